@@ -1,0 +1,16 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace longhaul::apps {
+
+/// What a verb hands back to main.
+struct Outcome {
+  int exit_code = 0;
+};
+
+// One function per verb: adds its subcommand, with an example in its footer, to the
+// program. The subcommand's callback does the work, throws longhaul::Error on failure and
+// sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
+
+}  // namespace longhaul::apps

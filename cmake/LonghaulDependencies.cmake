@@ -1,0 +1,58 @@
+# Everything from outside, each as one target; all headers are SYSTEM.
+find_package(fmt REQUIRED)
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(ZLIB REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(LONGHAUL_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+find_library(XXHASH_LIBRARY xxhash REQUIRED)
+add_library(longhaul_xxhash INTERFACE)
+target_link_libraries(longhaul_xxhash INTERFACE ${XXHASH_LIBRARY})
+
+# The virtual environment that `make deps` makes: LibTorch and Arrow come from
+# its wheels. It is needed to build, never to run.
+set(LONGHAUL_VENV ${PROJECT_SOURCE_DIR}/.venv CACHE PATH "virtual environment of make deps")
+set(LONGHAUL_PYTHON ${LONGHAUL_VENV}/bin/python3)
+file(GLOB LONGHAUL_SITE_PACKAGES ${LONGHAUL_VENV}/lib/python3.*/site-packages)
+
+# LibTorch as one interface target. Its own CMake package is not used: it
+# searches for CUDA and alters the architectures of the caller.
+set(LONGHAUL_TORCH_ROOT ${LONGHAUL_SITE_PACKAGES}/torch CACHE PATH
+    "directory that holds LibTorch's include/ and lib/")
+if(LONGHAUL_TORCH)
+  if(NOT EXISTS ${LONGHAUL_TORCH_ROOT}/include/ATen/core/Tensor.h)
+    message(FATAL_ERROR "no LibTorch in '${LONGHAUL_TORCH_ROOT}'; run 'make deps' first")
+  endif()
+  add_library(longhaul_torch INTERFACE)
+  # Our fmt before the copy that LibTorch carries.
+  get_target_property(LONGHAUL_FMT_INCLUDE fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(longhaul_torch SYSTEM INTERFACE
+    ${LONGHAUL_FMT_INCLUDE}
+    ${LONGHAUL_TORCH_ROOT}/include
+    ${LONGHAUL_TORCH_ROOT}/include/torch/csrc/api/include)
+  target_link_directories(longhaul_torch INTERFACE ${LONGHAUL_TORCH_ROOT}/lib)
+  if(LONGHAUL_CUDA)
+    include(LonghaulCuda)
+  else()
+    target_link_libraries(longhaul_torch INTERFACE torch torch_cpu c10)
+  endif()
+  target_link_options(longhaul_torch INTERFACE
+    -Wl,-rpath,${LONGHAUL_TORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
+
+  if(LONGHAUL_PCH)
+    file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/pch.cpp CONTENT "")
+    add_library(longhaul_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+    target_link_libraries(longhaul_pch PRIVATE longhaul_torch fmt::fmt)
+    target_compile_options(longhaul_pch PRIVATE ${LONGHAUL_WARNINGS})
+    target_precompile_headers(longhaul_pch PRIVATE
+      <string> <vector> <memory> <functional> <optional> <map> <fmt/format.h>
+      <ATen/core/Tensor.h> <ATen/Functions.h> <torch/csrc/autograd/custom_function.h>)
+  endif()
+endif()
+
+if(LONGHAUL_MPI)
+  find_package(MPI REQUIRED COMPONENTS C)
+endif()

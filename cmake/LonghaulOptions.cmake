@@ -1,0 +1,38 @@
+# Switches of the build, and what every target of ours is compiled with.
+option(LONGHAUL_TORCH "Build the folders that need LibTorch" ON)
+option(LONGHAUL_TESTS "Build the tests" ON)
+option(LONGHAUL_CUDA "Build the CUDA kernels against a CUDA LibTorch" OFF)
+option(LONGHAUL_MPI "Build the MPI backend" ON)
+option(LONGHAUL_PCH "Precompile the LibTorch headers" ON)
+option(LONGHAUL_FUZZ "Build the libFuzzer targets (clang)" OFF)
+set(LONGHAUL_SANITIZE "" CACHE STRING "address | undefined | thread, for our own targets")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# The baseline of what is shipped; faster instruction sets are chosen at run
+# time, per kernel file.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  add_compile_options(-march=x86-64-v3)
+endif()
+
+if(LONGHAUL_SANITIZE)
+  add_compile_options(-fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${LONGHAUL_SANITIZE})
+endif()

@@ -1,0 +1,65 @@
+# longhaul_library(name SOURCES ... DEPS ... [TORCH])
+#   One static library per folder. DEPS is exactly the folder's row of the
+#   include table (docs/tour.md); TORCH adds LibTorch.
+function(longhaul_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
+  set(target longhaul_${name})
+  if(NOT ARG_SOURCES)  # headers only
+    add_library(${target} INTERFACE)
+    add_library(longhaul::${name} ALIAS ${target})
+    foreach(dep IN LISTS ARG_DEPS)
+      target_link_libraries(${target} INTERFACE longhaul::${dep})
+    endforeach()
+    return()
+  endif()
+  add_library(${target} STATIC ${ARG_SOURCES})
+  add_library(longhaul::${name} ALIAS ${target})
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${target} PUBLIC longhaul::${dep})
+  endforeach()
+  target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
+  if(ARG_TORCH)
+    target_link_libraries(${target} PUBLIC longhaul_torch)
+    if(LONGHAUL_PCH)
+      target_precompile_headers(${target} REUSE_FROM longhaul_pch)
+    endif()
+  endif()
+endfunction()
+
+# longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
+#               [TORCH])
+#   One GoogleTest binary. With RANKS it runs under mpiexec with that many
+#   ranks (its main comes from tests/dist); a wrong count fails loudly there.
+function(longhaul_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
+  if(NOT LONGHAUL_TESTS)
+    return()
+  endif()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name} PRIVATE longhaul::${dep})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gtest_main)
+  if(ARG_TORCH AND LONGHAUL_PCH)
+    target_precompile_headers(${name} REUSE_FROM longhaul_pch)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
+           WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
+                       TIMEOUT ${ARG_TIMEOUT}
+                       ENVIRONMENT "LONGHAUL_SOURCE=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+set(LONGHAUL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+    -Wold-style-cast -Woverloaded-virtual -Werror
+    # GCC 12 reports these inside libstdc++ itself (PR 105329, 105651).
+    -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)

@@ -1,0 +1,204 @@
+#include "longhaul/base/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+[[noreturn]] void fail(const fs::path& path, std::string_view call, int error) {
+  const std::string message = fmt::format("{}: {} failed: {}", path.string(), call,
+                                          std::strerror(error));
+  if (error == ENOSPC || error == EDQUOT || error == ESTALE || error == EIO) {
+    throw TemporaryError("file", message + "; free space or mend the file system, then "
+                                           "run the same command again");
+  }
+  throw InputError("file", message);
+}
+
+int open_or_fail(const fs::path& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (fd < 0) fail(path, "open", errno);
+  return fd;
+}
+
+}  // namespace
+
+File File::open_read(const fs::path& path) {
+  return File(open_or_fail(path, O_RDONLY), path);
+}
+File File::create(const fs::path& path) {
+  return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
+}
+File File::open_append(const fs::path& path) {
+  return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND), path);
+}
+
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+uint64_t File::size() const {
+  struct stat info {};
+  if (::fstat(fd_, &info) != 0) fail(path_, "fstat", errno);
+  return static_cast<uint64_t>(info.st_size);
+}
+
+void File::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path_, "write", errno);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void File::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void File::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path_, "pwrite", errno);
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void File::read_at(uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path_, "pread", errno);
+    if (n == 0) {
+      throw InputError("file", fmt::format("{}: ends at byte {}, {} more bytes expected; "
+                                           "the file is truncated",
+                                           path_.string(), offset, bytes.size()));
+    }
+    offset += static_cast<uint64_t>(n);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void File::sync() {
+  if (::fsync(fd_) != 0) fail(path_, "fsync", errno);
+}
+
+void File::close() {
+  if (fd_ < 0) return;
+  if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "close", errno);
+}
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const File file = File::open_read(path);
+  if (fs::is_directory(path)) throw InputError("file", path.string() + ": is a directory");
+  size_ = file.size();
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
+  if (address == MAP_FAILED) fail(path, "mmap", errno);
+  data_ = static_cast<const std::byte*>(address);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string_view MappedFile::text() const {
+  return {reinterpret_cast<const char*>(data_), size_};
+}
+
+std::string read_text(const fs::path& path, uint64_t limit) {
+  const File file = File::open_read(path);
+  if (fs::is_directory(path)) throw InputError("file", path.string() + ": is a directory");
+  const uint64_t size = file.size();
+  if (size > limit) {
+    throw InputError("file", fmt::format("{}: {} bytes, more than the {} that such a file "
+                                         "may have",
+                                         path.string(), size, limit));
+  }
+  std::string text(size, '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_text_atomic(const fs::path& path, std::string_view text) {
+  fs::path temporary = path;
+  temporary += fmt::format(".tmp.{}", ::getpid());
+  try {
+    File file = File::create(temporary);
+    file.write(text);
+    file.sync();
+    file.close();
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "rename", errno);
+  sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void sync_directory(const fs::path& dir) {
+  const int fd = open_or_fail(dir, O_RDONLY | O_DIRECTORY);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) fail(dir, "fsync", error);
+}
+
+fs::path join_inside(const fs::path& dir, std::string_view name, std::string_view area) {
+  const fs::path part(name);
+  bool inside = !name.empty() && part.is_relative() &&
+                name.find('\0') == std::string_view::npos;
+  for (const fs::path& piece : part) inside = inside && piece != "..";
+  if (!inside) {
+    throw InputError(std::string(area),
+                     fmt::format("{}: the name '{}' leaves its directory; refused",
+                                 dir.string(), name));
+  }
+  return dir / part;
+}
+
+void copy_file_durable(const fs::path& from, const fs::path& to) {
+  const MappedFile source(from);
+  File target = File::create(to);
+  target.write(source.bytes());
+  target.sync();
+  target.close();
+}
+
+}  // namespace longhaul

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul {
+
+namespace fs = std::filesystem;
+
+/// An open file descriptor. Every failure throws InputError with path, call and
+/// errno text (TemporaryError for no space, quota and stale handles).
+class File {
+ public:
+  File() = default;
+  /// Opens for reading; the file must exist.
+  static File open_read(const fs::path& path);
+  /// Creates or truncates for writing (mode 0644).
+  static File create(const fs::path& path);
+  /// Opens for appending, creating it where absent.
+  static File open_append(const fs::path& path);
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  ~File();
+
+  const fs::path& path() const { return path_; }
+  int fd() const { return fd_; }
+  bool is_open() const { return fd_ >= 0; }
+  uint64_t size() const;
+
+  /// Writes all bytes or throws; resumes short writes and EINTR.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  /// Writes all bytes at `offset`.
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  /// Reads exactly bytes.size() at `offset`; an early end of file throws.
+  void read_at(uint64_t offset, std::span<std::byte> bytes) const;
+  void sync();
+  /// Closes and reports the error that a late write may surface here.
+  void close();
+
+ private:
+  File(int fd, fs::path path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;
+  fs::path path_;
+};
+
+/// A whole file mapped read-only. Empty files map to an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::string_view text() const;
+  const fs::path& path() const { return path_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  fs::path path_;
+};
+
+/// The whole file as a string; throws InputError when it is larger than `limit`.
+std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
+
+/// Writes a temporary neighbour, fsyncs it, renames it over `path`, fsyncs the
+/// directory: a reader sees the old or the new content, never a part.
+void write_text_atomic(const fs::path& path, std::string_view text);
+
+/// fsync on a directory, so that renames in it survive a power cut.
+void sync_directory(const fs::path& dir);
+
+/// Throws InputError when a name from an outside file (an index, a manifest) is
+/// absolute or has a component "..", else returns dir / name.
+fs::path join_inside(const fs::path& dir, std::string_view name, std::string_view area);
+
+/// Copies one file and fsyncs the copy.
+void copy_file_durable(const fs::path& from, const fs::path& to);
+
+}  // namespace longhaul

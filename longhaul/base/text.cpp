@@ -1,0 +1,126 @@
+#include "longhaul/base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace longhaul {
+namespace {
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({row[j - 1] + 1, above + 1, change});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(std::string_view name,
+                                        std::span<const std::string> candidates) {
+  std::optional<std::string> best;
+  size_t best_distance = name.size() / 3 + 2;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+std::string human_bytes(double bytes) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  int unit = 0;
+  while (std::abs(bytes) >= 1000.0 && unit < 5) {
+    bytes /= 1000.0;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+std::string human_duration(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  if (total < 60) return fmt::format("{} s", total);
+  if (total < 3600) return fmt::format("{}m {:02}s", total / 60, total % 60);
+  if (total < 86400) return fmt::format("{}h {:02}m", total / 3600, total / 60 % 60);
+  return fmt::format("{}d {:02}h", total / 86400, total / 3600 % 24);
+}
+
+std::string grouped(int64_t number) {
+  std::string digits = std::to_string(number < 0 ? -number : number);
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<size_t>(at), ",");
+  }
+  return number < 0 ? "-" + digits : digits;
+}
+
+bool glob_match(std::string_view pattern, std::string_view name) {
+  size_t p = 0;
+  size_t n = 0;
+  size_t star = std::string_view::npos;
+  size_t retry = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n]) &&
+        pattern[p] != '*') {
+      ++p;
+      ++n;
+    } else if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      retry = n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++retry;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::optional<size_t> find_invalid_utf8(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto tail = [&](size_t i, unsigned low, unsigned high) {
+    return i < text.size() && byte(i) >= low && byte(i) <= high;
+  };
+  size_t i = 0;
+  while (i < text.size()) {
+    const unsigned lead = byte(i);
+    if (lead < 0x80) {
+      ++i;
+    } else if (lead >= 0xC2 && lead <= 0xDF) {
+      if (!tail(i + 1, 0x80, 0xBF)) return i;
+      i += 2;
+    } else if (lead >= 0xE0 && lead <= 0xEF) {
+      const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;
+      const unsigned high = lead == 0xED ? 0x9F : 0xBF;
+      if (!tail(i + 1, low, high) || !tail(i + 2, 0x80, 0xBF)) return i;
+      i += 3;
+    } else if (lead >= 0xF0 && lead <= 0xF4) {
+      const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
+      const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
+      if (!tail(i + 1, low, high) || !tail(i + 2, 0x80, 0xBF) || !tail(i + 3, 0x80, 0xBF)) {
+        return i;
+      }
+      i += 4;
+    } else {
+      return i;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "longhaul/comm/communicator.h"
+
+namespace longhaul::comm {
+
+/// Ranks along each axis; world = pp * dp * cp * tp, tp fastest.
+struct MeshShape {
+  int pp = 1;
+  int dp = 1;
+  int cp = 1;
+  int tp = 1;
+  int world() const { return pp * dp * cp * tp; }
+};
+
+/// Where a rank stands along each axis ("index"; "rank" is the world's only).
+struct MeshIndex {
+  int pp = 0;
+  int dp = 0;
+  int cp = 0;
+  int tp = 0;
+};
+
+/// The ranks arranged along named axes: a value passed by const reference, never global.
+class Mesh {
+ public:
+  /// Splits the world once per axis. Collective. A product that is not the world's
+  /// size throws ConfigError with the numbers.
+  Mesh(std::shared_ptr<Communicator> world, MeshShape shape);
+
+  const MeshShape& shape() const { return shape_; }
+  const MeshIndex& index() const { return index_; }
+  Communicator& world() const { return *world_; }
+  Communicator& pp() const { return *pp_; }
+  Communicator& dp() const { return *dp_; }
+  Communicator& cp() const { return *cp_; }
+  Communicator& tp() const { return *tp_; }
+  /// dp x cp: the ranks that see different data of the same weights; ZeRO acts here.
+  Communicator& data() const { return *data_; }
+
+  /// "pp 1 dp 0 cp 0 tp 3": for errors and logs.
+  std::string coordinates() const;
+
+ private:
+  MeshShape shape_;
+  MeshIndex index_;
+  std::shared_ptr<Communicator> world_;
+  std::shared_ptr<Communicator> pp_, dp_, cp_, tp_, data_;
+};
+
+MeshIndex mesh_index_of(const MeshShape& shape, int rank);
+
+}  // namespace longhaul::comm

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace longhaul::data {
+
+/// The label that is no target.
+inline constexpr int32_t kIgnore = -100;
+
+/// A batch of sequences in plain memory, row-major [num_sequences, seq_len].
+struct TokenBatch {
+  int64_t num_sequences = 0;
+  int64_t seq_len = 0;
+  std::vector<int32_t> tokens;
+  /// targets[i] is what position i has to predict: the next token, or kIgnore.
+  std::vector<int32_t> targets;
+  /// Position inside the document (document_mask) or the sequence.
+  std::vector<int32_t> positions;
+  /// Per position, the first index of its row that it may attend to (its document's
+  /// start inside the row with document_mask, else 0): attention to j holds for
+  /// document_start[i] <= j <= i.
+  std::vector<int32_t> document_start;
+
+  void resize(int64_t sequences, int64_t length);
+  /// Positions with a target.
+  int64_t num_targets() const;
+};
+
+/// A set of sequences of one length with random access. Immutable; any thread may read.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual int64_t num_sequences() const = 0;
+  virtual int64_t seq_len() const = 0;
+  /// All ids are below this (known without reading the data where the format says so,
+  /// else from a scan at open).
+  virtual int64_t max_token_id() const = 0;
+  /// Fills row `row` of the batch with sequence `index`, 0 <= index < num_sequences().
+  virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
+  /// Name, kind and size in one line, for logs.
+  virtual std::string describe() const = 0;
+  /// Hash that changes when the tokens do (from stored hashes or sizes; no full scan).
+  virtual std::string fingerprint() const = 0;
+  /// Fingerprint of the tokenizer that made it; empty if unknown.
+  virtual std::string tokenizer_fingerprint() const { return {}; }
+};
+
+}  // namespace longhaul::data

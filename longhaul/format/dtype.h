@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace longhaul {
+
+/// Element types of files and buffers; the names are those of safetensors.
+enum class DType : uint8_t { F32, BF16, F16, F64, I64, I32, I16, I8, U64, U32, U16, U8, Bool };
+
+/// Bytes of one element.
+size_t dtype_size(DType dtype);
+/// "F32", "BF16" ... as safetensors spells them.
+std::string_view dtype_name(DType dtype);
+/// The dtype of a safetensors name; nothing for a name we do not know.
+std::optional<DType> dtype_from_name(std::string_view name);
+
+/// Round to nearest even, NaN kept quiet.
+uint16_t float_to_bf16(float value);
+inline float bf16_to_float(uint16_t bits) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(bits) << 16);
+}
+uint16_t float_to_f16(float value);
+float f16_to_float(uint16_t bits);
+
+}  // namespace longhaul
