@@ -1,0 +1,249 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul {
+
+// One struct per section of the configuration file; the member names are the keys. What
+// each key means, its default and what a resume may do with it is said once, in
+// fields.cpp, which `longhaul config` prints. Names that C++ uses carry a trailing
+// underscore. An optional that is empty, or a path that is empty, means "not given".
+
+struct RunSection {
+  fs::path dir;
+  std::optional<int64_t> steps;  ///< exactly one of steps and epochs is given
+  std::optional<double> epochs;
+  std::optional<int64_t> stop_after;
+  int64_t seed = 1234;
+  std::string device = "auto";  ///< "auto" | "cpu" | "cuda" | a plug-in's name
+  fs::path device_plugin;
+  std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
+  int64_t threads = 0;                ///< 0: cores / ranks on the node
+  bool fused = true;
+};
+
+/// One field of config.json to replace: `json` is the new value as JSON text.
+struct ModelOverride {
+  std::string field;
+  std::string json;
+  bool operator==(const ModelOverride&) const = default;
+};
+
+struct ModelSection {
+  fs::path config;
+  std::vector<ModelOverride> override_;
+};
+
+struct InitSection {
+  fs::path weights;  ///< empty: random from run.seed
+};
+
+/// Either path or synthetic (> 0: so many sequences of random tokens) is set.
+struct TrainSource {
+  fs::path path;
+  int64_t synthetic = 0;
+  double weight = 1.0;  ///< share of tokens, relative to the other sources' weights
+  bool operator==(const TrainSource&) const = default;
+};
+
+struct ValidationSource {
+  std::string name;
+  fs::path path;
+  bool operator==(const ValidationSource&) const = default;
+};
+
+struct DataSection {
+  int64_t seq_len = 0;
+  bool shuffle = true;
+  bool document_mask = false;
+  std::vector<TrainSource> train;
+  std::vector<ValidationSource> validation;
+};
+
+struct BatchSection {
+  int64_t global_size = 0;  ///< sequences per optimizer step
+  int64_t micro_size = 1;   ///< sequences per rank and forward pass
+};
+
+enum class PipelineKind { GPipe, OneFOneB, Interleaved, ZeroBubbleH1 };
+
+struct ShardGroup {
+  enum class Kind { World, Node, Ranks };
+  Kind kind = Kind::World;
+  int64_t ranks = 0;  ///< Ranks only
+  bool operator==(const ShardGroup&) const = default;
+};
+
+struct ParallelSection {
+  int64_t tp = 1;
+  int64_t pp = 1;
+  int64_t cp = 1;
+  bool sequence = true;  ///< acts with tp > 1 only
+  PipelineKind pipeline = PipelineKind::OneFOneB;
+  int64_t virtual_stages = 1;
+  int64_t zero = 1;  ///< 0 .. 3
+  ShardGroup shard_group;
+};
+
+enum class RecomputeKind { None, Selective, Full };
+
+struct MemorySection {
+  RecomputeKind recompute = RecomputeKind::None;
+  bool offload_activations = false;
+};
+
+enum class ComputeType { Fp32, Bf16, Fp8 };
+enum class MasterType { Fp32, Bf16Sr };
+enum class StateType { Fp32, Bf16 };
+
+struct PrecisionSection {
+  ComputeType compute = ComputeType::Bf16;
+  MasterType master = MasterType::Fp32;
+  StateType moments = StateType::Fp32;
+  StateType gradients = StateType::Fp32;
+  StateType reduce = StateType::Fp32;
+};
+
+enum class OptimizerKind { AdamW, Lamb };
+
+/// Torch: p -= lr * wd * p, then p -= lr / (1 - b1^t) * m / (sqrt(v / (1 - b2^t)) + eps).
+/// Hf: p -= lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps), then p -= lr * wd *
+/// p.
+enum class AdamConvention { Torch, Hf };
+
+/// Parameters whose name matches `match`; the first group that matches wins.
+struct ParameterGroup {
+  std::string match;  ///< pattern with * and ?; without either, any name that contains it
+  double lr_scale = 1.0;
+  std::optional<double> weight_decay;  ///< empty: the optimizer's, no_decay included
+  bool frozen = false;
+  bool operator==(const ParameterGroup&) const = default;
+};
+
+struct OptimizerSection {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  double lr = 0.0;
+  std::array<double, 2> betas{0.9, 0.95};
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  AdamConvention convention = AdamConvention::Torch;
+  std::vector<std::string> no_decay{"*bias", "*norm*"};
+  std::vector<ParameterGroup> groups;
+  double clip = 1.0;    ///< 0: no clipping
+  double z_loss = 0.0;  ///< weight of the mean of (log-sum-exp of the logits)^2; 0: off
+};
+
+enum class ScheduleKind { Cosine, Linear, Constant, Wsd, Smp };
+
+/// Warm-up at scheduler step s of W: Zero: lr * s / W. NonZero: lr * (s + 1) / (W + 1).
+enum class WarmupStart { Zero, NonZero };
+
+/// Sqrt (1 - sqrt of the progress) belongs to wsd; Exponential, Plateau and Constant to
+/// smp.
+enum class DecayForm { Cosine, Linear, Sqrt, Exponential, Plateau, Constant };
+
+/// Scheduler steps count from 0: optimizer step n (from 1) uses scheduler step n - 1.
+/// T = horizon, else the run's steps; W = warmup_steps, else warmup_fraction * T (kept
+/// fractional by smp, rounded to the nearest step by the others), else 0; C =
+/// constant_steps.
+///   cosine    warm-up; min + (lr - min) (1 + cos(pi (s - W) / (T - W - C))) / 2; then
+///   min linear    warm-up; min + (lr - min) (T - s) / (T - W); then min constant
+///   warm-up; lr wsd       warm-up; lr; the last D = decay_steps before T go to min as
+///   `decay` says smp       the form of the SageMaker model-parallel examples: W =
+///   warmup_fraction T,
+///             s <= W: lr min(s, T - W) / W; then n = min(s, T - W) - W and by `decay`:
+///             linear lr (T - n) / T, cosine lr (cos(pi n / T) + 1) / 2,
+///             exponential lr e^(-0.693 n / T), plateau lr until P = W + plateau_fraction
+///             T, then lr (T - s) / (T - P), constant lr; after the warm-up at least
+///             min_lr.
+struct ScheduleSection {
+  ScheduleKind kind = ScheduleKind::Cosine;
+  std::optional<int64_t> warmup_steps;
+  std::optional<double> warmup_fraction;
+  /// Resolved when loaded: cosine with constant_steps = 0, wsd and constant: NonZero;
+  /// cosine with constant_steps > 0, linear and smp: Zero.
+  std::optional<WarmupStart> warmup_start;
+  double min_lr = 0.0;
+  std::optional<int64_t> horizon;  ///< steps; empty: the run's steps
+  int64_t constant_steps = 0;      ///< cosine only: the last C steps stay at min_lr
+  std::optional<DecayForm> decay;  ///< resolved when loaded: smp Cosine, wsd Linear
+  std::optional<int64_t>
+      decay_steps;                ///< wsd only; resolved when loaded where T is known
+  double plateau_fraction = 0.0;  ///< smp with decay = plateau only
+};
+
+/// Where a run continues from.
+struct ResumeFrom {
+  enum class Kind { Latest, Never, Step, Path };
+  Kind kind = Kind::Latest;
+  int64_t step = 0;  ///< Step only
+  fs::path path;     ///< Path only: a checkpoint or a run of its own
+  bool operator==(const ResumeFrom&) const = default;
+};
+
+struct CheckpointSection {
+  int64_t every = 500;  ///< 0: only at the end
+  int64_t keep = 2;     ///< 0: all
+  bool async_ = false;
+  ResumeFrom resume;
+  fs::path dir;  ///< empty: run.dir/checkpoints; see checkpoint_dir()
+};
+
+struct LogSection {
+  int64_t every = 1;
+  bool tensorboard = true;
+};
+
+struct ValidationSection {
+  int64_t every = 200;   ///< 0: only at step 0 and at the end
+  int64_t batches = 10;  ///< of batch.global_size sequences, per set; 0: the whole set
+};
+
+enum class NodeLossPolicy { Spare, Wait, Shrink };
+
+struct ResilienceSection {
+  NodeLossPolicy on_node_loss = NodeLossPolicy::Spare;
+  int64_t max_restarts = 0;
+  std::string health_command;
+  fs::path unhealthy_file;
+  int64_t peer_memory_every = 0;
+};
+
+struct ProfileSection {
+  std::vector<int64_t> steps;
+};
+
+/// One run, resolved and checked. Copyable; plain data.
+struct RunConfig {
+  RunSection run;
+  ModelSection model;
+  InitSection init;
+  DataSection data;
+  BatchSection batch;
+  ParallelSection parallel;
+  MemorySection memory;
+  PrecisionSection precision;
+  OptimizerSection optimizer;
+  ScheduleSection schedule;
+  CheckpointSection checkpoint;
+  LogSection log;
+  ValidationSection validation;
+  ResilienceSection resilience;
+  ProfileSection profile;
+
+  /// Where a key was set ("batch.global_size" -> "run.toml:12:15"): for messages only,
+  /// no part of the settings, of their hash or of a comparison.
+  std::map<std::string, std::string> origins;
+};
+
+/// checkpoint.dir, or run.dir/checkpoints.
+fs::path checkpoint_dir(const RunConfig& config);
+
+}  // namespace longhaul
