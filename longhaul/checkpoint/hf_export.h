@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/checkpoint/weights_source.h"
+
+namespace longhaul::checkpoint {
+
+struct ExportOptions {
+  /// Dtype of the weights; nothing keeps each tensor's stored dtype.
+  std::optional<DType> dtype;
+  uint64_t shard_bytes = 5'000'000'000;
+  /// Called with bytes done and bytes in all, for a progress display. May be empty.
+  std::function<void(uint64_t, uint64_t)> progress;
+};
+
+struct ExportReport {
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;  ///< of weights
+  int shards = 0;
+  std::vector<std::string> files;  ///< all names written
+};
+
+/// Writes a complete Hugging Face directory: model.safetensors, or shards and
+/// model.safetensors.index.json; config.json and what else `source` carries (the dtype
+/// named in config.json follows the export's). Streams: holds one window of one tensor,
+/// never the model. Everything goes to a temporary neighbour first and is renamed at the
+/// end: `out` must be absent or empty (InputError); on failure nothing is left.
+ExportReport export_hf(const WeightsSource& source, const fs::path& out,
+                       const ExportOptions& options = {});
+
+/// "5GB", "500MB", "2GiB", "1000000" to bytes; InputError otherwise.
+uint64_t parse_byte_size(const std::string& text);
+
+}  // namespace longhaul::checkpoint

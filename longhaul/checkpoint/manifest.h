@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
+
+namespace longhaul::checkpoint {
+
+// A checkpoint is a directory step_00000005/ with
+//   a1_rank_00000.safetensors ...  each rank's boxes (attempt 1, rank 0)
+//   a1_rank_00000.json ...         its boxes and the xxh3-128 of each 1 MiB block
+//   state.json, hf/                the trainer's state; config, tokenizer, licence files
+//   manifest.json                  last of all: size and hash of every file above
+// A directory without manifest.json is not a checkpoint. When a step is saved again, the
+// new files stand beside the old ones under names of their own (the manifest says which)
+// until the manifest has been replaced, so at every moment one of the two is whole.
+
+inline constexpr int kManifestVersion = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+
+/// manifest.json.
+struct Manifest {
+  struct FileEntry {
+    std::string name;  ///< relative to the step directory
+    uint64_t size = 0;
+    std::string hash;  ///< combine_hashes of its blocks
+  };
+  struct RankEntry {
+    FileEntry data;     ///< .safetensors
+    FileEntry sidecar;  ///< .json
+  };
+  int64_t step = 0;
+  int attempt = 0;
+  std::string build;
+  std::string saved_at;  ///< UTC, ISO 8601
+  Json layout;
+  std::string hf_dir;  ///< "hf"
+  FileEntry state;
+  std::vector<RankEntry> ranks;
+  std::vector<FileEntry> hf;  ///< names include hf_dir
+
+  Json to_json() const;
+  /// InputError names `what` (the path) and the field.
+  static Manifest from_json(const Json& json, const std::string& what);
+  static Manifest read(const fs::path& step_dir);
+  /// All data bytes: ranks, state, hf.
+  uint64_t total_bytes() const;
+  std::vector<FileEntry> files() const;
+};
+
+/// The hash of a file as a manifest holds it.
+std::string file_hash(const fs::path& path);
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/state_tensor.h"
+
+namespace longhaul::checkpoint {
+
+/// Reads a checkpoint into any layout by byte ranges. Every 1 MiB block that is read is
+/// checked against its hash. Immutable after open; any thread may read.
+class CheckpointReader {
+ public:
+  /// Checks the manifest, every file's presence and size, the hashes of the small files,
+  /// and that the boxes of each tensor tile it. Throws InputError with path and reason.
+  static CheckpointReader open(const fs::path& step_dir);
+  CheckpointReader(CheckpointReader&&) noexcept;
+  ~CheckpointReader();
+
+  const Manifest& manifest() const { return manifest_; }
+  const fs::path& path() const { return dir_; }
+  int64_t step() const { return manifest_.step; }
+  /// state.json as the trainer gave it to save().
+  const Json& state() const { return state_; }
+  /// The directory with config.json and the tokenizer files; may be without files.
+  fs::path hf_dir() const { return dir_ / manifest_.hf_dir; }
+  /// The hf/ files, to be carried into an export or the next checkpoint.
+  std::vector<CarriedFile> hf_files() const;
+
+  /// Whole tensors of one kind with their stored dtype, by name.
+  std::vector<TensorSlice> tensors(const std::string& kind) const;
+  bool has(const std::string& kind, const std::string& name) const;
+
+  /// Fills `out` (elements of `box` row-major, in dtype `dst`) from whatever pieces hold
+  /// them, converting F32, BF16, F16 and F64 into each other. box.dtype is not used.
+  /// Throws InputError when the tensor is absent, has another global shape, or a block's
+  /// hash does not match (file, block, offset).
+  void read(const std::string& kind, const TensorSlice& box, DType dst,
+            std::span<std::byte> out) const;
+  /// The same for elements [begin, end) of `slice`, for flat buffers.
+  void read_flat_range(const std::string& kind, const TensorSlice& slice, int64_t begin,
+                       int64_t end, DType dst, std::span<std::byte> out) const;
+
+  /// Re-hashes every block of every file; throws InputError at the first that differs.
+  /// Returns the bytes read.
+  uint64_t verify() const;
+
+ private:
+  CheckpointReader() = default;
+  struct Piece {
+    TensorSlice slice;
+    size_t file = 0;      ///< index into files_
+    uint64_t offset = 0;  ///< first byte in that file
+  };
+  struct RankFile;
+  void load_rank(const Manifest::RankEntry& entry);
+  void check_tiling() const;
+
+  fs::path dir_;
+  Manifest manifest_;
+  Json state_;
+  std::vector<std::unique_ptr<RankFile>> files_;
+  std::map<std::pair<std::string, std::string>, std::vector<Piece>> pieces_;
+};
+
+}  // namespace longhaul::checkpoint
