@@ -1,0 +1,111 @@
+#include "longhaul/models/llama/llama.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::models {
+namespace {
+
+std::string layer_name(int64_t layer) { return "model.layers." + std::to_string(layer); }
+
+nn::AttentionSizes attention_sizes(const ModelConfig& c) {
+  return {c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim,
+          c.initializer_range};
+}
+
+}  // namespace
+
+LlamaBlock::LlamaBlock(const ModelConfig& config, int64_t layer)
+    : input_norm_(layer_name(layer) + ".input_layernorm", config.hidden_size,
+                  config.rms_norm_eps),
+      attention_(layer_name(layer) + ".self_attn", attention_sizes(config), layer),
+      post_attention_norm_(layer_name(layer) + ".post_attention_layernorm",
+                           config.hidden_size, config.rms_norm_eps),
+      feed_forward_(layer_name(layer) + ".mlp", config.hidden_size, config.intermediate_size,
+                    config.initializer_range) {}
+
+at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
+                               const nn::ForwardContext& context) const {
+  const at::Tensor h =
+      x + attention_.forward(input_norm_.forward(x, context), rope, context);
+  return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
+}
+
+void LlamaBlock::append_parameters(std::vector<ParameterPtr>& out) const {
+  out.push_back(input_norm_.weight());
+  for (const ParameterPtr& p : attention_.parameters()) out.push_back(p);
+  out.push_back(post_attention_norm_.weight());
+  for (const ParameterPtr& p : feed_forward_.parameters()) out.push_back(p);
+}
+
+Llama::Llama(const ModelConfig& config, const StageSpec& stage) : config_(config) {
+  if (stage.embedding || (stage.head && config.tie_word_embeddings)) {
+    embedding_.emplace("model.embed_tokens", config.vocab_size, config.hidden_size,
+                       config.initializer_range);
+  }
+  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+    blocks_.emplace_back(config, i);
+  }
+  if (!stage.head) return;
+  norm_.emplace("model.norm", config.hidden_size, config.rms_norm_eps);
+  if (!config.tie_word_embeddings) {
+    head_.emplace("lm_head", config.hidden_size, config.vocab_size, config.initializer_range);
+  }
+}
+
+std::vector<ParameterPtr> Llama::parameters() const {
+  std::vector<ParameterPtr> all;
+  if (embedding_) all.push_back(embedding_->weight());
+  for (const LlamaBlock& block : blocks_) block.append_parameters(all);
+  if (norm_) all.push_back(norm_->weight());
+  if (head_) all.push_back(head_->weight());
+  return all;
+}
+
+at::Tensor Llama::hidden(const at::Tensor& input, const nn::ForwardContext& context) const {
+  at::Tensor x = input.is_floating_point() ? input : embedding_->forward(input);
+  for (const LlamaBlock& block : blocks_) {
+    const auto run = [&](const at::Tensor& in) { return block.forward(in, rope_, context); };
+    x = context.run_block ? context.run_block(run, x) : run(x);
+  }
+  return norm_ ? norm_->forward(x, context) : x;
+}
+
+ops::LossHeadResult Llama::loss(const at::Tensor& hidden, const at::Tensor& targets,
+                                const ops::LossHeadOptions& options) const {
+  return ops::loss_head(hidden, head_weight(), targets, options);
+}
+
+at::Tensor Llama::logits(const at::Tensor& hidden) const {
+  return at::linear(hidden, head_weight()->weight());
+}
+
+nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
+  nn::KvCache cache;
+  const auto options = head_weight()->weight().options();
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto store = [&] {
+      return at::zeros({batch, capacity, config_.num_key_value_heads, config_.head_dim},
+                       options);
+    };
+    cache.layers.push_back({store(), store()});
+  }
+  return cache;
+}
+
+void Llama::prepare(int64_t positions, at::Device device) {
+  LH_CHECK(positions <= config_.max_position_embeddings, "model",
+           "{} positions asked for, the model has {} (max_position_embeddings)", positions,
+           config_.max_position_embeddings);
+  rope_ = ops::make_rope_table(config_.rope, config_.head_dim, positions, device);
+}
+
+const ParameterPtr& Llama::head_weight() const {
+  LH_ASSERT(norm_.has_value(), "this stage has no head");
+  return head_ ? head_->weight() : embedding_->weight();
+}
+
+}  // namespace longhaul::models

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "longhaul/config/model_config.h"
+#include "longhaul/nn/forward_context.h"
+#include "longhaul/ops/loss_head.h"
+#include "longhaul/tensor/parameter.h"
+
+namespace longhaul::models {
+
+/// Which part of a model a pipeline stage holds. The trivial stage holds all of it.
+struct StageSpec {
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  bool embedding = true;
+  bool head = true;
+
+  static StageSpec whole(const ModelConfig& config);
+};
+
+/// One stage of a decoder: mathematics only, the same on one rank and on a thousand.
+/// Parameters carry the names of the Hugging Face checkpoint.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// In forward order, each once.
+  virtual std::vector<ParameterPtr> parameters() const = 0;
+
+  /// Stage input -> hidden states [T, H]. With the embedding the input is token ids [T],
+  /// else hidden states. With the head the final norm has been applied.
+  virtual at::Tensor hidden(const at::Tensor& input, const nn::ForwardContext& context) const = 0;
+
+  /// Hidden states of the last stage -> loss; see ops::loss_head. targets [T] int64.
+  virtual ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
+                                   const ops::LossHeadOptions& options) const = 0;
+
+  /// Logits of some rows of the last stage's hidden states, in the compute dtype; without
+  /// grad mode.
+  virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+
+  /// An empty cache for `batch` sequences of up to `capacity` positions.
+  virtual nn::KvCache make_cache(int64_t batch, int64_t capacity) const = 0;
+
+  /// Moves tables that are no parameters (RoPE) to where the weights are and makes them
+  /// long enough for `positions`.
+  virtual void prepare(int64_t positions, at::Device device) = 0;
+};
+
+/// Builds the stage of a model by config.model_type; an unknown family throws InputError.
+std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage);
+
+}  // namespace longhaul::models

@@ -1,0 +1,50 @@
+#include "longhaul/nn/attention.h"
+
+#include "longhaul/ops/attention.h"
+
+// Shapes: B sequences, S positions, T = B S, H hidden, D head dim.
+
+namespace longhaul::nn {
+namespace {
+
+/// Appends [B, S, heads, D] to the cache; returns all positions up to now.
+at::Tensor append(at::Tensor& store, const at::Tensor& fresh, int64_t length) {
+  store.narrow(1, length, fresh.size(1)).copy_(fresh);
+  return store.narrow(1, 0, length + fresh.size(1));
+}
+
+}  // namespace
+
+Attention::Attention(const std::string& name, const AttentionSizes& sizes, int64_t layer)
+    : q_(name + ".q_proj", sizes.hidden, sizes.query_heads * sizes.head_dim, sizes.stddev),
+      k_(name + ".k_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
+      v_(name + ".v_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
+      o_(name + ".o_proj", sizes.query_heads * sizes.head_dim, sizes.hidden, sizes.stddev),
+      head_dim_(sizes.head_dim),
+      layer_(layer) {}
+
+at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
+                              const ForwardContext& context) const {
+  const auto heads = [&](const at::Tensor& y) { return y.view({y.size(0), -1, head_dim_}); };
+  const auto sequences = [&](const at::Tensor& y) {
+    return y.view({context.batch, context.seq, -1, head_dim_});
+  };
+  const at::Tensor q = sequences(
+      ops::rope(heads(q_.forward(x, context)), rope, context.positions, context.fused));
+  at::Tensor k = sequences(
+      ops::rope(heads(k_.forward(x, context)), rope, context.positions, context.fused));
+  at::Tensor v = sequences(v_.forward(x, context));
+  if (context.cache != nullptr) {
+    KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(layer_));
+    k = append(seen.keys, k, context.cache->length);
+    v = append(seen.values, v, context.cache->length);
+  }
+  const at::Tensor y = ops::attention(q, k, v, context.document_start, context.fused);
+  return o_.forward(y.view({x.size(0), -1}), context);
+}
+
+std::vector<ParameterPtr> Attention::parameters() const {
+  return {q_.weight(), k_.weight(), v_.weight(), o_.weight()};
+}
+
+}  // namespace longhaul::nn

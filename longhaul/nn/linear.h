@@ -1,0 +1,43 @@
+#pragma once
+
+#include "longhaul/nn/forward_context.h"
+#include "longhaul/tensor/parameter.h"
+
+namespace longhaul::nn {
+
+/// y = x W^T, W [out, in].
+class Linear {
+ public:
+  Linear(const std::string& name, int64_t in, int64_t out, double stddev);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  const ParameterPtr& weight() const { return weight_; }
+
+ private:
+  ParameterPtr weight_;
+};
+
+/// Rows of a [V, H] table.
+class Embedding {
+ public:
+  Embedding(const std::string& name, int64_t vocab, int64_t hidden, double stddev);
+  /// ids [T]; result [T, H].
+  at::Tensor forward(const at::Tensor& ids) const;
+  const ParameterPtr& weight() const { return weight_; }
+
+ private:
+  ParameterPtr weight_;
+};
+
+/// ops::rms_norm with its weight [H], ones at the start.
+class RmsNorm {
+ public:
+  RmsNorm(const std::string& name, int64_t hidden, double eps);
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  const ParameterPtr& weight() const { return weight_; }
+
+ private:
+  ParameterPtr weight_;
+  double eps_;
+};
+
+}  // namespace longhaul::nn

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace longhaul::ops::fused {
+
+// The fused forms of the operations on tensors: they check nothing that their operation
+// has not checked, allocate nothing, and are called only where supports...() said yes.
+// Everything is contiguous unless said otherwise.
+
+/// Fused kernels exist for this tensor's device and dtype.
+bool supports(const at::Tensor& x);
+/// The accumulator has a form that the kernels add to (fp32).
+bool supports_gradient(const at::Tensor& grad);
+/// Head dims that the attention kernel takes.
+bool supports_attention(const at::Tensor& q, int64_t head_dim);
+
+/// x, y [T, H]; inverse_rms [T] fp32.
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
+                      at::Tensor& y, at::Tensor& inverse_rms);
+/// Adds to dweight [H] fp32.
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
+                       const at::Tensor& inverse_rms, const at::Tensor& weight,
+                       at::Tensor& dx, const at::Tensor& dweight);
+
+/// x, y [T, heads, D]; cos, sin [positions, D / 2] fp32; positions [T] int32.
+void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+          const at::Tensor& positions, bool inverse, at::Tensor& y);
+
+/// gate, up, y [T, F].
+void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y);
+void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                     at::Tensor& dgate, at::Tensor& dup);
+
+/// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous;
+/// document_start [B, S] int32 or undefined; lse [B, Hq, S] fp32.
+void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const at::Tensor& document_start, at::Tensor& out, at::Tensor& lse);
+void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
+                        const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
+                        at::Tensor& dv);
+
+/// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R] int64;
+/// cross_entropy, squared_lse [R] fp32, zero where there is no target.
+void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
+                   double z_loss, bool want_gradient, at::Tensor& cross_entropy,
+                   at::Tensor& squared_lse);
+
+/// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
+/// false: no such kernel here, nothing done.
+bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy);
+
+}  // namespace longhaul::ops::fused

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "longhaul/ops/weight_gradients.h"
+
+namespace longhaul::ops {
+
+/// What the loss head is told besides its tensors.
+struct LossHeadOptions {
+  /// One over the targets of the global batch: every term is a sum times this.
+  double scale = 1.0;
+  /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
+  double z_loss = 0.0;
+  bool fused = true;
+};
+
+struct LossHeadResult {
+  /// scale * (cross-entropy sum + z-loss sum), fp32 scalar, the root of the backward.
+  at::Tensor loss;
+  /// Sum of the cross-entropy over valid targets, unscaled, fp64 scalar on the CPU.
+  double cross_entropy_sum = 0.0;
+};
+
+/// Cross-entropy of logits = h W^T without ever holding all logits: rows are taken in
+/// chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64, negative: no target.
+/// With grad mode the gradients of each chunk are formed while its logits are in cache:
+/// dW goes straight to the accumulator, dh is kept for the backward. So the result's loss
+/// has to be the root of the backward, with gradient 1.
+LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
+                         const at::Tensor& targets, const LossHeadOptions& options);
+
+}  // namespace longhaul::ops

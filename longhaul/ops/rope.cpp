@@ -1,0 +1,98 @@
+#include "longhaul/ops/rope.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "longhaul/base/error.h"
+#include "longhaul/ops/fused.h"
+#include "longhaul/ops/node.h"
+
+namespace longhaul::ops {
+namespace {
+
+double scaled_frequency(const RopeConfig& rope, double frequency) {
+  if (rope.kind == RopeConfig::Kind::Linear) return frequency / rope.factor;
+  if (rope.kind != RopeConfig::Kind::Llama3) return frequency;
+  const double wavelength = 2.0 * std::numbers::pi / frequency;
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
+  if (wavelength < original / rope.high_freq_factor) return frequency;
+  const double blend = (original / wavelength - rope.low_freq_factor) /
+                       (rope.high_freq_factor - rope.low_freq_factor);
+  return (1.0 - blend) * frequency / rope.factor + blend * frequency;
+}
+
+struct RopeSaved {
+  RopeTable table;
+};
+
+/// The backward of a rotation is the rotation by the negative angle.
+struct RopeNode : Function<RopeNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, RopeTable table,
+                            const at::Tensor& positions) {
+    ctx->save_for_backward({positions});
+    at::Tensor y = at::empty_like(x);
+    fused::rope(x, table.cos, table.sin, positions, /*inverse=*/false, y);
+    save(ctx, RopeSaved{std::move(table)});
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const RopeTable& table = saved<RopeSaved>(ctx).table;
+    const at::Tensor dy = grads[0].contiguous();
+    at::Tensor dx = at::empty_like(dy);
+    fused::rope(dy, table.cos, table.sin, ctx->get_saved_variables()[0], /*inverse=*/true, dx);
+    return {dx, Variable(), Variable()};
+  }
+};
+
+at::Tensor composite(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions) {
+  const int64_t half = x.size(2) / 2;
+  const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
+  const at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
+  const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
+  const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
+  return at::cat({first * cos - second * sin, second * cos + first * sin}, 2)
+      .to(x.scalar_type());
+}
+
+}  // namespace
+
+RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions,
+                          at::Device device) {
+  const int64_t half = head_dim / 2;
+  RopeTable table{at::empty({positions, half}, at::kFloat),
+                  at::empty({positions, half}, at::kFloat)};
+  float* cos = table.cos.data_ptr<float>();
+  float* sin = table.sin.data_ptr<float>();
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    frequencies.push_back(scaled_frequency(rope, std::pow(rope.theta, -exponent)));
+  }
+  for (int64_t p = 0; p < positions; ++p) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
+      cos[p * half + i] = static_cast<float>(std::cos(angle));
+      sin[p * half + i] = static_cast<float>(std::sin(angle));
+    }
+  }
+  return {table.cos.to(device), table.sin.to(device)};
+}
+
+at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
+                bool fused) {
+  LH_CHECK(x.dim() == 3 && x.size(2) == 2 * table.cos.size(1), "rope",
+           "input of {} dims with head dim {}, table for head dim {}", x.dim(), x.size(-1),
+           2 * table.cos.size(1));
+  if (fused && fused::supports(x)) return RopeNode::apply(x.contiguous(), table, positions);
+  return composite(x, table, positions);
+}
+
+}  // namespace longhaul::ops

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "longhaul/config/model_config.h"
+
+namespace longhaul::ops {
+
+/// Cosines and sines of every position and frequency, fp32 [positions, D / 2].
+struct RopeTable {
+  at::Tensor cos;
+  at::Tensor sin;
+};
+
+/// The table of a model (Su et al., "RoFormer"; llama3 scaling as in the Llama 3.1 model
+/// code: wavelengths beyond original / low_freq_factor are divided by `factor`, those below
+/// original / high_freq_factor are kept, between them a linear blend). Angles in fp64.
+RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions,
+                          at::Device device);
+
+/// Rotates pairs (i, i + D/2) of every head by the angle of its position; fp32 inside.
+/// x [T, heads, D], positions [T] int32; the result has x's dtype.
+at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
+                bool fused);
+
+}  // namespace longhaul::ops

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "longhaul/tensor/parameter.h"
+
+namespace longhaul::ops {
+
+/// Weight gradients that a backward has asked for and that are still to be computed:
+/// grad += dy^T x, accumulated straight into the parameter's bucket. The schedule decides
+/// when it drains: at once, after a collective has been launched, or later (zero-bubble).
+/// Entries keep x and dy alive and unwritten. Not thread-safe; drained in order of entry,
+/// which is ascending micro batches.
+class WeightGradients {
+ public:
+  /// x [T, K], dy [T, N], weight [N, K]. Frozen parameters are left out.
+  void push(ParameterPtr weight, at::Tensor x, at::Tensor dy);
+  /// Computes and forgets all entries.
+  void drain();
+  /// Forgets all entries: after a failure, since a graph cannot be run again.
+  void clear() { entries_.clear(); }
+  bool empty() const { return entries_.empty(); }
+
+  /// True: push computes at once (the default).
+  void set_immediate(bool immediate) { immediate_ = immediate; }
+
+ private:
+  struct Entry {
+    ParameterPtr weight;
+    at::Tensor x;
+    at::Tensor dy;
+  };
+  bool immediate_ = true;
+  std::vector<Entry> entries_;
+};
+
+using WeightGradientsPtr = std::shared_ptr<WeightGradients>;
+
+/// grad += dy^T x now. x [T, K], dy [T, N], grad [N, K] fp32 or bf16.
+void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
+                                const at::Tensor& dy);
+
+}  // namespace longhaul::ops

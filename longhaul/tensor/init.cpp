@@ -1,0 +1,71 @@
+#include "longhaul/tensor/init.h"
+
+#include <algorithm>
+#include <array>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/random.h"
+
+namespace longhaul {
+namespace {
+
+/// Four normal numbers for global elements 4 * block ... 4 * block + 3.
+std::array<float, 4> normals(uint64_t key, int64_t block) {
+  const auto bits = philox(key, static_cast<uint64_t>(block), 0);
+  const auto a = normal_from_bits(bits[0], bits[1]);
+  const auto b = normal_from_bits(bits[2], bits[3]);
+  return {a[0], a[1], b[0], b[1]};
+}
+
+/// Global linear index of the slice's element `local`.
+int64_t global_index(const TensorSlice& slice, int64_t local) {
+  int64_t index = 0;
+  int64_t stride = 1;
+  for (size_t d = slice.extent.size(); d-- > 0;) {
+    index += (slice.offset[d] + local % slice.extent[d]) * stride;
+    local /= slice.extent[d];
+    stride *= slice.global_shape[d];
+  }
+  return index;
+}
+
+/// Elements with consecutive global indices.
+void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* out) {
+  while (count > 0) {
+    const auto four = normals(key, global / 4);
+    const int64_t first = global % 4;
+    const int64_t n = std::min<int64_t>(4 - first, count);
+    for (int64_t i = 0; i < n; ++i) out[i] = scale * four[static_cast<size_t>(first + i)];
+    out += n;
+    global += n;
+    count -= n;
+  }
+}
+
+}  // namespace
+
+void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed, int64_t begin,
+                    int64_t end, float* out) {
+  if (init.kind != Init::Kind::Normal) {
+    std::fill(out, out + (end - begin), init.kind == Init::Kind::Ones ? 1.0F : 0.0F);
+    return;
+  }
+  const uint64_t key = random_key(seed, slice.name);
+  const auto scale = static_cast<float>(init.stddev);
+  // Runs of the last dim are consecutive globally; the whole tensor is one run.
+  const int64_t run = slice.is_whole() ? slice.num_elements() : slice.extent.back();
+  const int64_t piece = std::min<int64_t>(run, 1 << 16);
+#pragma omp parallel for schedule(static)
+  for (int64_t at = begin / piece; at < (end + piece - 1) / piece; ++at) {
+    // A piece may straddle runs when the last dim is not a multiple of it.
+    int64_t local = std::max(begin, at * piece);
+    const int64_t stop = std::min(end, (at + 1) * piece);
+    while (local < stop) {
+      const int64_t n = std::min(stop - local, run - local % run);
+      fill_run(key, scale, global_index(slice, local), n, out + (local - begin));
+      local += n;
+    }
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,22 @@
+#include "longhaul/tensor/parameter.h"
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+
+const at::Tensor& Parameter::weight() const {
+  LH_ASSERT(weight_.defined(), "{} has no storage yet", name());
+  return weight_;
+}
+
+void Parameter::bind(at::Tensor weight, at::Tensor grad) {
+  weight_ = std::move(weight);
+  grad_ = std::move(grad);
+}
+
+ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init) {
+  return std::make_shared<Parameter>(
+      TensorSlice::whole(std::move(name), std::move(shape), DType::F32), init);
+}
+
+}  // namespace longhaul

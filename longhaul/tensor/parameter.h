@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/format/tensor_slice.h"
+
+namespace longhaul {
+
+/// How a parameter gets its first value.
+struct Init {
+  enum class Kind { Normal, Ones, Zeros };
+  Kind kind = Kind::Normal;
+  double stddev = 0.02;
+};
+
+/// One trainable tensor as a layer sees it: a handle that a layer asks for its weight when
+/// it needs it. A model declares parameters without storage; FlatBuffers gives them views
+/// into its buckets. The weight never requires grad and no autograd node may save it: a
+/// backward asks the handle again, so that storage can be gathered, released and rewritten.
+class Parameter {
+ public:
+  Parameter(TensorSlice slice, Init init) : slice_(std::move(slice)), init_(init) {}
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const std::string& name() const { return slice_.name; }
+  const TensorSlice& slice() const { return slice_; }
+  const Init& init() const { return init_; }
+  bool frozen() const { return !grad_.defined(); }
+
+  /// Local values in the compute dtype, shape slice().extent.
+  const at::Tensor& weight() const;
+  /// The accumulator in the gradient dtype, shape slice().extent; undefined when frozen.
+  const at::Tensor& grad() const { return grad_; }
+
+  void bind(at::Tensor weight, at::Tensor grad);
+
+ private:
+  TensorSlice slice_;
+  Init init_;
+  at::Tensor weight_;
+  at::Tensor grad_;
+};
+
+using ParameterPtr = std::shared_ptr<Parameter>;
+
+/// A parameter that is the whole tensor `name`.
+ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init);
+
+}  // namespace longhaul
