@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul::data {
+
+/// One source as a phase saw it.
+struct PhaseSource {
+  std::string fingerprint;  ///< TokenSource::fingerprint
+  double weight = 1.0;
+  int64_t num_sequences = 0;
+  bool operator==(const PhaseSource&) const = default;
+};
+
+/// A range of a phase's sequences, [begin, end).
+struct SequenceRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const SequenceRange&) const = default;
+};
+
+/// A stretch of a run over which sequence length and mixture stay the same.
+struct Phase {
+  int64_t seq_len = 0;
+  bool shuffle = true;
+  uint64_t seed = 0;
+  std::vector<PhaseSource> sources;
+  /// Sequences of this phase handed to training so far (skipped ones not counted).
+  int64_t consumed = 0;
+  /// Ranges of the phase's stream that training passes over; ascending and disjoint.
+  std::vector<SequenceRange> skipped;
+  bool operator==(const Phase&) const = default;
+
+  /// Everything but how far it went.
+  bool same_stream(const Phase& other) const;
+  /// Place in the stream of the n-th sequence that is not skipped.
+  int64_t stream_position(int64_t n) const;
+};
+
+/// Where a run stands in its data: enough to find any later batch without replay, for any
+/// number of ranks, after a change of batch, mixture or length.
+struct Cursor {
+  std::vector<Phase> phases;
+  bool operator==(const Cursor&) const = default;
+
+  /// Sequences of all phases, and their tokens.
+  int64_t sequences() const;
+  int64_t tokens() const;
+
+  Json to_json() const;
+  /// InputError names the field when it is not a cursor.
+  static Cursor from_json(const Json& json);
+};
+
+}  // namespace longhaul::data
