@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -20,6 +21,13 @@ struct RopeConfig {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_position_embeddings = 0;
+};
+
+/// One field of config.json to replace: `json` is the new value as JSON text.
+struct ModelOverride {
+  std::string field;
+  std::string json;
+  bool operator==(const ModelOverride&) const = default;
 };
 
 /// A Llama-family model, read from a Hugging Face config.json in any form that was
@@ -41,14 +49,33 @@ struct ModelConfig {
   std::vector<int64_t> bos_token_ids;
   std::vector<int64_t> eos_token_ids;
 
+  /// Fields of the source that this program does not know: to be printed, not hidden.
+  std::vector<std::string> ignored_fields;
+
   /// The source's own text (with overrides applied), for export in the same form.
   std::string source_json;
   /// Where it was read from: the config.json, and the directory around it.
   fs::path source_path;
 
-  /// Parameters, with and without the input embedding (the head's counted once when tied).
+  /// Parameters, with and without the input embedding (the head's counted once when
+  /// tied).
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
 };
+
+/// Reads config.json (or the one inside an HF directory), replaces the fields of
+/// `overrides` (each must be a field this program reads), and checks every field.
+/// InputError names the file, the field, its value and what is supported.
+ModelConfig load_model_config(const fs::path& dir_or_json,
+                              std::span<const ModelOverride> overrides = {});
+
+/// The same from JSON text; `source` stands for the file in messages.
+ModelConfig parse_model_config(std::string_view json, const fs::path& source,
+                               std::span<const ModelOverride> overrides = {});
+
+/// config.json for an export: the source's own form, keys and order, with the dtype
+/// (`dtype_name`: "float32", "bfloat16" or "float16") in the source's own spelling
+/// (torch_dtype or dtype; where it had neither, that of the source's generation).
+std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name);
 
 }  // namespace longhaul

@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/config/model_config.h"
 
 namespace longhaul {
 
@@ -27,13 +29,6 @@ struct RunSection {
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: cores / ranks on the node
   bool fused = true;
-};
-
-/// One field of config.json to replace: `json` is the new value as JSON text.
-struct ModelOverride {
-  std::string field;
-  std::string json;
-  bool operator==(const ModelOverride&) const = default;
 };
 
 struct ModelSection {
@@ -155,7 +150,7 @@ enum class DecayForm { Cosine, Linear, Sqrt, Exponential, Plateau, Constant };
 /// constant_steps.
 ///   cosine    warm-up; min + (lr - min) (1 + cos(pi (s - W) / (T - W - C))) / 2; then
 ///   min linear    warm-up; min + (lr - min) (T - s) / (T - W); then min constant
-///   warm-up; lr wsd       warm-up; lr; the last D = decay_steps before T go to min as
+///   warm-up; lr wsd       warm-up; lr; the last D steps before T go to min as
 ///   `decay` says smp       the form of the SageMaker model-parallel examples: W =
 ///   warmup_fraction T,
 ///             s <= W: lr min(s, T - W) / W; then n = min(s, T - W) - W and by `decay`:
@@ -167,8 +162,8 @@ struct ScheduleSection {
   ScheduleKind kind = ScheduleKind::Cosine;
   std::optional<int64_t> warmup_steps;
   std::optional<double> warmup_fraction;
-  /// Resolved when loaded: cosine with constant_steps = 0, wsd and constant: NonZero;
-  /// cosine with constant_steps > 0, linear and smp: Zero.
+  /// Resolved when loaded where there is a warm-up: cosine with constant_steps = 0, wsd
+  /// and constant: NonZero; cosine with constant_steps > 0, linear and smp: Zero.
   std::optional<WarmupStart> warmup_start;
   double min_lr = 0.0;
   std::optional<int64_t> horizon;  ///< steps; empty: the run's steps
@@ -178,6 +173,12 @@ struct ScheduleSection {
       decay_steps;                ///< wsd only; resolved when loaded where T is known
   double plateau_fraction = 0.0;  ///< smp with decay = plateau only
 };
+
+/// W for a horizon of T steps: a whole number but for smp with warmup_fraction.
+double warmup_length(const ScheduleSection& schedule, int64_t horizon);
+
+/// D of kind wsd: decay_steps, else a tenth of the horizon (at least 1).
+int64_t wsd_decay_length(const ScheduleSection& schedule, int64_t horizon);
 
 /// Where a run continues from.
 struct ResumeFrom {
@@ -242,6 +243,10 @@ struct RunConfig {
   /// no part of the settings, of their hash or of a comparison.
   std::map<std::string, std::string> origins;
 };
+
+/// Does a pattern of optimizer.groups or optimizer.no_decay mean this parameter? With *
+/// or ? it must match the whole name; without, the name must contain it.
+bool matches_parameter(std::string_view pattern, std::string_view name);
 
 /// checkpoint.dir, or run.dir/checkpoints.
 fs::path checkpoint_dir(const RunConfig& config);

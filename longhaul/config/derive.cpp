@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/load.h"
+#include "longhaul/config/rules.h"
+
+namespace longhaul {
+
+using config::fail_key;
+
+bool matches_parameter(std::string_view pattern, std::string_view name) {
+  if (pattern.find_first_of("*?") == std::string_view::npos) {
+    return name.find(pattern) != std::string_view::npos;
+  }
+  return glob_match(pattern, name);
+}
+
+fs::path checkpoint_dir(const RunConfig& config) {
+  return config.checkpoint.dir.empty() ? config.run.dir / "checkpoints"
+                                       : config.checkpoint.dir;
+}
+
+DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
+  LH_CHECK(world >= 1, "config", "world = {} must be at least 1", world);
+  const ParallelSection& p = config.parallel;
+  const int64_t model_ranks = p.tp * p.pp * p.cp;
+  if (world % model_ranks != 0) {
+    fail_key(
+        config, "parallel.tp",
+        fmt::format("{} ranks do not divide into model replicas of pp {} * cp {} * tp "
+                    "{} = {} ranks",
+                    world, p.pp, p.cp, p.tp, model_ranks));
+  }
+  DerivedBatch derived;
+  derived.world = world;
+  derived.dp = world / model_ranks;
+  const BatchSection& batch = config.batch;
+  const int64_t per_pass = batch.micro_size * derived.dp;
+  if (batch.global_size % per_pass != 0) {
+    const int64_t lower = batch.global_size / per_pass * per_pass;
+    fail_key(
+        config, "batch.global_size",
+        fmt::format("batch.global_size = {} does not divide by batch.micro_size {} * "
+                    "dp {} = {} (world {} = pp {} * dp {} * cp {} * tp {}); the nearest "
+                    "that do: {}{}",
+                    batch.global_size, batch.micro_size, derived.dp, per_pass, world,
+                    p.pp, derived.dp, p.cp, p.tp,
+                    lower > 0 ? fmt::format("{} and ", lower) : std::string(),
+                    lower + per_pass));
+  }
+  derived.accumulation = batch.global_size / per_pass;
+  derived.sequences_per_replica = batch.global_size / derived.dp;
+  derived.tokens_per_step = batch.global_size * config.data.seq_len;
+  return derived;
+}
+
+void check_against_model(const RunConfig& config, const ModelConfig& model) {
+  if (config.data.seq_len <= model.max_position_embeddings) return;
+  fail_key(config, "data.seq_len",
+           fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
+                       "shorten it, or set model.override.max_position_embeddings",
+                       config.data.seq_len, model.max_position_embeddings,
+                       model.source_path.string()));
+}
+
+int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
+  if (config.run.steps) return *config.run.steps;
+  const double sequences =
+      config.run.epochs.value_or(0.0) * static_cast<double>(train_sequences);
+  const auto steps = static_cast<int64_t>(
+      std::floor(sequences / static_cast<double>(config.batch.global_size)));
+  if (steps < 1) {
+    fail_key(config, "run.epochs",
+             fmt::format("run.epochs = {} over {} sequences is less than one step of "
+                         "batch.global_size = {} sequences",
+                         config.run.epochs.value_or(0.0), train_sequences,
+                         config.batch.global_size));
+  }
+  config::check_schedule_length(config, steps);
+  return steps;
+}
+
+int64_t last_step(const RunConfig& config, int64_t total) {
+  return std::min(config.run.stop_after.value_or(total), total);
+}
+
+}  // namespace longhaul

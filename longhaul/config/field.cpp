@@ -1,0 +1,160 @@
+#include "longhaul/config/field.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/codec.h"
+
+namespace longhaul::config {
+namespace {
+
+std::string quoted_list(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) {
+    out += (out.empty() ? "" : ", ") + fmt::format("\"{}\"", name);
+  }
+  return out;
+}
+
+void check_built(const Field& field, const Value& value, const std::string& name) {
+  if (field.built.empty()) return;
+  const std::string given = print_value(field.get().value_or(value));
+  if (std::ranges::find(field.built, given) != field.built.end()) return;
+  std::string list;
+  for (const std::string& built : field.built) list += (list.empty() ? "" : ", ") + built;
+  fail_at(value.where, fmt::format("{} = {} is not available yet in this version; "
+                                   "available: {}",
+                                   name, given, list));
+}
+
+/// Every number inside a value must lie in the field's range.
+void check_ranges(const Field& field, const Value& value, const std::string& name) {
+  if (!field.in_range) return;
+  double number = 0.0;
+  if (const int64_t* integer = std::get_if<int64_t>(&value.data)) {
+    number = static_cast<double>(*integer);
+  } else if (const double* real = std::get_if<double>(&value.data)) {
+    number = *real;
+  } else if (const Array* items = std::get_if<Array>(&value.data)) {
+    for (size_t i = 0; i < items->size(); ++i) {
+      check_ranges(field, (*items)[i], fmt::format("{}[{}]", name, i));
+    }
+    return;
+  } else {
+    return;
+  }
+  if (!field.in_range(number)) {
+    fail_at(value.where,
+            fmt::format("{} = {}: must be {}", name, print_value(value), field.rule));
+  }
+}
+
+[[noreturn]] void fail_unknown(const Entry& entry, const Fields& fields,
+                               const std::string& prefix,
+                               const std::vector<std::string>& other_names) {
+  std::vector<std::string> keys;
+  for (const Field& field : fields) keys.push_back(field.key);
+  std::string message = fmt::format("unknown key {}.{}", prefix, print_key(entry.key));
+  const auto elsewhere = std::ranges::find_if(other_names, [&](const std::string& name) {
+    return name.ends_with("." + entry.key);
+  });
+  if (elsewhere != other_names.end()) {
+    message += fmt::format("; did you mean {}?", *elsewhere);
+  } else if (const auto nearest = nearest_name(entry.key, keys)) {
+    message += fmt::format("; did you mean {}?", *nearest);
+  } else {
+    std::string list;
+    for (const std::string& key : keys) list += (list.empty() ? "" : ", ") + key;
+    message += fmt::format("; valid here: {}", list);
+  }
+  fail_at(entry.where, message);
+}
+
+}  // namespace
+
+void fail_at(const std::string& where, const std::string& message) {
+  throw ConfigError("config", where.empty() ? message : where + ": " + message);
+}
+
+void fail_type(const Value& value, const std::string& name, std::string_view expected) {
+  std::string found = print_value(value);
+  if (found.size() > 60) found = found.substr(0, 57) + "...";
+  fail_at(value.where, fmt::format("{}: expected {}, found {} ({})", name, expected,
+                                   value.kind(), found));
+}
+
+void fail_choice(const Value& value, const std::string& name,
+                 const std::vector<std::string>& choices) {
+  const std::string* given = std::get_if<std::string>(&value.data);
+  if (!given) fail_type(value, name, "one of " + quoted_list(choices));
+  std::string message =
+      fmt::format("{}: \"{}\" is not one of {}", name, *given, quoted_list(choices));
+  if (const auto nearest = nearest_name(*given, choices)) {
+    message += fmt::format("; did you mean \"{}\"?", *nearest);
+  }
+  fail_at(value.where, message);
+}
+
+Field& Field::must_be_given() {
+  required = true;
+  return *this;
+}
+
+Field& Field::when_absent(std::string text) {
+  absent = std::move(text);
+  return *this;
+}
+
+Field& Field::at_least(double low) {
+  rule = fmt::format("at least {}", low);
+  in_range = [low](double number) { return number >= low; };
+  return *this;
+}
+
+Field& Field::above(double low) {
+  rule = fmt::format("greater than {}", low);
+  in_range = [low](double number) { return number > low; };
+  return *this;
+}
+
+Field& Field::within(double low, double high) {
+  rule = fmt::format("from {} to {}", low, high);
+  in_range = [=](double number) { return number >= low && number <= high; };
+  return *this;
+}
+
+Field& Field::below(double low, double high) {
+  rule = fmt::format("at least {} and less than {}", low, high);
+  in_range = [=](double number) { return number >= low && number < high; };
+  return *this;
+}
+
+Field& Field::only_built(std::vector<std::string> values) {
+  built = std::move(values);
+  return *this;
+}
+
+void set_fields(const Fields& fields, const Table& table, const std::string& prefix,
+                const std::vector<std::string>& other_names) {
+  for (const Entry& entry : table) {
+    const auto field = std::ranges::find(fields, entry.key, &Field::key);
+    if (field == fields.end()) fail_unknown(entry, fields, prefix, other_names);
+    const std::string name = prefix + "." + entry.key;
+    field->set(entry.value, name);
+    check_ranges(*field, entry.value, name);
+    check_built(*field, entry.value, name);
+  }
+}
+
+Table get_fields(const Fields& fields) {
+  Table out;
+  for (const Field& field : fields) {
+    if (auto value = field.get()) out.push_back({field.key, "", std::move(*value)});
+  }
+  return out;
+}
+
+}  // namespace longhaul::config

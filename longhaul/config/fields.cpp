@@ -1,0 +1,431 @@
+// The reference: every key of every section, said once.
+#include "longhaul/config/fields.h"
+
+#include "longhaul/config/special_codecs.h"
+
+namespace longhaul {
+namespace config {
+
+template <>
+struct EnumNames<PipelineKind> {
+  static constexpr std::array names{"gpipe", "1f1b", "interleaved", "zb-h1"};
+};
+template <>
+struct EnumNames<RecomputeKind> {
+  static constexpr std::array names{"none", "selective", "full"};
+};
+template <>
+struct EnumNames<ComputeType> {
+  static constexpr std::array names{"fp32", "bf16", "fp8"};
+};
+template <>
+struct EnumNames<MasterType> {
+  static constexpr std::array names{"fp32", "bf16_sr"};
+};
+template <>
+struct EnumNames<StateType> {
+  static constexpr std::array names{"fp32", "bf16"};
+};
+template <>
+struct EnumNames<OptimizerKind> {
+  static constexpr std::array names{"adamw", "lamb"};
+};
+template <>
+struct EnumNames<AdamConvention> {
+  static constexpr std::array names{"torch", "hf"};
+};
+template <>
+struct EnumNames<ScheduleKind> {
+  static constexpr std::array names{"cosine", "linear", "constant", "wsd", "smp"};
+};
+template <>
+struct EnumNames<WarmupStart> {
+  static constexpr std::array names{"zero", "nonzero"};
+};
+template <>
+struct EnumNames<DecayForm> {
+  static constexpr std::array names{"cosine",      "linear",  "sqrt",
+                                    "exponential", "plateau", "constant"};
+};
+template <>
+struct EnumNames<NodeLossPolicy> {
+  static constexpr std::array names{"spare", "wait", "shrink"};
+};
+
+}  // namespace config
+
+using config::Fields;
+using config::make_field;
+using enum ResumeClass;
+
+namespace {
+// Sizes beyond these are typing errors, and products of them still fit 64 bits.
+constexpr double kMaxSteps = 1e12;
+constexpr double kMaxSequences = 1e9;
+constexpr double kMaxRanks = 1e6;
+}  // namespace
+
+Fields fields_of(RunSection& s) {
+  return {
+      make_field("dir", s.dir, Free,
+                 "the run's directory; made, with one writer at a time")
+          .must_be_given(),
+      make_field("steps", s.steps, Logged, "optimizer steps; the schedule's horizon")
+          .within(1, kMaxSteps)
+          .when_absent("run.epochs says; one of the two is required"),
+      make_field("epochs", s.epochs, Logged,
+                 "passes over data.train, in whole optimizer steps; instead of steps")
+          .above(0)
+          .when_absent("run.steps says"),
+      make_field("stop_after", s.stop_after, Free,
+                 "end after this step without changing the schedule")
+          .within(1, kMaxSteps)
+          .when_absent("the last step"),
+      make_field("seed", s.seed, Match, "random weights, data order and dropout")
+          .at_least(0),
+      make_field("device", s.device, Logged,
+                 "auto | cpu | cuda; auto takes an accelerator where one is found"),
+      make_field("device_plugin", s.device_plugin, Logged,
+                 "a shared library that brings another device")
+          .when_absent("none")
+          .only_built({"(none)"}),
+      make_field("deterministic", s.deterministic, Logged, "bitwise repeatable")
+          .when_absent("true on a CPU, false elsewhere"),
+      make_field("threads", s.threads, Logged,
+                 "CPU threads per rank; 0: cores / ranks on the node")
+          .within(0, 4096),
+      make_field("fused", s.fused, Logged,
+                 "fused kernels; false: composite forms everywhere"),
+  };
+}
+
+Fields fields_of(ModelSection& s) {
+  return {
+      make_field("config", s.config, Logged,
+                 "a Hugging Face directory or its config.json")
+          .must_be_given(),
+      make_field("override", s.override_, Match,
+                 "fields of config.json to replace, as { num_hidden_layers = 4 }"),
+  };
+}
+
+Fields fields_of(InitSection& s) {
+  return {
+      make_field("weights", s.weights, Logged,
+                 "HF directory, checkpoint or run to take weights from, at step 0")
+          .when_absent("random from run.seed"),
+  };
+}
+
+Fields fields_of(TrainSource& s) {
+  auto synthetic =
+      make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
+          .within(1, kMaxSequences);
+  synthetic.get = [&s]() -> std::optional<config::Value> {
+    if (s.synthetic == 0) return std::nullopt;  // a path is given
+    return config::Codec<int64_t>::write(s.synthetic);
+  };
+  return {
+      make_field("path", s.path, Logged, "a token store or data set"),
+      std::move(synthetic),
+      make_field("weight", s.weight, Logged, "share of tokens").above(0),
+  };
+}
+
+Fields fields_of(ValidationSource& s) {
+  return {
+      make_field("name", s.name, Free, "what logs and metrics call it"),
+      make_field("path", s.path, Free, "a token store or data set"),
+  };
+}
+
+Fields fields_of(DataSection& s) {
+  return {
+      make_field("seq_len", s.seq_len, Logged,
+                 "tokens per sequence; the last one is a target only")
+          .within(2, kMaxSequences)
+          .must_be_given(),
+      make_field("shuffle", s.shuffle, Match,
+                 "random order from run.seed; false: the order of the store"),
+      make_field("document_mask", s.document_mask, Logged,
+                 "attention and positions stop at document boundaries"),
+      make_field("train", s.train, Logged,
+                 "training sources: { path, weight } or { synthetic = sequences }")
+          .must_be_given(),
+      make_field("validation", s.validation, Free, "held-out sets, each with a name"),
+  };
+}
+
+Fields fields_of(BatchSection& s) {
+  return {
+      make_field("global_size", s.global_size, Logged, "sequences per optimizer step")
+          .within(1, kMaxSequences)
+          .must_be_given(),
+      make_field("micro_size", s.micro_size, Logged,
+                 "sequences per rank and forward pass; the accumulation is derived")
+          .within(1, kMaxSequences),
+  };
+}
+
+Fields fields_of(ParallelSection& s) {
+  return {
+      make_field("tp", s.tp, Logged, "tensor parallel ranks")
+          .within(1, kMaxRanks)
+          .only_built({"1"}),
+      make_field("pp", s.pp, Logged, "pipeline stages")
+          .within(1, kMaxRanks)
+          .only_built({"1"}),
+      make_field("cp", s.cp, Logged, "context parallel ranks")
+          .within(1, kMaxRanks)
+          .only_built({"1"}),
+      make_field("sequence", s.sequence, Logged,
+                 "sequence parallelism inside the tp group; nothing to do with tp = 1")
+          .only_built({"true", "false"}),
+      make_field("pipeline", s.pipeline, Logged, "order of forward and backward passes")
+          .only_built({"\"1f1b\""}),
+      make_field("virtual_stages", s.virtual_stages, Logged, "stages per pipeline rank")
+          .within(1, kMaxRanks)
+          .only_built({"1"}),
+      make_field("zero", s.zero, Logged,
+                 "sharded over data parallel ranks: 0 nothing, 1 optimizer state, "
+                 "2 + gradients, 3 + parameters")
+          .within(0, 3)
+          .only_built({"0", "1"}),
+      make_field("shard_group", s.shard_group, Logged,
+                 "zero 3: ranks that share one copy of the parameters")
+          .only_built({"\"world\""}),
+  };
+}
+
+Fields fields_of(MemorySection& s) {
+  return {
+      make_field("recompute", s.recompute, Free,
+                 "activations computed again in the backward pass")
+          .only_built({"\"none\"", "\"full\""}),
+      make_field("offload_activations", s.offload_activations, Free,
+                 "saved activations wait in host memory")
+          .only_built({"false"}),
+  };
+}
+
+Fields fields_of(PrecisionSection& s) {
+  return {
+      make_field("compute", s.compute, Logged, "matrix products and activations")
+          .only_built({"\"fp32\"", "\"bf16\""}),
+      make_field("master", s.master, Match,
+                 "the optimizer's weights; bf16_sr: stochastic rounding, no second copy")
+          .only_built({"\"fp32\""}),
+      make_field("moments", s.moments, Match, "the optimizer's moments"),
+      make_field("gradients", s.gradients, Logged, "gradient accumulation"),
+      make_field("reduce", s.reduce, Logged, "gradient reduction over ranks"),
+  };
+}
+
+Fields fields_of(ParameterGroup& s) {
+  return {
+      make_field("match", s.match, Logged, "name pattern"),
+      make_field("lr_scale", s.lr_scale, Logged, "times the learning rate").at_least(0),
+      make_field("weight_decay", s.weight_decay, Logged, "instead of the optimizer's")
+          .at_least(0),
+      make_field("frozen", s.frozen, Logged, "never updated"),
+  };
+}
+
+Fields fields_of(OptimizerSection& s) {
+  return {
+      make_field("kind", s.kind, Match, "the optimizer").only_built({"\"adamw\""}),
+      make_field("lr", s.lr, Logged, "peak learning rate").above(0).must_be_given(),
+      make_field("betas", s.betas, Logged, "decay of the first and second moment")
+          .below(0, 1),
+      make_field("eps", s.eps, Logged, "added to the root of the second moment").above(0),
+      make_field("weight_decay", s.weight_decay, Logged,
+                 "decoupled decay, times the learning rate; not on optimizer.no_decay")
+          .at_least(0),
+      make_field("convention", s.convention, Match,
+                 "torch: decay first, eps outside the corrected root; hf: correction in "
+                 "the step size, eps on the uncorrected root, decay last"),
+      make_field("no_decay", s.no_decay, Logged,
+                 "name patterns without weight decay; the older source recipes: "
+                 "[\"*bias\", \"*LayerNorm*\"]"),
+      make_field("groups", s.groups, Logged,
+                 "exceptions by name pattern; the first that matches counts"),
+      make_field("clip", s.clip, Logged, "largest global gradient norm; 0: no clipping")
+          .at_least(0),
+      make_field("z_loss", s.z_loss, Logged,
+                 "weight of the squared log-sum-exp of the logits; 0: off")
+          .at_least(0),
+  };
+}
+
+Fields fields_of(ScheduleSection& s) {
+  return {
+      make_field("kind", s.kind, Logged,
+                 "shape of the learning rate; wsd: warm-up, stable, decay; smp: the "
+                 "SageMaker model-parallel form"),
+      make_field("warmup_steps", s.warmup_steps, Logged, "steps up to the peak")
+          .within(0, kMaxSteps)
+          .when_absent("warmup_fraction says, else 0"),
+      make_field("warmup_fraction", s.warmup_fraction, Logged,
+                 "warm-up as a share of the horizon, instead of warmup_steps")
+          .below(0, 1)
+          .when_absent("warmup_steps says"),
+      make_field("warmup_start", s.warmup_start, Logged,
+                 "zero: lr s / W, so step 1 has lr 0; nonzero: lr (s + 1) / (W + 1)")
+          .when_absent(
+              "zero for linear, smp and cosine with constant_steps; else nonzero"),
+      make_field("min_lr", s.min_lr, Logged, "where the decay ends; smp: a floor")
+          .at_least(0),
+      make_field("horizon", s.horizon, Logged, "the step at which the decay ends")
+          .within(1, kMaxSteps)
+          .when_absent("the run's steps"),
+      make_field("constant_steps", s.constant_steps, Logged,
+                 "cosine: the decay ends so many steps before the horizon")
+          .within(0, kMaxSteps),
+      make_field("decay", s.decay, Logged,
+                 "wsd: linear | cosine | sqrt; smp: cosine | linear | exponential | "
+                 "plateau | constant")
+          .when_absent("linear for wsd, cosine for smp"),
+      make_field("decay_steps", s.decay_steps, Logged, "wsd: length of the decay")
+          .within(1, kMaxSteps)
+          .when_absent("a tenth of the horizon"),
+      make_field("plateau_fraction", s.plateau_fraction, Logged,
+                 "smp with decay = plateau: share of the horizon at the peak")
+          .below(0, 1),
+  };
+}
+
+Fields fields_of(CheckpointSection& s) {
+  return {
+      make_field("every", s.every, Free, "steps between checkpoints; 0: only at the end")
+          .within(0, kMaxSteps),
+      make_field("keep", s.keep, Free, "newest checkpoints kept; 0: all")
+          .within(0, kMaxSteps),
+      make_field("async", s.async_, Free,
+                 "write while training goes on; the writer is synchronous for now")
+          .only_built({"false"}),
+      make_field(
+          "resume", s.resume, Free,
+          "latest (where there is one), never, a step, or another run's checkpoint "
+          "with its data position"),
+      make_field("dir", s.dir, Free, "where checkpoints are kept")
+          .when_absent("run.dir/checkpoints"),
+  };
+}
+
+Fields fields_of(LogSection& s) {
+  return {
+      make_field("every", s.every, Free, "steps between lines of log.txt")
+          .within(1, kMaxSteps),
+      make_field("tensorboard", s.tensorboard, Free, "write event files too"),
+  };
+}
+
+Fields fields_of(ValidationSection& s) {
+  return {
+      make_field("every", s.every, Free,
+                 "steps between validations; also at step 0 and at the end; 0: only then")
+          .within(0, kMaxSteps),
+      make_field("batches", s.batches, Free,
+                 "batches of batch.global_size sequences per set; 0: the whole set")
+          .within(0, kMaxSequences),
+  };
+}
+
+Fields fields_of(ResilienceSection& s) {
+  return {
+      make_field("on_node_loss", s.on_node_loss, Free,
+                 "take a spare node, wait for one, or go on with fewer")
+          .only_built({"\"spare\""}),
+      make_field("max_restarts", s.max_restarts, Free, "restarts before giving up")
+          .at_least(0)
+          .only_built({"0"}),
+      make_field("health_command", s.health_command, Free,
+                 "run on a node to judge it; \"\": none")
+          .only_built({"\"\""}),
+      make_field("unhealthy_file", s.unhealthy_file, Free,
+                 "a file whose presence marks its node unfit")
+          .when_absent("none")
+          .only_built({"(none)"}),
+      make_field("peer_memory_every", s.peer_memory_every, Free,
+                 "steps between copies into a neighbour's memory; 0: off")
+          .at_least(0)
+          .only_built({"0"}),
+  };
+}
+
+Fields fields_of(ProfileSection& s) {
+  return {
+      make_field("steps", s.steps, Free, "steps to write a trace of")
+          .at_least(1)
+          .only_built({"[]"}),
+  };
+}
+
+void check_item(const TrainSource& item, const std::string& where,
+                const std::string& name) {
+  if (item.path.empty() == (item.synthetic == 0)) {
+    config::fail_at(where, name + ": needs either path or synthetic, not " +
+                               (item.path.empty() ? "none" : "both") + " of them");
+  }
+}
+
+void check_item(const ValidationSource& item, const std::string& where,
+                const std::string& name) {
+  if (item.name.empty() || item.path.empty()) {
+    config::fail_at(where, name + ": needs both name and path");
+  }
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (item.name.find_first_not_of(kAllowed) != std::string::npos) {
+    config::fail_at(
+        where, fmt::format("{}.name = \"{}\": letters, digits, '_', '.' and '-' only, "
+                           "since it names log lines and metrics",
+                           name, item.name));
+  }
+}
+
+void check_item(const ParameterGroup& item, const std::string& where,
+                const std::string& name) {
+  if (item.match.empty()) config::fail_at(where, name + ": needs match, a name pattern");
+  if (item.frozen && (item.lr_scale != 1.0 || item.weight_decay)) {
+    config::fail_at(where, name +
+                               ": frozen = true leaves no use for lr_scale or "
+                               "weight_decay; remove them");
+  }
+}
+
+namespace config {
+
+std::vector<SectionFields> sections_of(RunConfig& c) {
+  return {
+      {"run", "what runs, for how long, on what", fields_of(c.run)},
+      {"model", "the model's shape", fields_of(c.model)},
+      {"init", "first weights", fields_of(c.init)},
+      {"data", "what it learns from", fields_of(c.data)},
+      {"batch", "sequences per step", fields_of(c.batch)},
+      {"parallel", "layout; dp is derived: world = pp * dp * cp * tp",
+       fields_of(c.parallel)},
+      {"memory", "memory against time", fields_of(c.memory)},
+      {"precision", "number formats", fields_of(c.precision)},
+      {"optimizer", "the update", fields_of(c.optimizer)},
+      {"schedule", "the learning rate over steps", fields_of(c.schedule)},
+      {"checkpoint", "saving and continuing", fields_of(c.checkpoint)},
+      {"log", "what is written while it runs", fields_of(c.log)},
+      {"validation", "loss on data.validation", fields_of(c.validation)},
+      {"resilience", "what happens when machines fail", fields_of(c.resilience)},
+      {"profile", "where the time goes", fields_of(c.profile)},
+  };
+}
+
+std::vector<std::string> all_names(const std::vector<SectionFields>& sections) {
+  std::vector<std::string> out;
+  for (const SectionFields& section : sections) {
+    for (const Field& field : section.fields) {
+      out.push_back(section.name + "." + field.key);
+    }
+  }
+  return out;
+}
+
+}  // namespace config
+}  // namespace longhaul

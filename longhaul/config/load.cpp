@@ -1,0 +1,147 @@
+#include "longhaul/config/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/fields.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/config/value.h"
+
+namespace longhaul {
+namespace {
+
+using namespace config;
+
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
+
+const SectionFields* find_section(const std::vector<SectionFields>& sections,
+                                  std::string_view name) {
+  const auto found = std::ranges::find(sections, name, &SectionFields::name);
+  return found == sections.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void fail_section(const Entry& entry,
+                               const std::vector<SectionFields>& sections) {
+  std::vector<std::string> names;
+  for (const SectionFields& section : sections) names.push_back(section.name);
+  if (!std::holds_alternative<Table>(entry.value.data)) {
+    std::string message = fmt::format("key {} stands outside any section", entry.key);
+    for (const std::string& name : all_names(sections)) {
+      if (name.ends_with("." + entry.key)) {
+        fail_at(entry.where, fmt::format("{}; did you mean {}?", message, name));
+      }
+    }
+    fail_at(entry.where, message + "; write it below its [section]");
+  }
+  std::string message = fmt::format("unknown section [{}]", entry.key);
+  if (const auto nearest = nearest_name(entry.key, names)) {
+    fail_at(entry.where, fmt::format("{}; did you mean [{}]?", message, *nearest));
+  }
+  fail_at(entry.where,
+          fmt::format("{}; valid sections: {}", message, fmt::join(names, ", ")));
+}
+
+/// Splits "section.key=value" and stores it in the tree as if it stood in the file.
+void apply_set(Table& root, const std::string& argument) {
+  const std::string where = "--set " + argument;
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    fail_at(where, "expected section.key=value");
+  }
+  std::vector<std::string> path(1);
+  for (const char c : argument.substr(0, equals)) {
+    if (c == '.') {
+      path.emplace_back();
+    } else if (c != ' ') {
+      path.back() += c;
+    }
+  }
+  if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
+    fail_at(where, fmt::format("\"{}\" is not a key; expected section.key=value",
+                               argument.substr(0, equals)));
+  }
+  Table* table = &root;
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    Entry* entry = find(*table, path[i]);
+    if (!entry) {
+      table->push_back({path[i], where, {Table{}, where}});
+      entry = &table->back();
+    }
+    table = std::get_if<Table>(&entry->value.data);
+    if (!table) fail_at(where, fmt::format("{} is not a table", path[i]));
+  }
+  Value value = parse_toml_value(argument.substr(equals + 1), where);
+  if (Entry* entry = find(*table, path.back())) {
+    *entry = {path.back(), where, std::move(value)};
+  } else {
+    table->push_back({path.back(), where, std::move(value)});
+  }
+}
+
+void require_keys(const std::vector<SectionFields>& sections, const Table& root,
+                  std::string_view file) {
+  std::vector<std::string> missing;
+  std::string where = fmt::format("{}:1:1", file);
+  for (const SectionFields& section : sections) {
+    const Entry* entry = find(root, section.name);
+    for (const Field& field : section.fields) {
+      if (!field.required) continue;
+      if (entry && find(std::get<Table>(entry->value.data), field.key)) continue;
+      if (entry && missing.empty() && !entry->where.starts_with("--set")) {
+        where = entry->where;
+      }
+      missing.push_back(
+          fmt::format("{}.{} ({})", section.name, field.key, field.meaning));
+    }
+  }
+  if (missing.empty()) return;
+  fail_at(where, fmt::format("required and not given: {}", fmt::join(missing, ", ")));
+}
+
+}  // namespace
+
+LoadedConfig parse_run_config(std::string_view text, std::string_view name,
+                              std::span<const std::string> sets) {
+  Table root = parse_toml(text, name);
+  for (const std::string& set : sets) apply_set(root, set);
+
+  LoadedConfig loaded;
+  RunConfig& config = loaded.config;
+  const std::vector<SectionFields> sections = sections_of(config);
+  const std::vector<std::string> names = all_names(sections);
+  for (const Entry& entry : root) {
+    const SectionFields* section = find_section(sections, entry.key);
+    const Table* table = std::get_if<Table>(&entry.value.data);
+    if (!section || !table) {
+      if (section) fail_at(entry.where, fmt::format("{} must be a [section]", entry.key));
+      fail_section(entry, sections);
+    }
+    set_fields(section->fields, *table, section->name, names);
+    for (const Entry& item : *table) {
+      config.origins[section->name + "." + item.key] = item.value.where;
+    }
+  }
+  config.origins[""] = fmt::format("{}:1:1", name);
+  require_keys(sections, root, name);
+  resolve(config);
+  loaded.warnings = check_rules(config);
+  return loaded;
+}
+
+LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> sets) {
+  if (!fs::exists(file)) {
+    throw InputError("config", fmt::format("{}: no such file; expected a run's TOML file "
+                                           "(`longhaul recipe list` shows some)",
+                                           file.string()));
+  }
+  if (fs::is_directory(file)) {
+    throw InputError("config", fmt::format("{}: a directory; expected a run's TOML file",
+                                           file.string()));
+  }
+  return parse_run_config(read_text(file, kMaxFileBytes), file.string(), sets);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,161 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "longhaul/config/model_reader.h"
+
+namespace longhaul::config {
+namespace {
+
+constexpr double kEarlyTheta = 10000.0;
+
+/// transformers could only mean theta 10000 before its version 4.33 brought the field
+/// rope_theta (with Code Llama, September 2023), and has always written the field since.
+/// Llama 1 and Llama 2 were published by such versions (4.27 to 4.31) without it.
+bool written_before_rope_theta(const JsonFields& fields) {
+  const auto version = fields.text("transformers_version");
+  if (!version) return false;
+  int major = 0;
+  int minor = 0;
+  const char* const end = version->data() + version->size();
+  const auto first = std::from_chars(version->data(), end, major);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.') return false;
+  if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc()) return false;
+  return major == 4 && minor < 33;
+}
+
+/// The kind's name, from rope_type or its older spelling type.
+std::string kind_name(const JsonFields& rope, const std::string& fallback) {
+  const auto type = rope.text("rope_type");
+  const auto old_type = rope.text("type");
+  if (type && old_type && *type != *old_type) {
+    rope.fail("rope_type",
+              fmt::format("\"{}\" disagrees with type \"{}\"", *type, *old_type));
+  }
+  if (type) return *type;
+  if (old_type) return *old_type;
+  return fallback;
+}
+
+/// A parameter that the kind does not know would be silently without effect.
+void refuse_unknown(const JsonFields& rope, RopeConfig::Kind kind) {
+  constexpr std::array kCommon{"rope_type", "type", "rope_theta",
+                               "partial_rotary_factor"};
+  constexpr std::array kLlama3{"factor", "low_freq_factor", "high_freq_factor",
+                               "original_max_position_embeddings"};
+  for (const auto& [key, value] : rope.object().items()) {
+    if (value.is_null() || std::ranges::count(kCommon, key) > 0) continue;
+    if (kind == RopeConfig::Kind::Llama3 && std::ranges::count(kLlama3, key) > 0)
+      continue;
+    if (kind == RopeConfig::Kind::Linear && key == "factor") continue;
+    rope.fail(key,
+              "is not a parameter of this kind of RoPE; remove it or name the kind "
+              "that uses it");
+  }
+  const auto partial = rope.number("partial_rotary_factor");
+  if (partial && *partial != 1.0) {
+    rope.fail("partial_rotary_factor",
+              fmt::format("= {} is not available yet; only 1.0 is", *partial));
+  }
+}
+
+void read_scaling(const JsonFields& rope, const std::string& kind, RopeConfig& out) {
+  if (kind == "default") {
+    out.kind = RopeConfig::Kind::Plain;
+  } else if (kind == "linear") {
+    out.kind = RopeConfig::Kind::Linear;
+    out.factor = rope.required_number("factor");
+  } else if (kind == "llama3") {
+    out.kind = RopeConfig::Kind::Llama3;
+    out.factor = rope.required_number("factor");
+    out.low_freq_factor = rope.required_number("low_freq_factor");
+    out.high_freq_factor = rope.required_number("high_freq_factor");
+    out.original_max_position_embeddings =
+        rope.required_integer("original_max_position_embeddings", 1, int64_t{1} << 31);
+    if (out.low_freq_factor <= 0.0 || out.high_freq_factor <= out.low_freq_factor) {
+      rope.fail("high_freq_factor",
+                fmt::format("= {} must be greater than low_freq_factor = {}, and that "
+                            "greater than 0",
+                            out.high_freq_factor, out.low_freq_factor));
+    }
+  } else {
+    rope.fail("rope_type", fmt::format("\"{}\" is not available; supported: \"default\", "
+                                       "\"linear\", \"llama3\"",
+                                       kind));
+  }
+  if (out.factor < 1.0) {
+    rope.fail("factor", fmt::format("= {} must be at least 1", out.factor));
+  }
+  refuse_unknown(rope, out.kind);
+}
+
+/// The one base frequency, from wherever it stands.
+double read_theta(const JsonFields& fields, std::optional<double> inner) {
+  const auto outer = fields.number("rope_theta");
+  if (outer && inner && *outer != *inner) {
+    fields.fail("rope_theta",
+                fmt::format("= {} disagrees with rope_parameters.rope_theta = "
+                            "{}; keep one of them",
+                            *outer, *inner));
+  }
+  double theta = kEarlyTheta;
+  if (inner) {
+    theta = *inner;
+  } else if (outer) {
+    theta = *outer;
+  } else if (!written_before_rope_theta(fields)) {
+    fields.fail(
+        "rope_theta",
+        fmt::format(
+            "is missing, and no default is safe (Llama 2: 10000, Llama 3: 500000); "
+            "only files of transformers before 4.33 may leave it out, this one says "
+            "transformers_version {}. Add it, or set model.override.rope_theta",
+            fields.text("transformers_version").value_or("(absent)")));
+  }
+  if (theta <= 1.0) {
+    fields.fail("rope_theta", fmt::format("= {} must be greater than 1", theta));
+  }
+  return theta;
+}
+
+}  // namespace
+
+RopeConfig read_rope(const JsonFields& fields) {
+  RopeConfig rope;
+  const OrderedJson* parameters = fields.find("rope_parameters");
+  const OrderedJson* scaling = fields.find("rope_scaling");
+  const auto object = [&](const char* key,
+                          const OrderedJson& json) -> const OrderedJson& {
+    if (!json.is_object()) {
+      fields.fail(key, fmt::format("expected an object or null, found {}", json.dump()));
+    }
+    return json;
+  };
+  std::optional<double> inner_theta;
+  if (scaling) {
+    const JsonFields inner(object("rope_scaling", *scaling), fields.file(),
+                           "rope_scaling.");
+    const std::string kind = kind_name(inner, "");
+    if (kind.empty()) inner.fail("rope_type", "is missing");
+    inner_theta = inner.number("rope_theta");
+    read_scaling(inner, kind, rope);
+  }
+  if (parameters) {
+    const JsonFields inner(object("rope_parameters", *parameters), fields.file(),
+                           "rope_parameters.");
+    RopeConfig second;
+    read_scaling(inner, kind_name(inner, "default"), second);
+    if (scaling && (second.kind != rope.kind || second.factor != rope.factor)) {
+      fields.fail("rope_scaling", "disagrees with rope_parameters; keep one of them");
+    }
+    rope = second;
+    const auto theta = inner.number("rope_theta");
+    if (theta) inner_theta = theta;
+  }
+  rope.theta = read_theta(fields, inner_theta);
+  return rope;
+}
+
+}  // namespace longhaul::config

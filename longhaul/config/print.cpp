@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include <span>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/config/fields.h"
+#include "longhaul/config/load.h"
+#include "longhaul/config/rules.h"
+
+namespace longhaul {
+namespace {
+
+using namespace config;
+
+constexpr size_t kMaxLine = 90;
+
+/// Long arrays get one item per line.
+std::string print_setting(const std::string& key, const Value& value) {
+  const std::string head = print_key(key) + " = ";
+  const std::string line = head + print_value(value);
+  const Array* items = std::get_if<Array>(&value.data);
+  if (!items || line.size() <= kMaxLine) return line + "\n";
+  std::string out = head + "[\n";
+  for (const Value& item : *items) out += "  " + print_value(item) + ",\n";
+  return out + "]\n";
+}
+
+/// Settings of features that do not exist yet have one value only; they are not written.
+bool is_written(const Field& field) { return field.built.size() != 1; }
+
+std::string print(const RunConfig& config, bool comments) {
+  RunConfig copy = config;
+  std::string out;
+  for (const SectionFields& section : sections_of(copy)) {
+    std::string body;
+    for (const Field& field : section.fields) {
+      if (!is_written(field)) continue;
+      if (const auto value = field.get()) {
+        body += print_setting(field.key, *value);
+      } else if (comments) {
+        body += fmt::format("# {} is not given: {}\n", field.key, field.absent);
+      }
+    }
+    if (body.empty()) continue;
+    out += fmt::format("{}[{}]\n{}", out.empty() ? "" : "\n", section.name, body);
+  }
+  return out;
+}
+
+std::string text_of(const Field& field) {
+  const auto value = field.get();
+  return value ? print_value(*value) : std::string("(not given)");
+}
+
+}  // namespace
+
+std::string to_toml(const RunConfig& config) { return print(config, true); }
+
+std::string config_hash(const RunConfig& config) {
+  return hash_hex(print(config, false));
+}
+
+std::vector<ConfigChange> diff_configs(const RunConfig& old_config,
+                                       const RunConfig& new_config) {
+  RunConfig old_copy = old_config;
+  RunConfig new_copy = new_config;
+  const std::vector<SectionFields> before = sections_of(old_copy);
+  const std::vector<SectionFields> after = sections_of(new_copy);
+  std::vector<ConfigChange> changes;
+  for (size_t s = 0; s < before.size(); ++s) {
+    for (size_t f = 0; f < before[s].fields.size(); ++f) {
+      const Field& field = after[s].fields[f];
+      std::string old_value = text_of(before[s].fields[f]);
+      std::string new_value = text_of(field);
+      if (old_value == new_value) continue;
+      changes.push_back({before[s].name + "." + field.key, std::move(old_value),
+                         std::move(new_value), field.resume});
+    }
+  }
+  return changes;
+}
+
+std::vector<ConfigChange> check_resume(const RunConfig& saved, const RunConfig& now) {
+  std::vector<ConfigChange> logged;
+  std::string message;
+  std::string where;
+  for (ConfigChange& change : diff_configs(saved, now)) {
+    if (change.resume == ResumeClass::Logged) {
+      logged.push_back(std::move(change));
+    } else if (change.resume == ResumeClass::Match) {
+      if (message.empty()) where = origin(now, change.key);
+      message += fmt::format("{}{} = {}, but the checkpoint was made with {}",
+                             message.empty() ? "" : "; ", change.key, change.new_value,
+                             change.old_value);
+    }
+  }
+  if (!message.empty()) {
+    fail_at(where, message +
+                       "; a resume must keep it (or start a new run with "
+                       "init.weights)");
+  }
+  return logged;
+}
+
+}  // namespace longhaul

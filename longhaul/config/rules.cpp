@@ -1,0 +1,202 @@
+#include "longhaul/config/rules.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "longhaul/config/fields.h"
+
+namespace longhaul::config {
+namespace {
+
+using Warnings = std::vector<std::string>;
+
+void check_run(const RunConfig& c, Warnings& warnings) {
+  if (c.run.steps && c.run.epochs) {
+    fail_key(c, "run.epochs",
+             "run.steps and run.epochs are both given; keep one of them");
+  }
+  if (!c.run.steps && !c.run.epochs) {
+    fail_key(c, "run.dir",
+             "required and not given: run.steps (optimizer steps) or run.epochs (passes "
+             "over data.train)");
+  }
+  if (c.run.steps && c.run.stop_after && *c.run.stop_after > *c.run.steps) {
+    fail_key(c, "run.stop_after",
+             fmt::format("run.stop_after = {} is past run.steps = {}; it can only end a "
+                         "run earlier",
+                         *c.run.stop_after, *c.run.steps));
+  }
+  const std::string& device = c.run.device;
+  if (device != "auto" && device != "cpu" && device != "cuda") {
+    fail_key(c, "run.device",
+             fmt::format("run.device = \"{}\" is not auto, cpu or cuda; other names need "
+                         "run.device_plugin, which is not available yet",
+                         device));
+  }
+  if (c.run.stop_after && c.run.steps && *c.run.stop_after == *c.run.steps) return;
+  if (c.run.stop_after && c.schedule.warmup_steps &&
+      *c.run.stop_after <= *c.schedule.warmup_steps) {
+    warnings.push_back(fmt::format(
+        "{}: run.stop_after = {} ends the run inside the warm-up of {} steps",
+        origin(c, "run.stop_after"), *c.run.stop_after, *c.schedule.warmup_steps));
+  }
+}
+
+void check_paths(const RunConfig& c) {
+  const auto same = [](const fs::path& a, const fs::path& b) {
+    const auto clean = [](const fs::path& p) {
+      const fs::path normal = fs::absolute(p).lexically_normal();
+      return normal.has_filename() ? normal : normal.parent_path();
+    };
+    return !a.empty() && !b.empty() && clean(a) == clean(b);
+  };
+  if (same(c.run.dir, c.model.config)) {
+    fail_key(c, "run.dir",
+             fmt::format("run.dir and model.config are both {}; a run writes into its "
+                         "directory, so it needs one of its own",
+                         c.run.dir.string()));
+  }
+  if (same(c.run.dir, c.init.weights)) {
+    fail_key(c, "init.weights",
+             fmt::format("init.weights and run.dir are both {}; a run continues its own "
+                         "checkpoints by checkpoint.resume, so leave init.weights out",
+                         c.run.dir.string()));
+  }
+}
+
+void check_data(const RunConfig& c, Warnings& warnings) {
+  if (c.data.train.empty()) {
+    fail_key(c, "data.train", "data.train is empty; give at least one source");
+  }
+  bool all_synthetic = true;
+  std::set<fs::path> paths;
+  for (const TrainSource& source : c.data.train) {
+    all_synthetic = all_synthetic && source.path.empty();
+    if (!source.path.empty() && !paths.insert(source.path.lexically_normal()).second) {
+      warnings.push_back(fmt::format("{}: data.train lists {} twice",
+                                     origin(c, "data.train"), source.path.string()));
+    }
+  }
+  std::set<std::string> names;
+  for (const ValidationSource& source : c.data.validation) {
+    if (!names.insert(source.name).second) {
+      fail_key(c, "data.validation",
+               fmt::format("data.validation has two sets named \"{}\"; names must differ",
+                           source.name));
+    }
+    if (paths.contains(source.path.lexically_normal())) {
+      warnings.push_back(
+          fmt::format("{}: data.validation \"{}\" is also trained on ({}); its loss says "
+                      "nothing about "
+                      "unseen text",
+                      origin(c, "data.validation"), source.name, source.path.string()));
+    }
+  }
+  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
+    if (differs) warn_unused(c, key, why, warnings);
+  };
+  unused(all_synthetic && !c.data.shuffle, "data.shuffle",
+         "synthetic sequences have no order");
+  unused(all_synthetic && c.data.document_mask, "data.document_mask",
+         "synthetic sequences hold no documents");
+  unused(c.data.train.size() == 1 && c.data.train[0].weight != 1.0, "data.train",
+         "the weight of a single source");
+  const bool none = c.data.validation.empty();
+  unused(none && c.validation.every != ValidationSection{}.every, "validation.every",
+         "data.validation is empty");
+  unused(none && c.validation.batches != ValidationSection{}.batches,
+         "validation.batches", "data.validation is empty");
+}
+
+void check_batch(const RunConfig& c) {
+  if (c.batch.global_size % c.batch.micro_size != 0) {
+    fail_key(c, "batch.micro_size",
+             fmt::format("batch.global_size = {} does not divide into microbatches of "
+                         "batch.micro_size = {}",
+                         c.batch.global_size, c.batch.micro_size));
+  }
+}
+
+void check_optimizer(const RunConfig& c, Warnings& warnings) {
+  for (const std::string& pattern : c.optimizer.no_decay) {
+    if (pattern.empty()) {
+      fail_key(c, "optimizer.no_decay", "optimizer.no_decay holds an empty pattern");
+    }
+  }
+  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
+    if (differs) warn_unused(c, key, why, warnings);
+  };
+  unused(c.optimizer.weight_decay == 0.0 &&
+             c.optimizer.no_decay != OptimizerSection{}.no_decay,
+         "optimizer.no_decay", "optimizer.weight_decay is 0");
+  if (c.precision.compute == ComputeType::Fp32) {
+    const bool narrow =
+        c.precision.gradients == StateType::Bf16 || c.precision.reduce == StateType::Bf16;
+    if (narrow) {
+      const std::string key = c.precision.gradients == StateType::Bf16
+                                  ? "precision.gradients"
+                                  : "precision.reduce";
+      warnings.push_back(
+          fmt::format("{}: {} = bf16 throws away most of what "
+                      "precision.compute = fp32 pays for",
+                      origin(c, key), key));
+    }
+  }
+}
+
+void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
+  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
+    if (differs) warn_unused(c, key, why, warnings);
+  };
+  unused(c.checkpoint.every == 0 && c.checkpoint.keep > 1 &&
+             c.checkpoint.keep != CheckpointSection{}.keep,
+         "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");
+  unused(!c.parallel.sequence && c.parallel.tp == 1, "parallel.sequence",
+         "parallel.tp is 1");
+  if (c.checkpoint.every == 0) {
+    warnings.push_back(
+        fmt::format("{}: checkpoint.every = 0: a run that is killed before its end "
+                    "starts again at step 0",
+                    origin(c, "checkpoint.every")));
+  }
+}
+
+}  // namespace
+
+std::string origin(const RunConfig& config, const std::string& key) {
+  const auto found = config.origins.find(key);
+  if (found != config.origins.end()) return found->second;
+  const auto file = config.origins.find("");
+  return file == config.origins.end() ? std::string() : file->second;
+}
+
+bool given(const RunConfig& config, const std::string& key) {
+  return config.origins.contains(key);
+}
+
+void fail_key(const RunConfig& config, const std::string& key,
+              const std::string& message) {
+  fail_at(origin(config, key), message);
+}
+
+void warn_unused(const RunConfig& config, const std::string& key,
+                 const std::string& reason, Warnings& warnings) {
+  if (!given(config, key)) return;
+  warnings.push_back(
+      fmt::format("{}: {} has no effect: {}", origin(config, key), key, reason));
+}
+
+std::vector<std::string> check_rules(const RunConfig& config) {
+  Warnings warnings;
+  check_run(config, warnings);
+  check_paths(config);
+  check_data(config, warnings);
+  check_batch(config);
+  check_optimizer(config, warnings);
+  check_schedule(config, warnings);
+  check_resume_and_log(config, warnings);
+  return warnings;
+}
+
+}  // namespace longhaul::config

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::config {
+
+/// Gives the settings that depend on others their values (schedule forms).
+void resolve(RunConfig& config);
+
+/// Every rule between settings that needs neither the model nor the world. ConfigError
+/// at the place of the setting concerned; returns warnings.
+std::vector<std::string> check_rules(const RunConfig& config);
+
+/// The part of check_rules about the learning rate.
+void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
+
+/// The rules of the schedule that need the run's length in steps. ConfigError.
+void check_schedule_length(const RunConfig& config, int64_t steps);
+
+/// Where a key was set ("run.toml:3:9"), or nothing.
+std::string origin(const RunConfig& config, const std::string& key);
+bool given(const RunConfig& config, const std::string& key);
+
+/// ConfigError at the place of a key.
+[[noreturn]] void fail_key(const RunConfig& config, const std::string& key,
+                           const std::string& message);
+
+/// Adds a warning when a key was given though nothing reads it.
+void warn_unused(const RunConfig& config, const std::string& key,
+                 const std::string& reason, std::vector<std::string>& warnings);
+
+}  // namespace longhaul::config

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhaul/config/rules.h"
+
+namespace longhaul {
+
+double warmup_length(const ScheduleSection& schedule, int64_t horizon) {
+  if (schedule.warmup_steps) return static_cast<double>(*schedule.warmup_steps);
+  const double exact =
+      schedule.warmup_fraction.value_or(0.0) * static_cast<double>(horizon);
+  return schedule.kind == ScheduleKind::Smp ? exact : std::round(exact);
+}
+
+int64_t wsd_decay_length(const ScheduleSection& schedule, int64_t horizon) {
+  return schedule.decay_steps.value_or(std::max<int64_t>(1, horizon / 10));
+}
+
+namespace config {
+namespace {
+
+bool has_warmup(const ScheduleSection& s) {
+  return s.warmup_steps.value_or(0) > 0 || s.warmup_fraction.value_or(0.0) > 0.0;
+}
+
+bool wsd_form(DecayForm form) {
+  return form == DecayForm::Linear || form == DecayForm::Cosine ||
+         form == DecayForm::Sqrt;
+}
+
+void check_forms(const RunConfig& c) {
+  const ScheduleSection& s = c.schedule;
+  if (s.warmup_steps && s.warmup_fraction) {
+    fail_key(
+        c, "schedule.warmup_fraction",
+        "schedule.warmup_steps and schedule.warmup_fraction are both given; keep one "
+        "of them");
+  }
+  if (s.kind == ScheduleKind::Wsd && !wsd_form(*s.decay)) {
+    fail_key(
+        c, "schedule.decay",
+        "schedule.decay: kind = \"wsd\" decays as \"linear\", \"cosine\" or \"sqrt\"");
+  }
+  if (s.kind == ScheduleKind::Smp && *s.decay == DecayForm::Sqrt) {
+    fail_key(
+        c, "schedule.decay",
+        "schedule.decay = \"sqrt\" belongs to kind = \"wsd\"; kind = \"smp\" decays as "
+        "\"cosine\", \"linear\", \"exponential\", \"plateau\" or \"constant\"");
+  }
+  if (s.kind == ScheduleKind::Smp && s.warmup_start == WarmupStart::NonZero) {
+    fail_key(c, "schedule.warmup_start",
+             "schedule.warmup_start = \"nonzero\": kind = \"smp\" always starts at zero");
+  }
+  if (s.kind != ScheduleKind::Constant && s.min_lr >= c.optimizer.lr) {
+    fail_key(c, "schedule.min_lr",
+             fmt::format("schedule.min_lr = {} must be less than optimizer.lr = {}",
+                         s.min_lr, c.optimizer.lr));
+  }
+}
+
+void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
+  const ScheduleSection& s = c.schedule;
+  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
+    if (differs) warn_unused(c, "schedule." + key, why, warnings);
+  };
+  const auto only = [](const char* kind) {
+    return fmt::format("it belongs to kind = \"{}\"", kind);
+  };
+  const bool constant = s.kind == ScheduleKind::Constant;
+  const bool wsd = s.kind == ScheduleKind::Wsd;
+  const bool smp = s.kind == ScheduleKind::Smp;
+  unused(constant && s.min_lr != 0.0, "min_lr", "kind = \"constant\" never decays");
+  unused(constant && s.horizon && !s.warmup_fraction, "horizon",
+         "kind = \"constant\" never decays");
+  unused(s.kind != ScheduleKind::Cosine && s.constant_steps != 0, "constant_steps",
+         only("cosine"));
+  unused(!wsd && !smp && s.decay.has_value(), "decay", "it belongs to kinds wsd and smp");
+  unused(!wsd && s.decay_steps.has_value(), "decay_steps", only("wsd"));
+  unused(s.plateau_fraction != 0.0 && !(smp && s.decay == DecayForm::Plateau),
+         "plateau_fraction", "it belongs to kind = \"smp\" with decay = \"plateau\"");
+  unused(!has_warmup(s) && s.warmup_start.has_value(), "warmup_start",
+         "there is no warm-up");
+  if (s.horizon && c.run.steps && *s.horizon < *c.run.steps && !constant) {
+    warnings.push_back(fmt::format(
+        "{}: schedule.horizon = {} is before run.steps = {}: the last {} steps "
+        "stay at the end of the decay",
+        origin(c, "schedule.horizon"), *s.horizon, *c.run.steps,
+        *c.run.steps - *s.horizon));
+  }
+}
+
+}  // namespace
+
+void resolve(RunConfig& config) {
+  ScheduleSection& s = config.schedule;
+  if (!s.decay && s.kind == ScheduleKind::Wsd) s.decay = DecayForm::Linear;
+  if (!s.decay && s.kind == ScheduleKind::Smp) s.decay = DecayForm::Cosine;
+  if (!s.warmup_start && has_warmup(s)) {
+    const bool from_zero = s.kind == ScheduleKind::Linear ||
+                           s.kind == ScheduleKind::Smp ||
+                           (s.kind == ScheduleKind::Cosine && s.constant_steps > 0);
+    s.warmup_start = from_zero ? WarmupStart::Zero : WarmupStart::NonZero;
+  }
+}
+
+void check_schedule_length(const RunConfig& c, int64_t steps) {
+  const ScheduleSection& s = c.schedule;
+  const int64_t horizon = s.horizon.value_or(steps);
+  const std::string warmup_key =
+      s.warmup_fraction ? "schedule.warmup_fraction" : "schedule.warmup_steps";
+  const double warmup = warmup_length(s, horizon);
+  const auto fail_sum = [&](const std::string& key, const std::string& parts) {
+    fail_key(
+        c, key,
+        fmt::format("the warm-up of {} steps and {} do not fit into the schedule's {} "
+                    "steps",
+                    warmup, parts, horizon));
+  };
+  if (warmup > 0 && warmup >= static_cast<double>(std::min(horizon, steps))) {
+    fail_key(
+        c, warmup_key,
+        fmt::format("a warm-up of {} steps must be shorter than the run ({} steps) and "
+                    "its schedule ({} steps)",
+                    warmup, steps, horizon));
+  }
+  const auto room = static_cast<double>(horizon) - warmup;
+  if (s.kind == ScheduleKind::Cosine && static_cast<double>(s.constant_steps) >= room) {
+    fail_sum("schedule.constant_steps",
+             fmt::format("schedule.constant_steps = {}", s.constant_steps));
+  }
+  const int64_t decay = wsd_decay_length(s, horizon);
+  if (s.kind == ScheduleKind::Wsd && static_cast<double>(decay) > room) {
+    fail_sum("schedule.decay_steps", fmt::format("a decay of {} steps", decay));
+  }
+  const double plateau = s.plateau_fraction * static_cast<double>(horizon);
+  if (s.kind == ScheduleKind::Smp && s.decay == DecayForm::Plateau && plateau >= room) {
+    fail_sum("schedule.plateau_fraction", fmt::format("a plateau of {} steps", plateau));
+  }
+}
+
+void check_schedule(const RunConfig& config, std::vector<std::string>& warnings) {
+  check_forms(config);
+  if (config.run.steps) check_schedule_length(config, *config.run.steps);
+  warn_forms(config, warnings);
+}
+
+}  // namespace config
+}  // namespace longhaul

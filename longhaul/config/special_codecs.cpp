@@ -1,0 +1,107 @@
+#include "longhaul/config/special_codecs.h"
+
+#include "longhaul/base/json.h"
+
+namespace longhaul::config {
+namespace {
+
+Value from_json(const OrderedJson& json) {
+  if (json.is_boolean()) return {json.get<bool>(), ""};
+  if (json.is_number_integer()) return {json.get<int64_t>(), ""};
+  if (json.is_number()) return {json.get<double>(), ""};
+  if (json.is_string()) return {json.get<std::string>(), ""};
+  if (json.is_array()) {
+    Array items;
+    for (const OrderedJson& item : json) items.push_back(from_json(item));
+    return {std::move(items), ""};
+  }
+  Table table;
+  for (const auto& [key, item] : json.items())
+    table.push_back({key, "", from_json(item)});
+  return {std::move(table), ""};
+}
+
+}  // namespace
+
+void Codec<ShardGroup>::read(const Value& value, const std::string& name,
+                             ShardGroup& out) {
+  if (const int64_t* ranks = std::get_if<int64_t>(&value.data)) {
+    if (*ranks < 1) {
+      fail_at(value.where, fmt::format("{} = {}: must be at least 1", name, *ranks));
+    }
+    out = {ShardGroup::Kind::Ranks, *ranks};
+    return;
+  }
+  const std::string* word = std::get_if<std::string>(&value.data);
+  if (!word) fail_type(value, name, "\"world\", \"node\" or a number of ranks");
+  if (*word != "world" && *word != "node") fail_choice(value, name, {"world", "node"});
+  out = {*word == "world" ? ShardGroup::Kind::World : ShardGroup::Kind::Node, 0};
+}
+
+Value Codec<ShardGroup>::write(const ShardGroup& value) {
+  if (value.kind == ShardGroup::Kind::Ranks) return {value.ranks, ""};
+  return {std::string(value.kind == ShardGroup::Kind::World ? "world" : "node"), ""};
+}
+
+void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
+                             ResumeFrom& out) {
+  if (const int64_t* step = std::get_if<int64_t>(&value.data)) {
+    if (*step < 0) {
+      fail_at(value.where, fmt::format("{} = {}: a step is at least 0", name, *step));
+    }
+    out = {ResumeFrom::Kind::Step, *step, {}};
+    return;
+  }
+  const std::string* word = std::get_if<std::string>(&value.data);
+  if (!word || word->empty()) {
+    fail_type(value, name, "\"latest\", \"never\", a step number or a path");
+  }
+  if (*word == "latest" || *word == "never") {
+    out.kind = *word == "latest" ? ResumeFrom::Kind::Latest : ResumeFrom::Kind::Never;
+    return;
+  }
+  // A misspelt word must not pass as a path: a path holds a slash.
+  if (word->find('/') == std::string::npos) {
+    fail_at(
+        value.where,
+        fmt::format("{}: \"{}\" is not \"latest\", \"never\", a step number or a path; "
+                    "write a path with a slash, as \"./{}\"",
+                    name, *word, *word));
+  }
+  out = {ResumeFrom::Kind::Path, 0, *word};
+}
+
+Value Codec<ResumeFrom>::write(const ResumeFrom& value) {
+  switch (value.kind) {
+    case ResumeFrom::Kind::Latest:
+      return {std::string("latest"), ""};
+    case ResumeFrom::Kind::Never:
+      return {std::string("never"), ""};
+    case ResumeFrom::Kind::Step:
+      return {value.step, ""};
+    case ResumeFrom::Kind::Path:
+      break;
+  }
+  return {value.path.string(), ""};
+}
+
+void Codec<std::vector<ModelOverride>>::read(const Value& value, const std::string& name,
+                                             std::vector<ModelOverride>& out) {
+  const Table* table = std::get_if<Table>(&value.data);
+  if (!table) fail_type(value, name, "a table such as { num_hidden_layers = 4 }");
+  out.clear();
+  for (const Entry& entry : *table) {
+    out.push_back({entry.key, print_json(entry.value)});
+  }
+}
+
+Value Codec<std::vector<ModelOverride>>::write(const std::vector<ModelOverride>& value) {
+  Table table;
+  for (const ModelOverride& item : value) {
+    table.push_back(
+        {item.field, "", from_json(parse_ordered_json(item.json, "model.override"))});
+  }
+  return {std::move(table), ""};
+}
+
+}  // namespace longhaul::config

@@ -1,0 +1,122 @@
+// The only unit that sees toml++: its header takes seconds to compile.
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <sstream>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/value.h"
+
+namespace longhaul::config {
+namespace {
+
+/// Says where a node was read: a place in a file, or one fixed text for --set.
+class Places {
+ public:
+  explicit Places(std::string name) : name_(std::move(name)) {}
+  static Places fixed(std::string where) {
+    Places places(std::move(where));
+    places.fixed_ = true;
+    return places;
+  }
+  std::string of(const toml::source_region& region) const {
+    return fixed_ ? name_ : at(region.begin);
+  }
+  std::string at(const toml::source_position& position) const {
+    return fmt::format("{}:{}:{}", name_, position.line, position.column);
+  }
+
+ private:
+  std::string name_;
+  bool fixed_ = false;
+};
+
+constexpr int kMaxDepth = 16;
+
+template <class T>
+std::string as_text(const T& node) {
+  std::ostringstream out;
+  out << node;
+  return out.str();
+}
+
+Value convert(const toml::node& node, const Places& places, int depth);
+
+Table convert_table(const toml::table& table, const Places& places, int depth) {
+  Table out;
+  for (const auto& [key, node] : table) {
+    out.push_back({std::string(key.str()), places.of(key.source()),
+                   convert(node, places, depth + 1)});
+  }
+  return out;
+}
+
+Value convert(const toml::node& node, const Places& places, int depth) {
+  Value out;
+  out.where = places.of(node.source());
+  if (depth > kMaxDepth) {
+    throw ConfigError(
+        "config", fmt::format("{}: nested deeper than {} levels", out.where, kMaxDepth));
+  }
+  if (const auto* boolean = node.as_boolean()) {
+    out.data = boolean->get();
+  } else if (const auto* integer = node.as_integer()) {
+    out.data = integer->get();
+  } else if (const auto* number = node.as_floating_point()) {
+    out.data = number->get();
+  } else if (const auto* text = node.as_string()) {
+    out.data = text->get();
+  } else if (const auto* array = node.as_array()) {
+    Array items;
+    for (const toml::node& item : *array)
+      items.push_back(convert(item, places, depth + 1));
+    out.data = std::move(items);
+  } else if (const auto* table = node.as_table()) {
+    out.data = convert_table(*table, places, depth);
+  } else if (const auto* date = node.as_date()) {
+    out.data = Value::Date{as_text(*date)};
+  } else if (const auto* time = node.as_time()) {
+    out.data = Value::Date{as_text(*time)};
+  } else {
+    out.data = Value::Date{as_text(*node.as_date_time())};
+  }
+  return out;
+}
+
+bool is_plain_word(std::string_view text) {
+  return !text.empty() && text.find_first_of("[]{}\"'=,\n\r") == std::string_view::npos;
+}
+
+}  // namespace
+
+Table parse_toml(std::string_view text, std::string_view name) {
+  const Places places{std::string(name)};
+  if (const auto bad = find_invalid_utf8(text)) {
+    throw ConfigError("config", fmt::format("{}: not UTF-8 text (byte {})", name, *bad));
+  }
+  try {
+    return convert_table(toml::parse(text, name), places, 0);
+  } catch (const toml::parse_error& error) {
+    throw ConfigError(
+        "config", fmt::format("{}: not valid TOML: {}", places.at(error.source().begin),
+                              error.description()));
+  }
+}
+
+Value parse_toml_value(std::string_view text, const std::string& where) {
+  std::string reason;
+  try {
+    const toml::table table = toml::parse(fmt::format("value = {}", text));
+    if (table.size() == 1) {
+      return convert(*table.get("value"), Places::fixed(where), 0);
+    }
+    reason = "more than one value";
+  } catch (const toml::parse_error& error) {
+    reason = error.description();
+  }
+  if (is_plain_word(text)) return Value{std::string(text), where};
+  throw ConfigError("config", fmt::format("{}: not a TOML value: {}", where, reason));
+}
+
+}  // namespace longhaul::config

@@ -1,0 +1,137 @@
+#include "longhaul/config/value.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace longhaul::config {
+namespace {
+
+template <class... Ts>
+struct Overload : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overload(Ts...) -> Overload<Ts...>;
+
+/// A basic string; TOML and JSON share these escapes (TOML refuses \/ only).
+std::string quote(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    switch (c) {
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default: {
+        const auto byte = static_cast<unsigned char>(c);
+        if (byte < 0x20 || byte == 0x7F) {
+          out += fmt::format("\\u{:04X}", byte);
+        } else {
+          out += c;
+        }
+      }
+    }
+  }
+  return out + '"';
+}
+
+std::string print_double(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  std::string text = fmt::format("{}", number);  // the shortest that reads back
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+template <class Items, class Print>
+std::string join(const Items& items, const char* open, const char* close, Print print) {
+  std::string out = open;
+  bool first = true;
+  for (const auto& item : items) {
+    if (!first) out += ", ";
+    first = false;
+    out += print(item);
+  }
+  return out + close;
+}
+
+}  // namespace
+
+std::string_view Value::kind() const {
+  return std::visit(
+      Overload{[](bool) { return "a boolean"; }, [](int64_t) { return "an integer"; },
+               [](double) { return "a number with a fraction or exponent"; },
+               [](const std::string&) { return "a string"; },
+               [](const Date&) { return "a date"; },
+               [](const Array&) { return "an array"; },
+               [](const Table&) { return "a table"; }},
+      data);
+}
+
+Entry* find(Table& table, std::string_view key) {
+  for (Entry& entry : table) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+
+const Entry* find(const Table& table, std::string_view key) {
+  return find(const_cast<Table&>(table), key);
+}
+
+std::string print_key(std::string_view key) {
+  const bool bare = !key.empty() && key.find_first_not_of(
+                                        "abcdefghijklmnopqrstuvwxyz"
+                                        "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-") == std::string_view::npos;
+  return bare ? std::string(key) : quote(key);
+}
+
+std::string print_value(const Value& value) {
+  return std::visit(
+      Overload{[](bool b) { return std::string(b ? "true" : "false"); },
+               [](int64_t n) { return std::to_string(n); },
+               [](double d) { return print_double(d); },
+               [](const std::string& s) { return quote(s); },
+               [](const Value::Date& d) { return d.text; },
+               [](const Array& a) { return join(a, "[", "]", print_value); },
+               [](const Table& t) {
+                 if (t.empty()) return std::string("{}");
+                 return join(t, "{ ", " }", [](const Entry& e) {
+                   return print_key(e.key) + " = " + print_value(e.value);
+                 });
+               }},
+      value.data);
+}
+
+std::string print_json(const Value& value) {
+  return std::visit(Overload{[](bool b) { return std::string(b ? "true" : "false"); },
+                             [](int64_t n) { return std::to_string(n); },
+                             [](double d) {
+                               return std::isfinite(d) ? print_double(d)
+                                                       : std::string("null");
+                             },
+                             [](const std::string& s) { return quote(s); },
+                             [](const Value::Date& d) { return quote(d.text); },
+                             [](const Array& a) { return join(a, "[", "]", print_json); },
+                             [](const Table& t) {
+                               return join(t, "{", "}", [](const Entry& e) {
+                                 return quote(e.key) + ": " + print_json(e.value);
+                               });
+                             }},
+                    value.data);
+}
+
+}  // namespace longhaul::config
