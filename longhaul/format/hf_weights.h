@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/format/safetensors.h"
+#include "longhaul/format/tensor_slice.h"
+
+namespace longhaul {
+
+/// model.safetensors.index.json.
+struct HfIndex {
+  std::map<std::string, std::string> weight_map;  ///< tensor -> file name
+  uint64_t total_size = 0;                        ///< 0 when the index does not say
+  /// InputError for a name that leaves the directory, a wrong type, an empty map.
+  static HfIndex read(const fs::path& path);
+};
+
+/// A shard as the directory has it.
+struct HfShard {
+  std::string name;
+  bool present = false;
+  uint64_t size = 0;
+  uint64_t tensors = 0;  ///< that the index names in it
+};
+
+/// The weights of a Hugging Face directory: model.safetensors, or the shards that
+/// model.safetensors.index.json names. Immutable; any thread may read.
+class HfWeights {
+ public:
+  /// Opens and checks every shard's header against the index. InputError when there are
+  /// no weights (saying what lies there instead), a shard is missing (named, with the
+  /// count of present ones), or index and shards disagree.
+  static HfWeights open(const fs::path& dir);
+  HfWeights(HfWeights&&) = default;
+
+  const fs::path& dir() const { return dir_; }
+  /// Whole tensors by name, with their stored dtypes.
+  std::vector<TensorSlice> tensors() const;
+  bool has(const std::string& name) const { return where_.contains(name); }
+  /// Fills `out` with the elements of `box`, row-major in its extent, converted to `dst`
+  /// (F32, BF16, F16, F64). InputError when the tensor is absent, its shape differs or
+  /// its dtype is no float type.
+  void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const;
+
+  const std::vector<HfShard>& shards() const { return shards_; }
+  /// What was passed over by rule, one line each.
+  const std::vector<std::string>& ignored() const { return ignored_; }
+  /// "format" and others of the first shard's __metadata__.
+  const std::map<std::string, std::string>& metadata() const;
+
+ private:
+  HfWeights() = default;
+  struct Place {
+    size_t file = 0;
+    const SafetensorsEntry* entry = nullptr;
+  };
+  void add_shard(const std::string& name, const HfIndex* index);
+
+  fs::path dir_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<HfShard> shards_;
+  std::map<std::string, Place> where_;
+  std::vector<std::string> ignored_;
+};
+
+/// The shards of a directory without opening them: for a report on an incomplete copy.
+/// Empty when the directory has no safetensors weights.
+std::vector<HfShard> list_hf_shards(const fs::path& dir);
+
+/// Config, tokenizer, licence and readme files of a model directory that go with its
+/// weights wherever they go, by name; only those that exist.
+std::vector<std::string> hf_side_files(const fs::path& dir);
+
+/// True for buffers that old exports stored beside the weights (rotary_emb.inv_freq).
+bool is_stray_hf_tensor(const std::string& name);
+
+}  // namespace longhaul

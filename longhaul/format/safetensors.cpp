@@ -1,0 +1,306 @@
+#include "longhaul/format/safetensors.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <tuple>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+
+namespace longhaul {
+namespace {
+
+// More dims or tensors than any model has; they bound what a hostile header costs.
+constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxTensors = 1'000'000;
+constexpr int kHeaderDepth = 4;  // object, tensor, array, number
+
+[[noreturn]] void fail(const std::string& what, const std::string& problem) {
+  throw InputError("safetensors", what + ": " + problem);
+}
+
+uint64_t read_header_length(std::span<const std::byte> prefix, uint64_t file_size,
+                            const std::string& what) {
+  if (file_size < 8 || prefix.size() < 8) {
+    fail(what,
+         fmt::format("{} bytes, but the length of the header alone takes 8; the file "
+                     "is truncated or not a safetensors file",
+                     file_size));
+  }
+  uint64_t length = 0;
+  static_assert(std::endian::native == std::endian::little);
+  std::memcpy(&length, prefix.data(), 8);
+  if (length > kMaxSafetensorsHeader) {
+    fail(what,
+         fmt::format("byte 0: the header length is {}, more than the limit of {}; not "
+                     "a safetensors file",
+                     length, kMaxSafetensorsHeader));
+  }
+  if (length > file_size - 8) {
+    fail(what, fmt::format("byte 0: the header length is {}, but the file ends {} bytes "
+                           "after it; the file is truncated",
+                           length, file_size - 8));
+  }
+  if (length < 2) fail(what, fmt::format("byte 0: the header length is {}", length));
+  return length;
+}
+
+uint64_t unsigned_field(const Json& value, const std::string& what,
+                        const std::string& name, const char* field) {
+  if (!value.is_number_unsigned() ||
+      value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
+    fail(what,
+         fmt::format("tensor '{}': {} holds {}, not a whole number from 0 to 2^63-1",
+                     name, field, value.dump().substr(0, 40)));
+  }
+  return value.get<uint64_t>();
+}
+
+SafetensorsEntry parse_entry(const std::string& name, const Json& json,
+                             uint64_t data_size, uint64_t data_start,
+                             const std::string& what) {
+  SafetensorsEntry entry;
+  entry.name = name;
+  if (!json.is_object()) fail(what, fmt::format("tensor '{}': not an object", name));
+  for (const auto& [key, unused] : json.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") {
+      fail(what, fmt::format("tensor '{}': unknown field '{}'", name, key));
+    }
+  }
+  const auto field = [&](const char* key) -> const Json& {
+    const auto found = json.find(key);
+    if (found == json.end()) fail(what, fmt::format("tensor '{}': no '{}'", name, key));
+    return *found;
+  };
+  const Json& dtype = field("dtype");
+  if (!dtype.is_string())
+    fail(what, fmt::format("tensor '{}': dtype is no string", name));
+  const auto known = dtype_from_name(dtype.get<std::string>());
+  if (!known) {
+    fail(what,
+         fmt::format("tensor '{}': unknown dtype '{}'; known are F64, F32, F16, BF16, "
+                     "I64 ... U8, BOOL",
+                     name, dtype.get<std::string>()));
+  }
+  entry.dtype = *known;
+  const Json& shape = field("shape");
+  if (!shape.is_array() || shape.size() > kMaxRank) {
+    fail(what, fmt::format("tensor '{}': shape is not a list of at most {} numbers", name,
+                           kMaxRank));
+  }
+  for (const Json& extent : shape) {
+    entry.shape.push_back(
+        static_cast<int64_t>(unsigned_field(extent, what, name, "shape")));
+  }
+  const Json& offsets = field("data_offsets");
+  if (!offsets.is_array() || offsets.size() != 2) {
+    fail(what, fmt::format("tensor '{}': data_offsets is not [begin, end]", name));
+  }
+  entry.begin = unsigned_field(offsets[0], what, name, "data_offsets");
+  entry.end = unsigned_field(offsets[1], what, name, "data_offsets");
+  if (entry.begin > entry.end) {
+    fail(what, fmt::format("tensor '{}': data_offsets [{}, {}] run backwards", name,
+                           entry.begin, entry.end));
+  }
+  uint64_t bytes = 0;
+  if (!tensor_bytes(entry.shape, entry.dtype, &bytes)) {
+    fail(what, fmt::format("tensor '{}': shape {} has more than 2^63 bytes", name,
+                           describe_shape(entry.shape)));
+  }
+  if (bytes != entry.end - entry.begin) {
+    fail(what, fmt::format("tensor '{}': shape {} of {} takes {} bytes, data_offsets "
+                           "[{}, {}] give it {}",
+                           name, describe_shape(entry.shape), dtype_name(entry.dtype),
+                           bytes, entry.begin, entry.end, entry.end - entry.begin));
+  }
+  if (entry.end > data_size) {
+    fail(what,
+         fmt::format("tensor '{}': its data ends at byte {}, the file at byte {}; the "
+                     "file is truncated",
+                     name, data_start + entry.end, data_start + data_size));
+  }
+  return entry;
+}
+
+void parse_metadata(const Json& json, const std::string& what,
+                    SafetensorsHeader& header) {
+  if (!json.is_object()) fail(what, "__metadata__ is not an object");
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) {
+      fail(what, fmt::format("__metadata__ '{}' is no string", key));
+    }
+    header.metadata[key] = value.get<std::string>();
+  }
+}
+
+// Sorted by begin, each tensor must start where the one before it ended.
+void check_cover(const SafetensorsHeader& header, uint64_t data_size,
+                 const std::string& what) {
+  uint64_t position = 0;
+  const SafetensorsEntry* before = nullptr;
+  for (const SafetensorsEntry& entry : header.entries) {
+    if (entry.begin < position) {
+      fail(what, fmt::format("tensors '{}' and '{}' overlap: byte {} belongs to both",
+                             before->name, entry.name, header.data_start + entry.begin));
+    }
+    if (entry.begin > position) {
+      fail(what, fmt::format("bytes {} to {} before tensor '{}' belong to no tensor",
+                             header.data_start + position,
+                             header.data_start + entry.begin, entry.name));
+    }
+    position = entry.end;
+    before = &entry;
+  }
+  if (position != data_size) {
+    fail(what, fmt::format("{} bytes after the last tensor, from byte {}, belong to no "
+                           "tensor",
+                           data_size - position, header.data_start + position));
+  }
+}
+
+}  // namespace
+
+bool tensor_bytes(const std::vector<int64_t>& shape, DType dtype, uint64_t* bytes) {
+  auto total = static_cast<int64_t>(dtype_size(dtype));
+  for (const int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(total, extent, &total)) return false;
+  }
+  *bytes = static_cast<uint64_t>(total);
+  return true;
+}
+
+const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
+  for (const SafetensorsEntry& entry : entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
+                                           uint64_t file_size, const std::string& what) {
+  const uint64_t length = read_header_length(prefix, file_size, what);
+  LH_CHECK(prefix.size() - 8 >= length, "safetensors", "{}: prefix of {} bytes", what,
+           prefix.size());
+  const std::string_view text(reinterpret_cast<const char*>(prefix.data()) + 8, length);
+  if (text.front() != '{') fail(what, "byte 8: the header does not start with '{'");
+  const Json json = parse_json(text, what + " (header from byte 8)", kHeaderDepth);
+  if (json.size() > kMaxTensors) {
+    fail(what,
+         fmt::format("{} tensors, more than the limit of {}", json.size(), kMaxTensors));
+  }
+  SafetensorsHeader header;
+  header.data_start = 8 + length;
+  const uint64_t data_size = file_size - header.data_start;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "__metadata__") {
+      parse_metadata(value, what, header);
+    } else {
+      header.entries.push_back(
+          parse_entry(name, value, data_size, header.data_start, what));
+    }
+  }
+  std::sort(header.entries.begin(), header.entries.end(),
+            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+              return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+            });
+  check_cover(header, data_size, what);
+  return header;
+}
+
+SafetensorsFile SafetensorsFile::open(const fs::path& path) {
+  SafetensorsFile result;
+  if (fs::is_directory(path)) {
+    throw InputError("safetensors", path.string() + ": is a directory, not a file");
+  }
+  result.file_ = File::open_read(path);
+  result.size_ = result.file_.size();
+  std::vector<std::byte> prefix(std::min<uint64_t>(result.size_, 8));
+  result.file_.read_at(0, prefix);
+  if (prefix.size() == 8) {
+    const uint64_t length = read_header_length(prefix, result.size_, path.string());
+    prefix.resize(8 + length);
+    result.file_.read_at(8, std::span(prefix).subspan(8));
+  }
+  result.header_ = parse_safetensors_header(prefix, result.size_, path.string());
+  return result;
+}
+
+void SafetensorsFile::read(const SafetensorsEntry& entry, uint64_t offset,
+                           std::span<std::byte> bytes) const {
+  LH_CHECK(offset <= entry.end - entry.begin &&
+               bytes.size() <= entry.end - entry.begin - offset,
+           "safetensors", "'{}': {} bytes at {} of {}", entry.name, bytes.size(), offset,
+           entry.end - entry.begin);
+  file_.read_at(header_.data_start + entry.begin + offset, bytes);
+}
+
+void SafetensorsPlan::add(std::string name, DType dtype, std::vector<int64_t> shape) {
+  SafetensorsEntry entry;
+  entry.name = std::move(name);
+  entry.dtype = dtype;
+  entry.shape = std::move(shape);
+  uint64_t bytes = 0;
+  LH_CHECK(tensor_bytes(entry.shape, dtype, &bytes), "safetensors", "'{}': shape {}",
+           entry.name, describe_shape(entry.shape));
+  entry.begin = entries.empty() ? 0 : entries.back().end;
+  entry.end = entry.begin + bytes;
+  entries.push_back(std::move(entry));
+}
+
+std::string SafetensorsPlan::header_bytes(
+    const std::map<std::string, std::string>& metadata) const {
+  OrderedJson json = OrderedJson::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  std::set<std::string> names;
+  for (const SafetensorsEntry& entry : entries) {
+    LH_CHECK(names.insert(entry.name).second, "safetensors", "'{}' is added twice",
+             entry.name);
+    // push_back keeps this linear; operator[] of an ordered object is a search.
+    json.get_ref<OrderedJson::object_t&>().push_back(
+        {entry.name,
+         {{"dtype", dtype_name(entry.dtype)},
+          {"shape", entry.shape},
+          {"data_offsets", {entry.begin, entry.end}}}});
+  }
+  std::string text = json.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  LH_CHECK(text.size() <= kMaxSafetensorsHeader, "safetensors", "header of {} bytes",
+           text.size());
+  const uint64_t length = text.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + text;
+}
+
+SafetensorsWriter::SafetensorsWriter(const fs::path& path, const SafetensorsPlan& plan)
+    : file_(File::create(path)) {
+  const std::string header = plan.header_bytes();
+  header_size_ = header.size();
+  planned_ = plan.entries.empty() ? 0 : plan.entries.back().end;
+  file_.write(header);
+  hasher_.update(std::as_bytes(std::span(header)));
+}
+
+void SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  LH_CHECK(bytes.size() <= planned_ - written_, "safetensors",
+           "{}: {} bytes after {} of {} planned", file_.path().string(), bytes.size(),
+           written_, planned_);
+  file_.write(bytes);
+  hasher_.update(bytes);
+  written_ += bytes.size();
+}
+
+std::vector<std::string> SafetensorsWriter::finish() {
+  LH_CHECK(written_ == planned_, "safetensors", "{}: {} of {} bytes written",
+           file_.path().string(), written_, planned_);
+  file_.sync();
+  file_.close();
+  return hasher_.finish();
+}
+
+}  // namespace longhaul

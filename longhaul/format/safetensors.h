@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/format/tensor_slice.h"
+
+namespace longhaul {
+
+// The format (github.com/huggingface/safetensors): u64 little-endian length of the
+// header, the header as a JSON object {name: {dtype, shape, data_offsets: [begin, end]}},
+// the data. Offsets count from the end of the header; the tensors cover the data without
+// holes.
+
+/// The reference reader refuses larger headers too.
+inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
+
+/// One tensor of a file.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;  ///< first byte, counted from the start of the data
+  uint64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  ///< in the order of their data
+  std::map<std::string, std::string> metadata;
+  uint64_t data_start = 0;  ///< file offset of the first data byte
+
+  /// Null when there is no such tensor. O(n).
+  const SafetensorsEntry* find(std::string_view name) const;
+};
+
+/// Parses and checks a header. `prefix` holds at least the file's first
+/// 8 + header length bytes (or the whole file when that is shorter); `file_size` is the
+/// whole file's. InputError names `what` (the path), the byte offset or the tensor, what
+/// was expected and what was found: a length past the end, bad or deep JSON, duplicate
+/// names, unknown dtypes, byte lengths that do not fit shape and dtype, overlap, holes,
+/// data after or missing at the end.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
+                                           uint64_t file_size, const std::string& what);
+
+/// An open file with a checked header. Any thread may read.
+class SafetensorsFile {
+ public:
+  static SafetensorsFile open(const fs::path& path);
+  const SafetensorsHeader& header() const { return header_; }
+  const fs::path& path() const { return file_.path(); }
+  uint64_t size() const { return size_; }
+  /// Reads part of an entry's data: `offset` counts from the entry's first byte.
+  void read(const SafetensorsEntry& entry, uint64_t offset,
+            std::span<std::byte> bytes) const;
+
+ private:
+  File file_;
+  uint64_t size_ = 0;
+  SafetensorsHeader header_;
+};
+
+/// What is to be written: name, dtype and shape, known before any data.
+struct SafetensorsPlan {
+  /// Adds a tensor. Its data must be appended in the order of the calls to add; put
+  /// wider dtypes first, so that every element is aligned.
+  void add(std::string name, DType dtype, std::vector<int64_t> shape);
+  /// Length, header JSON and padding to a multiple of 8 bytes, ready to be written.
+  std::string header_bytes(const std::map<std::string, std::string>& metadata = {
+                               {"format", "pt"}}) const;
+  std::vector<SafetensorsEntry> entries;
+};
+
+/// Writes a file front to back and hashes its blocks. Not thread-safe. The file is not
+/// complete before finish().
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const fs::path& path, const SafetensorsPlan& plan);
+  /// The next bytes of the data. Past the planned size: Error (Internal).
+  void append(std::span<const std::byte> bytes);
+  /// Checks that all bytes came, fsyncs, closes; returns the hashes of the file's blocks.
+  std::vector<std::string> finish();
+  uint64_t file_size() const { return header_size_ + planned_; }
+  /// File offset of an entry's first byte.
+  uint64_t data_start() const { return header_size_; }
+
+ private:
+  File file_;
+  BlockHasher hasher_;
+  uint64_t header_size_ = 0;
+  uint64_t planned_ = 0;
+  uint64_t written_ = 0;
+};
+
+/// Bytes of a tensor; false when the product does not fit 63 bits or an extent is
+/// negative.
+bool tensor_bytes(const std::vector<int64_t>& shape, DType dtype, uint64_t* bytes);
+
+}  // namespace longhaul
