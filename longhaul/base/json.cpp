@@ -33,6 +33,8 @@ Value parse(std::string_view text, std::string_view what, int max_depth) {
   } catch (const nlohmann::json::parse_error& error) {
     throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what, error.byte,
                                          error.what()));
+  } catch (const nlohmann::json::exception& error) {  // a number out of range
+    throw InputError("json", fmt::format("{}: not valid JSON: {}", what, error.what()));
   }
 }
 
