@@ -1,0 +1,60 @@
+# The front door: each target does all set-up that it needs by itself.
+SHELL := /bin/bash
+.DEFAULT_GOAL := build
+PREFIX ?= /usr/local/longhaul
+JOBS ?= $(shell nproc)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: deps
+deps: ## Debian packages and the virtual environment .venv
+	@tools/deps.sh
+
+.PHONY: build
+build: deps ## build/bin/longhaul and the tests (preset cpu-release)
+	@test -f build/build.ninja || cmake --preset cpu-release
+	@cmake --build build -j $(JOBS)
+
+.PHONY: test
+test: build ## unit, distributed, parity and end-to-end tests
+	@tools/test.sh build -LE '^(soak|gpu)$$'
+
+.PHONY: test-gpu
+test-gpu: build ## tests that need a GPU
+	@tools/test.sh build -L '^gpu$$'
+
+.PHONY: soak
+soak: build ## everything that takes longer than a coffee
+	@tools/test.sh build -L '^soak$$'
+
+.PHONY: demo
+demo: build ## two trainings on real text, one killed on the way
+	@tools/demo.sh
+
+.PHONY: lint
+lint: build ## formatting, clang-tidy on changed files, house rules, scripts
+	@tools/lint.sh
+
+.PHONY: format
+format: ## format every C++ file
+	@git ls-files -co --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh' \
+	  | xargs clang-format-19 -i
+
+.PHONY: install
+install: build ## a relocatable tree in PREFIX
+	@cmake --install build --prefix '$(PREFIX)'
+
+.PHONY: deps-cuda
+deps-cuda: deps ## a CUDA LibTorch and, where absent, nvcc, in .cache/cuda
+	@tools/deps_cuda.sh
+
+.PHONY: cuda
+cuda: deps-cuda ## build-cuda/bin/longhaul with the CUDA kernels
+	@cmake --preset cuda-release
+	@cmake --build build-cuda -j $(JOBS)
+
+.PHONY: clean
+clean: ## remove the build directories, keep .venv and .cache
+	rm -rf build build-*

@@ -1,0 +1,18 @@
+#!/bin/bash
+# tools/test.sh BUILD_DIR [ctest options]: runs the tests and ends with one line that
+# counts every test case, not only every binary.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+shift
+# Open MPI refuses root unless told; ranks outnumber cores in the tests.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+report=$build/test-report.xml
+rm -f "$report"
+status=0
+ctest --test-dir "$build" --no-tests=error --output-on-failure \
+  --parallel "${TEST_JOBS:-2}" --test-output-size-passed 1000000 \
+  --test-output-size-failed 1000000 --output-junit "$PWD/$report" "$@" || status=$?
+[ -f "$report" ] || { echo "0 passed, 1 failed"; exit 1; }
+.venv/bin/python3 tools/test_summary.py "$report" || status=1
+exit $status
