@@ -27,13 +27,18 @@ if(LONGHAUL_TORCH)
     message(FATAL_ERROR "no LibTorch in '${LONGHAUL_TORCH_ROOT}'; run 'make deps' first")
   endif()
   add_library(longhaul_torch INTERFACE)
-  # Our fmt before the copy that LibTorch carries.
-  get_target_property(LONGHAUL_FMT_INCLUDE fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
+  # Our fmt before the copy that LibTorch carries: a system folder keeps its place at the
+  # end whatever -isystem says, so it gets a second name.
+  find_path(LONGHAUL_FMT_INCLUDE fmt/core.h NO_CACHE REQUIRED)
+  file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/first)
+  file(CREATE_LINK ${LONGHAUL_FMT_INCLUDE}/fmt ${PROJECT_BINARY_DIR}/first/fmt SYMBOLIC)
   target_include_directories(longhaul_torch SYSTEM INTERFACE
-    ${LONGHAUL_FMT_INCLUDE}
+    ${PROJECT_BINARY_DIR}/first
     ${LONGHAUL_TORCH_ROOT}/include
     ${LONGHAUL_TORCH_ROOT}/include/torch/csrc/api/include)
   target_link_directories(longhaul_torch INTERFACE ${LONGHAUL_TORCH_ROOT}/lib)
+  # One OpenMP flag for all units, as the precompiled header needs it.
+  target_link_libraries(longhaul_torch INTERFACE OpenMP::OpenMP_CXX)
   if(LONGHAUL_CUDA)
     include(LonghaulCuda)
   else()

@@ -50,6 +50,8 @@ function(longhaul_test name)
   endforeach()
   target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gtest_main)
   if(ARG_TORCH AND LONGHAUL_PCH)
+    # The precompiled header is for -fPIC; CMake gives programs -fPIE.
+    target_compile_options(${name} PRIVATE -fPIC)
     target_precompile_headers(${name} REUSE_FROM longhaul_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1

@@ -1,0 +1,77 @@
+#include "longhaul/infer/generate.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/random.h"
+
+namespace longhaul::infer {
+namespace {
+
+/// Logits [V] after `ids`, which extend what the cache holds.
+at::Tensor next_logits(const models::Model& model, const std::vector<int64_t>& ids,
+                       nn::KvCache& cache, const SamplingOptions& options) {
+  const auto count = static_cast<int64_t>(ids.size());
+  nn::ForwardContext context;
+  context.batch = 1;
+  context.seq = count;
+  context.fused = options.fused;
+  context.cache = &cache;
+  context.positions =
+      at::arange(cache.length, cache.length + count,
+                 at::TensorOptions().dtype(at::kInt).device(options.device));
+  const at::Tensor input = at::tensor(ids, at::kLong).to(options.device);
+  const at::Tensor hidden = model.hidden(input, context);
+  cache.length += count;
+  return model.logits(hidden.narrow(0, count - 1, 1)).view({-1});
+}
+
+}  // namespace
+
+int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step) {
+  const at::Tensor wide = logits.to(at::kCPU, at::kFloat);
+  if (options.temperature <= 0.0) return wide.argmax().item<int64_t>();
+  const at::Tensor p = at::softmax(wide.to(at::kDouble).div(options.temperature), 0);
+  const auto [sorted, order] = at::sort(p, /*stable=*/true, /*dim=*/0, /*descending=*/true);
+  const double* values = sorted.data_ptr<double>();
+  int64_t kept = 0;
+  double mass = 0.0;
+  while (kept < sorted.numel() && (kept == 0 || mass < options.top_p)) mass += values[kept++];
+  const auto bits = philox(random_key(options.seed, "sample"), static_cast<uint64_t>(step), 0);
+  const uint64_t wide_bits = (uint64_t{bits[0]} << 32) | bits[1];
+  double left = static_cast<double>(wide_bits >> 11) * 0x1.0p-53 * mass;
+  int64_t chosen = 0;
+  while (chosen + 1 < kept && left >= values[chosen]) left -= values[chosen++];
+  return order[chosen].item<int64_t>();
+}
+
+std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt,
+                              const SamplingOptions& options,
+                              const std::function<bool(int64_t id)>& on_token) {
+  LH_CHECK(!prompt.empty(), "generate", "the prompt has no tokens");
+  const at::NoGradGuard no_grad;
+  const auto length = static_cast<int64_t>(prompt.size());
+  nn::KvCache cache = model.make_cache(1, length + options.max_new_tokens);
+  std::vector<int64_t> fresh;
+  std::vector<int64_t> input = prompt;
+  for (int64_t step = 0; step < options.max_new_tokens; ++step) {
+    const at::Tensor logits = next_logits(model, input, cache, options);
+    const int64_t id = sample(logits, options, step);
+    const auto& stops = options.stop_ids;
+    if (std::find(stops.begin(), stops.end(), id) != stops.end()) break;
+    fresh.push_back(id);
+    if (!on_token(id)) break;
+    input = {id};
+  }
+  return fresh;
+}
+
+}  // namespace longhaul::infer

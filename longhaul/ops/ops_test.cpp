@@ -1,0 +1,232 @@
+// Each operation against plain autograd on tensors that require grad; and each fused form
+// against its composite one.
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/embedding.h"
+#include "longhaul/ops/linear.h"
+#include "longhaul/ops/loss_head.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/rms_norm.h"
+#include "longhaul/ops/rope.h"
+#include "longhaul/ops/swiglu.h"
+
+namespace longhaul::ops {
+namespace {
+
+class Ops : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+  at::ScalarType type() const { return std::get<0>(GetParam()); }
+  bool fused() const { return std::get<1>(GetParam()); }
+  at::Tensor random(at::IntArrayRef shape) const { return at::randn(shape).to(type()); }
+  double tolerance() const { return tolerance_of(type()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Ops,
+    ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16), ::testing::Bool()),
+    [](const auto& which) {
+      return std::string(std::get<0>(which.param) == at::kFloat ? "Fp32" : "Bf16") +
+             (std::get<1>(which.param) ? "Fused" : "Composite");
+    });
+
+TEST_P(Ops, LinearMatchesAutograd) {
+  const at::Tensor x = random({70, 48}), w = random({33, 48}), dy = random({70, 33});
+  const auto weight = bound(w);
+  const auto queue = std::make_shared<WeightGradients>();
+  const at::Tensor mine = leaf(x);
+  const at::Tensor y = linear(mine, weight, queue);
+  backward(y, dy);
+  const at::Tensor wide = leaf(x.to(at::kDouble)), wide_w = leaf(w.to(at::kDouble));
+  const at::Tensor reference = at::linear(wide, wide_w);
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance(), "y");
+  expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+  expect_close(weight->grad(), wide_w.grad(), tolerance(), "dw");
+}
+
+TEST_P(Ops, DeferredWeightGradientsAreBitwiseTheImmediateOnes) {
+  const at::Tensor x = random({64, 48}), w = random({32, 48}), dy = random({64, 32});
+  const auto now = bound(w), later = bound(w);
+  const auto queue = std::make_shared<WeightGradients>();
+  const auto run = [&](const ParameterPtr& weight) {
+    for (int i = 0; i < 2; ++i) backward(linear(leaf(x + i), weight, queue), dy);
+  };
+  run(now);
+  queue->set_immediate(false);
+  run(later);
+  EXPECT_FALSE(queue->empty());
+  EXPECT_EQ(later->grad().abs().sum().item<float>(), 0.0F);
+  queue->drain();
+  EXPECT_TRUE(queue->empty());
+  EXPECT_TRUE(at::equal(now->grad(), later->grad()));
+}
+
+TEST(LinearOp, RefusesAnInputWithoutGraphInsteadOfLosingGradients) {
+  const auto weight = bound(at::ones({2, 2}));
+  EXPECT_ANY_THROW(linear(at::ones({1, 2}), weight, std::make_shared<WeightGradients>()));
+}
+
+TEST_P(Ops, EmbeddingAddsGradientsOfRepeatedRows) {
+  const at::Tensor table = random({10, 16}), dy = random({5, 16});
+  const at::Tensor ids = at::tensor({3, 1, 3, 9, 3}, at::kInt);
+  const auto weight = bound(table);
+  const at::Tensor y = embedding(ids, weight);
+  EXPECT_TRUE(at::equal(y, table.index_select(0, ids)));
+  backward(y, dy);
+  const at::Tensor wide = leaf(table.to(at::kDouble));
+  backward(wide.index_select(0, ids), dy.to(at::kDouble));
+  expect_close(weight->grad(), wide.grad(), 1e-6, "dtable");
+}
+
+TEST_P(Ops, RmsNormMatchesAutograd) {
+  const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
+  const auto weight = bound(w);
+  const at::Tensor mine = leaf(x);
+  const at::Tensor y = rms_norm(mine, weight, 1e-5, fused());
+  backward(y, dy);
+  const at::Tensor wide = leaf(x.to(at::kDouble)), wide_w = leaf(w.to(at::kDouble));
+  const at::Tensor reference =
+      wide * at::rsqrt((wide * wide).mean({-1}, true) + 1e-5) * wide_w;
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance(), "y");
+  expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+  expect_close(weight->grad(), wide_w.grad(), tolerance(), "dw");
+}
+
+TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
+  RopeConfig config;
+  config.theta = 10000.0;
+  const RopeTable table = make_rope_table(config, 32, 64, at::kCPU);
+  const at::Tensor x = random({20, 3, 32}), dy = random({20, 3, 32});
+  const at::Tensor positions = at::arange(7, 27, at::kInt);
+  const at::Tensor mine = leaf(x);
+  const at::Tensor y = rope(mine, table, positions, fused());
+  backward(y, dy);
+  const at::Tensor wide = leaf(x.to(at::kDouble));
+  const at::Tensor frequency =
+      at::pow(10000.0, at::arange(0, 32, 2, at::kDouble) / -32.0);
+  const at::Tensor angle =
+      (positions.to(at::kDouble).unsqueeze(1) * frequency).unsqueeze(1);
+  const at::Tensor a = wide.narrow(2, 0, 16), b = wide.narrow(2, 16, 16);
+  const at::Tensor reference = at::cat(
+      {a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 2);
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance(), "y");
+  expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+}
+
+TEST_P(Ops, SwigluMatchesAutograd) {
+  const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
+  const at::Tensor g = leaf(gate), u = leaf(up);
+  const at::Tensor y = swiglu(g, u, fused());
+  backward(y, dy);
+  const at::Tensor wide_g = leaf(gate.to(at::kDouble)), wide_u = leaf(up.to(at::kDouble));
+  const at::Tensor reference = at::silu(wide_g) * wide_u;
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance(), "y");
+  expect_close(g.grad(), wide_g.grad(), tolerance(), "dgate");
+  expect_close(u.grad(), wide_u.grad(), tolerance(), "dup");
+}
+
+/// Attention with a whole score matrix, in the dtype of its inputs.
+at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const at::Tensor& start) {
+  const int64_t S = q.size(1), K = k.size(1), group = q.size(2) / k.size(2);
+  const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
+  const at::Tensor keys = heads(k).repeat_interleave(group, 1);
+  const at::Tensor values = heads(v).repeat_interleave(group, 1);
+  at::Tensor scores = at::matmul(heads(q), keys.transpose(2, 3)) /
+                      std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor key = at::arange(K);
+  at::Tensor hidden = key.unsqueeze(0) > at::arange(K - S, K).unsqueeze(1);
+  hidden = hidden.unsqueeze(0).repeat({q.size(0), 1, 1});
+  if (start.defined()) hidden = hidden.logical_or(key < start.unsqueeze(2));
+  scores = scores.masked_fill(hidden.unsqueeze(1), -1e30);
+  return heads(at::matmul(at::softmax(scores, -1), values)).contiguous();
+}
+
+struct AttentionCase {
+  int64_t batch, queries, cached, query_heads, key_heads, dim;
+  bool documents;
+};
+
+void check_attention(const AttentionCase& c, at::ScalarType type, bool fused, double tolerance) {
+  const auto random = [&](int64_t length, int64_t heads) {
+    return at::randn({c.batch, length, heads, c.dim}).to(type);
+  };
+  const at::Tensor q = random(c.queries, c.query_heads);
+  const at::Tensor k = random(c.cached + c.queries, c.key_heads);
+  const at::Tensor v = random(c.cached + c.queries, c.key_heads);
+  const at::Tensor dy = random(c.queries, c.query_heads);
+  at::Tensor start;
+  if (c.documents) {
+    start = at::zeros({c.batch, c.queries}, at::kInt);
+    for (const int64_t cut : {5L, 130L, 131L, 290L}) {
+      if (cut < c.queries) start.narrow(1, cut, c.queries - cut).fill_(cut);
+    }
+  }
+  const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
+  const at::Tensor y = attention(mq, mk, mv, start, fused);
+  backward(y, dy);
+  const auto wide = [](const at::Tensor& x) { return leaf(x.to(at::kDouble)); };
+  const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v);
+  const at::Tensor reference = naive_attention(wq, wk, wv, start);
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance, "y");
+  expect_close(mq.grad(), wq.grad(), tolerance, "dq");
+  expect_close(mk.grad(), wk.grad(), tolerance, "dk");
+  expect_close(mv.grad(), wv.grad(), tolerance, "dv");
+}
+
+TEST_P(Ops, AttentionMatchesTheFullScoreMatrix) {
+  check_attention({2, 300, 0, 6, 2, 64, false}, type(), fused(), 2 * tolerance());
+  check_attention({1, 65, 0, 4, 4, 32, false}, type(), fused(), 2 * tolerance());
+}
+
+TEST_P(Ops, AttentionStopsAtDocumentBoundaries) {
+  check_attention({2, 300, 0, 4, 2, 64, true}, type(), fused(), 2 * tolerance());
+}
+
+TEST_P(Ops, AttentionSeesCachedPositions) {
+  check_attention({1, 1, 77, 4, 2, 64, false}, type(), fused(), 2 * tolerance());
+  check_attention({2, 19, 40, 4, 1, 64, false}, type(), fused(), 2 * tolerance());
+}
+
+TEST_P(Ops, LossHeadMatchesAutograd) {
+  const int64_t T = 150, K = 24, V = 101;
+  const at::Tensor h = random({T, K}), w = random({V, K});
+  at::Tensor targets = at::randint(0, V, {T}, at::kLong);
+  targets.narrow(0, 10, 20).fill_(-100);
+  for (const double z : {0.0, 1e-2}) {
+    const auto weight = bound(w);
+    const at::Tensor mine = leaf(h);
+    const double scale = 1.0 / 130.0;
+    const auto result = loss_head(mine, weight, targets, {scale, z, fused()});
+    torch::autograd::backward({result.loss}, {});
+    const at::Tensor wide = leaf(h.to(at::kDouble)), wide_w = leaf(w.to(at::kDouble));
+    const at::Tensor logits = at::linear(wide, wide_w);
+    const at::Tensor lse = at::logsumexp(logits, {1});
+    const at::Tensor ce = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
+    const at::Tensor squares = (lse * lse * (targets >= 0)).sum();
+    const at::Tensor reference = scale * (ce + z * squares);
+    torch::autograd::backward({reference}, {});
+    const double slack = type() == at::kFloat ? 1e-6 : 5e-3;
+    EXPECT_NEAR(result.loss.item<double>(), reference.item<double>(),
+                slack * reference.item<double>());
+    EXPECT_NEAR(result.cross_entropy_sum, ce.item<double>(), slack * ce.item<double>());
+    expect_close(mine.grad(), wide.grad(), 3 * tolerance(), "dh");
+    expect_close(weight->grad(), wide_w.grad(), 3 * tolerance(), "dw");
+  }
+}
+
+TEST_P(Ops, LossHeadWithoutGradModeGivesTheSameLoss) {
+  const at::Tensor h = random({90, 24}), w = random({300, 24});
+  const at::Tensor targets = at::randint(0, 300, {90}, at::kLong);
+  const auto weight = bound(w);
+  const double with = loss_head(leaf(h), weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum;
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(loss_head(h, weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum, with);
+}
+
+}  // namespace
+}  // namespace longhaul::ops

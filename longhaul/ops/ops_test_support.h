@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "longhaul/tensor/dtype.h"
+#include "longhaul/tensor/parameter.h"
+
+namespace longhaul::ops {
+
+/// A parameter with these values and a zero fp32 accumulator.
+inline ParameterPtr bound(const at::Tensor& values, const std::string& name = "w") {
+  auto parameter = make_parameter(name, values.sizes().vec(), {});
+  parameter->bind(values.clone(), at::zeros(values.sizes(), at::kFloat));
+  return parameter;
+}
+
+inline at::Tensor leaf(const at::Tensor& values) {
+  return values.detach().clone().set_requires_grad(true);
+}
+
+/// ||a - b|| <= tolerance * ||b||, in fp64.
+inline void expect_close(const at::Tensor& a, const at::Tensor& b, double tolerance,
+                         const std::string& what) {
+  ASSERT_EQ(a.sizes(), b.sizes()) << what;
+  const double error = (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
+  const double size = b.to(at::kDouble).norm().item<double>();
+  EXPECT_LE(error, tolerance * size + 1e-12) << what << ": " << error << " of " << size;
+}
+
+inline void backward(const at::Tensor& y, const at::Tensor& dy) {
+  torch::autograd::backward({y}, {dy});
+}
+
+/// Half a dozen roundings of the dtype, relative.
+inline double tolerance_of(at::ScalarType type) { return type == at::kFloat ? 2e-6 : 1e-2; }
+
+}  // namespace longhaul::ops

@@ -1,0 +1,95 @@
+#include "longhaul/train/state.h"
+
+#include <ATen/ops/empty.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/tensor/init.h"
+
+namespace longhaul::train {
+namespace {
+
+using Fill = std::function<void(const FlatPiece&, DType dtype, std::span<std::byte> out)>;
+
+/// Fills one state tensor of a bucket piece by piece, through host memory where needed.
+void fill(const at::Tensor& target, const Bucket& bucket, FlatRange range, const Fill& source) {
+  for (const FlatPiece& piece : pieces_in(bucket, range)) {
+    at::Tensor part =
+        target.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
+    const at::Tensor host =
+        part.is_cpu() ? part : at::empty(part.sizes(), part.options().device(at::kCPU));
+    source(piece, from_scalar_type(part.scalar_type()), bytes_of(host));
+    if (!part.is_cpu()) part.copy_(host);
+  }
+}
+
+void fill_masters(ModelState state, const Fill& source) {
+  auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const optim::BucketState& own = state.optimizer.states()[i];
+    fill(own.master, buckets[i], own.range, source);
+  }
+  state.optimizer.publish_masters();
+  state.replicas.share_weights();
+}
+
+}  // namespace
+
+void initialise_weights(ModelState state, uint64_t seed) {
+  fill_masters(state, [&](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
+    LH_ASSERT(dtype == DType::F32, "first values are made in fp32");
+    const Parameter& parameter = *piece.member->parameter;
+    initial_values(parameter.slice(), parameter.init(), seed, piece.in_member.begin,
+                   piece.in_member.end, reinterpret_cast<float*>(out.data()));
+  });
+}
+
+void load_weights(ModelState state, const FlatReader& read) {
+  fill_masters(state, [&](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
+    read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end, dtype,
+         out);
+  });
+}
+
+void restore_state(ModelState state, const checkpoint::CheckpointReader& reader) {
+  const auto from = [&](const char* kind) {
+    return [&reader, kind](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
+      reader.read_flat_range(kind, piece.member->parameter->slice(), piece.in_member.begin,
+                             piece.in_member.end, dtype, out);
+    };
+  };
+  auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const optim::BucketState& own = state.optimizer.states()[i];
+    if (!own.exp_avg.defined()) continue;  // frozen
+    fill(own.exp_avg, buckets[i], own.range, from(checkpoint::kExpAvg));
+    fill(own.exp_avg_sq, buckets[i], own.range, from(checkpoint::kExpAvgSq));
+  }
+  fill_masters(state, from(checkpoint::kWeight));
+}
+
+std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
+                                                   std::vector<at::Tensor>& storage) {
+  std::vector<checkpoint::StateTensor> tensors;
+  const auto add = [&](const char* kind, const at::Tensor& flat, const FlatPiece& piece,
+                       FlatRange range) {
+    at::Tensor part = flat.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
+    if (!part.is_cpu()) storage.push_back(part = part.cpu());
+    TensorSlice slice = piece.member->parameter->slice();
+    slice.dtype = from_scalar_type(part.scalar_type());
+    checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
+                                  bytes_of(part), tensors);
+  };
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const optim::BucketState& own = state.optimizer.states()[i];
+    for (const FlatPiece& piece : pieces_in(buckets[i], state.replicas.saved(buckets[i]))) {
+      add(checkpoint::kWeight, own.master, piece, own.range);
+      if (!own.exp_avg.defined()) continue;  // frozen
+      add(checkpoint::kExpAvg, own.exp_avg, piece, own.range);
+      add(checkpoint::kExpAvgSq, own.exp_avg_sq, piece, own.range);
+    }
+  }
+  return tensors;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <vector>
+
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/optim/optimizer.h"
+#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/tensor/flat_pieces.h"
+
+namespace longhaul::train {
+
+/// Weights and optimizer state of this rank, and how they come and go.
+struct ModelState {
+  FlatBuffers& flat;
+  optim::Optimizer& optimizer;
+  parallel::DataParallel& replicas;
+};
+
+/// Random first values from the seed, the same for every layout. Collective.
+void initialise_weights(ModelState state, uint64_t seed);
+
+/// First weights from outside (HF directory, another checkpoint's weights): masters first,
+/// so that the first update starts from exactly these values. Collective.
+void load_weights(ModelState state, const FlatReader& read);
+
+/// Masters and moments from a checkpoint of any layout. Collective.
+void restore_state(ModelState state, const checkpoint::CheckpointReader& reader);
+
+/// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the
+/// live tensors, which must not change until the save has ended; else copies, which
+/// `storage` keeps.
+std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
+                                                   std::vector<at::Tensor>& storage);
+
+}  // namespace longhaul::train

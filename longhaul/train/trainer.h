@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+
+#include "longhaul/base/log.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/comm/mesh.h"
+#include "longhaul/config/load.h"
+
+namespace longhaul::train {
+
+struct TrainResult {
+  int64_t step = 0;          ///< the last one that was executed
+  bool interrupted = false;  ///< a signal asked to stop; the state has been saved
+};
+
+/// Trains as a configuration says: sets up, continues from the newest checkpoint or from
+/// first weights, runs the loop, saves. Collective: every rank of `world` calls it with the
+/// same configuration. Throws longhaul::Error; what was committed before stays valid.
+TrainResult run_training(const LoadedConfig& loaded, std::shared_ptr<comm::Communicator> world);
+
+}  // namespace longhaul::train
