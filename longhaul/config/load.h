@@ -31,7 +31,10 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 /// The resolved settings as TOML that parses back to the same settings.
 std::string to_toml(const RunConfig& config);
 
-/// xxh3-128 of to_toml: equal settings, equal hash.
+/// The same settings as a JSON object of sections; keys that are not given are absent.
+std::string to_json_text(const RunConfig& config);
+
+/// xxh3-128 of to_toml without its comments: equal settings, equal hash.
 std::string config_hash(const RunConfig& config);
 
 /// What a resume may do with a key: change it, change it with a line in the log, or

@@ -57,6 +57,20 @@ std::string text_of(const Field& field) {
 
 std::string to_toml(const RunConfig& config) { return print(config, true); }
 
+std::string to_json_text(const RunConfig& config) {
+  RunConfig copy = config;
+  Table root;
+  for (const SectionFields& section : sections_of(copy)) {
+    Fields written;
+    for (const Field& field : section.fields) {
+      if (is_written(field)) written.push_back(field);
+    }
+    if (written.empty()) continue;
+    root.push_back({section.name, "", {get_fields(written), ""}});
+  }
+  return print_json({std::move(root), ""});
+}
+
 std::string config_hash(const RunConfig& config) {
   return hash_hex(print(config, false));
 }

@@ -1,0 +1,277 @@
+#include "longhaul/config/load.h"
+
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+TEST(Load, RequiredKeysAloneGiveTheDocumentedDefaults) {
+  const LoadedConfig loaded = accepted("");
+  EXPECT_TRUE(loaded.warnings.empty());
+  const RunConfig& c = loaded.config;
+  EXPECT_EQ(c.run.dir, "runs/a");
+  EXPECT_EQ(c.run.steps, 1000);
+  EXPECT_EQ(c.run.seed, 1234);
+  EXPECT_EQ(c.optimizer.lr, 1e-3);
+  EXPECT_EQ(c.data.train.size(), 1U);
+  EXPECT_EQ(c.data.train[0].weight, 1.0);
+  EXPECT_EQ(c.batch.micro_size, 1);
+  EXPECT_EQ(c.checkpoint.resume.kind, ResumeFrom::Kind::Latest);
+  EXPECT_EQ(checkpoint_dir(c), fs::path("runs/a/checkpoints"));
+}
+
+TEST(Load, EveryKindOfValueIsRead) {
+  const RunConfig c = accepted(R"(betas = [0.8, 0.99]
+no_decay = ["*bias", "*LayerNorm*"]
+groups = [{ match = "embed", lr_scale = 0.1 }, { match = "lm_head", frozen = true }]
+convention = "hf"
+[precision]
+compute = "fp32"
+[schedule]
+kind = "smp"
+warmup_fraction = 0.0032
+decay = "plateau"
+plateau_fraction = 0.25
+[checkpoint]
+resume = 250
+[validation]
+every = 50
+)",
+                               {"data.validation=[{ name = \"wiki\", path = \"v\" }]",
+                                "model.override={ num_hidden_layers = 4 }"})
+                          .config;
+  EXPECT_EQ(c.optimizer.betas[1], 0.99);
+  EXPECT_EQ(c.optimizer.no_decay[1], "*LayerNorm*");
+  EXPECT_EQ(c.optimizer.groups[0].lr_scale, 0.1);
+  EXPECT_FALSE(c.optimizer.groups[0].weight_decay.has_value());
+  EXPECT_TRUE(c.optimizer.groups[1].frozen);
+  EXPECT_EQ(c.optimizer.convention, AdamConvention::Hf);
+  EXPECT_EQ(c.precision.compute, ComputeType::Fp32);
+  EXPECT_EQ(c.schedule.kind, ScheduleKind::Smp);
+  EXPECT_EQ(c.schedule.decay, DecayForm::Plateau);
+  EXPECT_EQ(c.schedule.warmup_start, WarmupStart::Zero);
+  EXPECT_EQ(c.checkpoint.resume, (ResumeFrom{ResumeFrom::Kind::Step, 250, {}}));
+  EXPECT_EQ(c.data.validation[0].path, "v");
+  EXPECT_EQ(c.model.override_[0], (ModelOverride{"num_hidden_layers", "4"}));
+}
+
+TEST(Load, SetReplacesTheFilesValueAndReadsWordsNumbersArraysAndTables) {
+  const RunConfig c =
+      accepted("", {"run.dir=runs/b", "optimizer.lr=2e-4", "optimizer.betas=[0.9, 0.98]",
+                    "data.train=[{ synthetic = 64 }]", "checkpoint.resume=never",
+                    "model.override.num_hidden_layers=2", "model.override.head_dim=16"})
+          .config;
+  EXPECT_EQ(c.run.dir, "runs/b");
+  EXPECT_EQ(c.optimizer.lr, 2e-4);
+  EXPECT_EQ(c.optimizer.betas[1], 0.98);
+  EXPECT_EQ(c.data.train[0].synthetic, 64);
+  EXPECT_EQ(c.checkpoint.resume.kind, ResumeFrom::Kind::Never);
+  EXPECT_EQ(c.model.override_.size(), 2U);
+}
+
+TEST(LoadRefuses, AnUnknownKeyWithItsPlaceAndTheNearestName) {
+  EXPECT_EQ(refused("bettas = [0.9, 0.95]\n"),
+            "[config] run.toml:13:1: unknown key optimizer.bettas; did you mean betas?");
+}
+
+TEST(LoadRefuses, AKeyOfAnotherSectionNamingIt) {
+  EXPECT_EQ(refused("micro_size = 2\n"),
+            "[config] run.toml:13:1: unknown key optimizer.micro_size; did you mean "
+            "batch.micro_size?");
+}
+
+TEST(LoadRefuses, AnUnknownKeyWithoutNeighbourListingTheValidOnes) {
+  EXPECT_EQ(refused("[log]\nxylophone = 1\n"),
+            "[config] run.toml:14:1: unknown key log.xylophone; valid here: every, "
+            "tensorboard");
+}
+
+TEST(LoadRefuses, AnUnknownKeyInsideAnInlineTable) {
+  EXPECT_EQ(
+      refused("groups = [{ match = \"embed\", lr_scal = 0.1 }]\n"),
+      "[config] run.toml:13:30: unknown key optimizer.groups[0].lr_scal; did you mean "
+      "lr_scale?");
+}
+
+TEST(LoadRefuses, AnUnknownSection) {
+  EXPECT_EQ(refused("[optimiser]\nlr = 1\n"),
+            "[config] run.toml:13:2: unknown section [optimiser]; did you mean "
+            "[optimizer]?");
+}
+
+TEST(LoadRefuses, AKeyOutsideAnySection) {
+  EXPECT_EQ(message_of<ConfigError>([] { parse_run_config("steps = 3\n", "r.toml"); }),
+            "[config] r.toml:1:1: key steps stands outside any section; did you mean "
+            "run.steps?");
+}
+
+TEST(LoadRefuses, AWrongTypeSayingBoth) {
+  EXPECT_EQ(refused("clip = \"high\"\n"),
+            "[config] run.toml:13:8: optimizer.clip: expected a number, found a string "
+            "(\"high\")");
+  EXPECT_EQ(
+      refused("[log]\nevery = 2.5\n"),
+      "[config] run.toml:14:9: log.every: expected an integer, found a number with a "
+      "fraction or exponent (2.5)");
+}
+
+TEST(LoadRefuses, AWrongChoiceWithTheNearestOne) {
+  EXPECT_EQ(refused("[schedule]\nkind = \"cosin\"\n"),
+            "[config] run.toml:14:8: schedule.kind: \"cosin\" is not one of \"cosine\", "
+            "\"linear\", \"constant\", \"wsd\", \"smp\"; did you mean \"cosine\"?");
+}
+
+TEST(LoadRefuses, AValueOutsideItsRange) {
+  EXPECT_EQ(
+      refused("betas = [0.9, 1.0]\n"),
+      "[config] run.toml:13:15: optimizer.betas[1] = 1.0: must be at least 0 and less "
+      "than 1");
+  EXPECT_EQ(refused("", {"optimizer.lr=0"}),
+            "[config] --set optimizer.lr=0: optimizer.lr = 0: must be greater than 0");
+  EXPECT_EQ(refused("clip = inf\n"),
+            "[config] run.toml:13:8: optimizer.clip must be a finite number");
+}
+
+TEST(LoadRefuses, MissingRequiredKeysAllAtOnce) {
+  const std::string message = message_of<ConfigError>(
+      [] { parse_run_config("[run]\nsteps = 3\n[batch]\nmicro_size = 1\n", "r.toml"); });
+  EXPECT_TRUE(
+      message.starts_with("[config] r.toml:1:2: required and not given: run.dir ("))
+      << message;
+  for (const char* key : {"model.config (", "data.train (", "data.seq_len (",
+                          "batch.global_size (", "optimizer.lr ("}) {
+    EXPECT_NE(message.find(key), std::string::npos) << key << " in " << message;
+  }
+  EXPECT_EQ(message.find("micro_size"), std::string::npos);
+}
+
+TEST(LoadRefuses, NeitherStepsNorEpochsOrBoth) {
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000\n"), 13, "");
+  EXPECT_EQ(message_of<ConfigError>([&] { parse_run_config(text, "r.toml"); }),
+            "[config] r.toml:2:7: required and not given: run.steps (optimizer steps) or "
+            "run.epochs (passes over data.train)");
+  EXPECT_EQ(
+      refused("", {"run.epochs=2"}),
+      "[config] --set run.epochs=2: run.steps and run.epochs are both given; keep one "
+      "of them");
+}
+
+TEST(LoadRefuses, BrokenTomlWithItsPlace) {
+  const std::string message = refused("clip = = 1\n");
+  EXPECT_TRUE(message.starts_with("[config] run.toml:13:8: not valid TOML: ")) << message;
+  EXPECT_TRUE(refused("lr = 2e-3\n").starts_with("[config] run.toml:13:"));  // twice
+}
+
+TEST(LoadRefuses, ASetThatIsNoSetting) {
+  EXPECT_EQ(refused("", {"steps"}), "[config] --set steps: expected section.key=value");
+  EXPECT_EQ(refused("", {"steps=3"}),
+            "[config] --set steps=3: \"steps\" is not a key; expected section.key=value");
+  EXPECT_EQ(
+      refused("", {"batch.globl_size=3"}),
+      "[config] --set batch.globl_size=3: unknown key batch.globl_size; did you mean "
+      "global_size?");
+  EXPECT_TRUE(
+      refused("", {"optimizer.betas=[0.9"})
+          .starts_with("[config] --set optimizer.betas=[0.9: not a TOML value: "));
+}
+
+TEST(LoadRefuses, AFileThatIsNotThere) {
+  EXPECT_EQ(message_of<InputError>([] { load_run_config("/nowhere/run.toml"); }),
+            "[config] /nowhere/run.toml: no such file; expected a run's TOML file "
+            "(`longhaul recipe list` shows some)");
+}
+
+struct NotYet {
+  const char* set;
+  const char* message;
+};
+
+class LoadRefusesUnbuilt : public testing::TestWithParam<NotYet> {};
+
+TEST_P(LoadRefusesUnbuilt, SayingNotAvailableYet) {
+  const std::string set = GetParam().set;
+  const std::string message = refused("", {set});
+  EXPECT_EQ(message, "[config] --set " + set + ": " + GetParam().message);
+  EXPECT_NE(message.find("not available yet"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, LoadRefusesUnbuilt,
+    testing::Values(
+        NotYet{"parallel.tp=4",
+               "parallel.tp = 4 is not available yet in this version; available: 1"},
+        NotYet{"parallel.pp=2",
+               "parallel.pp = 2 is not available yet in this version; available: 1"},
+        NotYet{"parallel.cp=2",
+               "parallel.cp = 2 is not available yet in this version; available: 1"},
+        NotYet{"parallel.zero=2",
+               "parallel.zero = 2 is not available yet in this version; available: 0, 1"},
+        NotYet{"parallel.zero=3",
+               "parallel.zero = 3 is not available yet in this version; available: 0, 1"},
+        NotYet{"parallel.pipeline=zb-h1",
+               "parallel.pipeline = \"zb-h1\" is not available yet in this version; "
+               "available: \"1f1b\""},
+        NotYet{"parallel.virtual_stages=2",
+               "parallel.virtual_stages = 2 is not available yet in this version; "
+               "available: 1"},
+        NotYet{
+            "parallel.shard_group=8",
+            "parallel.shard_group = 8 is not available yet in this version; available: "
+            "\"world\""},
+        NotYet{"memory.offload_activations=true",
+               "memory.offload_activations = true is not available yet in this version; "
+               "available: false"},
+        NotYet{"memory.recompute=selective",
+               "memory.recompute = \"selective\" is not available yet in this version; "
+               "available: \"none\", \"full\""},
+        NotYet{"precision.compute=fp8",
+               "precision.compute = \"fp8\" is not available yet in this version; "
+               "available: \"fp32\", \"bf16\""},
+        NotYet{"precision.master=bf16_sr",
+               "precision.master = \"bf16_sr\" is not available yet in this version; "
+               "available: \"fp32\""},
+        NotYet{
+            "optimizer.kind=lamb",
+            "optimizer.kind = \"lamb\" is not available yet in this version; available: "
+            "\"adamw\""},
+        NotYet{"checkpoint.async=true",
+               "checkpoint.async = true is not available yet in this version; available: "
+               "false"},
+        NotYet{
+            "resilience.on_node_loss=shrink",
+            "resilience.on_node_loss = \"shrink\" is not available yet in this version; "
+            "available: \"spare\""},
+        NotYet{"resilience.max_restarts=3",
+               "resilience.max_restarts = 3 is not available yet in this version; "
+               "available: 0"},
+        NotYet{"profile.steps=[3, 4]",
+               "profile.steps = [3, 4] is not available yet in this version; available: "
+               "[]"},
+        NotYet{"run.device_plugin=libx.so",
+               "run.device_plugin = \"libx.so\" is not available yet in this version; "
+               "available: (none)"}));
+
+TEST(Load, NeutralValuesOfUnbuiltKeysAreAccepted) {
+  const LoadedConfig loaded = accepted(R"([parallel]
+tp = 1
+pp = 1
+cp = 1
+sequence = true
+pipeline = "1f1b"
+virtual_stages = 1
+zero = 0
+shard_group = "world"
+[memory]
+offload_activations = false
+[checkpoint]
+async = false
+[profile]
+steps = []
+)");
+  EXPECT_TRUE(loaded.warnings.empty());
+  EXPECT_EQ(loaded.config.parallel.zero, 0);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,322 @@
+#include "longhaul/config/model_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/json.h"
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+fs::path fixture(const std::string& name) {
+  return source_dir() / "tests/fixtures/configs" / (name + ".json");
+}
+
+ModelConfig load(const std::string& name) { return load_model_config(fixture(name)); }
+
+constexpr std::string_view kGood = R"({
+  "architectures": ["LlamaForCausalLM"],
+  "hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 256,
+  "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2,
+  "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+  "torch_dtype": "bfloat16", "vocab_size": 100
+})";
+
+/// kGood with fields replaced, or removed where the value is discarded JSON.
+std::string edited(const OrderedJson& changes, const std::string& removed = "") {
+  OrderedJson json = OrderedJson::parse(kGood);
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  if (!removed.empty()) json.erase(removed);
+  return json.dump();
+}
+
+ModelConfig parse(const std::string& json) { return parse_model_config(json, "c.json"); }
+
+std::string refused(const OrderedJson& changes, const std::string& removed = "") {
+  return message_of<InputError>([&] { parse(edited(changes, removed)); });
+}
+
+struct Published {
+  const char* name;
+  int64_t kv_heads;
+  int64_t head_dim;
+  int64_t positions;
+  bool tied;
+  RopeConfig::Kind rope;
+  double theta;
+  double factor;
+};
+
+class PublishedForms : public testing::TestWithParam<Published> {};
+
+TEST_P(PublishedForms, AreReadWithTheirOwnRope) {
+  const Published& want = GetParam();
+  const ModelConfig c = load(want.name);
+  EXPECT_EQ(c.model_type, "llama");
+  EXPECT_EQ(c.num_key_value_heads, want.kv_heads);
+  EXPECT_EQ(c.head_dim, want.head_dim);
+  EXPECT_EQ(c.max_position_embeddings, want.positions);
+  EXPECT_EQ(c.tie_word_embeddings, want.tied);
+  EXPECT_EQ(c.rope.kind, want.rope);
+  EXPECT_EQ(c.rope.theta, want.theta);
+  EXPECT_EQ(c.rope.factor, want.factor);
+  if (want.rope == RopeConfig::Kind::Llama3) {
+    EXPECT_EQ(c.rope.low_freq_factor, 1.0);
+    EXPECT_EQ(c.rope.high_freq_factor, 4.0);
+    EXPECT_EQ(c.rope.original_max_position_embeddings, 8192);
+  }
+}
+
+using Kind = RopeConfig::Kind;
+INSTANTIATE_TEST_SUITE_P(
+    Files, PublishedForms,
+    testing::Values(
+        Published{"llama1-7b", 32, 128, 2048, false, Kind::Plain, 1e4, 1},
+        Published{"llama2-7b", 32, 128, 4096, false, Kind::Plain, 1e4, 1},
+        Published{"codellama-7b", 32, 128, 16384, false, Kind::Plain, 1e6, 1},
+        Published{"llama3-8b", 8, 128, 8192, false, Kind::Plain, 5e5, 1},
+        Published{"llama31-8b-instruct", 8, 128, 131072, false, Kind::Llama3, 5e5, 8},
+        Published{"llama31-type-and-rope_type", 8, 128, 131072, false, Kind::Llama3, 5e5,
+                  8},
+        Published{"llama32-1b", 8, 64, 131072, true, Kind::Llama3, 5e5, 32},
+        Published{"linear-scaling-old-type", 32, 128, 8192, false, Kind::Linear, 1e4, 2},
+        Published{"transformers5-default", 32, 128, 2048, false, Kind::Plain, 1e4, 1},
+        Published{"transformers5-llama3-scaling", 2, 16, 131072, false, Kind::Llama3, 5e5,
+                  8}),
+    [](const auto& test) {
+      std::string name = test.param.name;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
+
+TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
+  EXPECT_EQ(load("llama2-7b").num_parameters(), 6'738'415'616);
+  EXPECT_EQ(load("llama3-8b").num_parameters(), 8'030'261'248);
+  EXPECT_EQ(load("llama3-70b").num_parameters(), 70'553'706'496);
+  EXPECT_EQ(load("llama32-1b").num_parameters(), 1'235'814'400);
+  EXPECT_EQ(load("llama3-8b").num_parameters_without_embedding(),
+            8'030'261'248 - 128256LL * 4096);
+  // A tied matrix still multiplies, as the head.
+  EXPECT_EQ(load("llama32-1b").num_parameters_without_embedding(), 1'235'814'400);
+}
+
+TEST(ModelConfig, ReadsTokenIdsAsANumberOrAList) {
+  EXPECT_EQ(load("llama3-8b").eos_token_ids, std::vector<int64_t>{128001});
+  EXPECT_EQ(load("llama31-8b-instruct").eos_token_ids,
+            (std::vector<int64_t>{128001, 128008, 128009}));
+  EXPECT_EQ(load("llama3-8b").bos_token_ids, std::vector<int64_t>{128000});
+}
+
+TEST(ModelConfig, NamesFieldsItDoesNotKnow) {
+  EXPECT_EQ(load("llama1-7b").ignored_fields,
+            std::vector<std::string>{"max_sequence_length"});
+  EXPECT_TRUE(load("llama3-8b").ignored_fields.empty());
+  EXPECT_TRUE(load("transformers5-default").ignored_fields.empty());
+}
+
+TEST(ModelConfig, ExportKeepsFormOrderAndKeysAndChangesTheDtypeOnly) {
+  for (const char* name :
+       {"llama1-7b", "llama2-7b", "llama31-8b-instruct", "linear-scaling-old-type"}) {
+    std::string want = read_text(fixture(name));
+    for (const char* dtype : {"float16", "bfloat16"}) {
+      const std::string old = fmt::format("\"torch_dtype\": \"{}\"", dtype);
+      if (want.find(old) != std::string::npos) {
+        want.replace(want.find(old), old.size(), "\"torch_dtype\": \"float32\"");
+        break;
+      }
+    }
+    EXPECT_EQ(to_hf_config_json(load(name), "float32"), want) << name;
+  }
+  std::string new_form = read_text(fixture("transformers5-llama3-scaling"));
+  const std::string old = "\"dtype\": \"bfloat16\"";
+  new_form.replace(new_form.find(old), old.size(), "\"dtype\": \"float16\"");
+  EXPECT_EQ(to_hf_config_json(load("transformers5-llama3-scaling"), "float16"), new_form);
+}
+
+TEST(ModelConfig, OverridesReachTheModelAndTheExport) {
+  const std::vector<ModelOverride> overrides{{"num_hidden_layers", "4"},
+                                             {"rope_theta", "20000.0"}};
+  const ModelConfig old_form = load_model_config(fixture("llama2-7b"), overrides);
+  EXPECT_EQ(old_form.num_hidden_layers, 4);
+  EXPECT_EQ(old_form.rope.theta, 20000.0);
+  const ModelConfig new_form =
+      load_model_config(fixture("transformers5-llama3-scaling"), overrides);
+  EXPECT_EQ(new_form.rope.theta, 20000.0);
+  const Json exported = parse_json(to_hf_config_json(new_form, "float32"), "export");
+  EXPECT_EQ(exported.at("num_hidden_layers"), 4);
+  EXPECT_EQ(exported.at("rope_parameters").at("rope_theta"), 20000.0);
+  EXPECT_FALSE(exported.contains("rope_theta"));
+}
+
+TEST(ModelConfigRefuses, AnOverrideOfAFieldThatNothingReads) {
+  const std::vector<ModelOverride> overrides{{"num_layers", "4"}};
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { parse_model_config(kGood, "c.json", overrides); }),
+      "[model] model.override: num_layers is not a field that this program reads from "
+      "c.json");
+  const std::vector<ModelOverride> near{{"num_hiden_layers", "4"}};
+  EXPECT_EQ(message_of<ConfigError>([&] { parse_model_config(kGood, "c.json", near); }),
+            "[model] model.override: num_hiden_layers is not a field that this program "
+            "reads from c.json; did you mean num_hidden_layers?");
+}
+
+TEST(ModelConfigRefuses, AMissingRopeThetaUnlessTheFilePredatesTheField) {
+  EXPECT_EQ(
+      refused({{"transformers_version", "4.40.0"}}, "rope_theta"),
+      "[model] c.json: rope_theta is missing, and no default is safe (Llama 2: 10000, "
+      "Llama 3: 500000); only files of transformers before 4.33 may leave it out, this "
+      "one says transformers_version 4.40.0. Add it, or set model.override.rope_theta");
+  EXPECT_NE(refused({}, "rope_theta").find("transformers_version (absent)"),
+            std::string::npos);
+  EXPECT_NE(refused({{"transformers_version", "4.33.0.dev0"}}, "rope_theta")
+                .find("rope_theta is missing"),
+            std::string::npos);
+  EXPECT_EQ(parse(edited({{"transformers_version", "4.32.1"}}, "rope_theta")).rope.theta,
+            10000.0);
+  const std::vector<ModelOverride> overrides{{"rope_theta", "500000"}};
+  EXPECT_EQ(parse_model_config(edited({}, "rope_theta"), "c.json", overrides).rope.theta,
+            500000.0);
+  EXPECT_NE(refused({{"rope_parameters", {{"rope_type", "default"}}}}, "rope_theta")
+                .find("rope_theta is missing"),
+            std::string::npos);
+}
+
+TEST(ModelConfigRefuses, RopeKindsThatAreNotBuiltByName) {
+  for (const char* kind : {"dynamic", "yarn", "longrope"}) {
+    EXPECT_EQ(
+        refused({{"rope_scaling", {{"rope_type", kind}, {"factor", 2.0}}}}),
+        fmt::format("[model] c.json: rope_scaling.rope_type \"{}\" is not available; "
+                    "supported: \"default\", \"linear\", \"llama3\"",
+                    kind));
+  }
+}
+
+TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
+  EXPECT_EQ(refused({{"rope_scaling", {{"type", "linear"}}}}),
+            "[model] c.json: rope_scaling.factor is missing");
+  EXPECT_EQ(refused({{"rope_scaling",
+                      {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0}}}}),
+            "[model] c.json: rope_scaling.original_max_position_embeddings is missing");
+  EXPECT_EQ(refused({{"rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}}}}),
+            "[model] c.json: rope_scaling.rope_type \"llama3\" disagrees with type "
+            "\"linear\"");
+  EXPECT_EQ(
+      refused({{"rope_parameters", {{"rope_theta", 5e5}}}}),
+      "[model] c.json: rope_theta = 10000 disagrees with rope_parameters.rope_theta = "
+      "500000; keep one of them");
+  EXPECT_EQ(
+      refused({{"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}}}),
+      "[model] c.json: rope_scaling.beta_fast is not a parameter of this kind of RoPE; "
+      "remove it or name the kind that uses it");
+  EXPECT_EQ(refused({{"rope_scaling", 2.0}}),
+            "[model] c.json: rope_scaling expected an object or null, found 2.0");
+}
+
+TEST(ModelConfigRefuses, OtherFamilies) {
+  EXPECT_EQ(
+      message_of<InputError>([] { load("mistral-7b"); }),
+      fmt::format("[model] {}: model_type \"mistral\" is not available yet; supported: "
+                  "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form)",
+                  fixture("mistral-7b").string()));
+  EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
+            "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "
+            "available; supported: \"LlamaForCausalLM\"");
+}
+
+struct Changed {
+  const char* json;
+  const char* message;
+};
+
+class ModelConfigRefusesField : public testing::TestWithParam<Changed> {};
+
+TEST_P(ModelConfigRefusesField, NamingItsValue) {
+  EXPECT_EQ(refused(OrderedJson::parse(GetParam().json)),
+            std::string("[model] c.json: ") + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, ModelConfigRefusesField,
+    testing::Values(
+        Changed{R"({"attention_bias": true})",
+                "attention_bias = true is not available yet: this program's Llama has no "
+                "biases"},
+        Changed{
+            R"({"mlp_bias": true})",
+            "mlp_bias = true is not available yet: this program's Llama has no biases"},
+        Changed{R"({"hidden_act": "gelu"})",
+                "hidden_act \"gelu\" is not available; supported: \"silu\""},
+        Changed{
+            R"({"pretraining_tp": 2})",
+            "pretraining_tp = 2 makes transformers compute each product in 2 slices, "
+            "which changes the rounding only; set model.override.pretraining_tp = 1 to "
+            "train the same model without them"},
+        Changed{
+            R"({"sliding_window": 4096})",
+            "sliding_window = 4096 is not available yet; remove it, or set it to null if "
+            "the model does not need it"},
+        Changed{R"({"quantization_config": {"quant_method": "fp8"}})",
+                "quantization_config = {\"quant_method\":\"fp8\"} is not available yet; "
+                "remove it, or set it to null if the model does not need it"},
+        Changed{
+            R"({"attention_dropout": 0.1})",
+            "attention_dropout = 0.1 is not available yet; remove it, or set it to null "
+            "if the model does not need it"},
+        Changed{R"({"partial_rotary_factor": 0.5})",
+                "partial_rotary_factor = 0.5 is not available yet; only 1.0 is"},
+        Changed{R"({"layer_types": ["full_attention", "sliding_attention"]})",
+                "layer_types \"sliding_attention\" is not available yet; only "
+                "\"full_attention\" is"},
+        Changed{R"({"num_local_experts": 8})",
+                "num_local_experts = 8 changes the mathematics and is not available"},
+        Changed{R"({"hidden_size": "64"})",
+                "hidden_size expected an integer, found \"64\""},
+        Changed{R"({"hidden_size": 9e99})",
+                "hidden_size expected an integer, found 9e+99"},
+        Changed{R"({"hidden_size": 99999999})",
+                "hidden_size = 99999999 must be from 1 to 4194304"},
+        Changed{R"({"vocab_size": 18446744073709551615})",
+                "vocab_size expected an integer, found 18446744073709551615"},
+        Changed{R"({"num_hidden_layers": null})", "num_hidden_layers is missing"},
+        Changed{R"({"hidden_size": 66})",
+                "hidden_size = 66 does not divide by num_attention_heads = 4, and "
+                "head_dim is "
+                "not given"},
+        Changed{R"({"head_dim": 15})", "head_dim = 15 must be even: RoPE turns pairs"},
+        Changed{R"({"num_key_value_heads": 3})",
+                "num_key_value_heads = 3 does not divide num_attention_heads = 4"},
+        Changed{R"({"rms_norm_eps": null})", "rms_norm_eps is missing"},
+        Changed{R"({"tie_word_embeddings": 1})",
+                "tie_word_embeddings expected true or false, found 1"},
+        Changed{R"({"eos_token_id": 100})",
+                "eos_token_id = 100 is past vocab_size = 100"},
+        Changed{R"({"eos_token_id": "</s>"})",
+                "eos_token_id expected a token id or a list of them, found \"</s>\""}));
+
+TEST(ModelConfig, ReadsHeadDimThatIsNotHiddenOverHeads) {
+  EXPECT_EQ(parse(edited({{"head_dim", 32}})).head_dim, 32);
+  EXPECT_EQ(parse(edited({{"head_dim", nullptr}})).head_dim, 16);
+}
+
+TEST(ModelConfigRefuses, BrokenOrMissingFiles) {
+  EXPECT_EQ(
+      message_of<InputError>([] { load_model_config("/nowhere"); }),
+      "[model] /nowhere: no such file or directory; expected a Hugging Face directory "
+      "or its config.json");
+  EXPECT_EQ(message_of<InputError>([] { parse("[1]"); }),
+            "[model] c.json: expected a JSON object");
+  const std::string twice = R"({"model_type": "llama", "model_type": "llama"})";
+  EXPECT_EQ(message_of<InputError>([&] { parse(twice); }),
+            "[json] c.json: the key \"model_type\" stands twice in one object");
+  EXPECT_TRUE(message_of<InputError>([] {
+                parse("{\"a\": ");
+              }).starts_with("[json] c.json: not valid JSON at byte "));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,219 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <set>
+
+#include "longhaul/base/json.h"
+#include "longhaul/config/fields.h"
+#include "longhaul/config/load.h"
+#include "longhaul/config/reference.h"
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+void expect_round_trip(const LoadedConfig& loaded) {
+  const std::string text = to_toml(loaded.config);
+  const LoadedConfig again = parse_run_config(text, "resolved.toml");
+  EXPECT_EQ(to_toml(again.config), text);
+  EXPECT_TRUE(diff_configs(loaded.config, again.config).empty()) << text;
+  EXPECT_EQ(config_hash(again.config), config_hash(loaded.config));
+  EXPECT_EQ(again.warnings.size(), loaded.warnings.size()) << text;
+}
+
+TEST(Print, TheResolvedTextOfEveryRecipeReadsBackTheSame) {
+  const fs::path recipes = source_dir() / "recipes";
+  int count = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(recipes)) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path().string());
+    expect_round_trip(load_run_config(entry.path()));
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+/// A random value for a field, as the text of a --set, by the type that the reference
+/// prints; nothing for the types that have no random form.
+std::string random_text(const config::Field& field, std::mt19937_64& random) {
+  const auto below = [&](uint64_t n) { return random() % n; };
+  const auto fraction = [&] { return static_cast<double>(below(1U << 30)) / (1U << 30); };
+  if (field.type == "boolean") return below(2) ? "true" : "false";
+  if (field.type == "integer") return std::to_string(below(below(2) ? 4 : 4000));
+  if (field.type == "number")
+    return fmt::format("{}", fraction() * (below(2) ? 1 : 1e-4));
+  if (field.type == "two numbers") return fmt::format("[{}, {}]", fraction(), fraction());
+  if (field.type == "path") return fmt::format("\"a \\\"{}\\\"/b\\\\c\"", below(9));
+  if (field.type == "string") return below(2) ? "cpu" : "cuda";
+  if (field.type == "array of string") return below(2) ? "[]" : "[\"*b\\ni\", 'x\"*']";
+  if (field.key == "train") {
+    return fmt::format("[{{ path = \"d\", weight = {} }}, {{ synthetic = {} }}]",
+                       fraction() + 0.1, 1 + below(99));
+  }
+  if (field.key == "validation") return "[{ name = \"w\", path = \"p\" }]";
+  if (field.key == "groups") {
+    return fmt::format(
+        "[{{ match = \"e\", lr_scale = {}, weight_decay = {} }}, {{ match = "
+        "\"*x\", frozen = true }}]",
+        fraction(), fraction());
+  }
+  if (field.key == "override") {
+    return fmt::format(
+        "{{ num_hidden_layers = {}, rope_scaling = {{ rope_type = "
+        "\"linear\", factor = {} }}, eos_token_id = [1, 2] }}",
+        below(9), fraction());
+  }
+  if (field.key == "resume") {
+    return std::array{"latest", "never", "17", "\"runs/x\""}[below(4)];
+  }
+  std::vector<std::string> choices;  // "a" | "b" ...
+  for (size_t at = field.type.find('"'); at != std::string::npos;) {
+    const size_t end = field.type.find('"', at + 1);
+    choices.push_back(field.type.substr(at, end - at + 1));
+    at = field.type.find('"', end + 1);
+  }
+  return choices.empty() ? "" : choices[below(choices.size())];
+}
+
+TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
+  std::mt19937_64 random(20240517);
+  RunConfig shape;
+  std::vector<std::pair<std::string, config::Field>> all;
+  for (const auto& section : config::sections_of(shape)) {
+    for (const config::Field& field : section.fields) {
+      if (field.built.size() != 1)
+        all.emplace_back(section.name + "." + field.key, field);
+    }
+  }
+  std::set<std::string> moved;
+  int steps = 0;
+  std::vector<std::string> sets;
+  for (int i = 0; i < 4000; ++i) {
+    const auto& [name, field] = all[random() % all.size()];
+    std::vector<std::string> more = sets;
+    more.push_back(name + "=" + random_text(field, random));
+    LoadedConfig loaded;
+    try {
+      loaded = accepted("", more);
+    } catch (const ConfigError&) {
+      continue;  // two settings that exclude each other
+    }
+    sets = more;
+    if (sets.size() > 25) sets.erase(sets.begin(), sets.begin() + 12);
+    try {
+      accepted("", sets);
+    } catch (const ConfigError&) {
+      sets.clear();
+    }
+    expect_round_trip(loaded);
+    if (HasFailure()) FAIL() << name;
+    moved.insert(name);
+    ++steps;
+  }
+  EXPECT_GT(steps, 1000);
+  for (const auto& [name, field] : all) {
+    if (name == "run.epochs") continue;  // excluded by run.steps; below
+    EXPECT_TRUE(moved.contains(name)) << name;
+  }
+}
+
+TEST(Print, EpochsReadBackTheSame) {
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000"), 12, "epochs = 0.1");
+  expect_round_trip(parse_run_config(text, "run.toml"));
+}
+
+TEST(Print, TheHashTellsEverySettingAndNothingElse) {
+  const std::string base = config_hash(accepted("").config);
+  EXPECT_EQ(base.size(), 32U);
+  EXPECT_EQ(config_hash(accepted("\n# a comment\n").config), base);
+  EXPECT_EQ(config_hash(accepted("", {"run.seed=1234"}).config), base);
+  EXPECT_NE(config_hash(accepted("", {"run.seed=1235"}).config), base);
+  EXPECT_NE(config_hash(accepted("", {"optimizer.lr=0.0010000000000000002"}).config),
+            base);
+}
+
+TEST(Diff, NamesKeyBothValuesAndWhatAResumeMayDo) {
+  const RunConfig a = accepted("").config;
+  const RunConfig b =
+      accepted("", {"optimizer.lr=2e-3", "run.seed=7", "log.every=5"}).config;
+  const auto changes = diff_configs(a, b);
+  ASSERT_EQ(changes.size(), 3U);
+  EXPECT_EQ(changes[0].key, "run.seed");
+  EXPECT_EQ(changes[0].old_value, "1234");
+  EXPECT_EQ(changes[0].new_value, "7");
+  EXPECT_EQ(changes[0].resume, ResumeClass::Match);
+  EXPECT_EQ(changes[1].key, "optimizer.lr");
+  EXPECT_EQ(changes[1].resume, ResumeClass::Logged);
+  EXPECT_EQ(changes[2].key, "log.every");
+  EXPECT_EQ(changes[2].resume, ResumeClass::Free);
+}
+
+TEST(Resume, ReturnsLoggedChangesAndRefusesMatchKeysWithBothValues) {
+  const RunConfig saved = accepted("").config;
+  const auto logged =
+      check_resume(saved, accepted("", {"optimizer.lr=2e-3", "log.every=5"}).config);
+  ASSERT_EQ(logged.size(), 1U);
+  EXPECT_EQ(logged[0].key, "optimizer.lr");
+  EXPECT_EQ(
+      message_of<ConfigError>(
+          [&] { check_resume(saved, accepted("", {"run.seed=7"}).config); }),
+      "[config] --set run.seed=7: run.seed = 7, but the checkpoint was made with 1234; "
+      "a resume must keep it (or start a new run with init.weights)");
+}
+
+TEST(Reference, ListsEveryKeyWithTypeDefaultAndMeaning) {
+  const std::string text = config_reference_text();
+  RunConfig shape;
+  for (const auto& section : config::sections_of(shape)) {
+    EXPECT_NE(text.find("\n[" + section.name + "]"), std::string::npos) << section.name;
+    for (const config::Field& field : section.fields) {
+      EXPECT_FALSE(field.meaning.empty()) << field.key;
+      EXPECT_NE(text.find("\n  " + field.key + " "), std::string::npos) << field.key;
+      const bool shows_default = field.required || field.get() || !field.absent.empty();
+      EXPECT_TRUE(shows_default) << section.name << "." << field.key;
+    }
+  }
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    EXPECT_LE(end - at, 100U) << text.substr(at, end - at);
+    at = end + 1;
+  }
+}
+
+TEST(Reference, AsJsonHoldsTheSameKeys) {
+  const Json list = parse_json(config_reference_json(), "reference");
+  RunConfig shape;
+  EXPECT_EQ(list.size(), config::all_names(config::sections_of(shape)).size());
+  const auto lr = std::ranges::find_if(
+      list, [](const Json& item) { return item.at("key") == "optimizer.lr"; });
+  ASSERT_NE(lr, list.end());
+  EXPECT_EQ(lr->at("required"), true);
+  EXPECT_EQ(lr->at("rule"), "greater than 0");
+  const auto tp = std::ranges::find_if(
+      list, [](const Json& item) { return item.at("key") == "parallel.tp"; });
+  EXPECT_EQ(tp->at("available"), "not available yet");
+}
+
+TEST(Reference, EveryDefaultIsAvailableAndInItsRange) {
+  RunConfig shape;
+  for (const auto& section : config::sections_of(shape)) {
+    for (const config::Field& field : section.fields) {
+      const auto value = field.get();
+      if (!value || field.required) continue;
+      config::Table table{{field.key, "", *value}};
+      RunConfig copy;
+      for (const auto& other : config::sections_of(copy)) {
+        if (other.name == section.name) {
+          EXPECT_NO_THROW(config::set_fields(other.fields, table, section.name))
+              << section.name << "." << field.key;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,226 @@
+#include "longhaul/config/load.h"
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+std::vector<std::string> warnings_for(std::vector<std::string> sets) {
+  return accepted("", std::move(sets)).warnings;
+}
+
+TEST(Rules, RefuseABatchThatDoesNotDivideIntoMicrobatches) {
+  EXPECT_EQ(
+      refused("", {"batch.micro_size=3"}),
+      "[config] --set batch.micro_size=3: batch.global_size = 8 does not divide into "
+      "microbatches of batch.micro_size = 3");
+}
+
+TEST(Rules, DeriveTheBatchArithmeticFromTheWorld) {
+  const DerivedBatch batch = derive_batch(
+      accepted("", {"batch.global_size=24", "batch.micro_size=2"}).config, 4);
+  EXPECT_EQ(batch.dp, 4);
+  EXPECT_EQ(batch.accumulation, 3);
+  EXPECT_EQ(batch.sequences_per_replica, 6);
+  EXPECT_EQ(batch.tokens_per_step, 24 * 128);
+}
+
+TEST(Rules, RefuseABatchThatDoesNotDivideOverTheWorldWithAllNumbers) {
+  const RunConfig config = accepted("").config;
+  EXPECT_EQ(message_of<ConfigError>([&] { derive_batch(config, 3); }),
+            "[config] run.toml:10:15: batch.global_size = 8 does not divide by "
+            "batch.micro_size 1 * dp 3 = 3 (world 3 = pp 1 * dp 3 * cp 1 * tp 1); the "
+            "nearest that do: 6 and 9");
+}
+
+TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
+  RunConfig config = accepted("").config;
+  config.parallel.tp = 4;
+  config.parallel.pp = 2;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { derive_batch(config, 12); }),
+      "[config] run.toml:1:1: 12 ranks do not divide into model replicas of pp 2 * cp "
+      "1 * tp 4 = 8 ranks");
+}
+
+TEST(Rules, RefuseSequencesLongerThanTheModelsPositions) {
+  const RunConfig config = accepted("").config;
+  ModelConfig model;
+  model.source_path = "models/llama/config.json";
+  model.max_position_embeddings = 128;
+  check_against_model(config, model);
+  model.max_position_embeddings = 127;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { check_against_model(config, model); }),
+      "[config] run.toml:7:11: data.seq_len = 128 is above max_position_embeddings = "
+      "127 of models/llama/config.json; shorten it, or set "
+      "model.override.max_position_embeddings");
+}
+
+TEST(Rules, RefuseToStopAfterTheEnd) {
+  EXPECT_EQ(
+      refused("", {"run.stop_after=1001"}),
+      "[config] --set run.stop_after=1001: run.stop_after = 1001 is past run.steps = "
+      "1000; it can only end a run earlier");
+  EXPECT_EQ(last_step(accepted("", {"run.stop_after=700"}).config, 1000), 700);
+}
+
+TEST(Rules, RefuseAnUnknownDevice) {
+  EXPECT_EQ(
+      refused("", {"run.device=cuda:1"}),
+      "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu or "
+      "cuda; other names need run.device_plugin, which is not available yet");
+}
+
+TEST(Rules, RefuseARunInsideItsInputs) {
+  EXPECT_EQ(
+      refused("", {"run.dir=./models/llama/"}),
+      "[config] --set run.dir=./models/llama/: run.dir and model.config are both "
+      "./models/llama/; a run writes into its directory, so it needs one of its own");
+  EXPECT_EQ(
+      refused("", {"init.weights=runs/a"}),
+      "[config] --set init.weights=runs/a: init.weights and run.dir are both runs/a; a "
+      "run continues its own checkpoints by checkpoint.resume, so leave init.weights "
+      "out");
+}
+
+TEST(Rules, RefuseAWarmUpAsLongAsTheRun) {
+  EXPECT_EQ(refused("", {"schedule.warmup_steps=1000"}),
+            "[config] --set schedule.warmup_steps=1000: a warm-up of 1000 steps must be "
+            "shorter than the run (1000 steps) and its schedule (1000 steps)");
+  EXPECT_EQ(refused("", {"schedule.warmup_steps=5", "schedule.warmup_fraction=0.1"}),
+            "[config] --set schedule.warmup_fraction=0.1: schedule.warmup_steps and "
+            "schedule.warmup_fraction are both given; keep one of them");
+}
+
+TEST(Rules, RefuseScheduleParts) {
+  EXPECT_EQ(
+      refused("", {"schedule.min_lr=1e-3"}),
+      "[config] --set schedule.min_lr=1e-3: schedule.min_lr = 0.001 must be less than "
+      "optimizer.lr = 0.001");
+  EXPECT_EQ(refused("", {"schedule.warmup_steps=100", "schedule.constant_steps=900"}),
+            "[config] --set schedule.constant_steps=900: the warm-up of 100 steps and "
+            "schedule.constant_steps = 900 do not fit into the schedule's 1000 steps");
+  EXPECT_EQ(
+      refused("", {"schedule.kind=wsd", "schedule.warmup_steps=100",
+                   "schedule.decay_steps=901"}),
+      "[config] --set schedule.decay_steps=901: the warm-up of 100 steps and a decay "
+      "of 901 steps do not fit into the schedule's 1000 steps");
+  EXPECT_EQ(
+      refused("", {"schedule.kind=smp", "schedule.decay=sqrt"}),
+      "[config] --set schedule.decay=sqrt: schedule.decay = \"sqrt\" belongs to kind = "
+      "\"wsd\"; kind = \"smp\" decays as \"cosine\", \"linear\", \"exponential\", "
+      "\"plateau\" or \"constant\"");
+}
+
+TEST(Rules, ChooseTheSourceFormsOfTheWarmUp) {
+  const auto start = [](std::vector<std::string> sets) {
+    sets.emplace_back("schedule.warmup_steps=10");
+    return accepted("", sets).config.schedule.warmup_start;
+  };
+  EXPECT_EQ(start({}), WarmupStart::NonZero);
+  EXPECT_EQ(start({"schedule.constant_steps=5"}), WarmupStart::Zero);
+  EXPECT_EQ(start({"schedule.kind=linear"}), WarmupStart::Zero);
+  EXPECT_EQ(start({"schedule.kind=wsd"}), WarmupStart::NonZero);
+  EXPECT_EQ(start({"schedule.kind=linear", "schedule.warmup_start=nonzero"}),
+            WarmupStart::NonZero);
+}
+
+TEST(Rules, KeepTheFractionalWarmUpOfSmpOnly) {
+  ScheduleSection schedule;
+  schedule.warmup_fraction = 0.0032;
+  EXPECT_EQ(warmup_length(schedule, 47683), 153.0);
+  schedule.kind = ScheduleKind::Smp;
+  EXPECT_DOUBLE_EQ(warmup_length(schedule, 47683), 152.5856);
+}
+
+TEST(Rules, RefuseBadDataLists) {
+  EXPECT_EQ(
+      refused("", {"data.train=[]"}),
+      "[config] --set data.train=[]: data.train is empty; give at least one source");
+  EXPECT_EQ(
+      refused("", {"data.train=[{ weight = 2 }]"}),
+      "[config] --set data.train=[{ weight = 2 }]: data.train[0]: needs either path or "
+      "synthetic, not none of them");
+  EXPECT_EQ(refused("", {"data.train=[{ path = \"a\", synthetic = 3 }]"}),
+            "[config] --set data.train=[{ path = \"a\", synthetic = 3 }]: data.train[0]: "
+            "needs either path or synthetic, not both of them");
+  EXPECT_EQ(
+      refused("", {"data.train=[{ path = \"a\", weight = 0 }]"}),
+      "[config] --set data.train=[{ path = \"a\", weight = 0 }]: data.train[0].weight "
+      "= 0: must be greater than 0");
+  const std::string twice =
+      "data.validation=[{ name = \"w\", path = \"a\" }, { name = "
+      "\"w\", path = \"b\" }]";
+  EXPECT_EQ(refused("", {twice}),
+            "[config] --set " + twice +
+                ": data.validation has two sets named \"w\"; names must differ");
+}
+
+TEST(Rules, RefuseAResumeWordThatIsMisspelt) {
+  EXPECT_EQ(
+      refused("", {"checkpoint.resume=lastest"}),
+      "[config] --set checkpoint.resume=lastest: checkpoint.resume: \"lastest\" is not "
+      "\"latest\", \"never\", a step number or a path; write a path with a slash, as "
+      "\"./lastest\"");
+}
+
+TEST(Rules, WarnOfSettingsWithoutEffect) {
+  EXPECT_EQ(warnings_for({"schedule.plateau_fraction=0.1"}),
+            std::vector<std::string>{
+                "--set schedule.plateau_fraction=0.1: schedule.plateau_fraction has no "
+                "effect: it belongs to kind = \"smp\" with decay = \"plateau\""});
+  EXPECT_EQ(
+      warnings_for({"validation.batches=3"}),
+      std::vector<std::string>{"--set validation.batches=3: validation.batches has no "
+                               "effect: data.validation is empty"});
+  EXPECT_EQ(
+      warnings_for({"parallel.sequence=false"}),
+      std::vector<std::string>{"--set parallel.sequence=false: parallel.sequence has "
+                               "no effect: parallel.tp is 1"});
+  EXPECT_EQ(warnings_for({"schedule.decay_steps=5", "schedule.kind=constant",
+                          "schedule.min_lr=1e-5"})
+                .size(),
+            2U);
+  EXPECT_TRUE(warnings_for({"validation.batches=10"}).empty());
+}
+
+TEST(Rules, WarnOfTrainingOnTheValidationSet) {
+  const auto warnings = warnings_for(
+      {"data.validation=[{ name = \"w\", path = \"./data/../data/wiki\" }]"});
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("is also trained on"), std::string::npos);
+}
+
+TEST(Rules, TurnEpochsIntoWholeSteps) {
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000"), 12, "epochs = 2.5");
+  const RunConfig config = parse_run_config(text, "run.toml").config;
+  EXPECT_EQ(total_steps(config, 100), 31);  // 250 sequences, 8 a step
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { total_steps(config, 3); }),
+      "[config] run.toml:3:10: run.epochs = 2.5 over 3 sequences is less than one step "
+      "of batch.global_size = 8 sequences");
+  EXPECT_EQ(total_steps(accepted("").config, 3), 1000);
+}
+
+TEST(Rules, CheckTheWarmUpOnceEpochsAreSteps) {
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000"), 12, "epochs = 1.0");
+  const std::vector<std::string> sets{"schedule.warmup_steps=20"};
+  const RunConfig config = parse_run_config(text, "run.toml", sets).config;
+  EXPECT_EQ(total_steps(config, 168), 21);
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { total_steps(config, 167); }),
+      "[config] --set schedule.warmup_steps=20: a warm-up of 20 steps must be shorter "
+      "than the run (20 steps) and its schedule (20 steps)");
+}
+
+TEST(Rules, MatchParametersByPatternOrPart) {
+  EXPECT_TRUE(matches_parameter("embed", "model.embed_tokens.weight"));
+  EXPECT_FALSE(matches_parameter("*embed", "model.embed_tokens.weight"));
+  EXPECT_TRUE(matches_parameter("*norm*", "model.norm.weight"));
+  EXPECT_FALSE(matches_parameter("*LayerNorm*", "model.norm.weight"));
+}
+
+}  // namespace
+}  // namespace longhaul
