@@ -69,6 +69,100 @@ TEST(Load, SetReplacesTheFilesValueAndReadsWordsNumbersArraysAndTables) {
   EXPECT_EQ(c.model.override_.size(), 2U);
 }
 
+/// A recipe that uses every key of the larger system, built or not.
+constexpr std::string_view kLarge = R"([run]
+dir = "runs/cpt"
+steps = 30000
+stop_after = 30000
+seed = 1234
+device = "auto"
+deterministic = true
+threads = 0
+fused = true
+[model]
+config = "models/Llama-3-70B"
+override = { num_hidden_layers = 4 }
+[init]
+weights = "models/Llama-3-70B"
+[data]
+seq_len = 8192
+shuffle = true
+document_mask = false
+train = [{ path = "data/wiki", weight = 1.0 }]
+validation = [{ name = "wiki", path = "data/wiki-val" }]
+[batch]
+global_size = 1024
+micro_size = 1
+[parallel]
+tp = 32
+pp = 8
+cp = 1
+sequence = true
+pipeline = "1f1b"
+virtual_stages = 1
+zero = 1
+shard_group = "world"
+[memory]
+recompute = "selective"
+offload_activations = false
+[precision]
+compute = "bf16"
+master = "fp32"
+moments = "fp32"
+gradients = "fp32"
+reduce = "fp32"
+[optimizer]
+kind = "adamw"
+lr = 1.5e-5
+betas = [0.9, 0.95]
+eps = 1e-8
+weight_decay = 0.1
+groups = []
+clip = 1.0
+[schedule]
+kind = "cosine"
+warmup_steps = 2000
+min_lr = 1e-6
+[checkpoint]
+every = 5
+keep = 2
+async = true
+resume = "latest"
+[log]
+every = 1
+tensorboard = true
+[validation]
+every = 200
+batches = 10
+[resilience]
+on_node_loss = "spare"
+[profile]
+steps = []
+)";
+
+TEST(Load, EveryKeyOfTheLargeRecipeIsKnownAndUnbuiltOnesAreRefusedByPlace) {
+  EXPECT_EQ(
+      message_of<ConfigError>([] { parse_run_config(kLarge, "70b.toml"); }),
+      "[config] 70b.toml:25:6: parallel.tp = 32 is not available yet in this version; "
+      "available: 1");
+  const std::vector<std::string> built{"parallel.tp=1", "parallel.pp=1",
+                                       "memory.recompute=full", "checkpoint.async=false"};
+  const LoadedConfig loaded = parse_run_config(kLarge, "70b.toml", built);
+  EXPECT_TRUE(loaded.warnings.empty());
+  EXPECT_EQ(loaded.config.run.deterministic, true);
+  EXPECT_EQ(loaded.config.checkpoint.every, 5);
+}
+
+TEST(Load, ArraysOfTablesAreTheSameAsInlineTables) {
+  std::string text(kSmallest);
+  text.replace(text.find("train = [{ path = \"data/wiki\" }]\n"), 32, "");
+  text += "[[data.train]]\npath = \"a\"\nweight = 3\n[[data.train]]\nsynthetic = 5\n";
+  const RunConfig config = parse_run_config(text, "run.toml").config;
+  ASSERT_EQ(config.data.train.size(), 2U);
+  EXPECT_EQ(config.data.train[0].weight, 3.0);
+  EXPECT_EQ(config.data.train[1].synthetic, 5);
+}
+
 TEST(LoadRefuses, AnUnknownKeyWithItsPlaceAndTheNearestName) {
   EXPECT_EQ(refused("bettas = [0.9, 0.95]\n"),
             "[config] run.toml:13:1: unknown key optimizer.bettas; did you mean betas?");

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <toml++/toml.h>
+#include <algorithm>
 #include <sstream>
 
 #include "longhaul/base/error.h"
@@ -43,12 +44,19 @@ std::string as_text(const T& node) {
 
 Value convert(const toml::node& node, const Places& places, int depth);
 
+/// In the order of the file, so that the first mistake of a file is the one reported.
 Table convert_table(const toml::table& table, const Places& places, int depth) {
-  Table out;
+  std::vector<std::pair<toml::source_position, Entry>> found;
   for (const auto& [key, node] : table) {
-    out.push_back({std::string(key.str()), places.of(key.source()),
-                   convert(node, places, depth + 1)});
+    found.push_back({key.source().begin,
+                     {std::string(key.str()), places.of(key.source()),
+                      convert(node, places, depth + 1)}});
   }
+  std::ranges::stable_sort(found, {}, [](const auto& item) {
+    return std::pair(item.first.line, item.first.column);
+  });
+  Table out;
+  for (auto& item : found) out.push_back(std::move(item.second));
   return out;
 }
 
