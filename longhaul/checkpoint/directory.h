@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/config/run_config.h"
 
 namespace longhaul::checkpoint {
 
@@ -34,11 +35,11 @@ std::optional<CheckpointEntry> find_latest(const fs::path& dir,
 /// deleted.
 std::vector<fs::path> apply_retention(const fs::path& dir, int64_t keep);
 
-/// What [checkpoint] resume asks for. "latest": the newest valid one in `checkpoints_dir`
-/// or nothing; "never": nothing; a step number: that one, InputError if absent or
-/// invalid; else a path: a checkpoint or a run directory (its newest valid checkpoint).
+/// What [checkpoint] resume asks for. Latest: the newest valid one in `checkpoints_dir`
+/// or nothing; Never: nothing; Step: that one, InputError if absent or invalid; Path: a
+/// checkpoint or a run directory (its newest valid checkpoint), InputError if neither.
 /// `skipped` as in find_latest.
-std::optional<fs::path> choose_resume(const std::string& resume,
+std::optional<fs::path> choose_resume(const ResumeFrom& resume,
                                       const fs::path& checkpoints_dir,
                                       std::vector<std::string>* skipped = nullptr);
 

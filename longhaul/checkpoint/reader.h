@@ -61,7 +61,7 @@ class CheckpointReader {
   };
   struct RankFile;
   void load_rank(const Manifest::RankEntry& entry);
-  void check_tiling() const;
+  void check_tiling();
 
   fs::path dir_;
   Manifest manifest_;

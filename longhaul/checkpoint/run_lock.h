@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ class RunLock {
  private:
   struct Lease;  // the open file and the renewing thread
   RunLock() = default;
+  bool try_take(const LockHolder& mine, const std::optional<LockHolder>& dead);
+  void start_lease(double renew_seconds);
   fs::path path_;
   LockHolder holder_;
   std::vector<std::string> notes_;

@@ -1,0 +1,194 @@
+#include "longhaul/checkpoint/rank_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/json_fields.h"
+#include "longhaul/format/safetensors.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+std::string entry_name(const StateTensor& tensor) {
+  return fmt::format("{}/{}/{}", tensor.kind, tensor.slice.name,
+                     fmt::join(tensor.slice.offset, ","));
+}
+
+// Wide dtypes first, so that every element lies at a multiple of its size.
+std::vector<const StateTensor*> file_order(const std::vector<StateTensor>& tensors) {
+  std::vector<const StateTensor*> order;
+  for (const StateTensor& tensor : tensors) order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const StateTensor* a, const StateTensor* b) {
+                     return dtype_size(a->slice.dtype) > dtype_size(b->slice.dtype);
+                   });
+  return order;
+}
+
+RankFiles::Item write_small(const fs::path& dir, const std::string& name,
+                            const std::string& text) {
+  File file = File::create(dir / name);
+  file.write(text);
+  file.sync();
+  file.close();
+  BlockHasher hasher;
+  hasher.update(std::as_bytes(std::span(text)));
+  return {name, text.size(), combine_hashes(hasher.finish())};
+}
+
+void check_block(const File& file, std::span<const std::byte> block, uint64_t index,
+                 const std::vector<std::string>& hashes) {
+  const std::string found = hash_hex(block);
+  if (found != hashes[index]) {
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: block {} (bytes {} to {}) has hash {}, written was {}; "
+                    "the file has changed since, use another checkpoint",
+                    file.path().string(), index, index * kHashBlockBytes,
+                    index * kHashBlockBytes + block.size(), found, hashes[index]));
+  }
+}
+
+StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& what) {
+  StoredBox box;
+  box.kind = string_field(json, "kind", what);
+  box.slice.name = string_field(json, "name", what);
+  const auto dtype = dtype_from_name(string_field(json, "dtype", what));
+  if (!dtype) {
+    throw InputError("checkpoint",
+                     fmt::format("{}: {}: unknown dtype '{}'", what, box.slice.name,
+                                 string_field(json, "dtype", what)));
+  }
+  box.slice.dtype = *dtype;
+  box.slice.global_shape = shape_field(json, "shape", what);
+  box.slice.offset = shape_field(json, "offset", what);
+  box.slice.extent = shape_field(json, "extent", what);
+  box.begin = unsigned_field(json, "begin", what);
+  uint64_t bytes = 0;
+  uint64_t global = 0;
+  bool good = box.slice.offset.size() == box.slice.global_shape.size() &&
+              box.slice.extent.size() == box.slice.global_shape.size();
+  for (size_t d = 0; good && d < box.slice.extent.size(); ++d) {
+    good = box.slice.offset[d] <= box.slice.global_shape[d] &&
+           box.slice.extent[d] <= box.slice.global_shape[d] - box.slice.offset[d];
+  }
+  good = good && tensor_bytes(box.slice.global_shape, *dtype, &global) &&
+         tensor_bytes(box.slice.extent, *dtype, &bytes) && box.begin <= data_size &&
+         bytes <= data_size - box.begin;
+  if (!good) {
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: the box of {} at byte {} does not lie in its tensor or "
+                    "its file of {} bytes",
+                    what, box.slice.name, box.begin, data_size));
+  }
+  return box;
+}
+
+}  // namespace
+
+std::string rank_file_stem(const std::string& prefix, int rank) {
+  return fmt::format("{}rank_{:05}", prefix, rank);
+}
+
+std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
+                                              const std::string& stem, int rank,
+                                              const std::vector<StateTensor>& tensors) {
+  const std::vector<const StateTensor*> order = file_order(tensors);
+  SafetensorsPlan plan;
+  for (const StateTensor* tensor : order) {
+    tensor->slice.check();
+    plan.add(entry_name(*tensor), tensor->slice.dtype, tensor->slice.extent);
+  }
+  const std::string data_name = stem + ".safetensors";
+  SafetensorsWriter writer(dir / data_name, plan);
+  Json boxes = Json::array();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const TensorSlice& slice = order[i]->slice;
+    writer.append(order[i]->bytes);
+    boxes.push_back({{"kind", order[i]->kind},
+                     {"name", slice.name},
+                     {"dtype", dtype_name(slice.dtype)},
+                     {"shape", slice.global_shape},
+                     {"offset", slice.offset},
+                     {"extent", slice.extent},
+                     {"begin", writer.data_start() + plan.entries[i].begin}});
+  }
+  const std::vector<std::string> blocks = writer.finish();
+  const Json sidecar = {{"format", "longhaul-rank"},
+                        {"version", 1},
+                        {"rank", rank},
+                        {"file", data_name},
+                        {"size", writer.file_size()},
+                        {"block_bytes", kHashBlockBytes},
+                        {"blocks", blocks},
+                        {"boxes", std::move(boxes)}};
+  return {{data_name, writer.file_size(), combine_hashes(blocks)},
+          write_small(dir, stem + ".json", sidecar.dump())};
+}
+
+Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,
+                       const std::string& what) {
+  const Json json = parse_json(text, what, 8);
+  if (string_field(json, "format", what) != "longhaul-rank" ||
+      unsigned_field(json, "version", what) != 1 ||
+      unsigned_field(json, "block_bytes", what) != kHashBlockBytes) {
+    throw InputError("checkpoint", what + ": not a sidecar that this build reads");
+  }
+  Sidecar sidecar;
+  for (const Json& hash : array_field(json, "blocks", what)) {
+    if (!hash.is_string()) throw InputError("checkpoint", what + ": a hash is no string");
+    sidecar.block_hashes.push_back(hash.get<std::string>());
+  }
+  const uint64_t blocks =
+      data_size / kHashBlockBytes + (data_size % kHashBlockBytes != 0);
+  if (sidecar.block_hashes.size() != blocks) {
+    throw InputError("checkpoint",
+                     fmt::format("{}: {} block hashes for a file of {} blocks", what,
+                                 sidecar.block_hashes.size(), blocks));
+  }
+  for (const Json& box : array_field(json, "boxes", what)) {
+    sidecar.boxes.push_back(parse_box(box, data_size, what));
+  }
+  return sidecar;
+}
+
+void read_verified(const File& file, uint64_t file_size,
+                   const std::vector<std::string>& block_hashes, uint64_t offset,
+                   std::span<std::byte> bytes) {
+  std::vector<std::byte> scratch;
+  while (!bytes.empty()) {
+    const uint64_t index = offset / kHashBlockBytes;
+    const uint64_t start = index * kHashBlockBytes;
+    const uint64_t length = std::min(kHashBlockBytes, file_size - start);
+    if (offset == start && bytes.size() >= length) {
+      // Whole blocks go straight to where they belong, many with one call.
+      uint64_t run = bytes.size() / kHashBlockBytes * kHashBlockBytes;
+      if (run == 0) run = length;
+      file.read_at(offset, bytes.first(run));
+      for (uint64_t at = 0; at < run; at += kHashBlockBytes) {
+        check_block(file, bytes.subspan(at, std::min(kHashBlockBytes, run - at)),
+                    index + at / kHashBlockBytes, block_hashes);
+      }
+      bytes = bytes.subspan(run);
+      offset += run;
+      continue;
+    }
+    scratch.resize(length);
+    file.read_at(start, scratch);
+    check_block(file, scratch, index, block_hashes);
+    const uint64_t inside = offset - start;
+    const size_t n = std::min<uint64_t>(bytes.size(), length - inside);
+    std::memcpy(bytes.data(), scratch.data() + inside, n);
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+}
+
+}  // namespace longhaul::checkpoint

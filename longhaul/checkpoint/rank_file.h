@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/checkpoint/writer.h"
+
+namespace longhaul::checkpoint {
+
+// One rank's pair of files: the safetensors file with its boxes, and the sidecar that
+// lists the boxes and the hash of each block. The folder's own use.
+
+/// A box in a rank file.
+struct StoredBox {
+  std::string kind;
+  TensorSlice slice;
+  uint64_t begin = 0;  ///< file offset of its first byte
+};
+
+/// "a1_rank_00003".
+std::string rank_file_stem(const std::string& prefix, int rank);
+
+/// Writes and fsyncs both files; throws as File does.
+std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
+                                              const std::string& stem, int rank,
+                                              const std::vector<StateTensor>& tensors);
+
+/// A sidecar, parsed and checked against the size of its data file.
+struct Sidecar {
+  std::vector<StoredBox> boxes;
+  std::vector<std::string> block_hashes;
+  static Sidecar parse(std::string_view text, uint64_t data_size,
+                       const std::string& what);
+};
+
+/// Reads bytes at `offset` and checks every block they touch; InputError names file and
+/// block.
+void read_verified(const File& file, uint64_t file_size,
+                   const std::vector<std::string>& block_hashes, uint64_t offset,
+                   std::span<std::byte> bytes);
+
+}  // namespace longhaul::checkpoint
