@@ -29,7 +29,6 @@ void fill_masters(ModelState state, const Fill& source) {
     fill(own.master, buckets[i], own.range, source);
   }
   state.optimizer.publish_masters();
-  state.replicas.share_weights();
 }
 
 }  // namespace

@@ -17,14 +17,17 @@ struct ModelState {
   parallel::DataParallel& replicas;
 };
 
-/// Random first values from the seed, the same for every layout. Collective.
+// The three ways to get weights are local: they fill what this rank owns, and
+// DataParallel::share_weights has to follow on all ranks.
+
+/// Random first values from the seed, the same for every layout.
 void initialise_weights(ModelState state, uint64_t seed);
 
 /// First weights from outside (HF directory, another checkpoint's weights): masters first,
-/// so that the first update starts from exactly these values. Collective.
+/// so that the first update starts from exactly these values.
 void load_weights(ModelState state, const FlatReader& read);
 
-/// Masters and moments from a checkpoint of any layout. Collective.
+/// Masters and moments from a checkpoint of any layout.
 void restore_state(ModelState state, const checkpoint::CheckpointReader& reader);
 
 /// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the

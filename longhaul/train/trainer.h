@@ -2,9 +2,7 @@
 
 #include <memory>
 
-#include "longhaul/base/log.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/comm/mesh.h"
+#include "longhaul/comm/communicator.h"
 #include "longhaul/config/load.h"
 
 namespace longhaul::train {

@@ -1,0 +1,59 @@
+#include "apps/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/tensor/flat_pieces.h"
+
+namespace longhaul::apps {
+
+DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config) {
+  if (dtype == "fp32") return DType::F32;
+  if (dtype == "bf16") return DType::BF16;
+  if (dtype != "auto") {
+    throw ConfigError("dtype", fmt::format("--dtype {} is not known; use auto, fp32 or bf16",
+                                           dtype));
+  }
+  const Json json = parse_json(config.source_json, config.source_path.string());
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (json.contains(key) && json[key] == "bfloat16") return DType::BF16;
+  }
+  return DType::F32;
+}
+
+LoadedModel load_model(const fs::path& path, const std::string& dtype, int64_t positions,
+                       bool gradients) {
+  LoadedModel loaded;
+  loaded.source = checkpoint::WeightsSource::open(path);
+  loaded.config = load_model_config(loaded.source->config_path());
+  loaded.policy.compute = parse_compute_dtype(dtype, loaded.config);
+  loaded.model =
+      models::build(loaded.config, models::StageSpec::whole(loaded.config));
+  const auto parameters = loaded.model->parameters();
+  std::vector<TensorSlice> expected;
+  for (const ParameterPtr& p : parameters) expected.push_back(p->slice());
+  std::vector<std::string> extra;
+  if (loaded.config.tie_word_embeddings) extra.push_back("lm_head.weight");
+  loaded.source->check(expected, extra);
+
+  const std::vector<ParameterClass> classes(parameters.size(),
+                                            ParameterClass{1.0, 0.0, !gradients});
+  loaded.flat =
+      std::make_unique<FlatBuffers>(parameters, classes, loaded.policy, at::kCPU, 1);
+  read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
+                                 DType type, std::span<std::byte> out) {
+    loaded.source->read_flat_range(slice, begin, end, type, out);
+  });
+  if (positions > loaded.config.max_position_embeddings) {
+    throw InputError("model",
+                     fmt::format("{} positions are needed, the model has {} "
+                                 "(max_position_embeddings in {}); use a shorter length",
+                                 positions, loaded.config.max_position_embeddings,
+                                 loaded.config.source_path.string()));
+  }
+  loaded.model->prepare(positions, at::kCPU);
+  return loaded;
+}
+
+}  // namespace longhaul::apps

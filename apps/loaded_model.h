@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/config/model_config.h"
+#include "longhaul/models/model.h"
+#include "longhaul/tensor/flat_buffers.h"
+
+namespace longhaul::apps {
+
+/// A model ready for inference: its weights are frozen and there is no optimizer.
+struct LoadedModel {
+  std::unique_ptr<checkpoint::WeightsSource> source;
+  ModelConfig config;
+  DTypePolicy policy;
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<FlatBuffers> flat;
+};
+
+/// Loads an HF directory, a checkpoint or a run (its newest valid checkpoint).
+/// `dtype`: "fp32", "bf16", or "auto": bf16 where config.json says bfloat16, else fp32.
+/// With `gradients` the weights get fp32 accumulators.
+LoadedModel load_model(const fs::path& path, const std::string& dtype, int64_t positions,
+                       bool gradients = false);
+
+/// What --dtype accepts.
+DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config);
+
+}  // namespace longhaul::apps

@@ -1,0 +1,165 @@
+#include "longhaul/ops/fused.h"
+
+#include <cmath>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+namespace longhaul::ops::fused {
+namespace {
+
+using kernels::Bf16;
+
+/// Memory of a tensor as the kernels' element type.
+template <typename T>
+T* pointer(const at::Tensor& x) {
+  return static_cast<T*>(x.data_ptr());
+}
+
+/// Calls `run` with a value of the element type.
+template <typename Run>
+void with_type(const at::Tensor& x, const Run& run) {
+  if (x.scalar_type() == at::kFloat) {
+    run(float{});
+  } else {
+    run(Bf16{});
+  }
+}
+
+kernels::AttentionStrides strides(const at::Tensor& x) {
+  return {x.stride(0), x.stride(1), x.stride(2)};
+}
+
+template <typename T>
+kernels::AttentionInput<T> input(const at::Tensor& x) {
+  return {pointer<T>(x), strides(x)};
+}
+
+template <typename T>
+kernels::AttentionOutput<T> output(const at::Tensor& x) {
+  return {pointer<T>(x), strides(x)};
+}
+
+kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
+                                        const at::Tensor& document_start) {
+  return {q.size(0),
+          q.size(1),
+          k.size(1),
+          q.size(2),
+          k.size(2),
+          q.size(3),
+          k.size(1) - q.size(1),
+          1.0F / std::sqrt(static_cast<float>(q.size(3))),
+          document_start.defined() ? pointer<int32_t>(document_start) : nullptr};
+}
+
+}  // namespace
+
+bool supports(const at::Tensor& x) {
+  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+bool supports_gradient(const at::Tensor& grad) {
+  return !grad.defined() || grad.scalar_type() == at::kFloat;
+}
+
+bool supports_attention(const at::Tensor& q, int64_t head_dim) {
+  return supports(q) && kernels::attention_supported(head_dim);
+}
+
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
+                      at::Tensor& y, at::Tensor& inverse_rms) {
+  with_type(x, [&](auto type) {
+    using T = decltype(type);
+    kernels::rms_norm_forward<T>(pointer<T>(x), nullptr, pointer<T>(weight), eps, x.size(0),
+                                 x.size(1), nullptr, pointer<T>(y),
+                                 pointer<float>(inverse_rms));
+  });
+}
+
+void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
+                       const at::Tensor& inverse_rms, const at::Tensor& weight,
+                       at::Tensor& dx, const at::Tensor& dweight) {
+  with_type(x, [&](auto type) {
+    using T = decltype(type);
+    kernels::rms_norm_backward<T>(pointer<T>(dy), pointer<T>(x), pointer<float>(inverse_rms),
+                                  pointer<T>(weight), nullptr, x.size(0), x.size(1),
+                                  pointer<T>(dx),
+                                  dweight.defined() ? pointer<float>(dweight) : nullptr);
+  });
+}
+
+void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+          const at::Tensor& positions, bool inverse, at::Tensor& y) {
+  with_type(x, [&](auto type) {
+    using T = decltype(type);
+    kernels::rope<T>(pointer<T>(x), x.stride(0), x.stride(1),
+                     {x.size(0), x.size(1), x.size(2)}, pointer<float>(cos),
+                     pointer<float>(sin), pointer<int32_t>(positions), inverse, pointer<T>(y),
+                     y.stride(0), y.stride(1));
+  });
+}
+
+void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y) {
+  with_type(gate, [&](auto type) {
+    using T = decltype(type);
+    kernels::swiglu_forward<T>(pointer<T>(gate), pointer<T>(up), gate.stride(0), gate.size(0),
+                               gate.size(1), pointer<T>(y));
+  });
+}
+
+void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
+                     at::Tensor& dgate, at::Tensor& dup) {
+  with_type(gate, [&](auto type) {
+    using T = decltype(type);
+    kernels::swiglu_backward<T>(pointer<T>(dy), pointer<T>(gate), pointer<T>(up),
+                                gate.stride(0), gate.size(0), gate.size(1), pointer<T>(dgate),
+                                pointer<T>(dup), dgate.stride(0));
+  });
+}
+
+void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const at::Tensor& document_start, at::Tensor& out, at::Tensor& lse) {
+  with_type(q, [&](auto type) {
+    using T = decltype(type);
+    kernels::attention_forward<T>(attention_shape(q, k, document_start), input<T>(q),
+                                  input<T>(k), input<T>(v), output<T>(out),
+                                  pointer<float>(lse));
+  });
+}
+
+void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
+                        const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
+                        at::Tensor& dv) {
+  with_type(q, [&](auto type) {
+    using T = decltype(type);
+    kernels::attention_backward<T>(attention_shape(q, k, document_start), input<T>(q),
+                                   input<T>(k), input<T>(v), input<T>(out), input<T>(dout),
+                                   pointer<float>(lse), output<T>(dq), output<T>(dk),
+                                   output<T>(dv));
+  });
+}
+
+void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
+                   double z_loss, bool want_gradient, at::Tensor& cross_entropy,
+                   at::Tensor& squared_lse) {
+  with_type(logits, [&](auto type) {
+    using T = decltype(type);
+    kernels::cross_entropy<T>(pointer<T>(logits), pointer<int64_t>(targets), logits.size(0),
+                              logits.size(1), scale, z_loss, want_gradient,
+                              pointer<float>(cross_entropy), pointer<float>(squared_lse));
+  });
+}
+
+bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy) {
+  const bool fits = x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
+                    dy.scalar_type() == at::kBFloat16 && grad.scalar_type() == at::kFloat &&
+                    grad.is_contiguous() && x.stride(1) == 1 && dy.stride(1) == 1;
+  if (!fits || !kernels::weight_gradient_available()) return false;
+  kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
+                                      x.stride(0), x.size(0), dy.size(1), x.size(1),
+                                      pointer<float>(grad));
+  return true;
+}
+
+}  // namespace longhaul::ops::fused

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul::train {
+
+/// What decides the last bits of a result besides the program and the configuration:
+/// instruction set, threads, LibTorch, ranks. Equal fingerprints, equal bits.
+Json numerics_fingerprint(int world);
+
+/// A line on what differs, or nothing.
+std::optional<std::string> fingerprint_difference(const Json& saved, const Json& now);
+
+}  // namespace longhaul::train

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "longhaul/base/json.h"
+#include "longhaul/data/cursor.h"
+
+namespace longhaul::train {
+
+/// How far a run has come: what a checkpoint's state.json holds besides the tensors.
+struct History {
+  int64_t step = 0;         ///< optimizer steps done
+  int64_t updates = 0;      ///< of them applied to the weights
+  int64_t tokens = 0;       ///< positions trained on
+  data::Cursor cursor;      ///< position in the data
+  uint64_t batch_hash = 0;  ///< chain over all batches; see data::chain_hash
+  std::string config_toml;  ///< resolved settings
+  Json fingerprint;         ///< numerics_fingerprint
+
+  Json to_json() const;
+  /// InputError names the field that is missing or wrong.
+  static History from_json(const Json& json);
+};
+
+}  // namespace longhaul::train

@@ -1,0 +1,164 @@
+#include "longhaul/train/session.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/optim/param_groups.h"
+
+namespace longhaul::train {
+namespace {
+
+DType state_dtype(StateType type) {
+  return type == StateType::Fp32 ? DType::F32 : DType::BF16;
+}
+
+DTypePolicy make_policy(const PrecisionSection& p) {
+  return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16, DType::F32,
+          state_dtype(p.moments), state_dtype(p.gradients), state_dtype(p.reduce)};
+}
+
+at::Device choose_device(const RunConfig& config, int world) {
+  const std::string& name = config.run.device;
+  const bool has_cuda = at::globalContext().hasCUDA();
+  if (name == "cpu" || (name == "auto" && !has_cuda)) return at::kCPU;
+  if (!has_cuda) {
+    throw ConfigError("device", fmt::format("run.device = \"{}\", but no such device is "
+                                            "usable here; use \"cpu\" or \"auto\"", name));
+  }
+  if (world > 1) {
+    throw ConfigError("device", "several ranks on CUDA devices are not available yet; run one "
+                                "rank, or set run.device = \"cpu\"");
+  }
+  return {at::kCUDA, 0};
+}
+
+/// CPU threads of this rank: its share of the cores unless the run says otherwise.
+void set_threads(const RunConfig& config, int ranks_on_node) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int64_t share = std::max(1, cores / ranks_on_node);
+  const int64_t threads = config.run.threads > 0 ? config.run.threads : share;
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+/// The fingerprint of the tokenizer beside the weights or the model's config; empty where
+/// there is none.
+std::string model_tokenizer_fingerprint(const RunConfig& config) {
+  for (const fs::path& path : {config.init.weights, config.model.config}) {
+    if (path.empty()) continue;
+    fs::path dir = path;
+    if (!config.init.weights.empty() && path == config.init.weights) {
+      const auto source = checkpoint::resolve_model_source(path);
+      dir = source.kind == checkpoint::ModelSource::Kind::Checkpoint ? source.path / "hf"
+                                                                     : source.path;
+    }
+    if (fs::is_regular_file(dir)) dir = dir.parent_path();
+    if (fs::exists(dir / "tokenizer.json")) {
+      return data::Tokenizer::load(dir)->fingerprint();
+    }
+  }
+  return {};
+}
+
+void open_sources(Session& session, Logger& log) {
+  const RunConfig& config = session.config;
+  const std::string tokenizer = model_tokenizer_fingerprint(config);
+  const auto checked = [&](std::shared_ptr<const data::TokenSource> source) {
+    data::check_vocabulary(*source, session.model_config.vocab_size);
+    data::check_tokenizer(*source, tokenizer);
+    return source;
+  };
+  const int64_t seq_len = config.data.seq_len;
+  for (const TrainSource& entry : config.data.train) {
+    std::shared_ptr<const data::TokenSource> source;
+    if (entry.synthetic > 0) {
+      source = data::synthetic_source(entry.synthetic, seq_len, session.model_config.vocab_size,
+                                      static_cast<uint64_t>(config.run.seed));
+    } else {
+      source = data::open_source(entry.path, seq_len, config.data.document_mask);
+    }
+    session.train_sources.push_back({checked(source), entry.weight});
+    session.train_sequences += source->num_sequences();
+    log.info(fmt::format("train data: {}", source->describe()));
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    std::shared_ptr<const data::TokenSource> source =
+        data::open_source(entry.path, seq_len, config.data.document_mask);
+    session.validation.push_back({entry.name, checked(source)});
+    log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
+  }
+}
+
+std::vector<ParameterClass> parameter_classes(const RunConfig& config,
+                                              const std::vector<ParameterPtr>& parameters,
+                                              Logger& log) {
+  std::vector<std::string> names;
+  for (const ParameterPtr& p : parameters) names.push_back(p->name());
+  const optim::ParamGroups groups = optim::assign_param_groups(names, config.optimizer);
+  for (const std::string& warning : groups.warnings) log.warning(warning);
+  std::vector<ParameterClass> classes;
+  for (const optim::ParamSettings& s : groups.settings) {
+    classes.push_back({s.lr_scale, s.weight_decay, s.frozen});
+  }
+  return classes;
+}
+
+void build_model(Session& session, Logger& log) {
+  const RunConfig& config = session.config;
+  session.model = models::build(session.model_config,
+                                models::StageSpec::whole(session.model_config));
+  const auto parameters = session.model->parameters();
+  const auto classes = parameter_classes(config, parameters, log);
+  comm::Communicator& data = session.mesh->data();
+  session.flat = std::make_unique<FlatBuffers>(parameters, classes, session.policy,
+                                               session.device, data.size());
+  session.replicas = std::make_unique<parallel::DataParallel>(
+      *session.flat, data, static_cast<int>(config.parallel.zero));
+  session.optimizer = std::make_unique<optim::Optimizer>(
+      *session.flat, config.optimizer,
+      [&](const Bucket& bucket) { return session.replicas->owned(bucket); });
+  session.model->prepare(config.data.seq_len, session.device);
+}
+
+}  // namespace
+
+Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                      Logger& log) {
+  Session session;
+  session.config = config;
+  session.world = std::move(world);
+  session.batch = derive_batch(config, session.world->size());
+  session.policy = make_policy(config.precision);
+  session.device = choose_device(config, session.world->size());
+  set_threads(config, session.world->size());
+  session.model_config = load_model_config(config.model.config, config.model.override_);
+  for (const std::string& field : session.model_config.ignored_fields) {
+    log.warning(fmt::format("config.json: the field '{}' is not known and has no effect",
+                            field));
+  }
+  check_against_model(config, session.model_config);
+  open_sources(session, log);
+  session.mesh = std::make_unique<comm::Mesh>(
+      session.world, comm::MeshShape{1, static_cast<int>(session.batch.dp), 1, 1});
+  build_model(session, log);
+  return session;
+}
+
+std::vector<TensorSlice> expected_tensors(const models::Model& model) {
+  std::vector<TensorSlice> tensors;
+  for (const ParameterPtr& parameter : model.parameters()) {
+    tensors.push_back(TensorSlice::whole(parameter->name(), parameter->slice().global_shape,
+                                         DType::F32));
+  }
+  return tensors;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/log.h"
+#include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/comm/mesh.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/loader.h"
+#include "longhaul/models/model.h"
+#include "longhaul/optim/optimizer.h"
+#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/train/state.h"
+
+namespace longhaul::train {
+
+struct ValidationSet {
+  std::string name;
+  std::shared_ptr<const data::TokenSource> source;
+};
+
+/// Everything that a run consists of before its first step, but for its history: the
+/// sources, the model with its storage, the optimizer. Members are in order of
+/// construction; later ones refer to earlier ones.
+struct Session {
+  RunConfig config;
+  ModelConfig model_config;
+  DerivedBatch batch;
+  DTypePolicy policy;
+  at::Device device = at::kCPU;
+  std::shared_ptr<comm::Communicator> world;
+  std::unique_ptr<comm::Mesh> mesh;
+
+  std::vector<data::WeightedSource> train_sources;
+  int64_t train_sequences = 0;  ///< of all sources, each once
+  std::vector<ValidationSet> validation;
+
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<parallel::DataParallel> replicas;
+  std::unique_ptr<optim::Optimizer> optimizer;
+
+  ModelState state() const { return {*flat, *optimizer, *replicas}; }
+};
+
+/// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
+/// not fit the model and an absent device throw ConfigError or InputError before any large
+/// allocation. `log` is rank 0's; others get one that is silent. Collective.
+Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                      Logger& log);
+
+/// The model's expected tensors, for WeightsSource::check.
+std::vector<TensorSlice> expected_tensors(const models::Model& model);
+
+/// Where the model's tokenizer and other small files are: [init]'s directory, else
+/// model.config's, else the first training store's tokenizer; config.json in the run's
+/// dtype. To be carried in checkpoints and exports.
+std::vector<checkpoint::CarriedFile> files_of_run(const Session& session);
+
+}  // namespace longhaul::train

@@ -1,0 +1,175 @@
+#include "longhaul/train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/checkpoint/writer.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/schedule.h"
+#include "longhaul/train/resume.h"
+#include "longhaul/train/run_log.h"
+#include "longhaul/train/stage_runner.h"
+
+namespace longhaul::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+class Trainer {
+ public:
+  Trainer(const LoadedConfig& loaded, std::shared_ptr<comm::Communicator> world)
+      : run_(open_run(loaded, *world)),
+        session_(build_session(loaded.config, world, run_.log())),
+        total_steps_(total_steps(loaded.config, session_.train_sequences)),
+        last_step_(longhaul::last_step(loaded.config, total_steps_)),
+        history_(load_state(session_, run_)),
+        loader_(session_.train_sources, loader_options(), history_.cursor),
+        schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
+        actions_(parallel::single_stage_schedule(loader_.micro_batches())),
+        runner_(*session_.model, *session_.replicas,
+                {session_.device, config().run.fused,
+                 config().memory.recompute == RecomputeKind::Full, config().optimizer.z_loss}) {
+    run_.start(session_, history_, total_steps_, last_step_);
+  }
+
+  TrainResult run() {
+    if (history_.step == 0) validate();
+    bool stop = false;
+    while (history_.step < last_step_ && !stop) {
+      run_.record(session_, history_, train_step());
+      const bool last = history_.step == last_step_;
+      stop = session_.world->any(signals_.raised() != 0);
+      if (last || due(config().validation.every)) validate();
+      if (last || stop || due(config().checkpoint.every)) save();
+    }
+    run_.finish(session_, history_, stop);
+    return {history_.step, stop};
+  }
+
+ private:
+  const RunConfig& config() const { return session_.config; }
+  bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
+
+  data::LoaderOptions loader_options() const {
+    const comm::Communicator& data = session_.mesh->data();
+    return {static_cast<uint64_t>(config().run.seed), config().data.shuffle,
+            config().batch.global_size, config().batch.micro_size, data.rank(), data.size(),
+            /*prefetch=*/true};
+  }
+
+  /// One optimizer step: batch, gradients, clip, update, weights shared.
+  StepRecord train_step() {
+    const auto start = Clock::now();
+    data::StepBatch& batch = loader_.next();
+    const double data_time = seconds_since(start);
+    const auto [targets, content] = sum_over_replicas(batch.num_targets, batch.content_hash);
+    require_targets(targets);
+
+    session_.flat->zero_grads();
+    runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
+    run_actions();
+    double loss = runner_.cross_entropy_sum();
+    session_.mesh->data().all_reduce_wait({&loss, 1, DType::F64}, comm::ReduceOp::Sum);
+    loss /= static_cast<double>(targets);
+    const double norm = session_.optimizer->gradient_norm(session_.mesh->data(),
+                                                          session_.replicas->sharded());
+    require_finite(loss, norm);
+
+    const double lr = schedule_.lr(history_.step + 1);
+    session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
+    session_.replicas->share_weights();
+    advance(content);
+    return {loss, norm, lr, seconds_since(start), data_time, loader_.epoch()};
+  }
+
+  /// Sums what every replica has seen of the step.
+  std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
+    std::array<int64_t, 2> sums = {targets, content};
+    session_.mesh->data().all_reduce_wait({sums.data(), 2, DType::I64}, comm::ReduceOp::Sum);
+    return {sums[0], sums[1]};
+  }
+
+  void run_actions() {
+    try {
+      parallel::execute(actions_, runner_);
+    } catch (...) {
+      runner_.clear();
+      throw;
+    }
+  }
+
+  void advance(int64_t content) {
+    ++history_.step;
+    history_.updates = session_.optimizer->updates();
+    history_.tokens += config().batch.global_size * config().data.seq_len;
+    history_.batch_hash = data::chain_hash(history_.batch_hash, content);
+    history_.cursor = loader_.cursor();
+  }
+
+  void require_targets(int64_t targets) const {
+    if (targets > 0) return;
+    throw InputError("data", fmt::format("step {} has no target at all: every label is ignored; "
+                                         "look at the data with longhaul inspect",
+                                         history_.step + 1));
+  }
+
+  void require_finite(double loss, double norm) const {
+    if (std::isfinite(loss) && std::isfinite(norm)) return;
+    throw Error(ErrorKind::Internal, "numerics",
+                fmt::format("step {}: loss {} and gradient norm {}; the update was not made and "
+                            "nothing was saved since the last checkpoint; lower optimizer.lr, "
+                            "lengthen the warm-up, or look at the batch",
+                            history_.step + 1, loss, norm));
+  }
+
+  void validate() {
+    for (const ValidationSet& set : session_.validation) {
+      const auto start = Clock::now();
+      const infer::Evaluation result = infer::evaluate(
+          *session_.model, *set.source, session_.mesh->data(),
+          {config().validation.batches * config().batch.global_size, config().batch.micro_size,
+           config().run.fused, session_.device, {}});
+      run_.record_validation(history_.step, set.name, result.loss(), seconds_since(start));
+    }
+  }
+
+  void save() {
+    std::vector<at::Tensor> storage;
+    const auto tensors = capture_state(session_.state(), storage);
+    const auto start = Clock::now();
+    const checkpoint::SaveReport report =
+        run_.writer().save(history_.step, tensors, history_.to_json(), run_.hf_files(),
+                           *session_.world);
+    run_.record_save(history_.step, report.bytes, seconds_since(start));
+  }
+
+  RunLog run_;
+  Session session_;
+  int64_t total_steps_;
+  int64_t last_step_;
+  History history_;
+  data::Loader loader_;
+  optim::Schedule schedule_;
+  parallel::Schedule actions_;
+  StageRunner runner_;
+  SignalWatch signals_;
+};
+
+}  // namespace
+
+TrainResult run_training(const LoadedConfig& loaded,
+                         std::shared_ptr<comm::Communicator> world) {
+  return Trainer(loaded, std::move(world)).run();
+}
+
+}  // namespace longhaul::train

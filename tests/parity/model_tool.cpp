@@ -1,0 +1,137 @@
+// For the parity tests: logits, loss and every first gradient of a model on given tokens,
+// written as safetensors.
+//   longhaul_model_tool MODEL_DIR TOKENS OUT [--dtype fp32|bf16] [--plain] [--fault NAME]
+// TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S].
+// A fault breaks one thing on purpose; a comparison that stays green with it proves nothing.
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+
+#include "apps/loaded_model.h"
+#include "longhaul/base/error.h"
+#include "longhaul/format/safetensors.h"
+#include "longhaul/infer/micro_batch.h"
+#include "longhaul/parallel/recompute/recompute.h"
+#include "longhaul/tensor/flat_pieces.h"
+
+namespace longhaul {
+namespace {
+
+struct Arguments {
+  std::string model, tokens, out, dtype = "fp32", fault;
+  bool plain = false;
+  bool recompute = false;
+};
+
+data::TokenBatch read_tokens(const fs::path& path) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  data::TokenBatch batch;
+  const auto load = [&](const char* name, std::vector<int32_t>& into) {
+    const SafetensorsEntry* entry = file.header().find(name);
+    LH_CHECK(entry != nullptr && entry->shape.size() == 2, "tool", "no tensor {}", name);
+    batch.resize(entry->shape[0], entry->shape[1]);
+    file.read(*entry, 0, std::as_writable_bytes(std::span(into)));
+  };
+  load("tokens", batch.tokens);
+  const auto tokens = batch.tokens;
+  load("targets", batch.targets);
+  batch.tokens = tokens;
+  for (int64_t i = 0; i < batch.num_sequences * batch.seq_len; ++i) {
+    batch.positions[static_cast<size_t>(i)] = static_cast<int32_t>(i % batch.seq_len);
+    batch.document_start[static_cast<size_t>(i)] = 0;
+  }
+  return batch;
+}
+
+void write(const fs::path& path, const std::map<std::string, at::Tensor>& tensors) {
+  SafetensorsPlan plan;
+  for (const auto& [name, tensor] : tensors) plan.add(name, DType::F32, tensor.sizes().vec());
+  SafetensorsWriter writer(path, plan);
+  for (const auto& [name, tensor] : tensors) writer.append(bytes_of(tensor));
+  writer.finish();
+}
+
+/// Faults in the weights, before anything runs.
+void break_weights(const models::Model& model, const std::string& fault) {
+  const at::NoGradGuard no_grad;
+  for (const ParameterPtr& p : model.parameters()) {
+    const bool first_layer = p->name().find("layers.0.") != std::string::npos;
+    const bool norm = p->name().find("input_layernorm") != std::string::npos;
+    if (fault == "scaled_norm" && first_layer && norm) {
+      at::Tensor w = p->weight();
+      w.mul_(1.001);
+    }
+  }
+}
+
+/// Faults in the gradients, after the backward.
+void break_gradients(const models::Model& model, const std::string& fault) {
+  if (fault != "halved_gradient") return;
+  at::Tensor grad = model.parameters().at(2)->grad();
+  grad.mul_(0.5);
+}
+
+void run(const Arguments& arguments) {
+  data::TokenBatch batch = read_tokens(arguments.tokens);
+  auto loaded =
+      apps::load_model(arguments.model, arguments.dtype, batch.seq_len, /*gradients=*/true);
+  break_weights(*loaded.model, arguments.fault);
+  auto micro =
+      infer::micro_batch(batch, 0, batch.num_sequences, at::kCPU, !arguments.plain);
+  if (arguments.fault == "halved_positions") {
+    micro.context.positions = at::floor_divide(micro.context.positions, 2);
+  }
+  micro.context.weight_gradients = std::make_shared<ops::WeightGradients>();
+  if (arguments.recompute) micro.context.run_block = parallel::recompute;
+  const at::Tensor hidden = loaded.model->hidden(micro.tokens, micro.context);
+  double scale = 1.0 / static_cast<double>(batch.num_targets());
+  if (arguments.fault == "wrong_denominator") {
+    scale = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
+  }
+  const auto result =
+      loaded.model->loss(hidden, micro.targets, {scale, 0.0, !arguments.plain});
+  torch::autograd::backward({result.loss}, {});
+  break_gradients(*loaded.model, arguments.fault);
+
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> out;
+  out["logits"] = loaded.model->logits(hidden).to(at::kFloat).contiguous();
+  out["loss"] = result.loss.view({1}).contiguous();
+  for (const ParameterPtr& p : loaded.model->parameters()) {
+    out["grad." + p->name()] = p->grad().to(at::kFloat).contiguous();
+  }
+  write(arguments.out, out);
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  std::vector<std::string> plain;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--plain") a.plain = true;
+    else if (word == "--recompute") a.recompute = true;
+    else if (word == "--dtype" && i + 1 < argc) a.dtype = argv[++i];
+    else if (word == "--fault" && i + 1 < argc) a.fault = argv[++i];
+    else plain.push_back(word);
+  }
+  if (plain.size() != 3) throw ConfigError("tool", "usage: MODEL_DIR TOKENS OUT [options]");
+  a.model = plain[0];
+  a.tokens = plain[1];
+  a.out = plain[2];
+  return a;
+}
+
+}  // namespace
+}  // namespace longhaul
+
+int main(int argc, char** argv) {
+  try {
+    longhaul::run(longhaul::parse(argc, argv));
+  } catch (const longhaul::Error& error) {
+    fmt::print(stderr, "longhaul_model_tool: error: {}\n", error.what());
+    return error.exit_code();
+  }
+  return 0;
+}

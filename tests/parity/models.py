@@ -1,0 +1,61 @@
+"""Small Llamas in the shapes of the supported families, made by transformers."""
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+BASE = dict(
+    vocab_size=320,
+    hidden_size=96,
+    intermediate_size=160,
+    num_hidden_layers=3,
+    num_attention_heads=6,
+    max_position_embeddings=512,
+    rms_norm_eps=1e-5,
+    initializer_range=0.05,
+    attn_implementation="eager",
+)
+
+CONFIGS = {
+    "llama2_mha": dict(
+        num_key_value_heads=6,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    ),
+    "llama3_gqa": dict(
+        num_key_value_heads=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    ),
+    # The original length is short, so that the scaling acts inside the test's sequences.
+    "llama31_scaled": dict(
+        num_key_value_heads=2,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 500000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    ),
+    "tied": dict(
+        num_key_value_heads=3,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    ),
+}
+
+
+def make_model(name, seed=0):
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**BASE, **CONFIGS[name])).to(torch.float32)
+    # Norm weights of one hide a missing or doubled product.
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if "norm" in key:
+                value.add_(torch.randn_like(value) * 0.1)
+    return model
+
+
+def distance(a, b):
+    """||a - b|| / ||b|| in fp64."""
+    a, b = a.double(), b.double()
+    return ((a - b).norm() / b.norm().clamp_min(1e-30)).item()

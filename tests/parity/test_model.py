@@ -1,0 +1,82 @@
+"""Logits and first gradients against transformers, in fp32 and bf16, and the faults that
+must turn the comparison red."""
+
+import pytest
+import torch
+from models import CONFIGS, distance, make_model
+from safetensors.torch import load_file, save_file
+
+LOGITS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+
+
+def example(seed=1, sequences=3, length=128):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 320, (sequences, length), generator=generator)
+    targets = torch.full_like(tokens, -100)
+    targets[:, :-1] = tokens[:, 1:]
+    targets[0, 5:17] = -100
+    return tokens, targets
+
+
+def reference(model, tokens, targets):
+    logits = model(input_ids=tokens).logits
+    loss = torch.nn.functional.cross_entropy(
+        logits.float().view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-100
+    )
+    loss.backward()
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    return logits.detach(), loss.detach(), gradients
+
+
+def differences(run, tmp_path, name, *options):
+    """The largest distance of logits, loss and gradients from transformers."""
+    model = make_model(name)
+    model.save_pretrained(tmp_path / "model")
+    tokens, targets = example()
+    save_file(
+        {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous()},
+        tmp_path / "tokens.safetensors",
+    )
+    run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
+        tmp_path / "out.safetensors", *options)
+    ours = load_file(tmp_path / "out.safetensors")
+    logits, loss, gradients = reference(model, tokens, targets)
+    assert {key[5:] for key in ours if key.startswith("grad.")} == set(gradients)
+    total = torch.sqrt(sum(g.double().square().sum() for g in gradients.values()))
+    worst = 0.0
+    for key, gradient in gradients.items():
+        error = (ours["grad." + key].double() - gradient.double()).norm()
+        worst = max(worst, (error / (gradient.double().norm() + 1e-6 * total)).item())
+    return {
+        "logits": distance(ours["logits"], logits.view(-1, logits.shape[-1])),
+        "loss": distance(ours["loss"], loss.view(1)),
+        "gradients": worst,
+    }
+
+
+@pytest.mark.parametrize("options", [[], ["--plain"], ["--recompute"]],
+                         ids=["fused", "composite", "recompute"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_and_gradients_are_those_of_transformers(run, tmp_path, name, options):
+    found = differences(run, tmp_path, name, *options)
+    assert found["logits"] <= LOGITS_TOLERANCE, found
+    assert found["loss"] <= LOGITS_TOLERANCE, found
+    assert found["gradients"] <= GRADIENT_TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bf16_is_as_close_as_bf16_can_be(run, tmp_path, name):
+    found = differences(run, tmp_path, name, "--dtype", "bf16")
+    assert found["logits"] <= 2e-2, found
+    assert found["loss"] <= 2e-3, found
+    assert found["gradients"] <= 3e-2, found
+
+
+@pytest.mark.parametrize(
+    "fault", ["scaled_norm", "halved_positions", "wrong_denominator", "halved_gradient"]
+)
+def test_a_planted_fault_is_seen(run, tmp_path, fault):
+    found = differences(run, tmp_path, "llama3_gqa", "--fault", fault)
+    assert (found["logits"] > LOGITS_TOLERANCE or found["loss"] > LOGITS_TOLERANCE
+            or found["gradients"] > GRADIENT_TOLERANCE), found

@@ -1,0 +1,133 @@
+"""Twenty optimizer steps against torch on the same batches, and the export's tensors."""
+
+import json
+
+import pytest
+import torch
+from datasets import Dataset
+from models import CONFIGS, make_model
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM
+
+STEPS = 20
+BATCH = 4
+LENGTH = 64
+TOLERANCE = 1e-4
+
+
+def make_rows(seed=3):
+    generator = torch.Generator().manual_seed(seed)
+    # A skewed distribution, so that there is something to learn.
+    weights = 1.0 / torch.arange(1, 321).float()
+    return torch.multinomial(weights, STEPS * BATCH * LENGTH, replacement=True,
+                             generator=generator).view(-1, LENGTH)
+
+
+def torch_curve(model, rows, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-8):
+    decayed = [p for n, p in model.named_parameters() if "norm" not in n]
+    plain = [p for n, p in model.named_parameters() if "norm" in n]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": weight_decay},
+         {"params": plain, "weight_decay": 0.0}], lr=lr, betas=betas, eps=eps)
+    curve = []
+    for step in range(STEPS):
+        batch = rows[step * BATCH:(step + 1) * BATCH]
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        curve.append((loss.item(), norm.item()))
+    return curve
+
+
+def config_text(tmp_path, micro):
+    return f"""
+[run]
+dir = "{tmp_path}/run"
+steps = {STEPS}
+device = "cpu"
+[model]
+config = "{tmp_path}/model"
+[init]
+weights = "{tmp_path}/model"
+[data]
+seq_len = {LENGTH}
+shuffle = false
+train = [{{ path = "{tmp_path}/rows" }}]
+[batch]
+global_size = {BATCH}
+micro_size = {micro}
+[precision]
+compute = "fp32"
+[optimizer]
+lr = 1e-3
+[schedule]
+kind = "constant"
+warmup_steps = 0
+"""
+
+
+def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=()):
+    model.save_pretrained(tmp_path / "model")
+    ids = rows.tolist()
+    Dataset.from_dict({
+        "input_ids": ids, "attention_mask": [[1] * LENGTH] * len(ids), "labels": ids,
+    }).save_to_disk(tmp_path / "rows", num_shards=2)
+    (tmp_path / "run.toml").write_text(config_text(tmp_path, micro))
+    arguments = [word for key in sets for word in ("--set", key)]
+    run("longhaul", "train", tmp_path / "run.toml", *arguments)
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    records = [r for r in records if "grad_norm" in r]
+    return [(r["loss"], r["grad_norm"]) for r in records]
+
+
+def worst(ours, theirs):
+    assert len(ours) == len(theirs) == STEPS
+    return max(abs(a - b) / abs(b) for x, y in zip(ours, theirs) for a, b in zip(x, y))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_twenty_steps_follow_torch(run, tmp_path, name):
+    rows = make_rows()
+    ours = longhaul_curve(run, tmp_path, make_model(name), rows)
+    theirs = torch_curve(make_model(name), rows)
+    assert worst(ours, theirs) <= TOLERANCE
+    # A comparison of flat curves would prove little.
+    assert theirs[0][0] - theirs[-1][0] >= 0.3
+
+
+@pytest.mark.parametrize("fault", [
+    "optimizer.betas=[0.9, 0.96]", "optimizer.weight_decay=0.0", "optimizer.no_decay=[]",
+    "optimizer.clip=0.5", "optimizer.lr=1.01e-3", "data.shuffle=true",
+])
+def test_a_wrong_setting_is_seen(run, tmp_path, fault):
+    rows = make_rows()
+    ours = longhaul_curve(run, tmp_path, make_model("llama3_gqa"), rows, sets=[fault])
+    theirs = torch_curve(make_model("llama3_gqa"), rows)
+    assert worst(ours, theirs) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
+def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, tmp_path, name):
+    model = make_model(name)
+    model.save_pretrained(tmp_path / "model", max_shard_size="200KB")
+    run("longhaul", "export", tmp_path / "model", "--out", tmp_path / "export")
+    again = LlamaForCausalLM.from_pretrained(tmp_path / "export")
+    ours = dict(again.named_parameters())
+    assert set(ours) == {n for n, _ in model.named_parameters()}
+    for key, value in model.named_parameters():
+        assert torch.equal(ours[key].detach(), value.detach()), key
+
+
+def test_export_of_a_run_is_what_transformers_reads(run, tmp_path):
+    rows = make_rows()
+    longhaul_curve(run, tmp_path, make_model("llama3_gqa"), rows)
+    run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export")
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
+    start = make_model("llama3_gqa")
+    torch_curve(start, rows)
+    for key, value in start.named_parameters():
+        ours = dict(model.named_parameters())[key]
+        assert ((ours - value).norm() / value.norm()).item() <= 1e-3, key
