@@ -16,7 +16,8 @@ namespace longhaul::comm {
 enum class ReduceOp { Sum, Max };
 
 /// Raw memory of `count` elements. The memory belongs to the caller and stays
-/// untouched (written: unread and unwritten; read: unwritten) until the Work is waited for.
+/// untouched (written: unread and unwritten; read: unwritten) until the Work is waited
+/// for.
 struct Buffer {
   void* data = nullptr;
   int64_t count = 0;
@@ -69,7 +70,8 @@ class Communicator {
 
   /// F32, BF16, F64, I64; Sum or Max, in place.
   virtual WorkPtr all_reduce(Buffer buffer, ReduceOp op) = 0;
-  /// out.count = size() * in.count; part r comes from rank r. `in` may be the own part of out.
+  /// out.count = size() * in.count; part r comes from rank r. `in` may be the own part of
+  /// out.
   virtual WorkPtr all_gather(ConstBuffer in, Buffer out) = 0;
   /// in.count = size() * out.count; `out` may be the own part of in.
   virtual WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) = 0;

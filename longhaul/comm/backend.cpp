@@ -1,0 +1,80 @@
+#include "longhaul/comm/backend.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/mpi.h"
+#include "longhaul/comm/staged.h"
+
+namespace longhaul::comm {
+namespace {
+
+using Environment = std::function<const char*(const char*)>;
+
+int number(const Environment& environment, const char* name, int absent) {
+  const char* text = environment(name);
+  if (text == nullptr) return absent;
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < 0) {
+    throw ConfigError("comm", fmt::format("environment variable {}={} is not a count; it "
+                                          "comes from the launcher of this process",
+                                          name, text));
+  }
+  return value;
+}
+
+}  // namespace
+
+Launch detect_launch(const Environment& environment) {
+  Launch launch;
+  const auto set = [&](const char* name) { return environment(name) != nullptr; };
+  if (set("OMPI_COMM_WORLD_SIZE")) {
+    launch.by_launcher = true;
+    launch.ranks = number(environment, "OMPI_COMM_WORLD_SIZE", 0);
+    launch.local_rank = number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
+    launch.local_ranks = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 1);
+    return launch;
+  }
+  const int step_tasks = number(environment, "SLURM_STEP_NUM_TASKS", 0);
+  if (set("PMIX_RANK") || set("PMI_RANK")) {
+    launch.by_launcher = true;
+    launch.ranks = number(environment, "PMI_SIZE", step_tasks);
+    launch.local_rank = number(environment, "SLURM_LOCALID", 0);
+    return launch;
+  }
+  // A batch script has SLURM_PROCID too, but no step: what it starts itself is alone.
+  if (step_tasks > 1 && set("SLURM_STEP_ID") && set("SLURM_PROCID")) {
+    throw ConfigError("comm",
+                      fmt::format("srun started {} tasks without PMIx, so each "
+                                  "would be a run of its own; use srun --mpi=pmix",
+                                  step_tasks));
+  }
+  return launch;
+}
+
+Launch detect_launch() {
+  return detect_launch([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+std::shared_ptr<Communicator> world(Backend backend, const CommOptions& options) {
+  if (backend == Backend::Auto) {
+    const Launch launch = detect_launch();
+    const bool alone = !launch.by_launcher || launch.ranks == 1;
+    backend = alone ? Backend::Self : Backend::Mpi;
+  }
+  if (backend == Backend::Self) return self_world("world", options);
+  return std::make_shared<StagedCommunicator>(mpi_world_transport(), "world", options);
+}
+
+void finish(Communicator& world) {
+  world.barrier_wait();
+  mpi_finish();
+}
+
+std::string mpi_version() { return mpi_library_version(); }
+
+}  // namespace longhaul::comm

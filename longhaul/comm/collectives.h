@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/comm/options.h"
+#include "longhaul/comm/transport.h"
+
+namespace longhaul::comm {
+
+/// Posts the messages of one round of a collective; long ones are cut.
+class Round {
+ public:
+  Round(Batch& batch, int tag, size_t max_message)
+      : batch_(batch), tag_(tag), max_message_(max_message) {}
+  void send(int peer, const std::byte* data, size_t bytes);
+  void recv(int peer, std::byte* data, size_t bytes);
+  /// A message without content, for the barrier.
+  void signal(int to, int from);
+
+ private:
+  Batch& batch_;
+  int tag_;
+  size_t max_message_;
+};
+
+/// A collective as a list of rounds. A round's messages have all ended before the next
+/// call of next(), which does the local work between them.
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// Posts the next round; false when the work is done (nothing was posted).
+  virtual bool next(Round& round) = 0;
+};
+
+struct GroupRank {
+  int rank;
+  int size;
+};
+
+// All arguments were checked by the caller. With one rank each of them only copies.
+std::unique_ptr<Program> all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
+                                            const CommOptions& options);
+std::unique_ptr<Program> reduce_scatter_program(GroupRank group, ConstBuffer in,
+                                                Buffer out, ReduceOp op,
+                                                const CommOptions& options);
+std::unique_ptr<Program> all_gather_program(GroupRank group, ConstBuffer in, Buffer out);
+std::unique_ptr<Program> all_to_all_program(GroupRank group, ConstBuffer in, Buffer out);
+std::unique_ptr<Program> broadcast_program(GroupRank group, Buffer buffer, int root,
+                                           const CommOptions& options);
+std::unique_ptr<Program> barrier_program(GroupRank group);
+std::unique_ptr<Program> send_recv_program(std::vector<Transfer> transfers);
+
+}  // namespace longhaul::comm

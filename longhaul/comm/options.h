@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstddef>
+
+namespace longhaul::comm {
+
+/// Limits of a process group; every communicator split from it inherits them.
+struct CommOptions {
+  /// An operation that is waited for longer than this throws TemporaryError.
+  double deadline_seconds = 600.0;
+  /// Memory for parts that wait to be added, per operation under way.
+  size_t scratch_bytes = size_t{4} << 20;
+  /// Longer messages are cut: MPI counts are 32-bit.
+  size_t max_message_bytes = size_t{1} << 30;
+  /// Up to this many bytes gathered, a reduction is one round: gather all, add at home.
+  size_t one_round_bytes = size_t{32} << 10;
+};
+
+}  // namespace longhaul::comm

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "longhaul/comm/communicator.h"
+#include "longhaul/format/dtype.h"
+
+namespace longhaul::comm {
+
+/// F32, BF16, F64 and I64 can be reduced.
+bool is_reducible(DType dtype);
+
+/// out[i] = parts[0][i] op parts[1][i] op ..., in this order: fp32 inside for BF16 with
+/// one rounding at the end, I64 wraps around, Max keeps NaN. `out` may be one of the
+/// parts.
+void reduce_parts(std::span<const std::byte* const> parts, std::byte* out, int64_t count,
+                  DType dtype, ReduceOp op);
+
+}  // namespace longhaul::comm
