@@ -63,8 +63,9 @@ class Loader {
   Loader(Loader&&) noexcept;
 
   /// The next step's batches of this rank; moves the cursor past the whole step. The
-  /// result stays valid until the next call. Errors of the reading thread come out here.
-  const StepBatch& next();
+  /// result stays valid, and the caller's to alter, until the next call. Errors of the
+  /// reading thread come out here.
+  StepBatch& next();
 
   /// Position after the last step handed out; what a checkpoint stores.
   const Cursor& cursor() const;
