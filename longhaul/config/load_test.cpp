@@ -55,6 +55,77 @@ every = 50
   EXPECT_EQ(c.model.override_[0], (ModelOverride{"num_hidden_layers", "4"}));
 }
 
+TEST(Load, EachKeyReachesItsOwnMember) {
+  const RunConfig c = accepted("", {"run.stop_after=41",
+                                    "run.seed=42",
+                                    "run.threads=43",
+                                    "run.fused=false",
+                                    "run.deterministic=false",
+                                    "run.device=cuda",
+                                    "init.weights=w",
+                                    "data.shuffle=false",
+                                    "data.document_mask=true",
+                                    "batch.global_size=12",
+                                    "batch.micro_size=3",
+                                    "parallel.zero=0",
+                                    "memory.recompute=full",
+                                    "precision.moments=bf16",
+                                    "optimizer.eps=1e-6",
+                                    "optimizer.clip=0.5",
+                                    "optimizer.weight_decay=0.3",
+                                    "optimizer.z_loss=1e-4",
+                                    "schedule.kind=wsd",
+                                    "schedule.warmup_steps=11",
+                                    "schedule.min_lr=1e-5",
+                                    "schedule.horizon=900",
+                                    "schedule.decay_steps=13",
+                                    "schedule.decay=sqrt",
+                                    "schedule.constant_steps=14",
+                                    "checkpoint.every=15",
+                                    "checkpoint.keep=16",
+                                    "checkpoint.dir=c",
+                                    "log.every=17",
+                                    "log.tensorboard=false",
+                                    "validation.every=18",
+                                    "validation.batches=19"})
+                          .config;
+  EXPECT_EQ(c.run.stop_after, 41);
+  EXPECT_EQ(c.run.seed, 42);
+  EXPECT_EQ(c.run.threads, 43);
+  EXPECT_FALSE(c.run.fused);
+  EXPECT_EQ(c.run.deterministic, false);
+  EXPECT_EQ(c.run.device, "cuda");
+  EXPECT_EQ(c.init.weights, "w");
+  EXPECT_FALSE(c.data.shuffle);
+  EXPECT_TRUE(c.data.document_mask);
+  EXPECT_EQ(c.data.seq_len, 128);
+  EXPECT_EQ(c.batch.global_size, 12);
+  EXPECT_EQ(c.batch.micro_size, 3);
+  EXPECT_EQ(c.parallel.zero, 0);
+  EXPECT_EQ(c.memory.recompute, RecomputeKind::Full);
+  EXPECT_EQ(c.precision.moments, StateType::Bf16);
+  EXPECT_EQ(c.precision.gradients, StateType::Fp32);
+  EXPECT_EQ(c.precision.reduce, StateType::Fp32);
+  EXPECT_EQ(c.optimizer.eps, 1e-6);
+  EXPECT_EQ(c.optimizer.clip, 0.5);
+  EXPECT_EQ(c.optimizer.weight_decay, 0.3);
+  EXPECT_EQ(c.optimizer.z_loss, 1e-4);
+  EXPECT_EQ(c.schedule.kind, ScheduleKind::Wsd);
+  EXPECT_EQ(c.schedule.warmup_steps, 11);
+  EXPECT_EQ(c.schedule.min_lr, 1e-5);
+  EXPECT_EQ(c.schedule.horizon, 900);
+  EXPECT_EQ(c.schedule.decay_steps, 13);
+  EXPECT_EQ(c.schedule.decay, DecayForm::Sqrt);
+  EXPECT_EQ(c.schedule.constant_steps, 14);
+  EXPECT_EQ(c.checkpoint.every, 15);
+  EXPECT_EQ(c.checkpoint.keep, 16);
+  EXPECT_EQ(checkpoint_dir(c), "c");
+  EXPECT_EQ(c.log.every, 17);
+  EXPECT_FALSE(c.log.tensorboard);
+  EXPECT_EQ(c.validation.every, 18);
+  EXPECT_EQ(c.validation.batches, 19);
+}
+
 TEST(Load, SetReplacesTheFilesValueAndReadsWordsNumbersArraysAndTables) {
   const RunConfig c =
       accepted("", {"run.dir=runs/b", "optimizer.lr=2e-4", "optimizer.betas=[0.9, 0.98]",

@@ -119,6 +119,35 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
   }
 }
 
+TEST(Print, SettingOneKeyChangesThatKeyAlone) {
+  std::mt19937_64 random(7);
+  const RunConfig base = accepted("").config;
+  RunConfig shape;
+  int changed = 0;
+  for (const auto& section : config::sections_of(shape)) {
+    for (const config::Field& field : section.fields) {
+      const std::string name = section.name + "." + field.key;
+      for (int i = 0; i < 20; ++i) {
+        RunConfig other;
+        try {
+          other = accepted("", {name + "=" + random_text(field, random)}).config;
+        } catch (const ConfigError&) {
+          continue;
+        }
+        for (const ConfigChange& change : diff_configs(base, other)) {
+          // The forms that follow from kind and warm-up are filled in.
+          const bool follows =
+              change.key == "schedule.warmup_start" || change.key == "schedule.decay";
+          if (follows) continue;
+          EXPECT_EQ(change.key, name);
+          ++changed;
+        }
+      }
+    }
+  }
+  EXPECT_GT(changed, 300);
+}
+
 TEST(Print, EpochsReadBackTheSame) {
   std::string text(kSmallest);
   text.replace(text.find("steps = 1000"), 12, "epochs = 0.1");
