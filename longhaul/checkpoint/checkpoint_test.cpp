@@ -1,0 +1,395 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/run_lock.h"
+#include "longhaul/checkpoint/test_model.h"
+#include "longhaul/checkpoint/test_world.h"
+#include "longhaul/checkpoint/writer.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::element;
+using testing::flat_share;
+using testing::message_of;
+using testing::run_ranks;
+using testing::side_files;
+using testing::small_model;
+using testing::TempDir;
+using testing::write_file;
+
+SaveReport save(const fs::path& dir, int64_t step, int ranks, int attempt = 1,
+                const Json& extra = {}) {
+  SaveReport report;
+  run_ranks(ranks, [&](comm::Communicator& world) {
+    const auto share = flat_share(world.rank(), world.size());
+    WriterOptions options;
+    options.dir = dir;
+    options.attempt = attempt;
+    options.build = "test";
+    options.layout = {{"world", ranks}};
+    CheckpointWriter writer(options);
+    const SaveReport mine = writer.save(
+        step, share.tensors, {{"step", step}, {"extra", extra}}, side_files(), world);
+    if (world.rank() == 0) report = mine;
+  });
+  return report;
+}
+
+std::vector<float> expected_values(const std::string& kind, const TensorSlice& box) {
+  const TensorSlice whole = TensorSlice::whole(box.name, box.global_shape, DType::F32);
+  std::vector<float> all(static_cast<size_t>(whole.num_elements()));
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = element(kind, box.name, static_cast<int64_t>(i));
+  }
+  std::vector<float> part(static_cast<size_t>(box.num_elements()));
+  copy_box(whole, std::as_bytes(std::span(all)), box,
+           std::as_writable_bytes(std::span(part)));
+  return part;
+}
+
+std::vector<float> read_f32(const CheckpointReader& reader, const std::string& kind,
+                            const TensorSlice& box) {
+  std::vector<float> out(static_cast<size_t>(box.num_elements()));
+  reader.read(kind, box, DType::F32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+TEST(Checkpoint, AnyLayoutReadsWhatAnyLayoutWrote) {
+  const TempDir dir;
+  for (int writers = 1; writers <= 5; ++writers) {
+    const SaveReport report = save(dir / std::to_string(writers), 7, writers);
+    EXPECT_EQ(report.path, dir / std::to_string(writers) / "step_00000007");
+    const CheckpointReader reader = CheckpointReader::open(report.path);
+    EXPECT_EQ(reader.step(), 7);
+    EXPECT_EQ(report.bytes, reader.manifest().total_bytes());
+    EXPECT_EQ(reader.state().at("step"), 7);
+    for (const char* kind : {kWeight, kExpAvg, kExpAvgSq}) {
+      ASSERT_EQ(reader.tensors(kind).size(), 3U);
+      for (const TensorSlice& tensor : small_model()) {
+        EXPECT_EQ(read_f32(reader, kind, tensor), expected_values(kind, tensor));
+        // As 1 to 4 other ranks cut the tensor, along each of its dims.
+        for (size_t d = 0; d < tensor.extent.size(); ++d) {
+          for (int64_t ranks = 1; ranks <= 4; ++ranks) {
+            for (int64_t r = 0; r < ranks; ++r) {
+              TensorSlice box = tensor;
+              box.offset[d] = tensor.extent[d] * r / ranks;
+              box.extent[d] = tensor.extent[d] * (r + 1) / ranks - box.offset[d];
+              ASSERT_EQ(read_f32(reader, kind, box), expected_values(kind, box));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Checkpoint, FlatRangesComeBackInAnotherDtype) {
+  const TempDir dir;
+  const CheckpointReader reader = CheckpointReader::open(save(dir.path(), 1, 3).path);
+  const TensorSlice tensor = small_model()[2];
+  std::vector<uint16_t> out(40);
+  reader.read_flat_range(kExpAvg, tensor, 11, 51, DType::BF16,
+                         std::as_writable_bytes(std::span(out)));
+  for (size_t i = 0; i < out.size(); ++i) {
+    EXPECT_EQ(out[i],
+              float_to_bf16(element(kExpAvg, tensor.name, 11 + static_cast<int64_t>(i))));
+  }
+}
+
+TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
+  const TempDir dir;
+  const TensorSlice big = TensorSlice::whole("big", {700, 1001}, DType::F32);
+  std::vector<float> values(static_cast<size_t>(big.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  run_ranks(2, [&](comm::Communicator& world) {
+    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
+    const int64_t half = big.num_elements() / 2;
+    std::vector<StateTensor> mine;
+    const int64_t begin = world.rank() * half;
+    append_flat_range(
+        kWeight, big, begin, begin + half,
+        std::as_bytes(std::span(values))
+            .subspan(static_cast<size_t>(begin) * 4, static_cast<size_t>(half) * 4),
+        mine);
+    writer.save(1, mine, {}, {}, world);
+  });
+  const CheckpointReader reader = CheckpointReader::open(dir / "step_00000001");
+  EXPECT_EQ(read_f32(reader, kWeight, big), values);
+  TensorSlice columns = big;
+  columns.offset = {0, 999};
+  columns.extent = {700, 2};
+  const std::vector<float> found = read_f32(reader, kWeight, columns);
+  for (size_t row = 0; row < 700; ++row) {
+    ASSERT_EQ(found[2 * row], values[row * 1001 + 999]);
+    ASSERT_EQ(found[2 * row + 1], values[row * 1001 + 1000]);
+  }
+  EXPECT_GT(reader.verify(), values.size() * 4);
+}
+
+TEST(Checkpoint, ReplicasOfOneBoxAreAllowedPartialOverlapIsNot) {
+  const TempDir dir;
+  const TensorSlice tensor = TensorSlice::whole("w", {4}, DType::F32);
+  const std::vector<float> values = {1, 2, 3, 4};
+  const auto write = [&](int64_t step, int64_t second_begin) {
+    run_ranks(2, [&](comm::Communicator& world) {
+      CheckpointWriter writer(
+          {.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
+      const int64_t begin = world.rank() == 0 ? 0 : second_begin;
+      std::vector<StateTensor> mine;
+      append_flat_range(
+          kWeight, tensor, begin, 4,
+          std::as_bytes(std::span(values)).subspan(4 * static_cast<size_t>(begin)), mine);
+      writer.save(step, mine, {}, {}, world);
+    });
+  };
+  write(1, 0);
+  EXPECT_EQ(read_f32(CheckpointReader::open(dir / "step_00000001"), kWeight, tensor),
+            values);
+  write(2, 2);
+  EXPECT_HAS(
+      message_of<InputError>([&] { CheckpointReader::open(dir / "step_00000002"); }),
+      "overlap");
+}
+
+TEST(Checkpoint, AMissingPartIsFoundWhenItIsOpened) {
+  const TempDir dir;
+  const TensorSlice tensor = TensorSlice::whole("w", {4}, DType::F32);
+  const std::vector<float> values = {1, 2, 3};
+  run_ranks(1, [&](comm::Communicator& world) {
+    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
+    std::vector<StateTensor> mine;
+    append_flat_range(kWeight, tensor, 0, 3, std::as_bytes(std::span(values)), mine);
+    writer.save(1, mine, {}, {}, world);
+  });
+  EXPECT_HAS(
+      message_of<InputError>([&] { CheckpointReader::open(dir / "step_00000001"); }),
+      "weight of w has 3 of 4 elements");
+}
+
+TEST(Checkpoint, AFlippedBitAnywhereIsFound) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 1, 2).path;
+  for (const auto& found : fs::recursive_directory_iterator(step)) {
+    if (!found.is_regular_file() || found.path().filename() == kManifestName) continue;
+    const std::string good = read_text(found.path());
+    std::string bad = good;
+    bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
+    write_file(found.path(), bad);
+    EXPECT_THROW(CheckpointReader::open(step).verify(), InputError) << found.path();
+    write_file(found.path(), good);
+  }
+  EXPECT_GT(CheckpointReader::open(step).verify(), 0U);
+}
+
+TEST(Checkpoint, AReadOfADamagedBlockNamesFileAndBlock) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 1, 1).path;
+  const fs::path file = step / "a1_rank_00000.safetensors";
+  std::string text = read_text(file);
+  text.back() = static_cast<char>(text.back() ^ 1);
+  write_file(file, text);
+  const CheckpointReader reader = CheckpointReader::open(step);
+  const std::string message =
+      message_of<InputError>([&] { read_f32(reader, kWeight, small_model()[0]); });
+  EXPECT_HAS(message, file.string());
+  EXPECT_HAS(message, "block 0");
+}
+
+TEST(Checkpoint, ATruncatedOrMissingFileIsNamed) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 1, 2).path;
+  const fs::path file = step / "a1_rank_00001.safetensors";
+  fs::resize_file(file, fs::file_size(file) - 1);
+  EXPECT_HAS(message_of<InputError>([&] { CheckpointReader::open(step); }), "truncated");
+  fs::remove(file);
+  EXPECT_HAS(message_of<InputError>([&] { CheckpointReader::open(step); }),
+             file.string());
+  EXPECT_FALSE(find_latest(dir.path()).has_value());
+}
+
+TEST(Checkpoint, WrongShapesNamesAndDtypesAreRefused) {
+  const TempDir dir;
+  const CheckpointReader reader = CheckpointReader::open(save(dir.path(), 1, 1).path);
+  EXPECT_HAS(message_of<InputError>([&] {
+               read_f32(reader, kWeight,
+                        TensorSlice::whole("norm.weight", {6}, DType::F32));
+             }),
+             "'norm.weight' has shape [5], expected [6]");
+  EXPECT_HAS(
+      message_of<InputError>([&] { read_f32(reader, "nothing", small_model()[0]); }),
+      "no nothing of 'embed.weight'");
+}
+
+TEST(Checkpoint, HostileManifestsAreRefused) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 1, 1).path;
+  const Json good = read_json(step / kManifestName);
+  const auto refused = [&](const Json& manifest) {
+    write_file(step / kManifestName, manifest.dump());
+    return message_of<InputError>([&] { CheckpointReader::open(step); });
+  };
+  Json bad = good;
+  bad["state"]["name"] = "../../state.json";
+  EXPECT_HAS(refused(bad), "leaves its directory");
+  bad = good;
+  bad["version"] = 2;
+  EXPECT_HAS(refused(bad), "format version 2");
+  bad = good;
+  bad["ranks"][0]["data"]["size"] = -4;
+  EXPECT_HAS(refused(bad), "'size' must be");
+  bad = good;
+  bad.erase("ranks");
+  EXPECT_HAS(refused(bad), "no 'ranks'");
+  write_file(step / kManifestName, "{");
+  EXPECT_THROW(CheckpointReader::open(step), InputError);
+}
+
+// The device that is always full stands in for a full disk under one rank's file.
+TEST(Checkpoint, AFullDiskUnderOneRankStopsAllAndLeavesNothingHalf) {
+  const TempDir dir;
+  save(dir.path(), 1, 3);
+  std::vector<std::string> messages(3);
+  run_ranks(3, [&](comm::Communicator& world) {
+    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
+    const auto share = flat_share(world.rank(), world.size());
+    const auto target = writer.begin(2, world);
+    if (world.rank() == 1) {
+      fs::create_symlink("/dev/full", target.dir / "a1_rank_00001.safetensors");
+    }
+    const RankFiles files =
+        writer.write_rank(target, Capture::copy(2, share.tensors), world.rank());
+    messages[static_cast<size_t>(world.rank())] = message_of<TemporaryError>(
+        [&] { writer.commit(target, files, 2, {}, side_files(), world); });
+  });
+  EXPECT_HAS(messages[0], "step 2 was not saved: rank 1:");
+  EXPECT_HAS(messages[0], "No space left on device");
+  EXPECT_HAS(messages[0], "earlier checkpoints are untouched");
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_EQ(messages[0], messages[2]);
+  EXPECT_FALSE(fs::exists(dir / "step_00000002"));
+  EXPECT_EQ(find_latest(dir.path())->step, 1);
+  EXPECT_GT(CheckpointReader::open(dir / "step_00000001").verify(), 0U);
+}
+
+TEST(Checkpoint, APlaceThatCannotBeWrittenIsNoTemporaryError) {
+  const TempDir dir;
+  write_file(dir / "file", "x");
+  run_ranks(2, [&](comm::Communicator& world) {
+    CheckpointWriter writer(
+        {.dir = dir / "file", .attempt = 1, .build = "", .layout = {}});
+    EXPECT_THROW(writer.save(1, {}, {}, {}, world), Error);
+  });
+}
+
+TEST(Checkpoint, SavingAStepAgainReplacesItInOneStep) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 3, 4, 1, "old").path;
+  EXPECT_EQ(save(dir.path(), 3, 2, 2, "new").path, step);
+  const CheckpointReader reader = CheckpointReader::open(step);
+  EXPECT_EQ(reader.state().at("extra"), "new");
+  EXPECT_EQ(reader.manifest().ranks.size(), 2U);
+  EXPECT_EQ(read_f32(reader, kWeight, small_model()[0]),
+            expected_values(kWeight, small_model()[0]));
+  for (const auto& file : fs::directory_iterator(step)) {
+    EXPECT_FALSE(file.path().filename().string().starts_with("a1_")) << file.path();
+  }
+  save(dir.path(), 3, 2, 2, "newest");  // by the same attempt, after a rollback
+  EXPECT_EQ(CheckpointReader::open(step).state().at("extra"), "newest");
+}
+
+TEST(Checkpoint, AFailedReplacementKeepsTheOldOne) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 3, 2, 1, "old").path;
+  run_ranks(2, [&](comm::Communicator& world) {
+    CheckpointWriter writer({.dir = dir.path(), .attempt = 2, .build = "", .layout = {}});
+    const auto target = writer.begin(3, world);
+    EXPECT_TRUE(target.replaces);
+    RankFiles files = writer.write_rank(target, Capture::copy(3, {}), world.rank());
+    if (world.rank() == 1) files.error = "the disk broke";
+    EXPECT_THROW(writer.commit(target, files, 3, {}, {}, world), TemporaryError);
+  });
+  EXPECT_EQ(CheckpointReader::open(step).state().at("extra"), "old");
+  for (const auto& file : fs::directory_iterator(step)) {
+    EXPECT_FALSE(file.path().filename().string().starts_with("a2_")) << file.path();
+  }
+}
+
+TEST(Checkpoint, ACutOffAttemptCannotCommit) {
+  const TempDir dir;
+  RunLock old = RunLock::acquire(dir.path());
+  // The lock passes to another attempt while the old one believes it holds it.
+  Json taken = read_json(dir / "run.lock");
+  taken["token"] = "another";
+  taken["attempt"] = 2;
+  write_file(dir / "run.lock", taken.dump());
+  WriterOptions options;
+  options.dir = dir / "checkpoints";
+  options.lock = &old;
+  run_ranks(1, [&](comm::Communicator& world) {
+    CheckpointWriter writer(options);
+    const std::string message = message_of<InputError>(
+        [&] { writer.save(1, flat_share(0, 1).tensors, {}, {}, world); });
+    EXPECT_HAS(message, "no longer owns the run");
+  });
+  EXPECT_FALSE(find_latest(dir / "checkpoints").has_value());
+}
+
+TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
+  const TempDir dir;
+  EXPECT_FALSE(find_latest(dir / "absent").has_value());
+  save(dir.path(), 5, 1);
+  save(dir.path(), 40, 1);
+  save(dir.path(), 100, 1);
+  fs::remove(dir / "step_00000100" / kManifestName);
+  write_file(dir / "step_junk/manifest.json", "{}");
+  std::vector<std::string> skipped;
+  const auto latest = find_latest(dir.path(), &skipped);
+  ASSERT_TRUE(latest.has_value());
+  EXPECT_EQ(latest->step, 40);
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_HAS(skipped[0], "step_00000100 passed over");
+}
+
+TEST(CheckpointDirectory, RetentionCountsValidOnesAndRemovesLeftovers) {
+  const TempDir dir;
+  for (const int64_t step : {1, 2, 3, 4, 5}) save(dir.path(), step, 1);
+  fs::remove(dir / "step_00000002" / kManifestName);     // a write that never ended
+  fs::remove(dir / "step_00000005" / kManifestName);     // perhaps still being written
+  fs::resize_file(dir / "step_00000003/state.json", 1);  // damaged
+  EXPECT_TRUE(apply_retention(dir.path(), 0).empty());
+  const auto deleted = apply_retention(dir.path(), 1);
+  EXPECT_EQ(deleted.size(), 2U);
+  EXPECT_FALSE(fs::exists(dir / "step_00000001"));
+  EXPECT_FALSE(fs::exists(dir / "step_00000002"));
+  EXPECT_TRUE(fs::exists(dir / "step_00000003"));  // kept for a person to look at
+  EXPECT_TRUE(fs::exists(dir / "step_00000004"));
+  EXPECT_TRUE(fs::exists(dir / "step_00000005"));
+}
+
+TEST(CheckpointDirectory, ResumeChoosesWhatTheSettingSays) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  const fs::path all = run / "checkpoints";
+  using Kind = ResumeFrom::Kind;
+  EXPECT_FALSE(choose_resume({Kind::Latest, 0, {}}, all).has_value());
+  save(all, 5, 1);
+  save(all, 10, 1);
+  EXPECT_EQ(choose_resume({Kind::Latest, 0, {}}, all), all / "step_00000010");
+  EXPECT_FALSE(choose_resume({Kind::Never, 0, {}}, all).has_value());
+  EXPECT_EQ(choose_resume({Kind::Step, 5, {}}, all), all / "step_00000005");
+  EXPECT_EQ(choose_resume({Kind::Path, 0, run}, dir / "other"), all / "step_00000010");
+  EXPECT_EQ(choose_resume({Kind::Path, 0, all / "step_00000005"}, dir / "other"),
+            all / "step_00000005");
+  EXPECT_HAS(message_of<InputError>([&] { choose_resume({Kind::Step, 7, {}}, all); }),
+             "valid steps in " + all.string() + ": 5, 10");
+  EXPECT_THROW(choose_resume({Kind::Path, 0, dir / "nothing"}, all), InputError);
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint

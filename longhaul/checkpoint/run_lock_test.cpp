@@ -1,0 +1,176 @@
+#include "longhaul/checkpoint/run_lock.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/format/test_files.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::message_of;
+using testing::TempDir;
+using testing::write_file;
+
+// Rewrites the lock as if another start held it.
+void pretend(const fs::path& run, const Json& changes) {
+  Json lock = read_json(run / "run.lock");
+  lock["released"] = false;
+  lock.update(changes);
+  write_file(run / "run.lock", lock.dump());
+}
+
+void age_lease(const fs::path& run, int seconds) {
+  const timespec old = {::time(nullptr) - seconds, 0};
+  const timespec times[2] = {old, old};
+  ASSERT_EQ(::utimensat(AT_FDCWD, (run / "run.lock").c_str(), times, 0), 0);
+}
+
+TEST(RunLock, AttemptsCountTheStartsOfARun) {
+  const TempDir dir;
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    const RunLock lock = RunLock::acquire(dir / "run");
+    EXPECT_EQ(lock.attempt(), attempt);
+    EXPECT_TRUE(lock.notes().empty());
+    lock.check();
+  }
+}
+
+TEST(RunLock, ASecondWriterOnOneRunIsRefusedWithTheFirstOnesName) {
+  const TempDir dir;
+  const RunLock first = RunLock::acquire(dir.path());
+  const std::string message =
+      message_of<InputError>([&] { RunLock::acquire(dir.path()); });
+  EXPECT_HAS(message, "another process writes this run");
+  EXPECT_HAS(message, std::to_string(::getpid()));
+  EXPECT_HAS(message, "attempt 1");
+  EXPECT_HAS(message, "run.dir of its own");
+  first.check();
+}
+
+TEST(RunLock, AKilledHolderOnThisHostIsTakenOverAtOnce) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RunLock* lock = new RunLock(RunLock::acquire(dir.path()));
+    static_cast<void>(lock);  // killed: nothing is released
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  const RunLock lock = RunLock::acquire(dir.path());
+  EXPECT_EQ(lock.attempt(), 2);
+  ASSERT_EQ(lock.notes().size(), 1U);
+  EXPECT_HAS(lock.notes()[0], "run lock taken over from attempt 1");
+  EXPECT_HAS(lock.notes()[0], "its process is gone");
+}
+
+TEST(RunLock, AnotherProcessWithTheSameNumberIsNotTheHolder) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  pretend(dir.path(), {{"process", 1}, {"process_start", 1}, {"token", "x"}});
+  EXPECT_EQ(RunLock::acquire(dir.path()).attempt(), 2);
+}
+
+TEST(RunLock, AHolderOnAnotherHostLivesAsLongAsItsLease) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  pretend(dir.path(), {{"host", "n7"}, {"boot", "b"}, {"token", "x"}, {"job", "123"}});
+  const std::string message =
+      message_of<InputError>([&] { RunLock::acquire(dir.path()); });
+  EXPECT_HAS(message, "job 123 on host n7");
+  EXPECT_HAS(message, "its lease was renewed");
+  age_lease(dir.path(), 50);
+  EXPECT_THROW(RunLock::acquire(dir.path()), InputError);
+  age_lease(dir.path(), 100);
+  const RunLock lock = RunLock::acquire(dir.path());
+  EXPECT_EQ(lock.attempt(), 2);
+  EXPECT_EQ(lock.notes().size(), 1U);
+}
+
+TEST(RunLock, ARestartOfTheSameJobWaitsForTheLeaseOfALostNode) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  pretend(dir.path(), {{"host", "n7"}, {"boot", "b"}, {"token", "x"}, {"job", "123"}});
+  age_lease(dir.path(), 58);
+  ::setenv("SLURM_JOB_ID", "123", 1);
+  const RunLock lock = RunLock::acquire(dir.path());
+  ::unsetenv("SLURM_JOB_ID");
+  EXPECT_EQ(lock.attempt(), 2);
+  EXPECT_HAS(lock.notes().at(0), "waited for it");
+}
+
+TEST(RunLock, TheLeaseIsRenewedWhileItIsHeld) {
+  const TempDir dir;
+  RunLockOptions options;
+  options.renew_seconds = 0.02;
+  const RunLock lock = RunLock::acquire(dir.path(), options);
+  age_lease(dir.path(), 1000);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  struct stat info{};
+  ASSERT_EQ(::stat((dir / "run.lock").c_str(), &info), 0);
+  EXPECT_LT(::time(nullptr) - info.st_mtim.tv_sec, 100);
+}
+
+TEST(RunLock, AHolderThatWasTakenOverFindsOutAndLeavesTheNewLockAlone) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+    pretend(dir.path(), {{"token", "another"}, {"attempt", 2}});
+    EXPECT_HAS(message_of<Error>([&] { lock.check(); }), "is now held by attempt 2");
+  }
+  EXPECT_EQ(read_json(dir / "run.lock").at("released"), false);
+  EXPECT_EQ(read_json(dir / "run.lock").at("token"), "another");
+}
+
+TEST(RunLock, OfManyThatStartAtOnceOneWins) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int result = 1;
+      try {
+        const RunLock lock = RunLock::acquire(dir.path());
+        result = 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      } catch (const Error&) {
+      }
+      ::_exit(result);
+    }
+    children.push_back(child);
+  }
+  int winners = 0;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++winners;
+  }
+  EXPECT_EQ(winners, 1);
+}
+
+TEST(RunLock, ABrokenLockFileIsAClearError) {
+  const TempDir dir;
+  write_file(dir / "run.lock", "{");
+  EXPECT_HAS(message_of<InputError>([&] { RunLock::acquire(dir.path()); }), "run.lock");
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint

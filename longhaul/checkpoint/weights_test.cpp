@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/test_model.h"
+#include "longhaul/checkpoint/test_world.h"
+#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/writer.h"
+#include "longhaul/format/hf_weights.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::element;
+using testing::flat_share;
+using testing::message_of;
+using testing::small_model;
+using testing::TempDir;
+using testing::write_file;
+
+void save_run(const fs::path& run, int64_t step) {
+  testing::run_ranks(3, [&](comm::Communicator& world) {
+    CheckpointWriter writer(
+        {.dir = run / "checkpoints", .attempt = 1, .build = "", .layout = {}});
+    writer.save(step, flat_share(world.rank(), 3).tensors, {}, testing::side_files(),
+                world);
+  });
+}
+
+std::vector<float> weight_values(const TensorSlice& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = element(kWeight, tensor.name, static_cast<int64_t>(i));
+  }
+  return values;
+}
+
+std::vector<float> read_whole(const WeightsSource& source, const TensorSlice& tensor) {
+  std::vector<float> out(static_cast<size_t>(tensor.num_elements()));
+  source.read(tensor, DType::F32, std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+TEST(WeightsSource, ARunItsCheckpointAndItsExportHoldTheSameWeights) {
+  const TempDir dir;
+  save_run(dir / "run", 4);
+  save_run(dir / "run", 12);
+  const auto run = WeightsSource::open(dir / "run");
+  EXPECT_EQ(run->source().path, dir / "run/checkpoints/step_00000012");
+  EXPECT_HAS(run->source().note, "newest valid checkpoint is step_00000012");
+  const ExportReport report = export_hf(*run, dir / "hf");
+  EXPECT_EQ(report.shards, 1);
+  EXPECT_EQ(report.tensors, 3U);
+  const auto exported = WeightsSource::open(dir / "hf");
+  EXPECT_EQ(exported->source().kind, ModelSource::Kind::HfDirectory);
+  for (const TensorSlice& tensor : small_model()) {
+    EXPECT_EQ(read_whole(*run, tensor), weight_values(tensor));
+    EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
+  }
+  exported->check(small_model());
+}
+
+TEST(WeightsSource, MissingUnexpectedAndMisshapenTensorsAreNamedTogether) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  const auto source = WeightsSource::open(dir / "run");
+  std::vector<TensorSlice> expected = small_model();
+  source->check(expected);
+  expected[0] = TensorSlice::whole("embed.weight", {14, 8}, DType::F32);
+  expected[1].name = "final.weight";
+  const std::string message = message_of<InputError>([&] { source->check(expected); });
+  EXPECT_HAS(message, "embed.weight: expected [14, 8], found [13, 8]");
+  EXPECT_HAS(message, "1 missing: final.weight [5]");
+  EXPECT_HAS(message, "1 unexpected: norm.weight [5]");
+  expected = small_model();
+  expected.erase(expected.begin());
+  source->check(expected, {"embed.weight"});
+}
+
+TEST(WeightsSource, WhatIsNoModelIsNamedForWhatItIs) {
+  const TempDir dir;
+  write_file(dir / "run/config.toml", "");
+  EXPECT_HAS(message_of<InputError>([&] { WeightsSource::open(dir / "run"); }),
+             "no checkpoint yet");
+  EXPECT_HAS(message_of<InputError>([&] { WeightsSource::open(dir / "absent"); }),
+             "no such");
+  EXPECT_HAS(
+      message_of<InputError>([&] { WeightsSource::open(dir / "run/config.toml"); }),
+      "is a file");
+  save_run(dir / "broken", 3);
+  fs::resize_file(dir / "broken/checkpoints/step_00000003/state.json", 1);
+  EXPECT_HAS(message_of<InputError>([&] { WeightsSource::open(dir / "broken"); }),
+             "no valid checkpoint");
+}
+
+TEST(Export, ShardsIndexDtypeAndSideFilesAreComplete) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  const auto run = WeightsSource::open(dir / "run");
+  ExportOptions options;
+  options.dtype = DType::BF16;
+  options.shard_bytes = 200;
+  uint64_t last = 0;
+  options.progress = [&](uint64_t done, uint64_t total) {
+    EXPECT_LE(done, total);
+    last = done;
+  };
+  const ExportReport report = export_hf(*run, dir / "hf", options);
+  EXPECT_EQ(report.shards, 2);
+  EXPECT_EQ(report.bytes, 2U * (13 * 8 + 5 + 72));
+  EXPECT_EQ(last, report.bytes);
+  const Json index = read_json(dir / "hf/model.safetensors.index.json");
+  EXPECT_EQ(index.at("metadata").at("total_size"), report.bytes);
+  EXPECT_EQ(index.at("weight_map").at("embed.weight"),
+            "model-00001-of-00002.safetensors");
+  EXPECT_EQ(index.at("weight_map").at("norm.weight"), "model-00002-of-00002.safetensors");
+  EXPECT_EQ(read_json(dir / "hf/config.json").at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
+  EXPECT_TRUE(fs::exists(dir / "hf/tokenizer.json"));
+  const HfWeights weights = HfWeights::open(dir / "hf");
+  for (const TensorSlice& tensor : small_model()) {
+    std::vector<uint16_t> out(static_cast<size_t>(tensor.num_elements()));
+    weights.read(tensor, DType::BF16, std::as_writable_bytes(std::span(out)));
+    const std::vector<float> expected = weight_values(tensor);
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], float_to_bf16(expected[i]));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            2);
+}
+
+TEST(Export, ADirectoryWithContentIsNeverTouched) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  write_file(dir / "hf/mine.txt", "keep");
+  const auto run = WeightsSource::open(dir / "run");
+  EXPECT_HAS(message_of<InputError>([&] { export_hf(*run, dir / "hf"); }), "not empty");
+  EXPECT_EQ(read_text(dir / "hf/mine.txt"), "keep");
+}
+
+TEST(Export, AFailureLeavesNothing) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  const fs::path step = dir / "run/checkpoints/step_00000001";
+  const auto run = WeightsSource::open(dir / "run");
+  std::string text = read_text(step / "a1_rank_00001.safetensors");
+  text.back() = static_cast<char>(text.back() ^ 1);
+  write_file(step / "a1_rank_00001.safetensors", text);
+  EXPECT_THROW(export_hf(*run, dir / "hf"), InputError);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            1);
+}
+
+TEST(Export, SizesAreReadAsPeopleWriteThem) {
+  EXPECT_EQ(parse_byte_size("5GB"), 5'000'000'000U);
+  EXPECT_EQ(parse_byte_size("500mb"), 500'000'000U);
+  EXPECT_EQ(parse_byte_size("2GiB"), 2147483648U);
+  EXPECT_EQ(parse_byte_size("1.5 KB"), 1500U);
+  EXPECT_EQ(parse_byte_size("1000000"), 1'000'000U);
+  for (const char* text : {"", "GB", "-1GB", "0", "5XB", "1e99", "nan"}) {
+    EXPECT_THROW(parse_byte_size(text), InputError) << text;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint
