@@ -3,13 +3,19 @@
 #include <exception>
 
 #include "apps/verbs.h"
+#include "apps/version.h"
 #include "longhaul/base/error.h"
 
 int main(int argc, char** argv) {
   using namespace longhaul::apps;
   CLI::App program("Pretrains and continues to pretrain large language models.", "longhaul");
+  program.set_version_flag("--version", version_text,
+                           "Print the version, the commit and every library's version");
   program.require_subcommand(1);
   Outcome outcome;
+  add_export(program, outcome);
+  add_inspect(program, outcome);
+  add_verify(program, outcome);
 
   try {
     program.parse(argc, argv);

@@ -2,6 +2,10 @@
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
+# Only the flag: a full path to the compiler's libgomp would contend with LibTorch's copy,
+# which is the one that gets loaded.
+set_target_properties(OpenMP::OpenMP_CXX PROPERTIES
+  INTERFACE_LINK_LIBRARIES "" INTERFACE_LINK_OPTIONS -fopenmp)
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
 if(LONGHAUL_TESTS)
@@ -60,4 +64,6 @@ endif()
 
 if(LONGHAUL_MPI)
   find_package(MPI REQUIRED COMPONENTS C)
+  # mpi.h would otherwise pull in the old C++ bindings, which nothing links.
+  target_compile_definitions(MPI::MPI_C INTERFACE OMPI_SKIP_MPICXX=1)
 endif()

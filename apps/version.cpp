@@ -1,0 +1,82 @@
+#include "apps/version.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+#include <toml++/toml.h>
+#include <torch/version.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include <CLI/Version.hpp>
+#include <nlohmann/json.hpp>
+
+#include "longhaul/base/build_info.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <unicode/uversion.h>
+
+namespace longhaul::apps {
+namespace {
+
+std::string icu_version() {
+  UVersionInfo version;
+  char text[U_MAX_VERSION_STRING_LENGTH];
+  u_getVersion(version);
+  u_versionToString(version, text);
+  return text;
+}
+
+std::string pcre2_version() {
+  char text[64] = "";
+  pcre2_config(PCRE2_CONFIG_VERSION, text);
+  return std::string(text).substr(0, std::string(text).find(' '));
+}
+
+std::string xxhash_version() {
+  const unsigned number = XXH_versionNumber();  // major * 10000 + minor * 100 + release
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
+std::string fmt_version() {
+  return fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
+                     FMT_VERSION % 100);
+}
+
+}  // namespace
+
+std::vector<LibraryVersion> library_versions() {
+  return {
+      {"LibTorch", TORCH_VERSION},
+      {"CUDA", cuda_version()},
+      {"MPI", mpi_version()},
+      {"Arrow", arrow_version()},
+      {"fmt", fmt_version()},
+      {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
+      {"CLI11", CLI11_VERSION},
+      {"nlohmann-json",
+       fmt::format("{}.{}.{}", NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                   NLOHMANN_JSON_VERSION_PATCH)},
+      {"simdjson",
+       fmt::format("{}.{}.{}", static_cast<int>(simdjson::SIMDJSON_VERSION_MAJOR),
+                   static_cast<int>(simdjson::SIMDJSON_VERSION_MINOR),
+                   static_cast<int>(simdjson::SIMDJSON_VERSION_REVISION))},
+      {"PCRE2", pcre2_version()},
+      {"ICU", icu_version()},
+      {"xxHash", xxhash_version()},
+      {"zlib", zlibVersion()},
+  };
+}
+
+std::string version_text() {
+  const BuildInfo& build = build_info();
+  std::string text =
+      fmt::format("longhaul {}\n  {:<14} {}\n  {:<14} {} ({})\n", build.version, "commit",
+                  build.commit, "compiler", build.compiler, build.build_type);
+  for (const LibraryVersion& library : library_versions()) {
+    text += fmt::format("  {:<14} {}\n", library.name, library.version);
+  }
+  return text;
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longhaul::apps {
+
+struct LibraryVersion {
+  std::string name;
+  std::string version;
+};
+
+/// Every library the program is made of, with the version that is really loaded where the
+/// library can say it, else the version of the headers it was compiled with.
+std::vector<LibraryVersion> library_versions();
+
+/// What `longhaul --version` prints: version, commit and compiler, then one line per
+/// library.
+std::string version_text();
+
+// Each has one real and one absent form; CMake links the one that fits.
+std::string mpi_version();
+std::string arrow_version();
+std::string cuda_version();
+
+}  // namespace longhaul::apps

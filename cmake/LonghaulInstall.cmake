@@ -1,0 +1,18 @@
+# `cmake --install` makes a relocatable tree: bin/longhaul finds every library in
+# ../lib, and nothing in it points at the source tree, the virtual environment or Python.
+if(NOT TARGET longhaul)
+  return()
+endif()
+find_program(PATCHELF_PROGRAM patchelf)
+install(TARGETS longhaul RUNTIME DESTINATION bin)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
+        FILES_MATCHING PATTERN "*.toml")
+install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/longhaul OPTIONAL)
+
+# Where the build found its libraries; the installed program must not look there.
+set(bundle_search ${LONGHAUL_TORCH_ROOT}/lib)
+file(GLOB arrow_directory ${LONGHAUL_SITE_PACKAGES}/pyarrow)
+list(APPEND bundle_search ${arrow_directory})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/bundle_libraries.cmake.in
+               ${PROJECT_BINARY_DIR}/bundle_libraries.cmake @ONLY)
+install(SCRIPT ${PROJECT_BINARY_DIR}/bundle_libraries.cmake)
