@@ -1,0 +1,86 @@
+"""Every folder includes only what its row of the include table allows (docs/tour.md).
+
+Rows are transitive. Beyond the rows: kernels and the Torch-free folders include nothing of
+LibTorch, and nobody includes the header that drags in all of it.
+"""
+
+import re
+
+import house
+
+EVERYWHERE = {"base", "config", "format"}
+ROWS = {
+    "base": set(), "config": {"base"}, "format": {"base", "config"},
+    "comm": set(), "data": set(), "cluster": set(),
+    "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
+    "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
+    "checkpoint": {"comm", "tensor"}, "infer": {"models", "parallel", "data"},
+    "plan": {"models", "parallel", "optim", "data", "checkpoint"},
+    "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
+              "checkpoint", "infer"},
+}
+STRICT = {"base", "config", "format"}
+TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster"}
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
+
+
+def allowed(folder, rows=None):
+    """The folders that `folder` may include, itself among them."""
+    rows = ROWS if rows is None else rows
+    seen, todo = set(), [folder]
+    while todo:
+        current = todo.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        todo += rows[current]
+    return seen if folder in STRICT else seen | EVERYWHERE
+
+
+def problems_of(name, source):
+    """Broken include rules of one file of the tree."""
+    parts = name.split("/")
+    in_library = parts[0] == "longhaul" and len(parts) > 2
+    folder = parts[1] if in_library else None
+    found = []
+
+    def report(position, message):
+        line = source.count("\n", 0, position) + 1
+        found.append(f"{name}:{line}: {message}")
+
+    if in_library and folder not in ROWS:
+        report(0, f"folder longhaul/{folder} has no row in the include table")
+        return found
+    for match in INCLUDE.finditer(source):
+        quote, target = match.groups()
+        if target == "torch/torch.h":
+            report(match.start(), "torch/torch.h compiles for 17 s; include what is used")
+        if not in_library:
+            continue
+        head = target.split("/")
+        if head[0] == "longhaul" and len(head) > 2:
+            if head[1] not in allowed(folder):
+                report(match.start(), f"{folder} may not include {head[1]} ({target})")
+            if quote == "<":
+                report(match.start(), f"our own header in angle brackets ({target})")
+        elif head[0] == "apps":
+            report(match.start(), f"the library may not include the program ({target})")
+        elif quote == '"' and "/" not in target and target != "longhaul_commit.h":
+            report(match.start(), f"include from the root of the tree ({target})")
+        if TORCH.match(target):
+            if folder in TORCH_FREE:
+                report(match.start(), f"{folder} is free of LibTorch ({target})")
+            if name.startswith("longhaul/ops/kernels/"):
+                report(match.start(), f"kernels are free of LibTorch ({target})")
+    return found
+
+
+def main():
+    names = house.files(*house.CODE)
+    problems = [p for n in names for p in problems_of(n, house.text(n))]
+    house.finish("includes", problems, len(names))
+
+
+if __name__ == "__main__":
+    main()
