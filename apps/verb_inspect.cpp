@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs.h"
+#include "longhaul/checkpoint/inspect.h"
+#include "longhaul/data/open_source.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct Options {
+  std::string path;
+  bool json = false;
+};
+
+int run_inspect(const Options& options) {
+  if (fs::is_directory(options.path)) {
+    if (const auto store = data::describe_store(options.path)) {
+      if (options.json) {
+        fmt::print("{}\n", Json{{"kind", "token_store"},
+                                {"path", options.path},
+                                {"complete", true},
+                                {"text", *store}}
+                               .dump(2));
+      } else {
+        fmt::print("{}{}", *store, store->ends_with('\n') ? "" : "\n");
+      }
+      return 0;
+    }
+  }
+  const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  if (options.json) {
+    fmt::print("{}\n", result.json.dump(2));
+  } else {
+    for (const std::string& line : result.lines) fmt::print("{}\n", line);
+  }
+  return result.complete ? 0 : 78;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program, Outcome& outcome) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* verb = program.add_subcommand(
+      "inspect",
+      "What a checkpoint, run, token store, model directory, safetensors file or "
+      "tokenizer.json is, and whether it is complete");
+  verb->add_option("path", options->path, "any of these")->required();
+  verb->add_flag("--json", options->json, "machine-readable");
+  verb->footer(
+      "Ends with 78 when something is missing.\n"
+      "Example: longhaul inspect models/Llama-3-8B");
+  verb->callback([options, &outcome] { outcome.exit_code = run_inspect(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/data/open_source.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// The checkpoint that a path stands for, or nothing.
+std::optional<fs::path> checkpoint_of(const fs::path& path) {
+  if (fs::exists(path / checkpoint::kManifestName)) return path;
+  for (const fs::path& dir : {checkpoint::checkpoints_dir_of(path), path}) {
+    if (const auto latest = checkpoint::find_latest(dir)) return latest->path;
+  }
+  return std::nullopt;
+}
+
+void run_verify(const fs::path& path) {
+  const auto start = std::chrono::steady_clock::now();
+  uint64_t bytes = 0;
+  std::string what;
+  if (!fs::is_directory(path)) {
+    throw InputError("verify", path.string() + ": no such directory");
+  }
+  if (const auto step = checkpoint_of(path)) {
+    const auto reader = checkpoint::CheckpointReader::open(*step);
+    bytes = reader.verify();
+    what = fmt::format("checkpoint of step {} ({})", reader.step(), step->string());
+  } else if (data::describe_store(path)) {
+    bytes = data::verify_store(path);
+    what = fmt::format("token store {}", path.string());
+  } else {
+    throw InputError("verify", path.string() +
+                                   ": neither a checkpoint, a run with a valid "
+                                   "one, nor a token store");
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  fmt::print("{}: {} read, every hash is right ({:.1f} s)\n", what,
+             human_bytes(static_cast<double>(bytes)), seconds);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& program, Outcome&) {
+  const auto path = std::make_shared<std::string>();
+  CLI::App* verb = program.add_subcommand(
+      "verify", "Reads a checkpoint or token store again and checks every hash");
+  verb->add_option("dir", *path, "a checkpoint, a run (its newest valid one) or a store")
+      ->required();
+  verb->footer("Example: longhaul verify runs/cpt/checkpoints/step_00000500");
+  verb->callback([path] { run_verify(*path); });
+}
+
+}  // namespace longhaul::apps

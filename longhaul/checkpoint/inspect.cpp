@@ -1,0 +1,263 @@
+#include "longhaul/checkpoint/inspect.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/config/model_config.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/format/safetensors.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+std::string bytes_text(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+void problem(Inspection& result, const std::string& text) {
+  result.complete = false;
+  result.lines.push_back("  PROBLEM: " + text);
+  result.json["problems"].push_back(text);
+}
+
+// "weights: 291 tensors, 8,030,261,248 parameters, BF16, 16.1 GB".
+void add_tensors(Inspection& result, const std::string& title,
+                 const std::vector<TensorSlice>& tensors) {
+  int64_t parameters = 0;
+  uint64_t bytes = 0;
+  std::map<std::string, int64_t> dtypes;
+  for (const TensorSlice& tensor : tensors) {
+    const int64_t n = tensor.num_elements();
+    parameters += n;
+    bytes += static_cast<uint64_t>(n) * dtype_size(tensor.dtype);
+    ++dtypes[std::string(dtype_name(tensor.dtype))];
+  }
+  std::string names;
+  for (const auto& [name, count] : dtypes) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+    if (dtypes.size() > 1) names += fmt::format(" ({} tensors)", count);
+  }
+  result.lines.push_back(fmt::format("  {}: {} tensors, {} parameters, {}, {}", title,
+                                     tensors.size(), grouped(parameters), names,
+                                     bytes_text(bytes)));
+  result.json[title] = {{"tensors", tensors.size()},
+                        {"parameters", parameters},
+                        {"dtypes", dtypes},
+                        {"bytes", bytes}};
+}
+
+void add_config(Inspection& result, const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    problem(result, "config.json is missing");
+    return;
+  }
+  try {
+    const ModelConfig config = load_model_config(path);
+    result.lines.push_back(fmt::format(
+        "  config: {}, {} layers, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
+        config.model_type, config.num_hidden_layers, config.hidden_size,
+        config.num_attention_heads, config.num_key_value_heads, config.vocab_size,
+        config.max_position_embeddings, config.tie_word_embeddings ? ", tied head" : ""));
+    result.json["config"] = {{"model_type", config.model_type},
+                             {"parameters", config.num_parameters()},
+                             {"num_hidden_layers", config.num_hidden_layers},
+                             {"hidden_size", config.hidden_size},
+                             {"vocab_size", config.vocab_size}};
+  } catch (const Error& failure) {
+    problem(result, failure.what());
+  }
+}
+
+void add_tokenizer_files(Inspection& result, const fs::path& dir) {
+  std::string names;
+  bool tokenizer = false;
+  Json list = Json::array();
+  for (const std::string& name : hf_side_files(dir)) {
+    if (name == "config.json") continue;
+    names += (names.empty() ? "" : ", ") + name;
+    tokenizer = tokenizer || name == "tokenizer.json";
+    list.push_back(name);
+  }
+  result.json["files"] = list;
+  result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
+  if (!tokenizer)
+    result.lines.push_back("  note: no tokenizer.json, text cannot be read");
+}
+
+Inspection inspect_checkpoint(const fs::path& path) {
+  Inspection result;
+  result.kind = "checkpoint";
+  try {
+    const CheckpointReader reader = CheckpointReader::open(path);
+    const Manifest& manifest = reader.manifest();
+    result.lines.push_back(fmt::format("checkpoint of step {}: complete, {} in {} files",
+                                       manifest.step, bytes_text(manifest.total_bytes()),
+                                       manifest.files().size() + 1));
+    result.lines.push_back(fmt::format("  saved {} by attempt {}, {} ranks, build {}",
+                                       manifest.saved_at, manifest.attempt,
+                                       manifest.ranks.size(), manifest.build));
+    result.json["step"] = manifest.step;
+    result.json["attempt"] = manifest.attempt;
+    result.json["saved_at"] = manifest.saved_at;
+    result.json["bytes"] = manifest.total_bytes();
+    result.json["ranks"] = manifest.ranks.size();
+    result.json["layout"] = manifest.layout;
+    for (const char* kind : {kWeight, kExpAvg, kExpAvgSq}) {
+      const auto tensors = reader.tensors(kind);
+      if (!tensors.empty()) add_tensors(result, kind, tensors);
+    }
+    if (!manifest.hf.empty()) {
+      add_config(result, reader.hf_dir() / "config.json");
+      add_tokenizer_files(result, reader.hf_dir());
+    }
+    result.lines.push_back("  block hashes: not read; `longhaul verify` does");
+  } catch (const InputError& error) {
+    result.lines.push_back("checkpoint: NOT complete");
+    problem(result, error.what());
+  }
+  return result;
+}
+
+Inspection inspect_run(const fs::path& path, const fs::path& dir) {
+  Inspection result;
+  result.kind = "run";
+  const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
+  const auto latest = find_latest(dir);
+  result.lines.push_back(fmt::format(
+      "run {}: {} checkpoints, {}", path.string(), entries.size(),
+      latest ? fmt::format("newest valid: step {}", latest->step) : "none valid"));
+  Json list = Json::array();
+  for (const CheckpointEntry& entry : entries) {
+    list.push_back({{"step", entry.step}, {"valid", entry.valid}});
+    if (!entry.valid) problem(result, entry.problem);
+  }
+  result.json["checkpoints"] = list;
+  if (latest) {
+    Inspection newest = inspect_checkpoint(latest->path);
+    result.lines.insert(result.lines.end(), newest.lines.begin(), newest.lines.end());
+    result.complete = result.complete && newest.complete;
+    result.json["latest"] = newest.json;
+  } else {
+    result.complete = false;
+  }
+  return result;
+}
+
+// The headers of all shards, where all are there.
+void add_weights(Inspection& result, const fs::path& path) {
+  const std::vector<HfShard> shards = list_hf_shards(path);
+  uint64_t bytes = 0;
+  size_t present = 0;
+  Json list = Json::array();
+  for (const HfShard& shard : shards) {
+    bytes += shard.size;
+    present += shard.present ? 1U : 0U;
+    list.push_back(
+        {{"name", shard.name}, {"present", shard.present}, {"size", shard.size}});
+  }
+  result.json["shards"] = list;
+  result.lines.push_back(fmt::format("  shards: {} of {} present, {}", present,
+                                     shards.size(), bytes_text(bytes)));
+  if (shards.empty()) problem(result, "no safetensors weights");
+  for (const HfShard& shard : shards) {
+    if (!shard.present) problem(result, "missing: " + shard.name);
+  }
+  if (shards.empty() || present < shards.size()) return;
+  const HfWeights weights = HfWeights::open(path);
+  add_tensors(result, "weights", weights.tensors());
+  for (const std::string& line : weights.ignored()) {
+    result.lines.push_back("  ignored: " + line);
+  }
+}
+
+Inspection inspect_hf(const fs::path& path) {
+  Inspection result;
+  result.kind = "hf_directory";
+  try {
+    add_weights(result, path);
+  } catch (const InputError& error) {
+    problem(result, error.what());
+  }
+  add_config(result, path / "config.json");
+  add_tokenizer_files(result, path);
+  result.lines.insert(result.lines.begin(),
+                      fmt::format("Hugging Face model {}: {}", path.string(),
+                                  result.complete ? "complete" : "NOT complete"));
+  return result;
+}
+
+Inspection inspect_file(const fs::path& path) {
+  Inspection result;
+  if (path.extension() == ".safetensors") {
+    result.kind = "safetensors";
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    result.lines.push_back(fmt::format("safetensors file {}: complete, {}", path.string(),
+                                       bytes_text(file.size())));
+    std::vector<TensorSlice> tensors;
+    for (const SafetensorsEntry& entry : file.header().entries) {
+      tensors.push_back(TensorSlice::whole(entry.name, entry.shape, entry.dtype));
+    }
+    add_tensors(result, "tensors", tensors);
+    return result;
+  }
+  const Json json = path.extension() == ".json" ? read_json(path) : Json();
+  if (json.is_object() && json.contains("model") && json["model"].is_object() &&
+      json["model"].contains("vocab")) {
+    const Json& model = json["model"];
+    result.kind = "tokenizer";
+    const std::string type = model.contains("type") && model["type"].is_string()
+                                 ? model["type"].get<std::string>()
+                                 : "of unnamed type";
+    const size_t added = json.contains("added_tokens") ? json["added_tokens"].size() : 0;
+    const size_t merges = model.contains("merges") ? model["merges"].size() : 0;
+    result.lines.push_back(fmt::format("tokenizer {}: {}, {} tokens, {} merges, {} added",
+                                       path.string(), type, model["vocab"].size(), merges,
+                                       added));
+    result.json["vocabulary"] = model["vocab"].size();
+    result.json["merges"] = merges;
+    result.json["added_tokens"] = added;
+    return result;
+  }
+  throw InputError("inspect", path.string() +
+                                  ": neither a safetensors file nor a "
+                                  "tokenizer.json");
+}
+
+Inspection inspect_directory(const fs::path& path) {
+  const fs::path checkpoints = checkpoints_dir_of(path);
+  if (fs::exists(path / kManifestName)) return inspect_checkpoint(path);
+  if (!list_checkpoints(checkpoints).empty() || fs::exists(path / "config.toml")) {
+    return inspect_run(path, checkpoints);
+  }
+  if (!list_checkpoints(path).empty()) return inspect_run(path, path);
+  if (path.filename().string().starts_with("step_")) return inspect_checkpoint(path);
+  if (fs::exists(path / "config.json") || !list_hf_shards(path).empty() ||
+      fs::exists(path / "tokenizer.json")) {
+    return inspect_hf(path);
+  }
+  throw InputError("inspect", path.string() +
+                                  ": not a checkpoint, a run, a token store or a Hugging "
+                                  "Face directory");
+}
+
+}  // namespace
+
+Inspection inspect_path(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw InputError("inspect", path.string() + ": no such file or directory");
+  }
+  Inspection result =
+      fs::is_directory(path) ? inspect_directory(path) : inspect_file(path);
+  result.json["kind"] = result.kind;
+  result.json["path"] = path.string();
+  result.json["complete"] = result.complete;
+  return result;
+}
+
+}  // namespace longhaul::checkpoint
