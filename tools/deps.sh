@@ -33,7 +33,7 @@ debian_packages() {
     <(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' $wanted 2>/dev/null |
       sed -n 's/^ii *//p' | sort -u))
   [ -z "$missing" ] && return
-  say "installing Debian packages:" $missing
+  say "installing Debian packages: ${missing//$'\n'/ }"
   as_root apt-get update -qq </dev/null
   # shellcheck disable=SC2086
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \

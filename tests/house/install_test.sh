@@ -1,0 +1,41 @@
+#!/bin/bash
+# The installed tree runs from any place with an empty environment, and nothing in it looks
+# for a library in the source tree, in the virtual environment or beside Python.
+set -euo pipefail
+build=$1 source=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cmake --install "$build" --prefix "$scratch/first" >"$scratch/log" || { cat "$scratch/log"; exit 1; }
+mv "$scratch/first" "$scratch/moved"
+tree=$scratch/moved
+
+env -i "$tree/bin/longhaul" --version
+env -i "$tree/bin/longhaul" --help >/dev/null
+
+resolved=$(env -i ldd "$tree/bin/longhaul")
+if grep -E "not found|$source|\.venv|python|site-packages" <<<"$resolved"; then
+  echo "a library is missing or comes from the source tree"
+  exit 1
+fi
+for library in libtorch_cpu.so libc10.so libfmt.so; do
+  grep -q "$library.* => $tree/lib/" <<<"$(sed "s#$tree/bin/../lib#$tree/lib#" <<<"$resolved")" ||
+    { echo "$library does not come from the installed tree"; exit 1; }
+done
+
+while read -r file; do
+  run_path=$(patchelf --print-rpath "$file")
+  case $run_path in
+    '$ORIGIN' | '$ORIGIN/../lib') ;;
+    *) echo "$file searches '$run_path'"; exit 1 ;;
+  esac
+done < <(find "$tree/bin" "$tree/lib" -type f)
+test -d "$tree/share/longhaul/recipes"
+
+# The same with the source tree and every Python out of sight, where we may hide them.
+if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
+  unshare -m bash -c '
+    mkdir '"$scratch"'/empty
+    mount --bind '"$scratch"'/empty "$1"
+    env -i '"$tree"'/bin/longhaul --version >/dev/null' hidden "$source"
+  echo "runs with the source tree hidden"
+fi

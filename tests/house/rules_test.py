@@ -1,0 +1,90 @@
+"""The house rules find what they are there for: each planted violation is reported."""
+
+import unittest
+
+import check_includes
+import check_sizes
+import check_words
+import house
+
+
+class Includes(unittest.TestCase):
+    def problems(self, name, *targets):
+        return check_includes.problems_of(name, "".join(f"#include {t}\n" for t in targets))
+
+    def test_a_folder_may_include_its_row_and_what_that_row_includes(self):
+        self.assertEqual([], self.problems("longhaul/nn/x.cpp", '"longhaul/ops/rope.h"',
+                                           '"longhaul/comm/mesh.h"', "<ATen/core/Tensor.h>",
+                                           '"longhaul/base/error.h"'))
+
+    def test_models_and_parallel_never_see_each_other(self):
+        for name, other in (("models", "parallel"), ("parallel", "models")):
+            found = self.problems(f"longhaul/{name}/x.h", f'"longhaul/{other}/y.h"')
+            self.assertEqual([f"longhaul/{name}/x.h:1: {name} may not include {other} "
+                              f"(longhaul/{other}/y.h)"], found)
+
+    def test_base_includes_no_other_folder(self):
+        self.assertEqual(1, len(self.problems("longhaul/base/x.cpp",
+                                              '"longhaul/format/dtype.h"')))
+
+    def test_format_may_include_config_but_not_the_reverse(self):
+        self.assertEqual([], self.problems("longhaul/format/x.h", '"longhaul/config/load.h"'))
+        self.assertEqual(1, len(self.problems("longhaul/config/x.h",
+                                              '"longhaul/format/dtype.h"')))
+
+    def test_torch_free_folders_and_kernels_include_no_torch(self):
+        for name in ("longhaul/data/x.cpp", "longhaul/ops/kernels/x.cpp"):
+            self.assertEqual(1, len(self.problems(name, "<ATen/core/Tensor.h>")))
+        self.assertEqual([], self.problems("longhaul/ops/x.cpp", "<c10/core/Device.h>"))
+
+    def test_the_header_of_all_of_torch_is_refused_everywhere(self):
+        self.assertEqual(1, len(self.problems("tests/parity/x.cpp", "<torch/torch.h>")))
+
+    def test_a_folder_without_a_row_and_a_relative_include_are_refused(self):
+        self.assertEqual(1, len(self.problems("longhaul/newcomer/x.h")))
+        self.assertEqual(1, len(self.problems("longhaul/base/x.cpp", '"error.h"')))
+
+    def test_the_table_has_no_cycle_and_apps_may_include_all(self):
+        for folder in check_includes.ROWS:
+            for other in check_includes.allowed(folder) - {folder}:
+                self.assertNotIn(folder, check_includes.allowed(other) - {other}
+                                 if other not in check_includes.EVERYWHERE else set())
+        self.assertEqual([], self.problems("apps/x.cpp", '"longhaul/train/trainer.h"'))
+
+
+class Words(unittest.TestCase):
+    def test_unfinished_business_is_reported_with_its_line(self):
+        found = check_words.problems_of("x.cpp", "a\n// TO" "DO later\n")
+        self.assertEqual(["x.cpp:2: 'TO" "DO' left in the tree"], found)
+
+    def test_a_path_of_one_machine_is_reported(self):
+        self.assertEqual(1, len(check_words.problems_of("x.md", "see /ho" "me/ann/x")))
+        self.assertEqual([], check_words.problems_of("x.md", "runs/ho" "me/ann, /shared/x"))
+
+
+class Sizes(unittest.TestCase):
+    def function(self, lines):
+        return "int f(int a) {\n" + "  a++;\n" * (lines - 2) + "}\n"
+
+    def test_a_function_of_80_lines_passes_and_of_81_does_not(self):
+        self.assertEqual([], check_sizes.problems_of("x.cpp", self.function(80)))
+        self.assertEqual(["x.cpp:1: function of 81 lines, at most 80"],
+                         check_sizes.problems_of("x.cpp", self.function(81)))
+
+    def test_a_file_of_601_lines_is_reported(self):
+        self.assertEqual([], check_sizes.problems_of("x.cpp", "int a;\n" * 600))
+        self.assertEqual(1, len(check_sizes.problems_of("x.cpp", "int a;\n" * 601)))
+
+    def test_a_brace_in_a_string_does_not_end_a_function(self):
+        source = self.function(81).replace("  a++;\n", '  g("\\"}", \'}\'); // }\n', 1)
+        self.assertEqual(1, len(check_sizes.problems_of("x.cpp", source)))
+
+
+class Comments(unittest.TestCase):
+    def test_lines_are_kept_and_digit_separators_are_no_characters(self):
+        source = "int a = 1'000'000; /* x\ny */ f();\n"
+        self.assertEqual("int a = 1'000'000; \n f();\n", house.without_comments(source))
+
+
+if __name__ == "__main__":
+    unittest.main()
