@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   Outcome outcome;
   add_export(program, outcome);
   add_inspect(program, outcome);
+  add_recipe(program, outcome);
   add_verify(program, outcome);
 
   try {

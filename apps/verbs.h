@@ -15,6 +15,7 @@ struct Outcome {
 
 void add_export(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
+void add_recipe(CLI::App& program, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
 
 }  // namespace longhaul::apps

@@ -95,9 +95,7 @@ template <class E>
   requires std::is_enum_v<E>
 struct Codec<E> {
   static std::vector<std::string> choices() {
-    std::vector<std::string> out;
-    for (const char* name : EnumNames<E>::names) out.emplace_back(name);
-    return out;
+    return {EnumNames<E>::names.begin(), EnumNames<E>::names.end()};
   }
   static std::string type() {
     std::string out;

@@ -26,6 +26,7 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
 [[noreturn]] void fail_section(const Entry& entry,
                                const std::vector<SectionFields>& sections) {
   std::vector<std::string> names;
+  names.reserve(sections.size());
   for (const SectionFields& section : sections) names.push_back(section.name);
   if (!std::holds_alternative<Table>(entry.value.data)) {
     std::string message = fmt::format("key {} stands outside any section", entry.key);

@@ -126,25 +126,23 @@ RopeConfig read_rope(const JsonFields& fields) {
   RopeConfig rope;
   const OrderedJson* parameters = fields.find("rope_parameters");
   const OrderedJson* scaling = fields.find("rope_scaling");
-  const auto object = [&](const char* key,
-                          const OrderedJson& json) -> const OrderedJson& {
-    if (!json.is_object()) {
-      fields.fail(key, fmt::format("expected an object or null, found {}", json.dump()));
+  const auto check_object = [&](const char* key, const OrderedJson* json) {
+    if (json && !json->is_object()) {
+      fields.fail(key, fmt::format("expected an object or null, found {}", json->dump()));
     }
-    return json;
   };
+  check_object("rope_scaling", scaling);
+  check_object("rope_parameters", parameters);
   std::optional<double> inner_theta;
   if (scaling) {
-    const JsonFields inner(object("rope_scaling", *scaling), fields.file(),
-                           "rope_scaling.");
+    const JsonFields inner(*scaling, fields.file(), "rope_scaling.");
     const std::string kind = kind_name(inner, "");
     if (kind.empty()) inner.fail("rope_type", "is missing");
     inner_theta = inner.number("rope_theta");
     read_scaling(inner, kind, rope);
   }
   if (parameters) {
-    const JsonFields inner(object("rope_parameters", *parameters), fields.file(),
-                           "rope_parameters.");
+    const JsonFields inner(*parameters, fields.file(), "rope_parameters.");
     RopeConfig second;
     read_scaling(inner, kind_name(inner, "default"), second);
     if (scaling && (second.kind != rope.kind || second.factor != rope.factor)) {
