@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
                            "Print the version, the commit and every library's version");
   program.require_subcommand(1);
   Outcome outcome;
+  add_config(program, outcome);
   add_export(program, outcome);
   add_inspect(program, outcome);
   add_recipe(program, outcome);
