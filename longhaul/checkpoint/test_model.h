@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -79,6 +80,7 @@ inline const char* const kConfigJson = R"({
 
 inline std::vector<checkpoint::CarriedFile> side_files() {
   return {{"config.json", {}, kConfigJson},
+          {"generation_config.json", {}, "{}"},
           {"tokenizer.json", {}, R"({"model": {"type": "BPE"}})"},
           {"LICENSE", {}, "free"}};
 }

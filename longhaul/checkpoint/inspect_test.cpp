@@ -1,0 +1,103 @@
+#include "longhaul/checkpoint/inspect.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/checkpoint/test_model.h"
+#include "longhaul/checkpoint/test_world.h"
+#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/writer.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::message_of;
+using testing::TempDir;
+using testing::write_file;
+
+void save_run(const fs::path& run, int64_t step) {
+  testing::run_ranks(2, [&](comm::Communicator& world) {
+    CheckpointWriter writer(
+        {.dir = run / "checkpoints", .attempt = 1, .build = "0.1.0", .layout = {}});
+    writer.save(step, testing::flat_share(world.rank(), 2).tensors, {},
+                testing::side_files(), world);
+  });
+}
+
+std::string text_of(const Inspection& inspection) {
+  std::string text;
+  for (const std::string& line : inspection.lines) text += line + "\n";
+  return text;
+}
+
+TEST(Inspect, ARunAndItsCheckpointsSayStepSizeAndKinds) {
+  const TempDir dir;
+  save_run(dir / "run", 4);
+  save_run(dir / "run", 8);
+  const Inspection run = inspect_path(dir / "run");
+  EXPECT_EQ(run.kind, "run");
+  EXPECT_TRUE(run.complete);
+  const std::string text = text_of(run);
+  EXPECT_HAS(text, "2 checkpoints, newest valid: step 8");
+  EXPECT_HAS(text, "attempt 1, 2 ranks, build 0.1.0");
+  EXPECT_HAS(text, "exp_avg_sq: 3 tensors, 181 parameters, F32, 724 B");
+  EXPECT_HAS(text, "config: llama, 1 layers");
+  const Inspection step = inspect_path(dir / "run/checkpoints/step_00000004");
+  EXPECT_EQ(step.kind, "checkpoint");
+  EXPECT_EQ(step.json.at("step"), 4);
+  EXPECT_EQ(step.json.at("weight").at("parameters"), 181);
+}
+
+TEST(Inspect, AWriteThatNeverEndedIsNotComplete) {
+  const TempDir dir;
+  save_run(dir / "run", 4);
+  save_run(dir / "run", 8);
+  fs::remove(dir / "run/checkpoints/step_00000008/manifest.json");
+  const Inspection run = inspect_path(dir / "run");
+  EXPECT_FALSE(run.complete);
+  EXPECT_HAS(text_of(run), "newest valid: step 4");
+  EXPECT_HAS(text_of(run), "its writing never ended");
+  const Inspection step = inspect_path(dir / "run/checkpoints/step_00000008");
+  EXPECT_FALSE(step.complete);
+}
+
+TEST(Inspect, AModelDirectoryNamesWhatIsMissing) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  ExportOptions options;
+  options.shard_bytes = 400;
+  export_hf(*WeightsSource::open(dir / "run"), dir / "hf", options);
+  const Inspection whole = inspect_path(dir / "hf");
+  EXPECT_EQ(whole.kind, "hf_directory");
+  EXPECT_TRUE(whole.complete) << text_of(whole);
+  EXPECT_HAS(text_of(whole), "3 tensors, 181 parameters, F32");
+  EXPECT_HAS(text_of(whole), "LICENSE, generation_config.json, tokenizer.json");
+  fs::remove(dir / "hf/model-00002-of-00002.safetensors");
+  fs::remove(dir / "hf/config.json");
+  const Inspection part = inspect_path(dir / "hf");
+  EXPECT_FALSE(part.complete);
+  EXPECT_HAS(text_of(part), "shards: 1 of 2 present");
+  EXPECT_HAS(text_of(part), "missing: model-00002-of-00002.safetensors");
+  EXPECT_HAS(text_of(part), "config.json is missing");
+  EXPECT_EQ(part.json.at("problems").size(), 2U);
+}
+
+TEST(Inspect, SingleFilesAreNamedOrRefused) {
+  const TempDir dir;
+  testing::write_safetensors(dir / "a.safetensors", {"x", "y"}, {2, 2}, 0);
+  EXPECT_HAS(text_of(inspect_path(dir / "a.safetensors")),
+             "2 tensors, 8 parameters, F32");
+  write_file(dir / "tokenizer.json",
+             R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})");
+  EXPECT_HAS(text_of(inspect_path(dir / "tokenizer.json")), "BPE, 2 tokens, 1 merges");
+  write_file(dir / "notes.txt", "hello");
+  EXPECT_THROW(inspect_path(dir / "notes.txt"), InputError);
+  EXPECT_THROW(inspect_path(dir / "absent"), InputError);
+  fs::create_directory(dir / "empty");
+  EXPECT_HAS(message_of<InputError>([&] { inspect_path(dir / "empty"); }),
+             "not a checkpoint");
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint
