@@ -1,11 +1,13 @@
 # Everything from outside, each as one target; all headers are SYSTEM.
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
-# Only the flag: a full path to the compiler's libgomp would contend with LibTorch's copy,
-# which is the one that gets loaded.
-set_target_properties(OpenMP::OpenMP_CXX PROPERTIES
-  INTERFACE_LINK_LIBRARIES "" INTERFACE_LINK_OPTIONS -fopenmp)
+if(LONGHAUL_TORCH)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  # Only the flag: a full path to the compiler's libgomp would contend with LibTorch's
+  # copy, which is the one that gets loaded.
+  set_target_properties(OpenMP::OpenMP_CXX PROPERTIES
+    INTERFACE_LINK_LIBRARIES "" INTERFACE_LINK_OPTIONS -fopenmp)
+endif()
 find_package(ZLIB REQUIRED)
 find_package(nlohmann_json REQUIRED)
 if(LONGHAUL_TESTS)

@@ -31,6 +31,9 @@ if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   add_compile_options(-march=x86-64-v3)
 endif()
 
+if(LONGHAUL_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 if(LONGHAUL_SANITIZE)
   add_compile_options(-fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)

@@ -62,6 +62,8 @@ function(longhaul_test name)
 endfunction()
 
 set(LONGHAUL_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-    -Wold-style-cast -Woverloaded-virtual -Werror
-    # GCC 12 reports these inside libstdc++ itself (PR 105329, 105651).
-    -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+    -Wold-style-cast -Woverloaded-virtual -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 reports these inside libstdc++ itself (PR 105329, 105651).
+  list(APPEND LONGHAUL_WARNINGS -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+endif()
