@@ -1,0 +1,33 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace longhaul {
+
+/// How far long work has come, with rate and time left, on standard error: a bar on a
+/// terminal, a line every 10 s elsewhere. Not thread-safe.
+class Progress {
+ public:
+  /// `unit` in the plural: "sequences". Rates in bytes are printed as such for "bytes".
+  Progress(std::string what, std::string unit);
+  ~Progress();
+
+  /// total 0: not known.
+  void update(int64_t done, int64_t total);
+  /// Clears the bar.
+  void finish();
+
+ private:
+  std::string text(int64_t done, int64_t total) const;
+
+  std::string what_;
+  std::string unit_;
+  bool terminal_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace longhaul

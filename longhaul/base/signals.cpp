@@ -1,0 +1,59 @@
+#include "longhaul/base/signals.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
+
+// A handler can reach nothing but statics; SignalWatch is their only user.
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t interrupts = 0;
+bool watching = false;
+std::array<struct sigaction, kWatched.size()> previous;
+
+void note(int number) {
+  if (number == SIGINT) interrupts = interrupts + 1;
+  if (interrupts > 1) _exit(128 + SIGINT);
+  if (first_signal == 0) first_signal = number;
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch() {
+  LH_ASSERT(!watching, "two signal watches at once");
+  watching = true;
+  first_signal = 0;
+  interrupts = 0;
+  struct sigaction action {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &action, &previous[i]);
+}
+
+SignalWatch::~SignalWatch() {
+  for (size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &previous[i], nullptr);
+  watching = false;
+}
+
+int SignalWatch::raised() const { return first_signal; }
+
+const char* signal_name(int number) {
+  switch (number) {
+    case SIGTERM: return "SIGTERM";
+    case SIGINT: return "SIGINT";
+    case SIGUSR1: return "SIGUSR1";
+    default: return strsignal(number);
+  }
+}
+
+}  // namespace longhaul

@@ -1,0 +1,21 @@
+#pragma once
+
+namespace longhaul {
+
+/// While it lives, SIGTERM, SIGINT and SIGUSR1 are noted instead of ending the process; a
+/// second SIGINT ends it at once. One at a time per process; restores what was before.
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  /// The first signal that came, or 0.
+  int raised() const;
+};
+
+/// "SIGTERM" ...
+const char* signal_name(int number);
+
+}  // namespace longhaul

@@ -1,0 +1,121 @@
+#include "longhaul/base/tensorboard.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+
+namespace longhaul {
+namespace {
+
+constexpr auto kFlushEvery = std::chrono::seconds(5);
+
+/// CRC-32C (Castagnoli), reflected polynomial 0x82F63B78.
+uint32_t crc32c(std::string_view bytes) {
+  static const auto table = [] {
+    std::array<uint32_t, 256> t{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t c = i;
+      for (int bit = 0; bit < 8; ++bit) c = (c >> 1) ^ ((c & 1) != 0 ? 0x82F63B78U : 0U);
+      t[i] = c;
+    }
+    return t;
+  }();
+  uint32_t crc = 0xFFFFFFFFU;
+  for (const char byte : bytes) {
+    crc = table[(crc ^ static_cast<unsigned char>(byte)) & 0xFFU] ^ (crc >> 8);
+  }
+  return ~crc;
+}
+
+/// The masked form that TFRecord stores.
+uint32_t masked(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
+}
+
+template <typename T>
+std::string little_endian(T value) {
+  std::string out(sizeof(T), '\0');
+  for (size_t i = 0; i < sizeof(T); ++i) out[i] = static_cast<char>(value >> (8 * i));
+  return out;
+}
+
+// The few pieces of the protocol-buffer wire format that an Event needs.
+std::string varint(uint64_t value) {
+  std::string out;
+  while (value >= 0x80) {
+    out += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  return out + static_cast<char>(value);
+}
+std::string field_varint(int number, uint64_t value) {
+  return varint(static_cast<uint64_t>(number) << 3) + varint(value);
+}
+std::string field_bytes(int number, std::string_view bytes) {
+  return varint((static_cast<uint64_t>(number) << 3) | 2) + varint(bytes.size()) +
+         std::string(bytes);
+}
+std::string field_double(int number, double value) {
+  return varint((static_cast<uint64_t>(number) << 3) | 1) +
+         little_endian(std::bit_cast<uint64_t>(value));
+}
+std::string field_float(int number, float value) {
+  return varint((static_cast<uint64_t>(number) << 3) | 5) +
+         little_endian(std::bit_cast<uint32_t>(value));
+}
+
+fs::path new_file(const fs::path& dir) {
+  fs::create_directories(dir);
+  for (int n = 0;; ++n) {
+    const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}", unix_time(),
+                                            host_name(), ::getpid(), n);
+    if (!fs::exists(path)) return path;
+  }
+}
+
+}  // namespace
+
+TensorBoardWriter::TensorBoardWriter(const fs::path& dir)
+    : file_(File::create(new_file(dir))), flushed_(std::chrono::steady_clock::now()) {
+  // Event { wall_time = 1, file_version = 3 }
+  record(field_double(1, unix_time()) + field_bytes(3, "brain.Event:2"));
+  flush();
+}
+
+TensorBoardWriter::~TensorBoardWriter() {
+  if (!file_.is_open()) return;
+  try {
+    flush();
+  } catch (const Error&) {
+    // The last few scalars; metrics.jsonl has them.
+  }
+}
+
+void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
+  // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1, simple_value = 2 } } }
+  const std::string summary =
+      field_bytes(1, field_bytes(1, tag) + field_float(2, static_cast<float>(value)));
+  record(field_double(1, unix_time()) + field_varint(2, static_cast<uint64_t>(step)) +
+         field_bytes(5, summary));
+  if (std::chrono::steady_clock::now() - flushed_ > kFlushEvery) flush();
+}
+
+void TensorBoardWriter::flush() {
+  flushed_ = std::chrono::steady_clock::now();
+  if (buffer_.empty()) return;
+  file_.write(std::exchange(buffer_, {}));
+}
+
+void TensorBoardWriter::record(const std::string& event) {
+  const std::string length = little_endian(static_cast<uint64_t>(event.size()));
+  buffer_ += length + little_endian(masked(length)) + event + little_endian(masked(event));
+}
+
+}  // namespace longhaul

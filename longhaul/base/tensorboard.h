@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul {
+
+/// Writes scalars as TensorBoard event files (TFRecord framing of the Event message). Each
+/// start of a run opens a file of its own in the directory, so that what earlier starts
+/// wrote survives. Not thread-safe.
+class TensorBoardWriter {
+ public:
+  explicit TensorBoardWriter(const fs::path& dir);
+  ~TensorBoardWriter();
+  TensorBoardWriter(TensorBoardWriter&&) noexcept = default;
+
+  void scalar(std::string_view tag, int64_t step, double value);
+  /// Hands what is buffered to the file; also done every few seconds.
+  void flush();
+
+ private:
+  void record(const std::string& event);
+
+  File file_;
+  std::string buffer_;
+  std::chrono::steady_clock::time_point flushed_;
+};
+
+}  // namespace longhaul
