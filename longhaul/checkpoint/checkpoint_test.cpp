@@ -320,6 +320,28 @@ TEST(Checkpoint, AFailedReplacementKeepsTheOldOne) {
   }
 }
 
+TEST(Checkpoint, AReplacementThatFailsWhileItCommitsKeepsTheOldOne) {
+  const TempDir dir;
+  const fs::path step = save(dir.path(), 3, 1, 1, "old").path;
+  run_ranks(1, [&](comm::Communicator& world) {
+    CheckpointWriter writer({.dir = dir.path(), .attempt = 2, .build = "", .layout = {}});
+    const auto target = writer.begin(3, world);
+    const RankFiles files = writer.write_rank(target, Capture::copy(3, {}), world.rank());
+    // After config.json is written, a file that does not exist cannot be carried.
+    EXPECT_THROW(
+        writer.commit(target, files, 3, {},
+                      {{"config.json", {}, "new"}, {"x", dir / "absent", {}}}, world),
+        InputError);
+    EXPECT_THROW(
+        writer.save(3, {}, {{"extra", "new"}}, {{"x", dir / "absent", {}}}, world),
+        InputError);
+  });
+  const CheckpointReader reader = CheckpointReader::open(step);
+  EXPECT_EQ(reader.state().at("extra"), "old");
+  EXPECT_EQ(read_text(reader.hf_dir() / "config.json"), testing::kConfigJson);
+  EXPECT_GT(reader.verify(), 0U);
+}
+
 TEST(Checkpoint, ACutOffAttemptCannotCommit) {
   const TempDir dir;
   RunLock old = RunLock::acquire(dir.path());
@@ -358,18 +380,17 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
 
 TEST(CheckpointDirectory, RetentionCountsValidOnesAndRemovesLeftovers) {
   const TempDir dir;
-  for (const int64_t step : {1, 2, 3, 4, 5}) save(dir.path(), step, 1);
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(dir.path(), step, 1);
   fs::remove(dir / "step_00000002" / kManifestName);     // a write that never ended
-  fs::remove(dir / "step_00000005" / kManifestName);     // perhaps still being written
   fs::resize_file(dir / "step_00000003/state.json", 1);  // damaged
+  fs::remove(dir / "step_00000006" / kManifestName);     // perhaps still being written
   EXPECT_TRUE(apply_retention(dir.path(), 0).empty());
-  const auto deleted = apply_retention(dir.path(), 1);
-  EXPECT_EQ(deleted.size(), 2U);
-  EXPECT_FALSE(fs::exists(dir / "step_00000001"));
-  EXPECT_FALSE(fs::exists(dir / "step_00000002"));
+  EXPECT_EQ(apply_retention(dir.path(), 1),
+            (std::vector<fs::path>{dir / "step_00000004", dir / "step_00000002",
+                                   dir / "step_00000001"}));
   EXPECT_TRUE(fs::exists(dir / "step_00000003"));  // kept for a person to look at
-  EXPECT_TRUE(fs::exists(dir / "step_00000004"));
   EXPECT_TRUE(fs::exists(dir / "step_00000005"));
+  EXPECT_TRUE(fs::exists(dir / "step_00000006"));
 }
 
 TEST(CheckpointDirectory, ResumeChoosesWhatTheSettingSays) {

@@ -116,6 +116,52 @@ TEST(TensorSlice, ReadingByRangesGivesWhatCopyingGivesForEveryWindow) {
   }
 }
 
+// Each element of the target that the source has, and no other, names itself.
+TEST(TensorSlice, CopyMovesExactlyTheCommonElementsForEveryPairOfBoxes) {
+  const std::vector<int64_t> shape = {3, 3, 2};
+  std::vector<TensorSlice> boxes;
+  for (int code = 0; code < 1 << 6; ++code) {
+    TensorSlice box = TensorSlice::whole("w", shape, DType::F32);
+    for (size_t d = 0; d < 3; ++d) {
+      const int choice =
+          (code >> (2 * d)) & 3;  // whole, first row, last row, a middle cut
+      if (choice == 1) box.extent[d] = 1;
+      if (choice == 2) {
+        box.offset[d] = shape[d] - 1;
+        box.extent[d] = 1;
+      }
+      if (choice == 3) {
+        box.offset[d] = 1;
+        box.extent[d] = shape[d] - 1;
+      }
+    }
+    boxes.push_back(box);
+  }
+  const auto holds = [](const TensorSlice& box, const std::vector<int64_t>& at) {
+    for (size_t d = 0; d < 3; ++d) {
+      if (at[d] < box.offset[d] || at[d] >= box.offset[d] + box.extent[d]) return false;
+    }
+    return true;
+  };
+  for (const TensorSlice& src : boxes) {
+    std::vector<float> from;
+    for (int64_t i = 0; i < 18; ++i) {
+      if (holds(src, {i / 6, i / 2 % 3, i % 2})) from.push_back(static_cast<float>(i));
+    }
+    for (const TensorSlice& dst : boxes) {
+      std::vector<float> expected;
+      for (int64_t i = 0; i < 18; ++i) {
+        const std::vector<int64_t> at = {i / 6, i / 2 % 3, i % 2};
+        if (holds(dst, at))
+          expected.push_back(holds(src, at) ? static_cast<float>(i) : -1.0F);
+      }
+      std::vector<float> out(expected.size(), -1.0F);
+      copy_box(src, bytes_of(from), dst, std::as_writable_bytes(std::span(out)));
+      ASSERT_EQ(out, expected) << describe_slice(src) << " to " << describe_slice(dst);
+    }
+  }
+}
+
 TEST(TensorSlice, CopyConvertsBetweenFloatTypesOnly) {
   const TensorSlice from = TensorSlice::whole("w", {3}, DType::F32);
   const std::vector<float> values = {1.0F, -2.5F, 3.0e5F};
