@@ -105,6 +105,11 @@ ModelSource resolve_model_source(const fs::path& path) {
   return {Kind::HfDirectory, path, {}};  // HfWeights says what is missing there
 }
 
+fs::path model_files_dir(const ModelSource& source) {
+  if (source.kind == ModelSource::Kind::HfDirectory) return source.path;
+  return source.path / Manifest::read(source.path).hf_dir;
+}
+
 std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path) {
   ModelSource source = resolve_model_source(path);
   if (source.kind == ModelSource::Kind::Checkpoint) {

@@ -21,6 +21,9 @@ struct ModelSource {
 /// newest valid one). InputError says what was looked for and what was found.
 ModelSource resolve_model_source(const fs::path& path);
 
+/// The directory with the source's config.json and tokenizer files.
+fs::path model_files_dir(const ModelSource& source);
+
 /// The weights of a model, wherever they lie: [init], generate, eval and export use this.
 /// Immutable; any thread may read.
 class WeightsSource {

@@ -50,6 +50,8 @@ TEST(WeightsSource, ARunItsCheckpointAndItsExportHoldTheSameWeights) {
   const auto run = WeightsSource::open(dir / "run");
   EXPECT_EQ(run->source().path, dir / "run/checkpoints/step_00000012");
   EXPECT_HAS(run->source().note, "newest valid checkpoint is step_00000012");
+  EXPECT_EQ(model_files_dir(run->source()), dir / "run/checkpoints/step_00000012/hf");
+  EXPECT_EQ(run->config_path(), model_files_dir(run->source()) / "config.json");
   const ExportReport report = export_hf(*run, dir / "hf");
   EXPECT_EQ(report.shards, 1);
   EXPECT_EQ(report.tensors, 3U);

@@ -11,21 +11,11 @@
 namespace longhaul::train {
 namespace {
 
-std::string resume_text(const ResumeFrom& from) {
-  switch (from.kind) {
-    case ResumeFrom::Kind::Latest: return "latest";
-    case ResumeFrom::Kind::Never: return "never";
-    case ResumeFrom::Kind::Step: return std::to_string(from.step);
-    case ResumeFrom::Kind::Path: return from.path.string();
-  }
-  return "latest";
-}
-
 /// The checkpoint to continue from, the same on all ranks; empty: none.
 fs::path chosen_checkpoint(const Session& session, RunLog& run) {
   return on_rank_zero(*session.world, [&] {
     std::vector<std::string> skipped;
-    const auto chosen = checkpoint::choose_resume(resume_text(session.config.checkpoint.resume),
+    const auto chosen = checkpoint::choose_resume(session.config.checkpoint.resume,
                                                   checkpoint_dir(session.config), &skipped);
     for (const std::string& line : skipped) run.log().warning(line);
     return chosen ? chosen->string() : std::string();

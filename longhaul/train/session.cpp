@@ -56,9 +56,7 @@ std::string model_tokenizer_fingerprint(const RunConfig& config) {
     if (path.empty()) continue;
     fs::path dir = path;
     if (!config.init.weights.empty() && path == config.init.weights) {
-      const auto source = checkpoint::resolve_model_source(path);
-      dir = source.kind == checkpoint::ModelSource::Kind::Checkpoint ? source.path / "hf"
-                                                                     : source.path;
+      dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
     }
     if (fs::is_regular_file(dir)) dir = dir.parent_path();
     if (fs::exists(dir / "tokenizer.json")) {
