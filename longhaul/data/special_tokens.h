@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/data/tokenizer/tokenizer.h"
+
+namespace longhaul::data {
+
+/// Which special tokens stand around each document.
+enum class SpecialPolicy {
+  TokenizerAndEos,  ///< the tokenizer's own rule, and EOS at the end unless it has it
+  Tokenizer,        ///< the tokenizer's own rule
+  Bos,
+  Eos,
+  Both,  ///< BOS before and EOS after
+  None,
+};
+/// "tokenizer+eos", "tokenizer", "bos", "eos", "both", "none".
+std::string_view policy_name(SpecialPolicy policy);
+std::optional<SpecialPolicy> policy_from_name(std::string_view name);
+
+/// A policy as ids.
+struct SpecialTokens {
+  std::vector<TokenId> before;
+  std::vector<TokenId> after;
+  std::string description;  ///< the policy's name and the tokens it adds, for people
+};
+
+/// InputError when the policy wants a token that the tokenizer does not name.
+SpecialTokens resolve_special_tokens(const Tokenizer& tokenizer, SpecialPolicy policy);
+
+}  // namespace longhaul::data

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+
+#include "longhaul/data/tokenizer/tokenizer.h"
+
+namespace longhaul::data {
+
+/// For tests: one token per byte, BOS 256, EOS 257. The text "<eos>" is the EOS token.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  ByteTokenizer(fs::path file, bool own_bos, bool own_eos, int64_t vocabulary = 258)
+      : own_bos_(own_bos), own_eos_(own_eos), vocabulary_(vocabulary), files_({file}) {}
+
+  using Tokenizer::encode;
+  void encode(std::string_view text, bool special,
+              std::vector<TokenId>& out) const override {
+    if (special && own_bos_) out.push_back(256);
+    for (size_t i = 0; i < text.size(); ++i) {
+      if (text.substr(i, 5) == "<eos>") {
+        out.push_back(257);
+        i += 4;
+      } else {
+        out.push_back(static_cast<unsigned char>(text[i]));
+      }
+    }
+    if (special && own_eos_) out.push_back(257);
+  }
+  std::string decode(const std::vector<TokenId>& ids, bool) const override {
+    std::string text;
+    for (const TokenId id : ids) text += token_bytes(id);
+    return text;
+  }
+  std::string token_bytes(TokenId id) const override {
+    if (id == 256) return "<bos>";
+    if (id == 257) return "<eos>";
+    return std::string(1, static_cast<char>(id));
+  }
+  int64_t vocab_size() const override { return vocabulary_; }
+  std::optional<TokenId> token_to_id(std::string_view) const override { return {}; }
+  std::optional<std::string> id_to_token(TokenId id) const override {
+    return token_bytes(id);
+  }
+  std::vector<TokenId> special_prefix() const override {
+    return own_bos_ ? std::vector<TokenId>{256} : std::vector<TokenId>{};
+  }
+  std::vector<TokenId> special_suffix() const override {
+    return own_eos_ ? std::vector<TokenId>{257} : std::vector<TokenId>{};
+  }
+  std::optional<TokenId> bos_id() const override { return 256; }
+  std::optional<TokenId> eos_id() const override { return 257; }
+  const std::string& fingerprint() const override { return fingerprint_; }
+  const std::vector<fs::path>& files() const override { return files_; }
+
+ private:
+  bool own_bos_;
+  bool own_eos_;
+  int64_t vocabulary_;
+  std::string fingerprint_ = "bytes";
+  std::vector<fs::path> files_;
+};
+
+}  // namespace longhaul::data
