@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <chrono>
 #include <set>
 
@@ -34,7 +35,11 @@ struct Outcome {
       return {};
     } catch (const Error& error) {
       return {error.what(), error.kind() == ErrorKind::Temporary};
-    } catch (const std::exception& error) {  // std::filesystem, memory
+    } catch (const fs::filesystem_error& error) {
+      const int code = error.code().value();
+      return {error.what(),
+              code == ENOSPC || code == EDQUOT || code == EIO || code == ESTALE};
+    } catch (const std::exception& error) {  // memory
       return {error.what(), true};
     }
   }
