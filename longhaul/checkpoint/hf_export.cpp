@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
