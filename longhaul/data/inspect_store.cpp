@@ -4,6 +4,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/arrow_source.h"
 #include "longhaul/data/open_source.h"
+#include "longhaul/data/sample.h"
 #include "longhaul/data/store.h"
 #include "longhaul/data/store_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
@@ -11,20 +12,7 @@
 namespace longhaul::data {
 namespace {
 
-constexpr int64_t kSampleTokens = 48;
 constexpr size_t kListed = 5;
-
-std::string decoded_sample(const TokenStore& store) {
-  const int64_t count = std::min(kSampleTokens, store.info().tokens);
-  std::vector<int32_t> read(static_cast<size_t>(count));
-  store.read(0, read);
-  const auto tokenizer = Tokenizer::load(store.path() / "tokenizer");
-  const std::string text =
-      tokenizer->decode(std::vector<TokenId>(read.begin(), read.end()), false);
-  std::string quoted;
-  for (const char c : text) quoted += c == '\n' ? "\\n" : std::string(1, c);
-  return quoted;
-}
 
 std::string describe_origins(const StoreInfo& info) {
   std::string text;
@@ -64,7 +52,8 @@ std::string describe_complete(const TokenStore& store) {
     text += fmt::format("left out        {} records: {}\n", grouped(count), cause);
   }
   text += "made from\n" + describe_origins(info);
-  text += fmt::format("begins with     {}\n", decoded_sample(store));
+  const auto tokenizer = Tokenizer::load(store.path() / "tokenizer");
+  text += fmt::format("first document  {}\n", decoded_sample(store, *tokenizer));
   return text;
 }
 

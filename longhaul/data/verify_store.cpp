@@ -3,6 +3,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/arrow_source.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/store.h"
 
@@ -37,6 +38,12 @@ uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& bl
 }  // namespace
 
 uint64_t verify_store(const fs::path& path) {
+  if (is_saved_dataset(path)) {
+    throw InputError("data",
+                     fmt::format("{}: a save_to_disk directory carries no hashes; "
+                                 "'longhaul inspect' checks that it is complete",
+                                 path.string()));
+  }
   const StoreInfo info = read_store_info(path);
   uint64_t bytes =
       verify_file(path / info.block_hashes.name, info.block_hashes, Json::object());
