@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "longhaul/ops/fused_cuda.h"
 #include "longhaul/ops/kernels/cpu.h"
 
 namespace longhaul::ops::fused {
@@ -55,7 +56,9 @@ kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k
 }  // namespace
 
 bool supports(const at::Tensor& x) {
-  return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  if (x.is_cuda()) return cuda::supports(x);
+  return x.is_cpu() &&
+         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
 bool supports_gradient(const at::Tensor& grad) {
@@ -63,15 +66,16 @@ bool supports_gradient(const at::Tensor& grad) {
 }
 
 bool supports_attention(const at::Tensor& q, int64_t head_dim) {
-  return supports(q) && kernels::attention_supported(head_dim);
+  return q.is_cpu() && supports(q) && kernels::attention_supported(head_dim);
 }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                       at::Tensor& y, at::Tensor& inverse_rms) {
+  if (x.is_cuda()) return cuda::rms_norm_forward(x, weight, eps, y, inverse_rms);
   with_type(x, [&](auto type) {
     using T = decltype(type);
-    kernels::rms_norm_forward<T>(pointer<T>(x), nullptr, pointer<T>(weight), eps, x.size(0),
-                                 x.size(1), nullptr, pointer<T>(y),
+    kernels::rms_norm_forward<T>(pointer<T>(x), nullptr, pointer<T>(weight), eps,
+                                 x.size(0), x.size(1), nullptr, pointer<T>(y),
                                  pointer<float>(inverse_rms));
   });
 }
@@ -79,46 +83,52 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
                        at::Tensor& dx, const at::Tensor& dweight) {
+  if (x.is_cuda())
+    return cuda::rms_norm_backward(dy, x, inverse_rms, weight, dx, dweight);
   with_type(x, [&](auto type) {
     using T = decltype(type);
-    kernels::rms_norm_backward<T>(pointer<T>(dy), pointer<T>(x), pointer<float>(inverse_rms),
-                                  pointer<T>(weight), nullptr, x.size(0), x.size(1),
-                                  pointer<T>(dx),
+    kernels::rms_norm_backward<T>(pointer<T>(dy), pointer<T>(x),
+                                  pointer<float>(inverse_rms), pointer<T>(weight),
+                                  nullptr, x.size(0), x.size(1), pointer<T>(dx),
                                   dweight.defined() ? pointer<float>(dweight) : nullptr);
   });
 }
 
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y) {
+  if (x.is_cuda()) return cuda::rope(x, cos, sin, positions, inverse, y);
   with_type(x, [&](auto type) {
     using T = decltype(type);
     kernels::rope<T>(pointer<T>(x), x.stride(0), x.stride(1),
                      {x.size(0), x.size(1), x.size(2)}, pointer<float>(cos),
-                     pointer<float>(sin), pointer<int32_t>(positions), inverse, pointer<T>(y),
-                     y.stride(0), y.stride(1));
+                     pointer<float>(sin), pointer<int32_t>(positions), inverse,
+                     pointer<T>(y), y.stride(0), y.stride(1));
   });
 }
 
 void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y) {
+  if (gate.is_cuda()) return cuda::swiglu_forward(gate, up, y);
   with_type(gate, [&](auto type) {
     using T = decltype(type);
-    kernels::swiglu_forward<T>(pointer<T>(gate), pointer<T>(up), gate.stride(0), gate.size(0),
-                               gate.size(1), pointer<T>(y));
+    kernels::swiglu_forward<T>(pointer<T>(gate), pointer<T>(up), gate.stride(0),
+                               gate.size(0), gate.size(1), pointer<T>(y));
   });
 }
 
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup) {
+  if (gate.is_cuda()) return cuda::swiglu_backward(dy, gate, up, dgate, dup);
   with_type(gate, [&](auto type) {
     using T = decltype(type);
     kernels::swiglu_backward<T>(pointer<T>(dy), pointer<T>(gate), pointer<T>(up),
-                                gate.stride(0), gate.size(0), gate.size(1), pointer<T>(dgate),
-                                pointer<T>(dup), dgate.stride(0));
+                                gate.stride(0), gate.size(0), gate.size(1),
+                                pointer<T>(dgate), pointer<T>(dup), dgate.stride(0));
   });
 }
 
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, at::Tensor& out, at::Tensor& lse) {
+                       const at::Tensor& document_start, at::Tensor& out,
+                       at::Tensor& lse) {
   with_type(q, [&](auto type) {
     using T = decltype(type);
     kernels::attention_forward<T>(attention_shape(q, k, document_start), input<T>(q),
@@ -134,27 +144,33 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
   with_type(q, [&](auto type) {
     using T = decltype(type);
     kernels::attention_backward<T>(attention_shape(q, k, document_start), input<T>(q),
-                                   input<T>(k), input<T>(v), input<T>(out), input<T>(dout),
-                                   pointer<float>(lse), output<T>(dq), output<T>(dk),
-                                   output<T>(dv));
+                                   input<T>(k), input<T>(v), input<T>(out),
+                                   input<T>(dout), pointer<float>(lse), output<T>(dq),
+                                   output<T>(dk), output<T>(dv));
   });
 }
 
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse) {
+  if (logits.is_cuda())
+    return cuda::cross_entropy(logits, targets, scale, z_loss, want_gradient,
+                               cross_entropy, squared_lse);
   with_type(logits, [&](auto type) {
     using T = decltype(type);
-    kernels::cross_entropy<T>(pointer<T>(logits), pointer<int64_t>(targets), logits.size(0),
-                              logits.size(1), scale, z_loss, want_gradient,
-                              pointer<float>(cross_entropy), pointer<float>(squared_lse));
+    kernels::cross_entropy<T>(pointer<T>(logits), pointer<int64_t>(targets),
+                              logits.size(0), logits.size(1), scale, z_loss,
+                              want_gradient, pointer<float>(cross_entropy),
+                              pointer<float>(squared_lse));
   });
 }
 
-bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy) {
+bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
+                                const at::Tensor& dy) {
   const bool fits = x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
-                    dy.scalar_type() == at::kBFloat16 && grad.scalar_type() == at::kFloat &&
-                    grad.is_contiguous() && x.stride(1) == 1 && dy.stride(1) == 1;
+                    dy.scalar_type() == at::kBFloat16 &&
+                    grad.scalar_type() == at::kFloat && grad.is_contiguous() &&
+                    x.stride(1) == 1 && dy.stride(1) == 1;
   if (!fits || !kernels::weight_gradient_available()) return false;
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
                                       x.stride(0), x.size(0), dy.size(1), x.size(1),

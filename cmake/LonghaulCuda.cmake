@@ -1,0 +1,42 @@
+# The CUDA side: a CUDA LibTorch, the static CUDA runtime, and nvcc for kernels on raw
+# pointers. Nothing here needs a GPU; what links so is not run on a machine without one.
+find_program(LONGHAUL_NVCC nvcc
+  HINTS ${PROJECT_SOURCE_DIR}/.cache/cuda/toolkit-13.0/bin /usr/local/cuda/bin)
+if(NOT LONGHAUL_NVCC)
+  message(FATAL_ERROR "no nvcc found; run 'make deps-cuda' first")
+endif()
+# nvcc may be a script or a link elsewhere: ask it where its toolkit lies.
+execute_process(COMMAND ${LONGHAUL_NVCC} --dryrun -x cu -c /dev/null -o /dev/null
+                ERROR_VARIABLE dryrun OUTPUT_QUIET)
+string(REGEX MATCH "TOP=([^\n]*)" top_line "${dryrun}")
+get_filename_component(LONGHAUL_CUDA_HOME "${CMAKE_MATCH_1}" REALPATH)
+set(LONGHAUL_CUDA_ARCH sm_90a CACHE STRING "nvcc -arch of the kernels")
+
+find_library(LONGHAUL_CUDART cudart_static REQUIRED NO_CACHE
+  HINTS ${LONGHAUL_CUDA_HOME}/lib64 ${LONGHAUL_CUDA_HOME}/lib
+        ${LONGHAUL_CUDA_HOME}/targets/x86_64-linux/lib)
+add_library(longhaul_cudart INTERFACE)
+target_include_directories(longhaul_cudart SYSTEM INTERFACE ${LONGHAUL_CUDA_HOME}/include)
+target_link_libraries(longhaul_cudart INTERFACE ${LONGHAUL_CUDART} Threads::Threads dl rt)
+
+target_link_libraries(longhaul_torch INTERFACE torch torch_cpu c10 longhaul_cudart)
+# libtorch_cuda registers itself when loaded; no symbol of ours asks for it.
+target_link_options(longhaul_torch INTERFACE
+  -Wl,--no-as-needed -ltorch_cuda -lc10_cuda -Wl,--as-needed)
+
+# longhaul_cuda_sources(target files...): compiles .cu files with nvcc into the target.
+function(longhaul_cuda_sources target)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(name ${source} NAME)
+    set(input ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${LONGHAUL_NVCC} -c ${input} -o ${object} -arch=${LONGHAUL_CUDA_ARCH}
+              -std=c++20 -O3 -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
+              -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
+      DEPENDS ${input} DEPFILE ${object}.d
+      COMMENT "Compiling ${source} with nvcc" VERBATIM)
+    target_sources(${target} PRIVATE ${object})
+    set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  endforeach()
+endfunction()

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "longhaul/ops/kernels/cuda.h"
+#include "longhaul/ops/kernels/cuda/failure.h"
+
+namespace longhaul::kernels::cuda {
+
+constexpr int kWarp = 32;
+constexpr int kBlock = 256;
+
+__device__ inline float to_float(float x) { return x; }
+__device__ inline float to_float(Bf16 x) {
+  return __bfloat162float(__ushort_as_bfloat16(x.bits));
+}
+__device__ inline void assign(float& to, float x) { to = x; }
+__device__ inline void assign(Bf16& to, float x) {
+  to.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+}
+
+/// x, rounded as a T would hold it.
+template <typename T>
+__device__ float rounded(float x) {
+  T held;
+  assign(held, x);
+  return to_float(held);
+}
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Larger {
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+/// One value per thread combined over the block of kBlock threads, in a fixed order;
+/// every thread gets the result. All threads of the block call it.
+template <typename Combine>
+__device__ float block_combine(float value, Combine combine) {
+  __shared__ float warps[kBlock / kWarp];
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+    value = combine(value, __shfl_xor_sync(0xffffffffU, value, offset));
+  }
+  __syncthreads();  // the last call's readers are done
+  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  float result = warps[0];
+  for (int w = 1; w < kBlock / kWarp; ++w) result = combine(result, warps[w]);
+  return result;
+}
+
+inline void check_launch(const char* kernel) {
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) launch_failed(kernel, cudaGetErrorString(status));
+}
+
+inline unsigned grid_of(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+}  // namespace longhaul::kernels::cuda
