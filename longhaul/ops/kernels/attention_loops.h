@@ -1,0 +1,259 @@
+#pragma once
+
+#include "longhaul/ops/kernels/attention_pack.h"
+
+// Attention in blocks of queries and keys with a running softmax (Dao et al.,
+// "FlashAttention"), by the micro-kernels of tile.h. Scores are held transposed,
+// [key][query]: the softmax then runs along vectors, one lane per query, and keys need no
+// transposition. Names: D head dim, L vector lanes, lane the index of a query inside its
+// block.
+
+namespace longhaul::kernels {
+namespace {
+
+/// Queries and keys of a block: what a block touches stays in the second-level cache.
+constexpr int64_t kQueryBlock = 128;
+constexpr int64_t kKeyBlock = 64;
+/// Stands for minus infinity and keeps differences finite.
+constexpr float kHidden = -1e30F;
+
+/// Sizes derived from a shape.
+template <typename E>
+struct AttentionSizes {
+  explicit AttentionSizes(const AttentionShape& s)
+      : shape(s),
+        group(s.query_heads / s.key_heads),
+        query_blocks(ceil_div(s.queries, kQueryBlock)),
+        visible(s.query_offset + s.queries),
+        padded_keys(round_up(visible, kKeyBlock)),
+        row_width(s.head_dim / Element<E>::kPair),
+        padded_dim(round_up(s.head_dim, kLanes)) {}
+
+  AttentionShape shape;
+  int64_t group;
+  int64_t query_blocks;
+  int64_t visible;      ///< keys that some query may see
+  int64_t padded_keys;  ///< the same, to a whole block
+  int64_t row_width;    ///< elements of a row of D
+  int64_t padded_dim;   ///< D, to whole vectors
+
+  int64_t packed_rows() const { return padded_keys * row_width; }
+  int64_t packed_pairs() const { return padded_keys / Element<E>::kPair * padded_dim; }
+};
+
+/// One block of queries and which keys its lanes see.
+struct QueryBlock {
+  int64_t first;   ///< of the sequence
+  int64_t count;   ///< up to kQueryBlock
+  int64_t vecs;    ///< vectors that hold them
+  int64_t begin;   ///< first key block's start
+  int64_t end;     ///< one past the last key
+  int64_t latest;  ///< the latest document start among the lanes
+  int64_t base;    ///< position of lane 0 among the keys
+  alignas(64) int32_t low[kQueryBlock];
+  alignas(64) int32_t high[kQueryBlock];
+
+  QueryBlock(const AttentionShape& shape, int64_t batch, int64_t index)
+      : first(index * kQueryBlock),
+        count(smaller(kQueryBlock, shape.queries - first)),
+        vecs(ceil_div(count, kLanes)),
+        begin(shape.query_offset + first),
+        end(shape.query_offset + first + count),
+        latest(0),
+        base(shape.query_offset + first) {
+    for (int64_t i = 0; i < kQueryBlock; ++i) {
+      const int64_t start = shape.document_start == nullptr || i >= count
+                                ? 0
+                                : shape.document_start[batch * shape.queries + first + i];
+      low[i] = static_cast<int32_t>(start);
+      high[i] = static_cast<int32_t>(base + i);
+      if (i < count) begin = smaller(begin, start);
+      latest = larger(latest, start);
+    }
+    begin = larger(0, begin) / kKeyBlock * kKeyBlock;
+  }
+};
+
+/// Keys [first, first + rows) against the lanes from `lane` on: earlier lanes see none.
+struct KeyBlock {
+  int64_t first;
+  int64_t rows;  ///< a multiple of the element's pair
+  int64_t lane;  ///< a multiple of L
+  bool masked;   ///< some lane does not see some key
+
+  KeyBlock(const QueryBlock& q, int64_t key, int64_t pair)
+      : first(key),
+        rows(round_up(smaller(kKeyBlock, q.end - key), pair)),
+        lane(larger(0, key - q.base) / kLanes * kLanes),
+        masked(key < q.latest || key + rows - 1 > q.base) {}
+};
+
+/// Keys and values of one (sequence, key head), packed. Absent layouts are null.
+template <typename E>
+struct PackedHead {
+  const E* key_rows;
+  const E* key_pairs;
+  const E* value_rows;
+  const E* value_pairs;
+};
+
+/// Packs one tensor of keys or values into [batch * key_heads] heads of `rows` and
+/// `pairs`; null: not wanted.
+template <typename E, typename T>
+void pack_heads(const AttentionSizes<E>& sizes, const AttentionInput<T>& x, E* rows,
+                E* pairs) {
+  const AttentionShape& s = sizes.shape;
+  const int64_t blocks = sizes.padded_keys / kKeyBlock;
+#pragma omp for schedule(static)
+  for (int64_t i = 0; i < s.batch * s.key_heads * blocks; ++i) {
+    const int64_t head = i / blocks;
+    const int64_t first = i % blocks * kKeyBlock;
+    const int64_t count = smaller(kKeyBlock, sizes.visible - first);
+    const T* from = x.data + head / s.key_heads * x.strides.batch +
+                    head % s.key_heads * x.strides.head + first * x.strides.token;
+    if (rows != nullptr) {
+      pack_rows(from, x.strides.token, count, kKeyBlock, s.head_dim,
+                rows + head * sizes.packed_rows() + first * sizes.row_width);
+    }
+    if (pairs != nullptr) {
+      pack_pairs(from, x.strides.token, count, kKeyBlock, s.head_dim, sizes.padded_dim,
+                 pairs + head * sizes.packed_pairs() +
+                     first / Element<E>::kPair * sizes.padded_dim);
+    }
+  }
+}
+
+template <typename T, typename Pointer>
+LH_INLINE auto* rows_of(const Pointer& x, int64_t batch, int64_t token, int64_t head) {
+  return x.data + batch * x.strides.batch + token * x.strides.token +
+         head * x.strides.head;
+}
+
+// ---- Forward
+// ---------------------------------------------------------------------------
+
+/// What one thread needs for a block of queries.
+template <typename E>
+struct ForwardScratch {
+  explicit ForwardScratch(const AttentionSizes<E>& sizes)
+      : query(sizes.row_width * kQueryBlock),
+        scores(kKeyBlock * kQueryBlock),
+        probabilities(kKeyBlock / Element<E>::kPair * kQueryBlock),
+        sum(kQueryBlock * sizes.padded_dim) {}
+  Scratch<E> query;          ///< [D / pair][lane]
+  Scratch<float> scores;     ///< [key][lane]
+  Scratch<E> probabilities;  ///< [key / pair][lane]
+  Scratch<float> sum;        ///< [lane][D], of p v
+  alignas(64) float maximum[kQueryBlock];
+  alignas(64) float total[kQueryBlock];
+  alignas(64) float factor[kQueryBlock];  ///< what the sums so far shrink by
+};
+
+/// scores -> probabilities relative to the running maximum; maximum, total and factor
+/// follow.
+template <typename E>
+void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
+                     ForwardScratch<E>& w) {
+  constexpr int64_t kPair = Element<E>::kPair;
+  const Vec c = set1(scale * kLog2E);
+  for (int64_t lane = k.lane; lane < q.vecs * kLanes; lane += kLanes) {
+    float* scores = w.scores.get() + lane;
+    const Vec before = load(w.maximum + lane, Full{});
+    Vec most = before;
+    for (int64_t j = 0; j < k.rows; ++j) {
+      Vec s = load(scores + j * kQueryBlock, Full{});
+      if (k.masked) {
+        s = select_between(static_cast<int32_t>(k.first + j), q.low + lane, q.high + lane,
+                           s, set1(kHidden));
+        store(scores + j * kQueryBlock, s, Full{});
+      }
+      most = max(most, s);
+    }
+    Vec total = zero();
+    for (int64_t j = 0; j < k.rows; j += kPair) {
+      Vec p[kPair];
+      for (int64_t i = 0; i < kPair; ++i) {
+        const Vec s = load(scores + (j + i) * kQueryBlock, Full{});
+        p[i] = exp2(mul(sub(s, most), c));
+        total = add(total, p[i]);
+      }
+      E* to = w.probabilities.get() + j / kPair * kQueryBlock + lane;
+      put_probabilities(p, to, static_cast<E*>(nullptr), 0);
+    }
+    const Vec factor = exp2(mul(sub(before, most), c));
+    store(w.maximum + lane, most, Full{});
+    store(w.factor + lane, factor, Full{});
+    store(w.total + lane, fma(load(w.total + lane, Full{}), factor, total), Full{});
+  }
+}
+
+template <typename E, typename T>
+void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q,
+                             const PackedHead<E>& head, const T* query,
+                             int64_t query_stride, T* out, int64_t out_stride, float* lse,
+                             ForwardScratch<E>& w) {
+  constexpr int64_t kPair = Element<E>::kPair;
+  const int64_t dim = sizes.padded_dim;
+  pack_columns(query, query_stride, q.count, q.vecs * kLanes, sizes.shape.head_dim,
+               kQueryBlock, w.query.get());
+  memset(w.sum.get(), 0, static_cast<size_t>(q.count * dim) * sizeof(float));
+  for (int64_t i = 0; i < kQueryBlock; ++i) {
+    w.maximum[i] = kHidden;
+    w.total[i] = 0.0F;
+  }
+  for (int64_t key = q.begin; key < q.end; key += kKeyBlock) {
+    const KeyBlock k(q, key, kPair);
+    small_product<Into::Overwrite>(
+        k.rows, q.vecs - k.lane / kLanes, sizes.row_width,
+        Left<E>{head.key_rows + key * sizes.row_width, sizes.row_width, 1},
+        w.query.get() + k.lane, kQueryBlock, w.scores.get() + k.lane, kQueryBlock);
+    running_softmax(q, k, sizes.shape.scale, w);
+    small_product<Into::ScaleAdd>(q.count - k.lane, dim / kLanes, k.rows / kPair,
+                                  Left<E>{w.probabilities.get() + k.lane, 1, kQueryBlock},
+                                  head.value_pairs + key / kPair * dim, dim,
+                                  w.sum.get() + k.lane * dim, dim, w.factor + k.lane);
+  }
+  for (int64_t i = 0; i < q.count; ++i) {
+    const Vec inverse = set1(1.0F / w.total[i]);
+    for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
+      store(out + i * out_stride + d,
+            mul(load(w.sum.get() + i * dim + d, lanes), inverse), lanes);
+    });
+    lse[i] = w.maximum[i] * sizes.shape.scale + __builtin_logf(w.total[i]);
+  }
+}
+
+template <typename E, typename T>
+void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
+                            const AttentionInput<T>& k, const AttentionInput<T>& v,
+                            const AttentionOutput<T>& out, float* lse) {
+  const AttentionSizes<E> sizes(s);
+  const int64_t key_heads = s.batch * s.key_heads;
+  const Scratch<E> key_rows(key_heads * sizes.packed_rows());
+  const Scratch<E> value_pairs(key_heads * sizes.packed_pairs());
+  const int64_t heads = s.batch * s.query_heads;
+#pragma omp parallel
+  {
+    pack_heads(sizes, k, key_rows.get(), static_cast<E*>(nullptr));
+    pack_heads(sizes, v, static_cast<E*>(nullptr), value_pairs.get());
+    ForwardScratch<E> scratch(sizes);
+    // The longest blocks first; no two items share a result, so their order is free.
+#pragma omp for schedule(dynamic, 1)
+    for (int64_t i = 0; i < heads * sizes.query_blocks; ++i) {
+      const int64_t batch = i % heads / s.query_heads;
+      const int64_t head = i % heads % s.query_heads;
+      const int64_t key_head = batch * s.key_heads + head / sizes.group;
+      const QueryBlock block(s, batch, sizes.query_blocks - 1 - i / heads);
+      const PackedHead<E> packed{key_rows.get() + key_head * sizes.packed_rows(), nullptr,
+                                 nullptr,
+                                 value_pairs.get() + key_head * sizes.packed_pairs()};
+      attention_forward_block(
+          sizes, block, packed, rows_of<T>(q, batch, block.first, head), q.strides.token,
+          rows_of<T>(out, batch, block.first, head), out.strides.token,
+          lse + (batch * s.query_heads + head) * s.queries + block.first, scratch);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::kernels

@@ -1,0 +1,31 @@
+#pragma once
+
+// Every kernel, instantiated for the instruction set of the including isa_*.cpp.
+
+#include "longhaul/ops/kernels/attention_backward_loops.h"
+#include "longhaul/ops/kernels/loss_loops.h"
+#include "longhaul/ops/kernels/norm_loops.h"
+#include "longhaul/ops/kernels/pointwise_loops.h"
+#include "longhaul/ops/kernels/table.h"
+
+namespace longhaul::kernels {
+namespace {
+
+/// E is what the attention's products read (tile.h).
+template <typename T, typename E>
+constexpr TypedKernels<T> typed_kernels() {
+  return {rms_norm_forward_loop<T>,
+          rms_norm_backward_loop<T>,
+          rope_loop<T>,
+          swiglu_forward_loop<T>,
+          swiglu_backward_loop<T>,
+          attention_forward_loop<E, T>,
+          attention_backward_loop<E, T>,
+          cross_entropy_statistics_loop<T>,
+          cross_entropy_gradient_loop<T>,
+          cross_entropy_loop<T>,
+          accumulate_loop<T>};
+}
+
+}  // namespace
+}  // namespace longhaul::kernels

@@ -1,0 +1,283 @@
+#pragma once
+
+// Vectors of the instruction set that the including file is compiled for. Only isa_*.cpp
+// and the *_loops.h they include may include this: all names are file-local, so that no
+// function built for a stronger set can stand in for one of a weaker set at link time
+// (which is also why nothing here uses the standard library's templates).
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+#define LH_INLINE inline __attribute__((always_inline))
+
+namespace longhaul::kernels {
+namespace {
+
+/// All lanes of a vector.
+struct Full {};
+/// The first `count` lanes; the others load as 0 and are not stored.
+struct Part {
+  int64_t count;
+};
+
+#if defined(__AVX512F__)
+
+using Vec = __m512;
+constexpr int64_t kLanes = 16;
+constexpr int64_t kVectorRegisters = 32;
+
+LH_INLINE Vec zero() { return _mm512_setzero_ps(); }
+LH_INLINE Vec set1(float x) { return _mm512_set1_ps(x); }
+LH_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+LH_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+LH_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+LH_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+/// The second operand where either is NaN.
+LH_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+LH_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
+/// a * b + c and c - a * b
+LH_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+LH_INLINE Vec fnma(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a, b, c); }
+LH_INLINE Vec round(Vec a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/// a * 2^n, n a whole number
+LH_INLINE Vec scale_by_power(Vec a, Vec n) { return _mm512_scalef_ps(a, n); }
+
+LH_INLINE __mmask16 lane_mask(Part part) {
+  return static_cast<__mmask16>((1U << part.count) - 1U);
+}
+LH_INLINE Vec load(const float* p, Full) { return _mm512_loadu_ps(p); }
+LH_INLINE Vec load(const float* p, Part part) {
+  return _mm512_maskz_loadu_ps(lane_mask(part), p);
+}
+LH_INLINE void store(float* p, Vec x, Full) { _mm512_storeu_ps(p, x); }
+LH_INLINE void store(float* p, Vec x, Part part) {
+  _mm512_mask_storeu_ps(p, lane_mask(part), x);
+}
+
+LH_INLINE Vec widen(__m256i bits) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+/// Round to nearest even, NaN kept quiet.
+LH_INLINE __m256i narrow(Vec x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  __m512i y = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF)));
+  y = _mm512_mask_or_epi32(y, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), bits,
+                           _mm512_set1_epi32(0x00400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(y, 16));
+}
+LH_INLINE Vec load(const Bf16* p, Full) {
+  return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+LH_INLINE Vec load(const Bf16* p, Part part) {
+  return widen(_mm256_maskz_loadu_epi16(lane_mask(part), p));
+}
+LH_INLINE void store(Bf16* p, Vec x, Full) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(x));
+}
+LH_INLINE void store(Bf16* p, Vec x, Part part) {
+  _mm256_mask_storeu_epi16(p, lane_mask(part), narrow(x));
+}
+
+LH_INLINE float sum_lanes(Vec x) { return _mm512_reduce_add_ps(x); }
+LH_INLINE float max_lanes(Vec x) { return _mm512_reduce_max_ps(x); }
+
+/// x in the lanes where low <= index <= high, else `other`.
+LH_INLINE Vec select_between(int32_t index, const int32_t* low, const int32_t* high,
+                             Vec x, Vec other) {
+  const __m512i i = _mm512_set1_epi32(index);
+  const __mmask16 inside = _mm512_cmple_epi32_mask(_mm512_loadu_si512(low), i) &
+                           _mm512_cmpge_epi32_mask(_mm512_loadu_si512(high), i);
+  return _mm512_mask_blend_ps(inside, other, x);
+}
+
+#else
+
+using Vec = __m256;
+constexpr int64_t kLanes = 8;
+constexpr int64_t kVectorRegisters = 16;
+
+LH_INLINE Vec zero() { return _mm256_setzero_ps(); }
+LH_INLINE Vec set1(float x) { return _mm256_set1_ps(x); }
+LH_INLINE Vec add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+LH_INLINE Vec sub(Vec a, Vec b) { return _mm256_sub_ps(a, b); }
+LH_INLINE Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
+LH_INLINE Vec div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
+/// The second operand where either is NaN.
+LH_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+LH_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
+/// a * b + c and c - a * b
+LH_INLINE Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+LH_INLINE Vec fnma(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a, b, c); }
+LH_INLINE Vec round(Vec a) {
+  return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+/// a * 2^n, n a whole number; 0 below 2^-126, the largest power from 2^127 on
+LH_INLINE Vec scale_by_power(Vec a, Vec n) {
+  const Vec bounded = min(set1(127.0F), max(set1(-126.0F), n));
+  const __m256i exponent =
+      _mm256_add_epi32(_mm256_cvtps_epi32(bounded), _mm256_set1_epi32(127));
+  const Vec y = mul(a, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+  return _mm256_andnot_ps(_mm256_cmp_ps(n, set1(-126.0F), _CMP_LT_OQ), y);
+}
+
+LH_INLINE __m256i lane_mask(Part part) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(part.count)), lane);
+}
+LH_INLINE Vec load(const float* p, Full) { return _mm256_loadu_ps(p); }
+LH_INLINE Vec load(const float* p, Part part) {
+  return _mm256_maskload_ps(p, lane_mask(part));
+}
+LH_INLINE void store(float* p, Vec x, Full) { _mm256_storeu_ps(p, x); }
+LH_INLINE void store(float* p, Vec x, Part part) {
+  _mm256_maskstore_ps(p, lane_mask(part), x);
+}
+
+LH_INLINE Vec widen(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+/// Round to nearest even, NaN kept quiet.
+LH_INLINE __m128i narrow(Vec x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded =
+      _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x00400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  const __m256i y = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(y), _mm256_extracti128_si256(y, 1));
+}
+LH_INLINE Vec load(const Bf16* p, Full) {
+  return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+LH_INLINE Vec load(const Bf16* p, Part part) {
+  uint16_t lanes[kLanes] = {};
+  memcpy(lanes, p, static_cast<size_t>(part.count) * sizeof(Bf16));
+  return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(lanes)));
+}
+LH_INLINE void store(Bf16* p, Vec x, Full) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
+}
+LH_INLINE void store(Bf16* p, Vec x, Part part) {
+  uint16_t lanes[kLanes];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(lanes), narrow(x));
+  memcpy(p, lanes, static_cast<size_t>(part.count) * sizeof(Bf16));
+}
+
+LH_INLINE __m128 fold(Vec x) {
+  return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+}
+LH_INLINE float sum_lanes(Vec x) {
+  __m128 y = fold(x);
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+LH_INLINE float max_lanes(Vec x) {
+  __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+
+/// x in the lanes where low <= index <= high, else `other`.
+LH_INLINE Vec select_between(int32_t index, const int32_t* low, const int32_t* high,
+                             Vec x, Vec other) {
+  const __m256i i = _mm256_set1_epi32(index);
+  const auto at = [](const int32_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  };
+  const __m256i outside =
+      _mm256_or_si256(_mm256_cmpgt_epi32(at(low), i), _mm256_cmpgt_epi32(i, at(high)));
+  return _mm256_blendv_ps(x, other, _mm256_castsi256_ps(outside));
+}
+
+#endif
+
+/// 2^x within 3e-7 relative; NaN stays.
+LH_INLINE Vec exp2(Vec x) {
+  const Vec n = round(x);
+  const Vec f = sub(x, n);
+  // The Taylor series of 2^f on [-1/2, 1/2].
+  Vec p = set1(1.5403530e-4F);
+  p = fma(p, f, set1(1.3333558e-3F));
+  p = fma(p, f, set1(9.6181291e-3F));
+  p = fma(p, f, set1(5.5504109e-2F));
+  p = fma(p, f, set1(2.4022651e-1F));
+  p = fma(p, f, set1(6.9314718e-1F));
+  p = fma(p, f, set1(1.0F));
+  return scale_by_power(p, n);
+}
+
+constexpr float kLog2E = 1.44269504F;
+constexpr float kLn2 = 0.693147181F;
+
+/// e^x within 4e-7 relative; NaN stays.
+LH_INLINE Vec exp(Vec x) {
+  // Bounded, so that an infinite x leaves a finite remainder.
+  const Vec bounded = min(set1(1e4F), max(set1(-1e4F), x));
+  const Vec n = round(mul(bounded, set1(kLog2E)));
+  Vec r = fnma(n, set1(0.693359375F), bounded);
+  r = fnma(n, set1(-2.12194440e-4F), r);
+  Vec p = set1(1.9841270e-4F);
+  p = fma(p, r, set1(1.3888889e-3F));
+  p = fma(p, r, set1(8.3333333e-3F));
+  p = fma(p, r, set1(4.1666667e-2F));
+  p = fma(p, r, set1(1.6666667e-1F));
+  p = fma(p, r, set1(0.5F));
+  p = fma(p, r, set1(1.0F));
+  p = fma(p, r, set1(1.0F));
+  return scale_by_power(p, n);
+}
+
+/// body(i, lanes) for i = 0, kLanes, ... below count; the last lanes may be a Part.
+template <typename Body>
+LH_INLINE void for_lanes(int64_t count, Body body) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) body(i, Full{});
+  if (i < count) body(i, Part{count - i});
+}
+
+LH_INLINE float to_float(float x) { return x; }
+LH_INLINE float to_float(Bf16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
+}
+/// The value as T holds it.
+LH_INLINE Vec round_to(Vec x, const float*) { return x; }
+LH_INLINE Vec round_to(Vec x, const Bf16*) { return widen(narrow(x)); }
+
+LH_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+LH_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+LH_INLINE int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+LH_INLINE int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// Work below this many elements is not worth a parallel region.
+constexpr int64_t kParallelElements = 1 << 14;
+
+/// Uninitialised scratch memory on a cache line; dies with its scope.
+template <typename E>
+class Scratch {
+ public:
+  explicit Scratch(int64_t count)
+      : data_(static_cast<E*>(aligned_alloc(
+            64, static_cast<size_t>(round_up(count * int64_t{sizeof(E)} + 1, 64))))) {
+    // Never seen while memory is overcommitted; there is no state to save here.
+    if (data_ == nullptr) abort();
+  }
+  ~Scratch() { free(data_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  E* get() const { return data_; }
+
+ private:
+  E* data_;
+};
+
+}  // namespace
+}  // namespace longhaul::kernels

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "longhaul/ops/kernels/attention_pack.h"
+
+namespace longhaul::kernels {
+namespace {
+
+// grad [N, K] += dy [T, N]^T x [T, K] in chunks of T. Both operands are packed as pairs
+// of neighbours in T: dy in panels of kTileRows columns, x in panels of kPanel columns.
+constexpr int64_t kChunk = 1024;  ///< rows of T: a panel of x stays in L2
+constexpr int64_t kPanel = kTileVecs * kLanes;
+constexpr int64_t kGroup = 16;  ///< panels of dy that one item of work takes
+constexpr int64_t kGroupColumns = kGroup * kTileRows;
+
+/// Panels [n / kTileRows][t / 2][kTileRows] of up to kGroupColumns columns of dy.
+inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t columns,
+                      int64_t depth, Pair* out) {
+  for (int64_t t = 0; t < depth; ++t) {
+    const Bf16* x0 = dy + 2 * t * stride;
+    const bool whole = 2 * t + 1 < rows;
+    for (int64_t n = 0; n < columns; n += kTileRows) {
+      Pair* to = out + n * depth + t * kTileRows;
+      const int64_t count = smaller(kTileRows, columns - n);
+      for (int64_t i = 0; i < count; ++i) {
+        put(to + i, x0[n + i], whole ? x0[stride + n + i] : Bf16{});
+      }
+    }
+  }
+}
+
+/// c [rows, columns] += one panel of dy times one panel of x.
+inline void add_tile(int64_t rows, int64_t columns, int64_t depth, const Pair* left,
+                     const Pair* right, float* c, int64_t c_stride) {
+  const Left<Pair> a{left, 1, kTileRows};
+  if (columns % kLanes == 0) {
+    small_product<Into::Add>(rows, columns / kLanes, depth, a, right, kPanel, c,
+                             c_stride);
+    return;
+  }
+  alignas(64) float edge[kTileRows * kPanel];
+  small_product<Into::Overwrite>(rows, ceil_div(columns, kLanes), depth, a, right, kPanel,
+                                 edge, kPanel);
+  for (int64_t m = 0; m < rows; ++m) {
+    for_lanes(columns, [&](int64_t i, auto lanes) {
+      float* to = c + m * c_stride + i;
+      store(to, add(load(to, lanes), load(edge + m * kPanel + i, lanes)), lanes);
+    });
+  }
+}
+
+inline void weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* x,
+                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
+                                 float* grad) {
+  const int64_t groups = ceil_div(N, kGroupColumns);
+  const int64_t panels = ceil_div(K, kPanel);
+  const int64_t most = ceil_div(smaller(T, kChunk), 2);
+  const Scratch<Pair> left(groups * kGroupColumns * most);
+  const Scratch<Pair> right(panels * kPanel * most);
+#pragma omp parallel
+  for (int64_t t = 0; t < T; t += kChunk) {
+    const int64_t rows = smaller(kChunk, T - t);
+    const int64_t depth = ceil_div(rows, 2);
+#pragma omp for schedule(static) nowait
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t n = g * kGroupColumns;
+      pack_left(dy + t * dy_stride + n, dy_stride, rows, smaller(kGroupColumns, N - n),
+                depth, left.get() + n * depth);
+    }
+#pragma omp for schedule(static)
+    for (int64_t p = 0; p < panels; ++p) {
+      const int64_t k = p * kPanel;
+      pack_pairs(x + t * x_stride + k, x_stride, rows, 2 * depth, smaller(kPanel, K - k),
+                 kPanel, right.get() + k * depth);
+    }
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < panels * groups; ++i) {
+      const int64_t k = i / groups * kPanel;
+      const int64_t first = i % groups * kGroupColumns;
+      const int64_t end = smaller(N, first + kGroupColumns);
+      for (int64_t n = first; n < end; n += kTileRows) {
+        add_tile(smaller(kTileRows, end - n), smaller(kPanel, K - k), depth,
+                 left.get() + n * depth, right.get() + k * depth, grad + n * K + k, K);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::kernels
