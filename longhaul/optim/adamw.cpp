@@ -1,0 +1,58 @@
+#include "longhaul/optim/adamw.h"
+
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/optim/adamw_kernel.h"
+
+namespace longhaul::optim {
+namespace {
+
+void check_dtype(const char* what, DType dtype) {
+  LH_CHECK(dtype == DType::F32 || dtype == DType::BF16, "optim",
+           "AdamW: {} of {}; F32 and BF16 are known", what, dtype_name(dtype));
+}
+
+AdamWScalars scalars(const AdamWStep& step) {
+  const auto t = static_cast<double>(step.update);
+  const double correction1 = 1.0 - std::pow(step.beta1, t);
+  const double root_correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
+  const bool torch = step.convention == AdamConvention::Torch;
+  const double decay = step.lr * step.weight_decay;
+  const double step_size = step.lr / correction1;
+  const auto f = [](double x) { return static_cast<float>(x); };
+  return {.grad_scale = f(step.grad_scale),
+          .one_minus_beta1 = f(1.0 - step.beta1),
+          .beta2 = f(step.beta2),
+          .one_minus_beta2 = f(1.0 - step.beta2),
+          .eps = f(step.eps),
+          .keep = f(torch ? 1.0 - decay : 1.0),
+          .denom_scale = f(torch ? root_correction2 : 1.0),
+          .step_size = f(torch ? step_size : step_size * root_correction2),
+          .decay_after = f(torch ? 0.0 : decay)};
+}
+
+}  // namespace
+
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa) {
+  check_dtype("gradients", range.grad_dtype);
+  check_dtype("moments", range.moments_dtype);
+  check_dtype("weights", range.weight_dtype);
+  LH_CHECK(step.update >= 1, "optim", "AdamW: update = {}; updates count from 1",
+           step.update);
+  LH_CHECK(range.weight != range.master || range.weight_dtype == DType::F32, "optim",
+           "AdamW: the master cannot be a BF16 weight");
+  if (isa == Isa::Auto) isa = has_avx512() ? Isa::Avx512 : Isa::Avx2;
+  if (isa == Isa::Avx512) {
+    adamw_avx512(range, scalars(step));
+  } else {
+    adamw_avx2(range, scalars(step));
+  }
+}
+
+}  // namespace longhaul::optim

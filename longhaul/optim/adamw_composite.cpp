@@ -1,0 +1,38 @@
+#include "longhaul/optim/adamw_composite.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sqrt.h>
+
+#include <cmath>
+
+namespace longhaul::optim {
+
+void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
+  const auto updates = static_cast<double>(step.update);
+  const double correction1 = 1.0 - std::pow(step.beta1, updates);
+  const double correction2 = 1.0 - std::pow(step.beta2, updates);
+  const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
+  const at::Tensor m = t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1);
+  const at::Tensor v =
+      t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2);
+  at::Tensor p = t.master;
+  if (step.convention == AdamConvention::Torch) {
+    p.mul_(1.0 - step.lr * step.weight_decay);
+    p.sub_(m / (at::sqrt(v) / std::sqrt(correction2) + step.eps) *
+           (step.lr / correction1));
+  } else {
+    p.sub_(m / (at::sqrt(v) + step.eps) *
+           (step.lr * std::sqrt(correction2) / correction1));
+    p.mul_(1.0 - step.lr * step.weight_decay);
+  }
+  t.exp_avg.copy_(m);
+  t.exp_avg_sq.copy_(v);
+  if (!t.weight.is_same(p)) t.weight.copy_(p);
+}
+
+double sum_of_squares_composite(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kDouble);
+  return (wide * wide).sum().item<double>();
+}
+
+}  // namespace longhaul::optim

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "longhaul/optim/adamw.h"
+
+namespace longhaul::optim {
+
+/// The scalars of one update, rounded to fp32 once.
+struct AdamWScalars {
+  float grad_scale;
+  float one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float eps;
+  float keep;         ///< torch: 1 - lr * decay, before the update; hf: 1
+  float denom_scale;  ///< torch: sqrt(1 - beta2^t); hf: 1
+  float step_size;    ///< torch: lr / (1 - beta1^t); hf: that * sqrt(1 - beta2^t)
+  float decay_after;  ///< hf: lr * decay; torch: 0
+};
+
+void adamw_avx2(const AdamWRange& range, const AdamWScalars& s);
+void adamw_avx512(const AdamWRange& range, const AdamWScalars& s);
+
+}  // namespace longhaul::optim

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "longhaul/format/dtype.h"
+
+namespace longhaul::optim {
+
+/// Elements whose squares are added as one partial sum, counted from a tensor's start.
+inline constexpr int64_t kNormBlock = 65536;
+
+/// The sum of squares of `count` elements (F32 or BF16) in fp64: partial sums over blocks
+/// of kNormBlock, added in block order. The bits depend neither on the number of threads
+/// nor on the instruction set. Uses OpenMP threads.
+double sum_of_squares(const void* data, int64_t count, DType dtype);
+
+/// max_norm / (norm + 1e-6) where that is below 1, else 1, as
+/// torch.nn.utils.clip_grad_norm_ has it; 1 for max_norm = 0 (no clipping).
+double clip_coefficient(double norm, double max_norm);
+
+}  // namespace longhaul::optim
