@@ -1,0 +1,166 @@
+// Medians of the CPU kernels on the shapes of a 125M Llama (batch 2 x 1024, hidden 768,
+// feed forward 2048, 12 query and 4 key heads of 64, vocabulary 32000).
+//   bench_kernels [rounds]
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+namespace {
+
+using namespace longhaul::kernels;
+
+constexpr int64_t kTokens = 2048;
+constexpr int64_t kHidden = 768;
+constexpr int64_t kWide = 2048;
+
+std::vector<Bf16> values(int64_t count) {
+  std::vector<Bf16> out(static_cast<size_t>(count));
+  uint32_t state = 1;
+  for (Bf16& x : out) {
+    state = state * 1664525U + 1013904223U;
+    const float unit = static_cast<float>(state >> 8) / (1 << 23) - 1.0F;
+    x.bits = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, unit) >> 16);
+  }
+  return out;
+}
+
+/// Prints the median; `work` in floating-point operations or bytes, `unit` names it.
+void report(const std::string& name, int rounds, double work, const char* unit,
+            const std::function<void()>& body) {
+  body();
+  std::vector<double> seconds;
+  for (int i = 0; i < rounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    body();
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    seconds.push_back(spent.count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  const double median = seconds[seconds.size() / 2];
+  fmt::print("{:<28} {:>9.3f} ms {:>9.1f} {}\n", name, median * 1e3, work / median * 1e-9,
+             unit);
+}
+
+void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
+               int64_t key_heads, int64_t dim, int rounds) {
+  const auto q = values(batch * length * query_heads * dim);
+  const auto k = values(batch * length * key_heads * dim);
+  const auto v = k;
+  auto out = q;
+  auto dq = q;
+  auto dk = k;
+  auto dv = k;
+  std::vector<float> lse(static_cast<size_t>(batch * query_heads * length));
+  const AttentionStrides qs = attention_strides(length, query_heads, dim);
+  const AttentionStrides ks = attention_strides(length, key_heads, dim);
+  const AttentionShape shape{
+      batch,     length, length, query_heads,
+      key_heads, dim,    0,      1.0F / std::sqrt(static_cast<float>(dim)),
+      nullptr};
+  const auto squares = static_cast<double>(batch * query_heads * length * length * dim);
+  const std::string name = fmt::format("{} D{} S{}", isa_name(isa), dim, length);
+  report("attention " + name, rounds, 2 * squares, "GFLOP/s", [&] {
+    attention_forward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
+                            {out.data(), qs}, lse.data(), isa);
+  });
+  report("its backward", rounds, 5 * squares, "GFLOP/s", [&] {
+    attention_backward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
+                             {out.data(), qs}, {q.data(), qs}, lse.data(),
+                             {dq.data(), qs}, {dk.data(), ks}, {dv.data(), ks}, isa);
+  });
+}
+
+void weight_gradients(int rounds) {
+  if (!weight_gradient_available()) return;
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{kHidden, kHidden},
+                      {256, kHidden},
+                      {kWide, kHidden},
+                      {kHidden, kWide},
+                      {8192, kHidden}}) {
+    const auto dy = values(kTokens * n);
+    const auto x = values(kTokens * k);
+    std::vector<float> grad(static_cast<size_t>(n * k));
+    report(fmt::format("weight gradient {}x{}", n, k), rounds,
+           2.0 * static_cast<double>(kTokens * n * k), "GFLOP/s", [&] {
+             accumulate_weight_gradient(dy.data(), n, x.data(), k, kTokens, n, k,
+                                        grad.data());
+           });
+  }
+}
+
+void pointwise(Isa isa, int rounds) {
+  const auto x = values(kTokens * kHidden);
+  auto y = x;
+  auto h = x;
+  const auto weight = values(kHidden);
+  std::vector<float> inverse(kTokens);
+  std::vector<float> dweight(kHidden);
+  const auto bytes = [](int64_t count) { return 2.0 * static_cast<double>(count); };
+  report("norm", rounds, bytes(2 * kTokens * kHidden), "GB/s", [&] {
+    rms_norm_forward<Bf16>(x.data(), nullptr, weight.data(), 1e-5, kTokens, kHidden,
+                           nullptr, y.data(), inverse.data(), isa);
+  });
+  report("norm with residual", rounds, bytes(4 * kTokens * kHidden), "GB/s", [&] {
+    rms_norm_forward<Bf16>(x.data(), x.data(), weight.data(), 1e-5, kTokens, kHidden,
+                           h.data(), y.data(), inverse.data(), isa);
+  });
+  report("norm backward", rounds, bytes(3 * kTokens * kHidden), "GB/s", [&] {
+    rms_norm_backward<Bf16>(y.data(), x.data(), inverse.data(), weight.data(), nullptr,
+                            kTokens, kHidden, h.data(), dweight.data(), isa);
+  });
+  const std::vector<float> table(1024 * 32, 0.5F);
+  const std::vector<int32_t> ids(kTokens, 7);
+  report("rope", rounds, bytes(2 * kTokens * kHidden), "GB/s", [&] {
+    rope<Bf16>(x.data(), kHidden, 64, {kTokens, 12, 64}, table.data(), table.data(),
+               ids.data(), false, y.data(), kHidden, 64, isa);
+  });
+  const auto gate = values(kTokens * kWide);
+  auto act = gate;
+  auto dgate = gate;
+  auto dup = gate;
+  report("swiglu", rounds, bytes(3 * kTokens * kWide), "GB/s", [&] {
+    swiglu_forward<Bf16>(gate.data(), gate.data(), kWide, kTokens, kWide, act.data(),
+                         isa);
+  });
+  report("swiglu backward", rounds, bytes(5 * kTokens * kWide), "GB/s", [&] {
+    swiglu_backward<Bf16>(act.data(), gate.data(), gate.data(), kWide, kTokens, kWide,
+                          dgate.data(), dup.data(), kWide, isa);
+  });
+  constexpr int64_t kRows = 512;
+  constexpr int64_t kVocabulary = 32000;
+  const auto logits = values(kRows * kVocabulary);
+  auto work = logits;
+  const std::vector<int64_t> targets(kRows, 11);
+  std::vector<float> loss(kRows);
+  std::vector<float> squares(kRows);
+  report("cross-entropy 512 x 32000", rounds, bytes(2 * kRows * kVocabulary), "GB/s",
+         [&] {
+           cross_entropy<Bf16>(work.data(), targets.data(), kRows, kVocabulary, 1e-3,
+                               1e-4, true, loss.data(), squares.data(), isa);
+         });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
+  fmt::print("{}, {} threads, median of {}\n", isa_name(best_isa()),
+             omp_get_max_threads(), rounds);
+  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
+    if (isa > best_isa()) continue;
+    attention(isa, 2, 1024, 12, 4, 64, rounds);
+  }
+  attention(best_isa(), 1, 2048, 8, 2, 128, rounds);
+  weight_gradients(rounds);
+  pointwise(best_isa(), rounds);
+  return 0;
+}

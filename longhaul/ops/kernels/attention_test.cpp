@@ -1,0 +1,278 @@
+#include <omp.h>
+
+#include "longhaul/ops/kernels/test_support.h"
+
+namespace longhaul::kernels::testing {
+namespace {
+
+using Doubles = std::vector<double>;
+
+/// A problem with its data; keys and values live in a longer, strided buffer.
+template <typename T>
+struct Problem {
+  int64_t B, S, offset, Hq, Hkv, D;
+  std::vector<int32_t> document_start;  // empty: none
+
+  int64_t keys() const { return offset + S; }
+  /// Room for one more head, so that strides are not those of a dense tensor.
+  AttentionStrides wide(int64_t tokens, int64_t heads) const {
+    return attention_strides(tokens, heads + 1, D);
+  }
+  std::vector<T> q, k, v, dout;
+
+  void fill() {
+    q = random_values<T>(B * S * (Hq + 1) * D, 1);
+    k = random_values<T>(B * keys() * (Hkv + 1) * D, 2);
+    v = random_values<T>(B * keys() * (Hkv + 1) * D, 3);
+    dout = random_values<T>(B * S * Hq * D, 4);
+  }
+  AttentionShape shape() const {
+    return {B,
+            S,
+            keys(),
+            Hq,
+            Hkv,
+            D,
+            offset,
+            1.0F / std::sqrt(static_cast<float>(D)),
+            document_start.empty() ? nullptr : document_start.data()};
+  }
+  int64_t start(int64_t b, int64_t i) const {
+    return document_start.empty() ? 0 : document_start[static_cast<size_t>(b * S + i)];
+  }
+};
+
+double at(const auto& x, const AttentionStrides& s, int64_t b, int64_t t, int64_t h,
+          int64_t d) {
+  const auto i = static_cast<size_t>(b * s.batch + t * s.token + h * s.head + d);
+  if constexpr (std::is_same_v<std::decay_t<decltype(x[0])>, double>) {
+    return x[i];
+  } else {
+    return static_cast<double>(widen(x[i]));
+  }
+}
+
+struct Reference {
+  Doubles out, lse, dq, dk, dv;
+};
+
+/// One query: its probabilities, then everything that flows through them.
+template <typename T>
+void reference_row(const Problem<T>& p, int64_t b, int64_t i, int64_t h, Reference& r) {
+  const auto sq = p.wide(p.S, p.Hq);
+  const auto sk = p.wide(p.keys(), p.Hkv);
+  const auto so = attention_strides(p.S, p.Hq, p.D);
+  const auto sd = attention_strides(p.keys(), p.Hkv, p.D);
+  const int64_t g = h / (p.Hq / p.Hkv);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(p.D));
+  const int64_t first = p.start(b, i);
+  const int64_t count = p.offset + i - first + 1;
+  Doubles score(static_cast<size_t>(count));
+  double total = 0.0;
+  for (int64_t j = 0; j < count; ++j) {
+    double s = 0.0;
+    for (int64_t d = 0; d < p.D; ++d) {
+      s += at(p.q, sq, b, i, h, d) * at(p.k, sk, b, first + j, g, d);
+    }
+    score[static_cast<size_t>(j)] = std::exp(s * scale);
+    total += score[static_cast<size_t>(j)];
+  }
+  r.lse[static_cast<size_t>((b * p.Hq + h) * p.S + i)] = std::log(total);
+  Doubles dp(static_cast<size_t>(count));
+  double delta = 0.0;
+  for (int64_t j = 0; j < count; ++j) {
+    double& weight = score[static_cast<size_t>(j)];
+    weight /= total;
+    for (int64_t d = 0; d < p.D; ++d) {
+      const double v = at(p.v, sk, b, first + j, g, d);
+      const double dy = at(p.dout, so, b, i, h, d);
+      r.out[static_cast<size_t>(b * so.batch + i * so.token + h * so.head + d)] +=
+          weight * v;
+      r.dv[static_cast<size_t>(b * sd.batch + (first + j) * sd.token + g * sd.head +
+                               d)] += weight * dy;
+      dp[static_cast<size_t>(j)] += v * dy;
+    }
+    delta += weight * dp[static_cast<size_t>(j)];
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    const auto index = static_cast<size_t>(j);
+    const double ds = score[index] * (dp[index] - delta) * scale;
+    for (int64_t d = 0; d < p.D; ++d) {
+      r.dq[static_cast<size_t>(b * so.batch + i * so.token + h * so.head + d)] +=
+          ds * at(p.k, sk, b, first + j, g, d);
+      r.dk[static_cast<size_t>(b * sd.batch + (first + j) * sd.token + g * sd.head +
+                               d)] += ds * at(p.q, sq, b, i, h, d);
+    }
+  }
+}
+
+template <typename T>
+Reference reference(const Problem<T>& p) {
+  const auto queries = static_cast<size_t>(p.B * p.S * p.Hq);
+  const auto keys = static_cast<size_t>(p.B * p.keys() * p.Hkv * p.D);
+  const size_t dim = static_cast<size_t>(p.D);
+  Reference r{Doubles(queries * dim), Doubles(queries), Doubles(queries * dim),
+              Doubles(keys), Doubles(keys)};
+  for (int64_t b = 0; b < p.B; ++b) {
+    for (int64_t i = 0; i < p.S; ++i) {
+      for (int64_t h = 0; h < p.Hq; ++h) reference_row(p, b, i, h, r);
+    }
+  }
+  return r;
+}
+
+template <typename T>
+struct Result {
+  std::vector<T> out, dq, dk, dv;
+  std::vector<float> lse;
+};
+
+template <typename T>
+Result<T> run(const Problem<T>& p, Isa isa) {
+  // NaN: whatever a kernel leaves unwritten shows.
+  const auto blank = [](int64_t count, auto value) {
+    narrow(std::nanf(""), &value);
+    return std::vector<decltype(value)>(static_cast<size_t>(count), value);
+  };
+  Result<T> r{blank(p.B * p.S * p.Hq * p.D, T{}), blank(p.B * p.S * p.Hq * p.D, T{}),
+              blank(p.B * p.keys() * p.Hkv * p.D, T{}),
+              blank(p.B * p.keys() * p.Hkv * p.D, T{}), blank(p.B * p.Hq * p.S, float{})};
+  const auto queries = attention_strides(p.S, p.Hq, p.D);
+  const auto keys = attention_strides(p.keys(), p.Hkv, p.D);
+  const AttentionInput<T> q{p.q.data(), p.wide(p.S, p.Hq)};
+  const AttentionInput<T> k{p.k.data(), p.wide(p.keys(), p.Hkv)};
+  const AttentionInput<T> v{p.v.data(), p.wide(p.keys(), p.Hkv)};
+  attention_forward<T>(p.shape(), q, k, v, {r.out.data(), queries}, r.lse.data(), isa);
+  attention_backward<T>(p.shape(), q, k, v, {r.out.data(), queries},
+                        {p.dout.data(), queries}, r.lse.data(), {r.dq.data(), queries},
+                        {r.dk.data(), keys}, {r.dv.data(), keys}, isa);
+  return r;
+}
+
+template <typename T>
+void expect_close(Problem<T> p, Isa isa) {
+  p.fill();
+  const Reference want = reference(p);
+  const Result<T> got = run(p, isa);
+  // Probabilities, and gradients of scores, are rounded once and the result once.
+  const double once = kRounding<T>;
+  EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
+  EXPECT_LT(distance(got.lse, want.lse), kSums);
+  EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
+  // ds = p (dp - delta) also carries the rounding of out, through delta.
+  EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
+  EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
+}
+
+TEST(Attention, EqualsTheReferenceOnOddSizes) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    expect_close<T>({1, 3, 0, 1, 1, 8, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({2, 37, 0, 3, 1, 64, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 130, 0, 2, 2, 128, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 193, 0, 4, 2, 40, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 67, 0, 2, 1, 256, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 261, 0, 2, 1, 72, {}, {}, {}, {}, {}}, isa);
+  });
+}
+
+TEST(Attention, SeesCachedKeys) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    expect_close<T>({2, 1, 77, 4, 2, 64, {}, {}, {}, {}, {}}, isa);
+    expect_close<T>({1, 65, 131, 2, 1, 32, {}, {}, {}, {}, {}}, isa);
+  });
+}
+
+/// Documents of growing length in every sequence.
+std::vector<int32_t> documents(int64_t batch, int64_t queries) {
+  std::vector<int32_t> out;
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t begin = 0;
+    int64_t length = 3 + b;
+    for (int64_t i = 0; i < queries; ++i) {
+      if (i == begin + length) {
+        begin = i;
+        length = 2 * length + 1;
+      }
+      out.push_back(static_cast<int32_t>(begin));
+    }
+  }
+  return out;
+}
+
+TEST(Attention, StopsAtDocumentStarts) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    expect_close<T>({2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}}, isa);
+  });
+}
+
+TEST(Attention, KeepsLargeScoresFinite) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    Problem<T> p{1, 150, 0, 1, 1, 64, {}, {}, {}, {}, {}};
+    p.fill();
+    p.q = random_values<T>(p.B * p.S * (p.Hq + 1) * p.D, 5, 60.0F);
+    for (T value : run(p, isa).out) ASSERT_TRUE(std::isfinite(widen(value)));
+  });
+}
+
+TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    Problem<T> p{1, 20, 0, 1, 1, 16, {}, {}, {}, {}, {}};
+    p.fill();
+    const auto queries = attention_strides(20, 1, 16);
+    AttentionShape shape = p.shape();
+    shape.queries = 5;  // of 20 keys
+    std::vector<T> out(5 * 16), dq(5 * 16), dk(20 * 16), dv(20 * 16);
+    std::vector<float> lse(5);
+    const AttentionInput<T> x{p.q.data(), queries};
+    attention_forward<T>(shape, x, x, x, {out.data(), queries}, lse.data(), isa);
+    attention_backward<T>(shape, x, x, x, {out.data(), queries}, x, lse.data(),
+                          {dq.data(), queries}, {dk.data(), queries},
+                          {dv.data(), queries}, isa);
+    for (size_t i = 0; i < dk.size(); ++i) {
+      ASSERT_EQ(widen(dv[i]) != 0.0F, i < 5 * 16) << i;
+      if (i < 5 * 16) continue;
+      ASSERT_EQ(widen(dk[i]), 0.0F) << i;
+    }
+  });
+}
+
+TEST(Attention, DependsNeitherOnTheRunNorOnTheThreads) {
+  const int before = omp_get_max_threads();
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    Problem<T> p{1, 290, 0, 6, 2, 64, {}, {}, {}, {}, {}};
+    p.fill();
+    omp_set_num_threads(1);
+    const Result<T> one = run(p, isa);
+    for (int threads : {1, 2, 3, 5}) {
+      omp_set_num_threads(threads);
+      const Result<T> other = run(p, isa);
+      EXPECT_TRUE(same_bits(one.out, other.out)) << threads;
+      EXPECT_TRUE(same_bits(one.lse, other.lse)) << threads;
+      EXPECT_TRUE(same_bits(one.dq, other.dq)) << threads;
+      EXPECT_TRUE(same_bits(one.dk, other.dk)) << threads;
+      EXPECT_TRUE(same_bits(one.dv, other.dv)) << threads;
+    }
+  });
+  omp_set_num_threads(before);
+}
+
+TEST(Attention, NamesAHeadDimItCannotTake) {
+  Problem<float> p{1, 2, 0, 1, 1, 8, {}, {}, {}, {}, {}};
+  p.fill();
+  AttentionShape shape = p.shape();
+  shape.head_dim = 12;
+  const AttentionInput<float> x{p.q.data(), attention_strides(2, 1, 8)};
+  float out[16];
+  float lse[2];
+  EXPECT_THROW(attention_forward<float>(shape, x, x, x, {out, x.strides}, lse),
+               std::runtime_error);
+}
+
+}  // namespace
+}  // namespace longhaul::kernels::testing

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+// Data and measures for the kernels' tests. References are written in double over the
+// very values that the kernel sees, so that only the kernel's own rounding remains.
+
+namespace longhaul::kernels::testing {
+
+inline float widen(float x) { return x; }
+inline float widen(Bf16 x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x.bits) << 16);
+}
+inline void narrow(float x, float* y) { *y = x; }
+inline void narrow(float x, Bf16* y) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  y->bits = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+}
+
+/// What rounding to T can change a value by, relatively: half a unit in the last place.
+template <typename T>
+constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / 512 : 1.0 / (1 << 24);
+/// Room for the fp32 sums inside: a few hundred terms.
+constexpr double kSums = 2e-6;
+
+/// Values of about unit size from a seed, the same everywhere.
+template <typename T = float>
+std::vector<T> random_values(int64_t count, uint64_t seed, float size = 1.0F) {
+  std::vector<T> out(static_cast<size_t>(count));
+  uint64_t state = seed * 0x9E3779B97F4A7C15ULL + 1;
+  for (T& value : out) {
+    double sum = -6.0;  // of 12 uniforms: near normal
+    for (int i = 0; i < 12; ++i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      sum += static_cast<double>(state >> 40) / (1 << 24);
+    }
+    narrow(static_cast<float>(sum) * size, &value);
+  }
+  return out;
+}
+
+/// ||a - b|| / ||b||
+template <typename T>
+double distance(const std::vector<T>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = static_cast<double>(widen(a[i])) - b[i];
+    difference += d * d;
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+template <typename T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+inline std::vector<Isa> all_isas() {
+  std::vector<Isa> out;
+  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
+    if (isa <= best_isa()) out.push_back(isa);
+  }
+  return out;
+}
+
+/// body(T{}, isa) for both element types and every instruction set of this CPU.
+template <typename Body>
+void for_all(Body body) {
+  for (Isa isa : all_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    {
+      SCOPED_TRACE("fp32");
+      body(float{}, isa);
+    }
+    SCOPED_TRACE("bf16");
+    body(Bf16{}, isa);
+  }
+}
+
+}  // namespace longhaul::kernels::testing
