@@ -19,6 +19,17 @@ ParsedRecord broken(RecordProblem problem, std::string detail = {}) {
   return {{}, problem, std::move(detail)};
 }
 
+std::string field_names(const simdjson::dom::object& object) {
+  constexpr int kMost = 8;
+  std::string names;
+  int count = 0;
+  for (const simdjson::dom::key_value_pair& entry : object) {
+    if (++count > kMost) return names + ", ...";
+    names += fmt::format("{}'{}'", count > 1 ? ", " : "", entry.key.substr(0, 40));
+  }
+  return names.empty() ? "none" : names;
+}
+
 /// The value of the field in an object of a JSON line.
 ParsedRecord take_field(const simdjson::dom::object& object, std::string_view field) {
   simdjson::dom::element value;
@@ -28,7 +39,10 @@ ParsedRecord take_field(const simdjson::dom::object& object, std::string_view fi
     value = entry.value;
     ++times;
   }
-  if (times == 0) return broken(RecordProblem::FieldMissing, fmt::format("'{}'", field));
+  if (times == 0) {
+    return broken(RecordProblem::FieldMissing,
+                  fmt::format("'{}' (its fields: {})", field, field_names(object)));
+  }
   if (times > 1) return broken(RecordProblem::FieldTwice, fmt::format("'{}'", field));
   if (value.is_null()) return broken(RecordProblem::Empty);
   std::string_view text;

@@ -110,11 +110,21 @@ TEST(Documents, CountsBadRecordsByCauseWithTheFirstPlaces) {
   EXPECT_HAS(input_error([&] { read_all({file}); }), "a.jsonl:2: invalid JSON");
 }
 
+TEST(Documents, NamesTheFieldsThatALineHasInstead) {
+  const TestDirectory dir;
+  const auto file = dir.write("a.jsonl", "{\"id\":1,\"content\":\"x\"}\n");
+  EXPECT_HAS(input_error([&] { read_all({file}); }),
+             "a.jsonl:1: field missing: 'text' (its fields: 'id', 'content')");
+}
+
 TEST(Documents, RefusesDeepNesting) {
   const TestDirectory dir;
-  const std::string deep(100000, '[');
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
   const auto file = dir.write("a.jsonl", "{\"text\":\"a\",\"x\":" + deep + "}\n");
   EXPECT_HAS(input_error([&] { read_all({file}); }), "invalid JSON");
+  const std::string flat = std::string(50, '[') + std::string(50, ']');
+  const auto good = dir.write("b.jsonl", "{\"text\":\"a\",\"x\":" + flat + "}\n");
+  EXPECT_EQ(read_all({good}), (std::vector<std::string>{"a"}));
 }
 
 TEST(Documents, HashesFilesAsStored) {

@@ -1,0 +1,159 @@
+"""Directories that Hugging Face datasets writes with save_to_disk are read in place, row by
+row as they are, and refused with a clear message where they are not what training needs."""
+
+import json
+import random
+import struct
+
+import pytest
+from datasets import Dataset, DatasetDict, Features, LargeList, List, Value
+
+LENGTH = 16
+VOCABULARY = 50_000
+
+
+def make_rows(count, length=LENGTH):
+    generator = random.Random(7)
+    ids = [[generator.randrange(VOCABULARY) for _ in range(length)] for _ in range(count)]
+    return {"input_ids": ids, "attention_mask": [[1] * length for _ in ids],
+            "labels": [list(row) for row in ids]}
+
+
+def features_of(columns, ids="int32", labels="int64", wrap=List):
+    kinds = {"input_ids": wrap(Value(ids)), "attention_mask": wrap(Value("int8")),
+             "labels": wrap(Value(labels)), "text": Value("string"), "id": Value("int64")}
+    return Features({name: kinds[name] for name in columns})
+
+
+def save(path, columns, shards=1, **kinds):
+    dataset = Dataset.from_dict(columns, features=features_of(columns, **kinds))
+    dataset.save_to_disk(path, num_shards=shards)
+    return path
+
+
+def shifted(labels):
+    return labels[1:] + [-100]
+
+
+def read(run, path, length=LENGTH, vocabulary=VOCABULARY, check=True):
+    result = run("longhaul_data_tool", path, length, vocabulary, check=check)
+    if not check:
+        assert result.returncode == 78, result.stderr
+        return result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("ids, labels, wrap", [
+    ("int32", "int64", List), ("int64", "int64", List), ("int64", "int32", LargeList),
+    ("uint16", "int32", lambda value: List(value, length=LENGTH))])
+def test_rows_of_several_shards_are_read_as_datasets_reads_them(run, tmp_path, ids, labels,
+                                                                wrap):
+    columns = make_rows(1000)
+    columns["text"] = [f"row {i}" for i in range(1000)]
+    columns["id"] = list(range(1000))
+    path = save(tmp_path / "saved", columns, shards=3, ids=ids, labels=labels, wrap=wrap)
+    assert len(list(path.glob("data-*.arrow"))) == 3
+    loaded = Dataset.load_from_disk(path)
+    rows = read(run, path)
+    assert [row["tokens"] for row in rows] == loaded["input_ids"][:]
+    assert [row["targets"] for row in rows] == [shifted(row) for row in loaded["labels"][:]]
+
+
+def test_input_ids_alone_are_their_own_labels(run, tmp_path):
+    ids = make_rows(20)["input_ids"]
+    path = save(tmp_path / "saved", {"input_ids": ids})
+    assert [row["targets"] for row in read(run, path)] == [shifted(row) for row in ids]
+
+
+def test_a_selection_that_was_saved_is_read_in_its_own_order(run, tmp_path):
+    columns = make_rows(50)
+    dataset = Dataset.from_dict(columns, features=features_of(columns))
+    picked = dataset.shuffle(seed=3).select(range(11, 30))
+    picked.save_to_disk(tmp_path / "saved")
+    assert [row["tokens"] for row in read(run, tmp_path / "saved")] == picked["input_ids"][:]
+
+
+def test_masked_labels_and_padding_are_no_targets(run, tmp_path):
+    columns = make_rows(2)
+    columns["labels"][0][5] = -100
+    columns["attention_mask"][1][10:] = [0] * 6
+    rows = read(run, save(tmp_path / "saved", columns))
+    expected = shifted(columns["labels"][0])
+    assert expected[4] == -100 and rows[0]["targets"] == expected
+    assert rows[1]["targets"] == columns["input_ids"][1][1:10] + [-100] * 7
+
+
+def test_rows_of_another_length_say_which_seq_len_fits(run, tmp_path):
+    path = save(tmp_path / "saved", make_rows(10))
+    assert "its rows have 16 tokens, data.seq_len is 8; set data.seq_len = 16" in read(
+        run, path, length=8, check=False)
+    columns = make_rows(10)
+    columns = {"input_ids": columns["input_ids"]}
+    columns["input_ids"][7] = [1, 2, 3]
+    message = read(run, save(tmp_path / "ragged", columns), check=False)
+    assert "row 7 has 3 tokens, row 0 has 16" in message
+
+
+@pytest.mark.parametrize("change, expected", [
+    (lambda c: c["input_ids"][3].__setitem__(2, -5), "row 3: input_ids holds -5"),
+    (lambda c: c["labels"][3].__setitem__(2, -101), "row 3: labels holds -101"),
+    (lambda c: c["input_ids"][3].__setitem__(2, 2**40), f"row 3: input_ids holds {2**40}"),
+    (lambda c: c["input_ids"][3].__setitem__(2, VOCABULARY), "holds token id 50000, but"),
+    (lambda c: c["labels"].__setitem__(3, [1]), "row 3: labels has 1 values, input_ids 16"),
+    (lambda c: c["attention_mask"][3].__setitem__(0, 0), "row 3: attention_mask is not ones"),
+    (lambda c: c["input_ids"].__setitem__(3, None), "column 'input_ids' has 1 null rows"),
+])
+def test_bad_values_are_found_at_open(run, tmp_path, change, expected):
+    columns = make_rows(10)
+    change(columns)
+    path = save(tmp_path / "saved", columns, ids="int64", labels="int64")
+    assert expected in read(run, path, check=False)
+
+
+def test_text_without_ids_and_a_dict_of_splits_are_named(run, tmp_path):
+    Dataset.from_dict({"text": ["a", "b"]}).save_to_disk(tmp_path / "text")
+    assert "no column 'input_ids'" in read(run, tmp_path / "text", check=False)
+    columns = make_rows(4)
+    DatasetDict({"train": Dataset.from_dict(columns)}).save_to_disk(tmp_path / "splits")
+    message = read(run, tmp_path / "splits", check=False)
+    assert "name one split inside it" in message and "splits/train" in message
+    assert len(read(run, tmp_path / "splits" / "train")) == 4
+
+
+def test_truncated_and_missing_files_are_refused(run, tmp_path):
+    path = save(tmp_path / "saved", make_rows(500), shards=2)
+    shard = sorted(path.glob("data-*.arrow"))[1]
+    whole = shard.read_bytes()
+    for size in (0, 7, 100, len(whole) // 2, len(whole) - 100):
+        shard.write_bytes(whole[:size])
+        message = read(run, path, check=False)
+        assert shard.name in message, message
+    shard.unlink()
+    assert "missing, but state.json names it" in read(run, path, check=False)
+
+
+def test_flipped_bytes_never_crash(run, tmp_path):
+    path = save(tmp_path / "saved", make_rows(60))
+    shard = next(path.glob("data-*.arrow"))
+    whole = shard.read_bytes()
+    generator = random.Random(5)
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for _ in range(4):
+            damaged[generator.randrange(min(len(whole), 3000))] = generator.randrange(256)
+        shard.write_bytes(bytes(damaged))
+        result = run("longhaul_data_tool", path, LENGTH, VOCABULARY, check=False)
+        assert result.returncode in (0, 78), result.stderr
+
+
+@pytest.mark.parametrize("place, value", [(4, 1 << 20), (2, -5), (2, 1 << 20)])
+def test_offsets_outside_the_values_are_refused(run, tmp_path, place, value):
+    path = save(tmp_path / "saved", {"input_ids": make_rows(4)["input_ids"]})
+    shard = next(path.glob("data-*.arrow"))
+    offsets = [0, 16, 32, 48, 64]
+    whole = shard.read_bytes()
+    assert whole.count(struct.pack("<5i", *offsets)) == 1
+    changed = list(offsets)
+    changed[place] = value
+    shard.write_bytes(whole.replace(struct.pack("<5i", *offsets), struct.pack("<5i", *changed)))
+    assert "not a readable Arrow file" in read(run, path, check=False)
