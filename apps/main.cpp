@@ -14,9 +14,13 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   Outcome outcome;
   add_config(program, outcome);
+  add_data(program, outcome);
+  add_eval(program, outcome);
   add_export(program, outcome);
+  add_generate(program, outcome);
   add_inspect(program, outcome);
   add_recipe(program, outcome);
+  add_train(program, outcome);
   add_verify(program, outcome);
 
   try {

@@ -14,9 +14,13 @@ struct Outcome {
 // sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
 
 void add_config(CLI::App& program, Outcome& outcome);
+void add_data(CLI::App& program, Outcome& outcome);
+void add_eval(CLI::App& program, Outcome& outcome);
 void add_export(CLI::App& program, Outcome& outcome);
+void add_generate(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
+void add_train(CLI::App& program, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
 
 }  // namespace longhaul::apps

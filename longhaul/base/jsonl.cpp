@@ -7,7 +7,6 @@ namespace {
 
 /// Cuts the file back to its last newline; returns the bytes cut.
 uint64_t cut_torn_line(const fs::path& path) {
-  if (!fs::exists(path)) return 0;
   uint64_t whole = 0;
   uint64_t size = 0;
   {
@@ -22,9 +21,13 @@ uint64_t cut_torn_line(const fs::path& path) {
 
 }  // namespace
 
+// Opened first: a place that cannot be written is reported as such.
 JsonLines::JsonLines(const fs::path& path)
-    : repaired_(cut_torn_line(path)), file_(File::open_append(path)) {}
+    : file_(File::open_append(path)), repaired_(cut_torn_line(path)) {}
 
-void JsonLines::append(const Json& object) { file_.write(object.dump() + "\n"); }
+void JsonLines::append(const Json& object) {
+  // Invalid UTF-8 (a path, say) is replaced; it must not end a run.
+  file_.write(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
 
 }  // namespace longhaul

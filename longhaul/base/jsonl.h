@@ -16,8 +16,8 @@ class JsonLines {
   uint64_t repaired() const { return repaired_; }
 
  private:
-  uint64_t repaired_ = 0;
   File file_;
+  uint64_t repaired_ = 0;
 };
 
 }  // namespace longhaul

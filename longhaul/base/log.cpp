@@ -24,6 +24,7 @@ struct Logger::Sink {
   }
 };
 
+Logger::Logger() = default;
 Logger::Logger(Logger&&) noexcept = default;
 Logger& Logger::operator=(Logger&&) noexcept = default;
 Logger::~Logger() = default;

@@ -13,7 +13,7 @@ namespace longhaul {
 class Logger {
  public:
   /// Writes nothing: for ranks that do not speak.
-  Logger() = default;
+  Logger();
   /// To standard output only.
   static Logger to_terminal();
   /// To standard output and to the end of `file`.

@@ -1,6 +1,7 @@
 #include "longhaul/base/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,14 +12,59 @@
 namespace longhaul {
 namespace {
 
-constexpr int kBarWidth = 24;
+constexpr size_t kBarWidth = 24;
+
+std::string count(double value, const std::string& unit) {
+  return unit == "bytes" ? human_bytes(value) : grouped(static_cast<int64_t>(value));
+}
 
 std::string amount(double value, const std::string& unit) {
-  if (unit == "bytes") return human_bytes(value);
-  return grouped(static_cast<int64_t>(value)) + " " + unit;
+  return unit == "bytes" ? human_bytes(value) : count(value, unit) + " " + unit;
+}
+
+/// Slow work in few pieces: "0.4 batches/s", not "0".
+std::string speed(double rate, const std::string& unit) {
+  if (unit != "bytes" && rate < 10.0) return fmt::format("{:.2f} {}/s", rate, unit);
+  return amount(rate, unit) + "/s";
+}
+
+double share(int64_t done, int64_t total) {
+  return std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+}
+
+std::string bar(int64_t done, int64_t total) {
+  const auto filled = static_cast<size_t>(share(done, total) * kBarWidth);
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '.') + "] ";
+}
+
+/// Cut to the terminal's width: a wrapped line cannot be drawn over.
+std::string fitting(std::string line) {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+    line.resize(std::min<size_t>(line.size(), size.ws_col - 1U));
+  }
+  return line;
 }
 
 }  // namespace
+
+std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
+                          int64_t total, double seconds) {
+  const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
+  if (total <= 0) {
+    return fmt::format("{} {}, {}", what, amount(static_cast<double>(done), unit),
+                       speed(rate, unit));
+  }
+  std::string line = fmt::format("{} {} of {} ({:.1f}%), {}", what,
+                                 count(static_cast<double>(done), unit),
+                                 amount(static_cast<double>(total), unit),
+                                 100.0 * share(done, total), speed(rate, unit));
+  if (done > 0) {
+    const double left = static_cast<double>(total - done) / rate;
+    line += fmt::format(", {} left", human_duration(left));
+  }
+  return line;
+}
 
 Progress::Progress(std::string what, std::string unit)
     : what_(std::move(what)),
@@ -29,38 +75,19 @@ Progress::Progress(std::string what, std::string unit)
 
 Progress::~Progress() { finish(); }
 
-std::string Progress::text(int64_t done, int64_t total) const {
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-  const double rate = static_cast<double>(done) / std::max(spent.count(), 1e-9);
-  std::string line = fmt::format("{} {}", what_, amount(static_cast<double>(done), unit_));
-  if (total > 0) {
-    const double part = static_cast<double>(done) / static_cast<double>(total);
-    const double left = static_cast<double>(total - done) / std::max(rate, 1e-9);
-    line += fmt::format(" of {} ({:.1f}%), {}/s, {} left", grouped(total), 100.0 * part,
-                        amount(rate, unit_), human_duration(left));
-    if (terminal_) {
-      const int filled = static_cast<int>(part * kBarWidth);
-      line = fmt::format("[{}{}] ", std::string(static_cast<size_t>(filled), '#'),
-                         std::string(static_cast<size_t>(kBarWidth - filled), '.')) +
-             line;
-    }
-  } else {
-    line += fmt::format(", {}/s", amount(rate, unit_));
-  }
-  return line;
-}
-
 void Progress::update(int64_t done, int64_t total) {
   const auto now = std::chrono::steady_clock::now();
   const auto wait = terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10);
   if (now - last_ < wait) return;
   last_ = now;
+  const std::chrono::duration<double> spent = now - start_;
+  const std::string line = progress_line(what_, unit_, done, total, spent.count());
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", text(done, total));
+    fmt::print(stderr, "\r\033[K{}", fitting(total > 0 ? bar(done, total) + line : line));
     std::fflush(stderr);
     drawn_ = true;
   } else {
-    fmt::print(stderr, "{}\n", text(done, total));
+    fmt::print(stderr, "{}\n", line);
   }
 }
 

@@ -20,8 +20,6 @@ class Progress {
   void finish();
 
  private:
-  std::string text(int64_t done, int64_t total) const;
-
   std::string what_;
   std::string unit_;
   bool terminal_;
@@ -29,5 +27,10 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point last_;
 };
+
+/// "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left"; without what
+/// needs a total where it is 0.
+std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
+                          int64_t total, double seconds);
 
 }  // namespace longhaul

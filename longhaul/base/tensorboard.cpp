@@ -72,7 +72,12 @@ std::string field_float(int number, float value) {
 }
 
 fs::path new_file(const fs::path& dir) {
-  fs::create_directories(dir);
+  std::error_code failed;
+  fs::create_directories(dir, failed);
+  if (failed) {
+    throw InputError("file", fmt::format("{}: cannot be made: {}", dir.string(),
+                                         failed.message()));
+  }
   for (int n = 0;; ++n) {
     const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}", unix_time(),
                                             host_name(), ::getpid(), n);

@@ -60,7 +60,8 @@ std::string human_duration(double seconds) {
 }
 
 std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number < 0 ? -number : number);
+  std::string digits = std::to_string(number);
+  if (number < 0) digits.erase(0, 1);
   for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) {
     digits.insert(static_cast<size_t>(at), ",");
   }

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/signals.h"
-#include "longhaul/checkpoint/writer.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
@@ -28,7 +29,7 @@ double seconds_since(Clock::time_point start) {
 class Trainer {
  public:
   Trainer(const LoadedConfig& loaded, std::shared_ptr<comm::Communicator> world)
-      : run_(open_run(loaded, *world)),
+      : run_(loaded, *world),
         session_(build_session(loaded.config, world, run_.log())),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
@@ -52,7 +53,7 @@ class Trainer {
       if (last || due(config().validation.every)) validate();
       if (last || stop || due(config().checkpoint.every)) save();
     }
-    run_.finish(session_, history_, stop);
+    run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
     return {history_.step, stop};
   }
 
@@ -145,12 +146,7 @@ class Trainer {
 
   void save() {
     std::vector<at::Tensor> storage;
-    const auto tensors = capture_state(session_.state(), storage);
-    const auto start = Clock::now();
-    const checkpoint::SaveReport report =
-        run_.writer().save(history_.step, tensors, history_.to_json(), run_.hf_files(),
-                           *session_.world);
-    run_.record_save(history_.step, report.bytes, seconds_since(start));
+    run_.save(session_, history_, capture_state(session_.state(), storage));
   }
 
   RunLog run_;

@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <numbers>
+
+#include "apps/loaded_model.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/memory.h"
+#include "longhaul/base/progress.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/data/open_source.h"
+#include "longhaul/data/store.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/infer/evaluate.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct EvalOptions {
+  std::string model;
+  std::string data;
+  int64_t seq_len = 0;
+  int64_t max_sequences = 0;
+  int64_t micro_size = 1;
+  std::string dtype = "auto";
+  bool document_mask = false;
+  bool plain = false;
+  bool json = false;
+};
+
+void run(const EvalOptions& options) {
+  tune_malloc();
+  const auto peek = checkpoint::WeightsSource::open(options.model);
+  const ModelConfig config = load_model_config(peek->config_path());
+  const int64_t seq_len = options.seq_len > 0
+                              ? options.seq_len
+                              : std::min<int64_t>(config.max_position_embeddings, 2048);
+  const auto source = data::open_source(options.data, seq_len, options.document_mask);
+  data::check_vocabulary(*source, config.vocab_size);
+  if (fs::exists(config.source_path.parent_path() / "tokenizer.json")) {
+    data::check_tokenizer(
+        *source, data::Tokenizer::load(config.source_path.parent_path())->fingerprint());
+  }
+  const LoadedModel loaded = load_model(options.model, options.dtype, seq_len);
+  const auto self = comm::self_world();
+  Progress progress("eval", "sequences");
+  const infer::Evaluation result = infer::evaluate(
+      *loaded.model, *source, *self,
+      {options.max_sequences, options.micro_size, !options.plain, at::kCPU,
+       [&](int64_t done, int64_t total) { progress.update(done, total); }});
+  progress.finish();
+  // Bits per byte needs the text's size, which a store knows.
+  const double bytes_per_token = data::bytes_per_token(options.data);
+  const double bits_per_byte =
+      bytes_per_token > 0 ? result.loss() / std::numbers::ln2 / bytes_per_token : 0.0;
+  if (options.json) {
+    Json json = {{"loss", result.loss()},
+                 {"perplexity", result.perplexity()},
+                 {"targets", result.targets},
+                 {"sequences", result.sequences},
+                 {"seq_len", seq_len}};
+    if (bits_per_byte > 0) json["bits_per_byte"] = bits_per_byte;
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  fmt::print("model       {}\n", loaded.source->describe());
+  fmt::print("data        {}\n", source->describe());
+  fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences), seq_len,
+             grouped(result.targets));
+  fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(), result.perplexity());
+  if (bits_per_byte > 0) fmt::print("bits/byte   {:.4f}\n", bits_per_byte);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, Outcome& /*outcome*/) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* verb = program.add_subcommand(
+      "eval", "Loss, perplexity and bits per byte of a model on a token store");
+  verb->add_option("model", options->model, "HF directory, checkpoint or run")->required();
+  verb->add_option("--data", options->data, "token store or save_to_disk directory")
+      ->required();
+  verb->add_option("--seq-len", options->seq_len,
+                   "tokens per sequence; default: the model's positions, at most 2048");
+  verb->add_option("--max-sequences", options->max_sequences,
+                   "the first so many sequences; default: all");
+  verb->add_option("--micro-size", options->micro_size, "sequences per forward pass");
+  verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
+  verb->add_flag("--document-mask", options->document_mask,
+                 "attention stops at document boundaries");
+  verb->add_flag("--plain", options->plain, "composite forms instead of fused ones");
+  verb->add_flag("--json", options->json, "one JSON object on standard output");
+  verb->footer("Example:\n  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,136 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/loaded_model.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/memory.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/infer/generate.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct GenerateOptions {
+  std::string model;
+  std::string prompt;
+  std::string tokenizer;
+  std::string dtype = "auto";
+  bool json = false;
+  infer::SamplingOptions sampling;
+};
+
+/// Where the tokenizer is: given, beside the weights' config.
+std::unique_ptr<data::Tokenizer> find_tokenizer(const GenerateOptions& options,
+                                                const ModelConfig& config) {
+  if (!options.tokenizer.empty()) return data::Tokenizer::load(options.tokenizer);
+  const fs::path dir = config.source_path.parent_path();
+  if (!fs::exists(dir / "tokenizer.json")) {
+    throw InputError("generate", fmt::format("{} holds no tokenizer.json; name one with "
+                                             "--tokenizer DIR", dir.string()));
+  }
+  return data::Tokenizer::load(dir);
+}
+
+/// Prints bytes as soon as they are whole characters.
+class Printer {
+ public:
+  void add(const std::string& bytes) {
+    pending_ += bytes;
+    size_t whole = pending_.size();
+    // At most three bytes of a character can be waiting for the rest.
+    for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
+      const auto byte = static_cast<unsigned char>(pending_[pending_.size() - back]);
+      if (byte >= 0xC0) {
+        const size_t need = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
+        if (back < need) whole = pending_.size() - back;
+        break;
+      }
+      if (byte < 0x80) break;
+    }
+    print(whole);
+  }
+  void finish() { print(pending_.size()); }
+
+ private:
+  void print(size_t count) {
+    std::fwrite(pending_.data(), 1, count, stdout);
+    std::fflush(stdout);
+    pending_.erase(0, count);
+  }
+  std::string pending_;
+};
+
+void run(GenerateOptions options) {
+  tune_malloc();
+  const auto source = checkpoint::WeightsSource::open(options.model);
+  const ModelConfig config = load_model_config(source->config_path());
+  const auto tokenizer = find_tokenizer(options, config);
+  std::vector<int64_t> prompt;
+  for (const data::TokenId id : tokenizer->special_prefix()) prompt.push_back(id);
+  for (const data::TokenId id : tokenizer->encode(options.prompt, false)) prompt.push_back(id);
+  if (prompt.empty()) {
+    throw InputError("generate", "the prompt has no tokens; give some text with --prompt");
+  }
+  for (const int64_t id : prompt) {
+    if (id >= config.vocab_size) {
+      throw InputError("generate", fmt::format("token id {} is past the model's vocabulary of "
+                                               "{}: this is not the model's tokenizer",
+                                               id, config.vocab_size));
+    }
+  }
+  options.sampling.stop_ids = config.eos_token_ids;
+  if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
+  const auto positions =
+      static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
+  const LoadedModel loaded = load_model(options.model, options.dtype, positions);
+
+  Printer printer;
+  if (!options.json) printer.add(options.prompt);
+  std::string text;
+  const auto ids = infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
+    const std::string bytes = tokenizer->token_bytes(static_cast<data::TokenId>(id));
+    text += bytes;
+    if (!options.json) printer.add(bytes);
+    return true;
+  });
+  if (options.json) {
+    const Json json = {{"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids},
+                       {"text", text}};
+    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return;
+  }
+  printer.finish();
+  fmt::print("\n");
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, Outcome& /*outcome*/) {
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* verb =
+      program.add_subcommand("generate", "Continue a text, to read what a model has learned");
+  verb->add_option("model", options->model, "HF directory, checkpoint or run")->required();
+  verb->add_option("--prompt", options->prompt, "text to continue")->required();
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "tokenizer.json or its directory; default: the model's own");
+  verb->add_option("--max-new-tokens", options->sampling.max_new_tokens, "at most so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb->add_option("--temperature", options->sampling.temperature,
+                   "0: always the most likely token")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--top-p", options->sampling.top_p,
+                   "sample from the smallest set of tokens with this probability")
+      ->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--seed", options->sampling.seed, "of the sampling");
+  verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
+  verb->add_flag("--json", options->json, "one JSON object with ids and text");
+  verb->footer(
+      "Example:\n  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9");
+  verb->callback([options] { run(*options); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,146 @@
+#include "longhaul/base/file.h"
+
+#include <sys/stat.h>
+
+#include <array>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+TEST(File, WritesAndReadsAtOffsets) {
+  const TestDirectory dir;
+  File out = File::create(dir / "a");
+  out.write("hello world");
+  out.write_at(6, std::as_bytes(std::span(std::string_view("WORLD"))));
+  EXPECT_EQ(out.size(), 11U);
+  out.sync();
+  out.close();
+  EXPECT_FALSE(out.is_open());
+
+  const File in = File::open_read(dir / "a");
+  std::array<char, 5> part{};
+  in.read_at(6, std::as_writable_bytes(std::span(part)));
+  EXPECT_EQ(std::string_view(part.data(), 5), "WORLD");
+}
+
+TEST(File, CreateTruncatesAndAppendKeeps) {
+  const TestDirectory dir;
+  write_file(dir / "a", "old text");
+  write_file(dir / "a", "new");
+  File::open_append(dir / "a").write(" more");
+  EXPECT_EQ(read_text(dir / "a"), "new more");
+}
+
+TEST(File, ReadPastTheEndNamesOffsetAndMissingBytes) {
+  const TestDirectory dir;
+  write_file(dir / "short", "12345");
+  const File in = File::open_read(dir / "short");
+  std::array<std::byte, 8> bytes{};
+  const std::string message = message_of<InputError>([&] { in.read_at(3, bytes); });
+  EXPECT_HAS(message, (dir / "short").string());
+  EXPECT_HAS(message, "ends at byte 5, 6 more bytes expected");
+}
+
+TEST(File, AMissingFileIsNamed) {
+  const std::string message =
+      message_of<InputError>([] { File::open_read("/nonexistent/weights"); });
+  EXPECT_HAS(message, "/nonexistent/weights: open failed: No such file or directory");
+}
+
+TEST(File, AFullDiskIsTemporary) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  File full = File::open_append("/dev/full");
+  const std::string message = message_of<TemporaryError>([&] { full.write("x"); });
+  EXPECT_HAS(message, "No space left on device");
+  EXPECT_HAS(message, "free space");
+}
+
+TEST(File, MovingHandsTheDescriptorOver) {
+  const TestDirectory dir;
+  File first = File::create(dir / "a");
+  File second = std::move(first);
+  EXPECT_FALSE(first.is_open());  // NOLINT: that is what is tested
+  second.write("x");
+  second = File();
+  EXPECT_EQ(read_text(dir / "a"), "x");
+}
+
+TEST(MappedFile, ShowsTheBytesAndAnEmptyFileIsEmpty) {
+  const TestDirectory dir;
+  write_file(dir / "a", "abc");
+  write_file(dir / "empty", "");
+  MappedFile map(dir / "a");
+  EXPECT_EQ(map.text(), "abc");
+  const MappedFile moved = std::move(map);
+  EXPECT_EQ(moved.text(), "abc");
+  EXPECT_TRUE(MappedFile(dir / "empty").bytes().empty());
+}
+
+TEST(MappedFile, ADirectoryIsRefused) {
+  const TestDirectory dir;
+  EXPECT_HAS(message_of<InputError>([&] { MappedFile map(dir.path()); }),
+             "is a directory");
+  EXPECT_HAS(message_of<InputError>([&] { read_text(dir.path()); }), "is a directory");
+}
+
+TEST(ReadText, AFileAboveTheLimitIsRefusedWithBothNumbers) {
+  const TestDirectory dir;
+  write_file(dir / "a", "123456");
+  EXPECT_EQ(read_text(dir / "a", 6), "123456");
+  EXPECT_HAS(message_of<InputError>([&] { read_text(dir / "a", 5); }),
+             "6 bytes, more than the 5");
+}
+
+TEST(WriteTextAtomic, ReplacesAndLeavesNothingElse) {
+  const TestDirectory dir;
+  write_text_atomic(dir / "a", "one");
+  write_text_atomic(dir / "a", "two");
+  EXPECT_EQ(read_text(dir / "a"), "two");
+  const auto files = std::distance(fs::directory_iterator(dir.path()), {});
+  EXPECT_EQ(files, 1);
+}
+
+TEST(WriteTextAtomic, AReaderWithTheOldFileOpenKeepsIt) {
+  const TestDirectory dir;
+  write_text_atomic(dir / "a", "one");
+  const MappedFile before(dir / "a");
+  write_text_atomic(dir / "a", "two");
+  EXPECT_EQ(before.text(), "one");
+}
+
+TEST(WriteTextAtomic, AFailedReplacementLeavesNoTemporaryFile) {
+  const TestDirectory dir;
+  fs::create_directory(dir / "a");
+  write_file(dir / "a" / "inside", "x");
+  EXPECT_HAS(message_of<InputError>([&] { write_text_atomic(dir / "a", "two"); }),
+             "rename failed");
+  const auto files = std::distance(fs::directory_iterator(dir.path()), {});
+  EXPECT_EQ(files, 1);
+}
+
+TEST(JoinInside, AcceptsNamesInsideAndRefusesAllOthers) {
+  EXPECT_EQ(join_inside("/m", "a.safetensors", "hf"), fs::path("/m/a.safetensors"));
+  EXPECT_EQ(join_inside("/m", "sub/a", "hf"), fs::path("/m/sub/a"));
+  EXPECT_EQ(join_inside("/m", "a..b", "hf"), fs::path("/m/a..b"));
+  for (const std::string& name :
+       {std::string("../a"), std::string("sub/../../a"), std::string("/etc/passwd"),
+        std::string(), std::string("a\0b", 3), std::string("..")}) {
+    EXPECT_HAS(message_of<InputError>([&] { join_inside("/m", name, "hf"); }),
+               "leaves its directory")
+        << name;
+  }
+}
+
+TEST(CopyFileDurable, CopiesEveryByte) {
+  const TestDirectory dir;
+  const std::string text = std::string(100000, 'x') + "end";
+  write_file(dir / "a", text);
+  copy_file_durable(dir / "a", dir / "b");
+  EXPECT_EQ(read_text(dir / "b"), text);
+}
+
+}  // namespace
+}  // namespace longhaul

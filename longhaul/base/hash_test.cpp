@@ -1,0 +1,50 @@
+#include "longhaul/base/hash.h"
+
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+TEST(Hash, KnownAnswers) {
+  // The values that xxhsum -H128 prints.
+  EXPECT_EQ(hash_hex(std::string_view("")), "99aa06d3014798d86001c324468d497f");
+  EXPECT_EQ(hash_hex(std::string_view("abc")), "06b05ab6733a618578af5f94892f3950");
+}
+
+TEST(BlockHasher, OneHashPerStartedMebibyteHoweverItIsFed) {
+  std::string text(2 * kHashBlockBytes + 5, 'a');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 >> 3);
+  const std::string_view view = text;
+  const std::vector<std::string> expected = {
+      hash_hex(view.substr(0, kHashBlockBytes)),
+      hash_hex(view.substr(kHashBlockBytes, kHashBlockBytes)),
+      hash_hex(view.substr(2 * kHashBlockBytes))};
+  BlockHasher whole;
+  whole.update(bytes_of(view));
+  EXPECT_EQ(whole.finish(), expected);
+
+  BlockHasher pieces;
+  for (size_t at = 0; at < view.size(); at += 77777) {
+    pieces.update(bytes_of(view.substr(at, 77777)));
+  }
+  EXPECT_EQ(pieces.finish(), expected);
+}
+
+TEST(BlockHasher, NothingHasNoBlockAndAFullBlockIsOne) {
+  EXPECT_TRUE(BlockHasher().finish().empty());
+  BlockHasher full;
+  full.update(bytes_of(std::string(kHashBlockBytes, 'x')));
+  EXPECT_EQ(full.finish().size(), 1U);
+}
+
+TEST(CombineHashes, DependsOnContentAndOrder) {
+  EXPECT_EQ(combine_hashes({"a", "bc"}), hash_hex(std::string_view("abc")));
+  EXPECT_NE(combine_hashes({"a", "b"}), combine_hashes({"b", "a"}));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,77 @@
+#include "longhaul/base/log.h"
+
+#include <set>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+TEST(Logger, WritesToBothPlacesAndMarksWarnings) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    log.info("step 1");
+    log.warning("low disk");
+    log.to_file_only("file");
+    log.to_terminal_only("screen");
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "step 1\nwarning: low disk\nscreen\n");
+  EXPECT_EQ(read_text(dir / "log.txt"), "step 1\nwarning: low disk\nfile\n");
+}
+
+TEST(Logger, AppendsToTheLogOfAnEarlierStart) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  Logger::to_file(dir / "log.txt").info("first");
+  Logger::to_file(dir / "log.txt").info("second");
+  ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(read_text(dir / "log.txt"), "first\nsecond\n");
+}
+
+TEST(Logger, ASilentOneWritesNothing) {
+  ::testing::internal::CaptureStdout();
+  Logger log;
+  log.info("x");
+  log.warning("x");
+  log.to_terminal_only("x");
+  EXPECT_TRUE(log.silent());
+  EXPECT_FALSE(Logger::to_terminal().silent());
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+}
+
+TEST(Logger, LinesOfManyThreadsStayWhole) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    std::vector<std::thread> threads;
+    for (char name : {'a', 'b', 'c', 'd'}) {
+      threads.emplace_back([&log, name] {
+        for (int i = 0; i < 200; ++i) log.info(std::string(50, name));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  ::testing::internal::GetCapturedStdout();
+  std::istringstream lines(read_text(dir / "log.txt"));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_EQ(line, std::string(50, line.at(0)));
+  }
+  EXPECT_EQ(count, 800);
+}
+
+TEST(Logger, APlaceThatCannotBeWrittenIsNamed) {
+  EXPECT_HAS(message_of<InputError>([] { Logger::to_file("/nonexistent/log.txt"); }),
+             "/nonexistent/log.txt: open failed");
+}
+
+}  // namespace
+}  // namespace longhaul

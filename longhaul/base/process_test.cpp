@@ -1,0 +1,48 @@
+#include "longhaul/base/process.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstring>
+#include <regex>
+#include <thread>
+#include <vector>
+
+namespace longhaul {
+namespace {
+
+TEST(Process, MemoryGrowsWithWhatIsTouched) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const int64_t before = resident_bytes();
+  std::vector<char> block(static_cast<size_t>(kBytes));
+  std::memset(block.data(), 1, block.size());
+  EXPECT_GE(resident_bytes() - before, kBytes * 9 / 10);
+  EXPECT_GE(peak_resident_bytes(), before + kBytes * 9 / 10);
+}
+
+TEST(Process, StartTimeCountsUp) {
+  const double first = seconds_since_process_start();
+  EXPECT_GE(first, 0.0);
+  EXPECT_LT(first, 3600.0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_NEAR(seconds_since_process_start() - first, 0.05, 0.04);
+}
+
+TEST(Process, TimesAreUtcAndAgree) {
+  EXPECT_TRUE(
+      std::regex_match(utc_now(), std::regex(R"(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ)")))
+      << utc_now();
+  EXPECT_NEAR(unix_time(), static_cast<double>(std::time(nullptr)), 2.0);
+}
+
+TEST(Process, HostAndJobComeFromTheSystem) {
+  EXPECT_FALSE(host_name().empty());
+  ::setenv("SLURM_JOB_ID", "4711", 1);
+  EXPECT_EQ(job_id(), "4711");
+  ::unsetenv("SLURM_JOB_ID");
+  EXPECT_EQ(job_id(), "");
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,70 @@
+#include "longhaul/base/tensorboard.h"
+
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+std::vector<fs::path> files_in(const fs::path& dir) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(dir)) files.push_back(entry.path());
+  return files;
+}
+
+TEST(TensorBoardWriter, OpensWithTheVersionRecord) {
+  const TestDirectory dir;
+  {
+    const TensorBoardWriter writer(dir / "tb");
+  }
+  const std::vector<fs::path> files = files_in(dir / "tb");
+  ASSERT_EQ(files.size(), 1U);
+  EXPECT_TRUE(files[0].filename().string().starts_with("events.out.tfevents."));
+  const std::string text = read_text(files[0]);
+  // As every event file begins: a length of 24, its masked CRC-32C, field 1 as a double.
+  EXPECT_EQ(text.substr(0, 13),
+            std::string("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22\x09", 13));
+  EXPECT_EQ(text.substr(21, 15),
+            "\x1a\x0d"
+            "brain.Event:2");
+  EXPECT_EQ(text.size(), 40U);
+}
+
+TEST(TensorBoardWriter, EachStartWritesAFileOfItsOwn) {
+  const TestDirectory dir;
+  {
+    const TensorBoardWriter first(dir.path());
+  }
+  {
+    const TensorBoardWriter second(dir.path());
+  }
+  EXPECT_EQ(files_in(dir.path()).size(), 2U);
+}
+
+TEST(TensorBoardWriter, FlushAndTheEndWriteWhatIsBuffered) {
+  const TestDirectory dir;
+  TensorBoardWriter writer(dir.path());
+  const fs::path file = files_in(dir.path()).at(0);
+  const auto head = fs::file_size(file);
+  writer.scalar("loss", 1, 2.5);
+  writer.flush();
+  EXPECT_GT(fs::file_size(file), head);
+  EXPECT_HAS(read_text(file), "loss");
+  {
+    TensorBoardWriter last = std::move(writer);
+    last.scalar("late", 2, 1.0);
+  }
+  EXPECT_HAS(read_text(file), "late");
+}
+
+TEST(TensorBoardWriter, APlaceThatCannotBeMadeIsNamed) {
+  const TestDirectory dir;
+  write_file(dir / "tb", "a file");
+  EXPECT_HAS(message_of<InputError>([&] { TensorBoardWriter writer(dir / "tb"); }),
+             (dir / "tb").string());
+}
+
+}  // namespace
+}  // namespace longhaul

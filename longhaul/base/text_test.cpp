@@ -1,0 +1,77 @@
+#include "longhaul/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace longhaul {
+namespace {
+
+TEST(NearestName, OffersWhatWasMeantAndNothingElse) {
+  const std::vector<std::string> names = {"seq_len", "shuffle", "train", "validation"};
+  EXPECT_EQ(nearest_name("seq_length", names), "seq_len");
+  EXPECT_EQ(nearest_name("trian", names), "train");
+  EXPECT_EQ(nearest_name("optimizer", names), std::nullopt);
+  EXPECT_EQ(nearest_name("x", {}), std::nullopt);
+}
+
+TEST(HumanBytes, UsesPowersOfThousand) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(999), "999 B");
+  EXPECT_EQ(human_bytes(1000), "1.0 kB");
+  EXPECT_EQ(human_bytes(846.6e9), "846.6 GB");
+  EXPECT_EQ(human_bytes(5e18), "5000.0 PB");
+}
+
+TEST(HumanDuration, ShowsTwoUnits) {
+  EXPECT_EQ(human_duration(-1), "0 s");
+  EXPECT_EQ(human_duration(12.4), "12 s");
+  EXPECT_EQ(human_duration(59.6), "1m 00s");
+  EXPECT_EQ(human_duration(200), "3m 20s");
+  EXPECT_EQ(human_duration(3720), "1h 02m");
+  EXPECT_EQ(human_duration(90000), "1d 01h");
+}
+
+TEST(Grouped, SetsCommas) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1359146), "1,359,146");
+  EXPECT_EQ(grouped(-1000), "-1,000");
+  EXPECT_EQ(grouped(INT64_MAX), "9,223,372,036,854,775,807");
+  EXPECT_EQ(grouped(INT64_MIN), "-9,223,372,036,854,775,808");
+}
+
+TEST(GlobMatch, CoversTheWholeName) {
+  EXPECT_TRUE(glob_match("*norm*", "model.norm.weight"));
+  EXPECT_TRUE(glob_match("*.bias", "q_proj.bias"));
+  EXPECT_FALSE(glob_match("*.bias", "q_proj.bias.x"));
+  EXPECT_TRUE(glob_match("layers.?.*", "layers.3.mlp"));
+  EXPECT_FALSE(glob_match("layers.?.*", "layers.13.mlp"));
+  EXPECT_TRUE(glob_match("a*b*c", "a-b-b-c"));
+  EXPECT_FALSE(glob_match("a*b*c", "a-c-b"));
+  EXPECT_TRUE(glob_match("", ""));
+  EXPECT_FALSE(glob_match("", "a"));
+  EXPECT_TRUE(glob_match("**", ""));
+}
+
+TEST(FindInvalidUtf8, AcceptsTheEdgesOfEveryLength) {
+  for (const char* good :
+       {"", "abc", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+        "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_EQ(find_invalid_utf8(good), std::nullopt) << good;
+  }
+}
+
+TEST(FindInvalidUtf8, SaysWhereTheFirstBadSequenceBegins) {
+  const std::string prefix = "ab";
+  for (const char* bad : {"\x80",                          // a tail alone
+                          "\xC0\xAF", "\xC1\xBF",          // two bytes for one
+                          "\xE0\x9F\xBF",                  // three bytes for two
+                          "\xED\xA0\x80",                  // a surrogate
+                          "\xF0\x8F\xBF\xBF",              // four bytes for three
+                          "\xF4\x90\x80\x80", "\xF5\x80",  // above U+10FFFF
+                          "\xC3", "\xE2\x82", "\xF0\x9F\x98", "\xE2\x28\xA1", "\xFF"}) {
+    EXPECT_EQ(find_invalid_utf8(prefix + bad), prefix.size()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "longhaul/base/jsonl.h"
+#include "longhaul/base/log.h"
+#include "longhaul/base/tensorboard.h"
+
+namespace longhaul::train {
+
+/// One optimizer step as metrics.jsonl holds it; the members are its keys.
+struct StepMetrics {
+  int64_t step = 0;
+  int attempt = 1;  ///< which start of the run did it
+  int64_t tokens = 0;  ///< of the run so far
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double step_time_s = 0.0;  ///< wall time, waiting for data included
+  double data_time_s = 0.0;
+  double seqs_per_s = 0.0;
+  double tokens_per_s = 0.0;
+  double mfu = 0.0;         ///< full attention
+  double mfu_causal = 0.0;
+  double tflops_per_device = 0.0;  ///< full attention
+  int64_t memory_peak_bytes = 0;
+  int64_t host_memory_bytes = 0;
+  double epoch = 0.0;
+  double time = 0.0;  ///< seconds since 1970
+
+  Json to_json() const;
+  /// The line of log.txt.
+  std::string to_line() const;
+};
+
+/// Model FLOPs per token: 6 x (parameters without the input embedding) + attention, which
+/// is 12 L H s where every position sees every other, 6 L H s where it is causal.
+struct FlopsPerToken {
+  double full = 0.0;
+  double causal = 0.0;
+};
+FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t layers,
+                              int64_t attention_width, int64_t seq_len);
+
+/// metrics.jsonl, events.jsonl, TensorBoard and the step lines of the log. Rank 0 only.
+class MetricsWriter {
+ public:
+  /// `log_every` thins log.txt only.
+  MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every, bool tensorboard);
+
+  void step(const StepMetrics& metrics);
+  void validation(int64_t step, int attempt, const std::string& name, double loss,
+                  double perplexity, double seconds);
+  /// A line of events.jsonl: {"event": kind, "time": ..., ...}.
+  void event(const std::string& kind, Json fields);
+
+ private:
+  Logger& log_;
+  int64_t log_every_;
+  JsonLines metrics_;
+  JsonLines events_;
+  std::optional<TensorBoardWriter> tensorboard_;
+};
+
+/// What results.json says besides what it takes from metrics.jsonl.
+struct RunFacts {
+  std::string model;
+  int64_t world = 1;
+  int64_t data_parallel = 1;
+  int64_t global_batch = 0;
+  int64_t total_steps = 0;
+  int64_t seed = 0;
+  int64_t warmup_steps = 0;
+  std::string dataset;
+};
+
+/// Writes results.json in the source systems' fields, from all of metrics.jsonl, so that a
+/// restart loses nothing. The last record of a step counts.
+void write_results(const fs::path& run_dir, const RunFacts& facts);
+
+}  // namespace longhaul::train

@@ -1,0 +1,185 @@
+#include "longhaul/train/run_log.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/train/matmul_rate.h"
+#include "longhaul/train/rank_zero.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Environment variables that change how a run behaves; no others are written down.
+constexpr const char* kPrintedEnvironment[] = {
+    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",  "SLURM_JOB_ID", "SLURM_JOB_NODELIST",
+    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX"};
+
+Json layout_of(const Session& session) {
+  return {{"world", session.world->size()},
+          {"pp", 1},
+          {"dp", session.batch.dp},
+          {"cp", 1},
+          {"tp", 1},
+          {"zero", session.config.parallel.zero}};
+}
+
+}  // namespace
+
+RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
+    : log_(std::make_unique<Logger>()), config_(loaded.config), started_(unix_time()) {
+  const fs::path& dir = config_.run.dir;
+  const std::string attempt = on_rank_zero(world, [&] {
+    lock_.emplace(checkpoint::RunLock::acquire(dir));
+    *log_ = Logger::to_file(dir / "log.txt");
+    write_text_atomic(dir / "config.toml", to_toml(config_));
+    metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
+    return std::to_string(lock_->attempt());
+  });
+  attempt_ = std::stoi(attempt);
+  log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_, utc_now()));
+  if (lock_) {
+    for (const std::string& note : lock_->notes()) log_->warning(note);
+  }
+  for (const std::string& warning : loaded.warnings) log_->warning(warning);
+}
+
+void RunLog::write_head(const Session& session, const std::string& hosts) {
+  log_->info(fmt::format("config {} hash {}", (config_.run.dir / "config.toml").string(),
+                         config_hash(config_)));
+  log_->info("ranks " + hosts);
+  for (const char* name : kPrintedEnvironment) {
+    if (const char* value = std::getenv(name)) {
+      log_->info(fmt::format("environment {}={}", name, value));
+    }
+  }
+  log_->info(fmt::format(
+      "model {} parameters ({} without the embedding), {} of weights and gradients, {} of "
+      "optimizer state per rank",
+      grouped(session.model_config.num_parameters()),
+      grouped(session.model_config.num_parameters_without_embedding()),
+      human_bytes(static_cast<double>(session.flat->bytes())),
+      human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  log_->info(fmt::format(
+      "batch {} sequences of {} tokens: dp {} x micro {} x accumulation {}, zero {}",
+      config_.batch.global_size, config_.data.seq_len, session.batch.dp,
+      config_.batch.micro_size, session.batch.accumulation, config_.parallel.zero));
+  log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps", first_step_ + 1,
+                         last_step_, total_steps_,
+                         static_cast<double>(session.train_sequences) /
+                             static_cast<double>(config_.batch.global_size)));
+  log_->info(fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
+                         dtype_name(session.policy.compute), peak_flops_ * 1e-12));
+}
+
+void RunLog::start(const Session& session, const History& history, int64_t total_steps,
+                   int64_t last_step) {
+  total_steps_ = total_steps;
+  last_step_ = last_step;
+  first_step_ = history.step;
+  const ModelConfig& model = session.model_config;
+  flops_ = flops_per_token(model.num_parameters_without_embedding(), model.num_hidden_layers,
+                           model.num_attention_heads * model.head_dim, config_.data.seq_len);
+  peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
+  const std::string mine =
+      fmt::format("{}:{} {}", session.world->rank(), host_name(), session.mesh->coordinates());
+  std::string hosts;
+  for (const std::string& line : session.world->gather_strings(mine)) {
+    hosts += (hosts.empty() ? "" : ", ") + line;
+  }
+  writer_.emplace(checkpoint::WriterOptions{checkpoint_dir(config_), attempt_, build_info().one_line(),
+                                            layout_of(session), lock_ ? &*lock_ : nullptr});
+  if (log_->silent()) return;
+  carried_ = files_of_run(session);
+  write_head(session, hosts);
+  metrics_->event("start", {{"attempt", attempt_},
+                            {"step", history.step},
+                            {"world", session.world->size()},
+                            {"job", job_id()},
+                            {"seconds", seconds_since_process_start()}});
+}
+
+void RunLog::record(const Session& session, const History& history, const StepRecord& record) {
+  int64_t peak = peak_resident_bytes();
+  session.world->all_reduce_wait({&peak, 1, DType::I64}, comm::ReduceOp::Max);
+  if (log_->silent()) return;
+  StepMetrics m;
+  m.step = history.step;
+  m.attempt = attempt_;
+  m.tokens = history.tokens;
+  m.loss = record.loss;
+  m.grad_norm = record.grad_norm;
+  m.lr = record.lr;
+  m.step_time_s = record.step_time;
+  m.data_time_s = record.data_time;
+  m.seqs_per_s = static_cast<double>(config_.batch.global_size) / record.step_time;
+  m.tokens_per_s = m.seqs_per_s * static_cast<double>(config_.data.seq_len);
+  const double per_rank = m.tokens_per_s / static_cast<double>(session.world->size());
+  m.tflops_per_device = per_rank * flops_.full * 1e-12;
+  m.mfu = per_rank * flops_.full / peak_flops_;
+  m.mfu_causal = per_rank * flops_.causal / peak_flops_;
+  m.memory_peak_bytes = peak;
+  m.host_memory_bytes = resident_bytes();
+  m.epoch = record.epoch;
+  m.time = unix_time();
+  metrics_->step(m);
+}
+
+void RunLog::record_validation(int64_t step, const std::string& name, double loss,
+                               double seconds) {
+  if (!metrics_) return;
+  metrics_->validation(step, attempt_, name, loss, std::exp(loss), seconds);
+}
+
+void RunLog::save(const Session& session, const History& history,
+                  const std::vector<checkpoint::StateTensor>& tensors) {
+  const checkpoint::SaveReport report =
+      writer_->save(history.step, tensors, history.to_json(), carried_, *session.world);
+  if (!metrics_) return;
+  log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s", history.step,
+                         human_bytes(static_cast<double>(report.bytes)), report.seconds,
+                         report.seconds));
+  metrics_->event("checkpoint", {{"step", history.step},
+                                 {"attempt", attempt_},
+                                 {"bytes", report.bytes},
+                                 {"seconds", report.seconds}});
+  for (const fs::path& gone :
+       checkpoint::apply_retention(checkpoint_dir(config_), config_.checkpoint.keep)) {
+    log_->to_file_only("checkpoint deleted: " + gone.string());
+  }
+}
+
+void RunLog::finish(const Session& session, const History& history, int signal) {
+  if (!metrics_) return;
+  std::string dataset;
+  for (const TrainSource& source : config_.data.train) {
+    dataset += (dataset.empty() ? "" : ", ") +
+               (source.synthetic > 0 ? "synthetic" : source.path.string());
+  }
+  write_results(config_.run.dir,
+                {config_.model.config.string(), session.world->size(), session.batch.dp,
+                 config_.batch.global_size, total_steps_, config_.run.seed,
+                 config_.schedule.warmup_steps.value_or(0), dataset});
+  const double seconds = unix_time() - started_;
+  metrics_->event("end", {{"step", history.step},
+                          {"attempt", attempt_},
+                          {"signal", signal},
+                          {"seconds", seconds}});
+  if (signal != 0) {
+    log_->info(fmt::format("stopped by {} after step {}; saved; the same command goes on",
+                           signal_name(signal), history.step));
+  } else {
+    log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
+                           human_duration(seconds)));
+  }
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "longhaul/checkpoint/run_lock.h"
+#include "longhaul/checkpoint/writer.h"
+#include "longhaul/train/history.h"
+#include "longhaul/train/metrics.h"
+#include "longhaul/train/session.h"
+
+namespace longhaul::train {
+
+/// What the trainer hands over after a step.
+struct StepRecord {
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double step_time = 0.0;  ///< seconds
+  double data_time = 0.0;  ///< seconds of it spent waiting for the batch
+  double epoch = 0.0;
+};
+
+/// Everything a run leaves in its directory: the lock, the log, metrics, events, results
+/// and checkpoints. Rank 0 speaks; the other ranks' calls do nothing but where said.
+class RunLog {
+ public:
+  /// Takes the run directory (lock, log, config.toml). Collective.
+  RunLog(const LoadedConfig& loaded, comm::Communicator& world);
+
+  Logger& log() { return *log_; }
+  int attempt() const { return attempt_; }
+
+  /// The log's head: versions, hosts, layout, settings that matter; measures the peak that
+  /// mfu relates to. Collective.
+  void start(const Session& session, const History& history, int64_t total_steps,
+             int64_t last_step);
+  /// Memory is the largest over the ranks. Collective.
+  void record(const Session& session, const History& history, const StepRecord& record);
+  void record_validation(int64_t step, const std::string& name, double loss, double seconds);
+  /// Writes a checkpoint and deletes those that [checkpoint] keep does not keep. Collective.
+  void save(const Session& session, const History& history,
+            const std::vector<checkpoint::StateTensor>& tensors);
+  /// results.json and the last lines.
+  void finish(const Session& session, const History& history, int signal);
+
+ private:
+  void write_head(const Session& session, const std::string& hosts);
+
+  std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
+  std::optional<checkpoint::RunLock> lock_;
+  std::optional<MetricsWriter> metrics_;
+  std::optional<checkpoint::CheckpointWriter> writer_;
+  std::vector<checkpoint::CarriedFile> carried_;
+  RunConfig config_;
+  int attempt_ = 1;
+  int64_t total_steps_ = 0;
+  int64_t last_step_ = 0;
+  FlopsPerToken flops_;
+  double peak_flops_ = 0.0;  ///< of one rank
+  double started_ = 0.0;
+  int64_t first_step_ = 0;
+};
+
+}  // namespace longhaul::train
