@@ -10,13 +10,34 @@
 namespace longhaul::comm {
 namespace {
 
-/// Transfers of a pair match in their own order: their number differs from rank to rank.
-constexpr int kTransferTag = 0;
+/// Messages carry what they belong to, so that ranks that are out of step wait for their
+/// deadline and say so, and never add one operation's numbers to another's. Transfers
+/// have no number: it differs from rank to rank, and the order of a pair's calls decides.
+int tag_of(Verb verb, int64_t number) {
+  constexpr int kVerbs = 8;
+  const bool transfer = verb == Verb::SendRecv;
+  const auto count = transfer ? 0 : static_cast<int>(number % (kTagLimit / kVerbs));
+  return count * kVerbs + static_cast<int>(verb);
+}
 
-/// A collective's messages carry its number, so that ranks that are out of step wait for
-/// their deadline and say so, and never add one operation's numbers to another's.
-int collective_tag(int64_t number) {
-  return 1 + static_cast<int>(number % (kTagLimit - 1));
+const char* verb_name(Verb verb) {
+  switch (verb) {
+    case Verb::SendRecv:
+      return "send_recv";
+    case Verb::AllReduce:
+      return "all_reduce";
+    case Verb::AllGather:
+      return "all_gather";
+    case Verb::ReduceScatter:
+      return "reduce_scatter";
+    case Verb::AllToAll:
+      return "all_to_all";
+    case Verb::Broadcast:
+      return "broadcast";
+    case Verb::Barrier:
+      return "barrier";
+  }
+  return "?";
 }
 
 class StagedWork : public Work {
@@ -84,15 +105,15 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Transport> transport,
 
 StagedCommunicator::~StagedCommunicator() = default;
 
-WorkPtr StagedCommunicator::start(const char* verb, size_t bytes,
+WorkPtr StagedCommunicator::start(Verb verb, size_t bytes,
                                   std::unique_ptr<Program> program) {
-  const bool transfer = std::string_view(verb) == "send_recv";
+  const bool transfer = verb == Verb::SendRecv;
   const int64_t number = ++(transfer ? queue_->transfers_started : queue_->started);
   auto operation = std::make_shared<Operation>(
-      std::move(program), transport_->open(),
-      transfer ? kTransferTag : collective_tag(number), options_.max_message_bytes,
-      fmt::format("{} number {} ({} bytes) on '{}', rank {} of {},", verb, number, bytes,
-                  name_, group_.rank, group_.size));
+      std::move(program), transport_->open(), tag_of(verb, number),
+      options_.max_message_bytes,
+      fmt::format("{} number {} ({} bytes) on '{}', rank {} of {},", verb_name(verb),
+                  number, bytes, name_, group_.rank, group_.size));
   if (transfer) {
     queue_->transfers.push_back(operation);
   } else {
@@ -106,19 +127,19 @@ WorkPtr StagedCommunicator::start(const char* verb, size_t bytes,
 WorkPtr StagedCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
   check_buffer("all_reduce", buffer);
   check_reducible("all_reduce", buffer.dtype);
-  return start("all_reduce", buffer.bytes(),
+  return start(Verb::AllReduce, buffer.bytes(),
                all_reduce_program(group_, buffer, op, options_));
 }
 
 WorkPtr StagedCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_pair("all_gather", in, 1, out, group_.size);
-  return start("all_gather", out.bytes(), all_gather_program(group_, in, out));
+  return start(Verb::AllGather, out.bytes(), all_gather_program(group_, in, out));
 }
 
 WorkPtr StagedCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_pair("reduce_scatter", in, group_.size, out, 1);
   check_reducible("reduce_scatter", in.dtype);
-  return start("reduce_scatter", in.bytes(),
+  return start(Verb::ReduceScatter, in.bytes(),
                reduce_scatter_program(group_, in, out, op, options_));
 }
 
@@ -126,7 +147,7 @@ WorkPtr StagedCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_pair("all_to_all", in, group_.size, out, group_.size);
   LH_CHECK(in.count == 0 || in.data != out.data, "comm",
            "all_to_all: in and out are the same memory");
-  return start("all_to_all", in.bytes(), all_to_all_program(group_, in, out));
+  return start(Verb::AllToAll, in.bytes(), all_to_all_program(group_, in, out));
 }
 
 WorkPtr StagedCommunicator::broadcast(Buffer buffer, int root) {
@@ -134,7 +155,7 @@ WorkPtr StagedCommunicator::broadcast(Buffer buffer, int root) {
   LH_CHECK(root >= 0 && root < group_.size, "comm",
            "broadcast: root = {} is no rank of '{}' ({} ranks)", root, name_,
            group_.size);
-  return start("broadcast", buffer.bytes(),
+  return start(Verb::Broadcast, buffer.bytes(),
                broadcast_program(group_, buffer, root, options_));
 }
 
@@ -147,11 +168,11 @@ WorkPtr StagedCommunicator::send_recv(std::vector<Transfer> transfers) {
              name_, group_.rank, group_.size);
     bytes += t.buffer.bytes();
   }
-  return start("send_recv", bytes, send_recv_program(std::move(transfers)));
+  return start(Verb::SendRecv, bytes, send_recv_program(std::move(transfers)));
 }
 
 WorkPtr StagedCommunicator::barrier() {
-  return start("barrier", 0, barrier_program(group_));
+  return start(Verb::Barrier, 0, barrier_program(group_));
 }
 
 std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,

@@ -14,6 +14,16 @@ namespace longhaul::comm {
 class Engine;
 struct OperationQueue;
 
+enum class Verb {
+  SendRecv,
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  Broadcast,
+  Barrier
+};
+
 /// A communicator whose verbs are rounds of messages over a Transport: the form that the
 /// self, fake and MPI backends share. Collectives of one communicator run one after the
 /// other in the order of the calls; whoever waits for one drives all communicators of
@@ -41,7 +51,7 @@ class StagedCommunicator final : public Communicator {
   void abort(int exit_code) override;
 
  private:
-  WorkPtr start(const char* verb, size_t bytes, std::unique_ptr<Program> program);
+  WorkPtr start(Verb verb, size_t bytes, std::unique_ptr<Program> program);
 
   std::shared_ptr<Transport> transport_;
   std::string name_;

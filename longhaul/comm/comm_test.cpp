@@ -1,0 +1,141 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/comm/conformance.h"
+#include "longhaul/comm/fake.h"
+
+namespace longhaul::comm {
+namespace {
+
+using Case = std::tuple<int, bool, Conformance>;
+class Backends : public testing::TestWithParam<Case> {};
+
+TEST_P(Backends, Conforms) {
+  const auto& [ranks, tiny, conformance] = GetParam();
+  const CommOptions options = tiny ? tiny_messages() : CommOptions{};
+  if (ranks == 1) {
+    conformance.check(*self_world("world", options));
+  } else {
+    run_fake_ranks(
+        ranks, [&check = conformance.check](const auto& world) { check(*world); },
+        options);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(SelfAndFake, Backends,
+                         testing::Combine(testing::Values(1, 2, 3, 4), testing::Bool(),
+                                          testing::ValuesIn(conformance_checks())),
+                         [](const testing::TestParamInfo<Case>& tested) {
+                           return std::get<2>(tested.param).name + "_" +
+                                  std::to_string(std::get<0>(tested.param)) +
+                                  (std::get<1>(tested.param) ? "_tiny" : "");
+                         });
+
+TEST(Deadline, NamesOperationNumberRankAndSeconds) {
+  CommOptions options;
+  options.deadline_seconds = 0.3;
+  run_fake_ranks(3, [](const auto& world) { check_deadline(*world); }, options);
+}
+
+TEST(Deadline, RanksOutOfStepAreToldInsteadOfMixingTheirNumbers) {
+  CommOptions options;
+  options.deadline_seconds = 0.3;
+  std::string message;
+  try {
+    run_fake_ranks(
+        2,
+        [](const auto& world) {
+          float x = 1.0F;
+          const WorkPtr skipped = world->rank() == 0 ? world->barrier() : nullptr;
+          world->all_reduce({&x, 1, DType::F32}, ReduceOp::Sum)->wait();
+        },
+        options);
+  } catch (const TemporaryError& e) {
+    message = e.what();
+  }
+  EXPECT_NE(message.find("all_reduce number"), std::string::npos) << message;
+}
+
+TEST(FakeRanks, AFailureOfOneEndsTheOthersAndIsTheOneReported) {
+  try {
+    run_fake_ranks(3, [](const auto& world) {
+      if (world->rank() == 2) throw InputError("test", "rank two is unwell");
+      world->barrier_wait();
+    });
+    FAIL() << "nothing thrown";
+  } catch (const InputError& e) {
+    EXPECT_STREQ(e.what(), "[test] rank two is unwell");
+  }
+}
+
+TEST(FakeRanks, CountsThatDisagreeAreAnError) {
+  EXPECT_THROW(
+      run_fake_ranks(
+          2,
+          [](const auto& world) {
+            std::vector<double> x(3);
+            world->broadcast({x.data(), 2 + world->rank(), DType::F64}, 0)->wait();
+          }),
+      Error);
+}
+
+TEST(Threads, ASecondThreadIsRefused) {
+  const auto world = self_world();
+  world->barrier_wait();
+  std::string message;
+  std::thread([&] {
+    try {
+      world->barrier_wait();
+    } catch (const Error& e) {
+      message = e.what();
+    }
+  }).join();
+  EXPECT_NE(message.find("two threads"), std::string::npos) << message;
+}
+
+Launch launched(const std::map<std::string, std::string>& environment) {
+  return detect_launch([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Launch, IsReadFromTheLaunchersEnvironment) {
+  EXPECT_FALSE(launched({}).by_launcher);
+  const Launch mpirun = launched({{"OMPI_COMM_WORLD_SIZE", "8"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
+                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
+  EXPECT_TRUE(mpirun.by_launcher);
+  EXPECT_EQ(mpirun.ranks, 8);
+  EXPECT_EQ(mpirun.local_rank, 3);
+  EXPECT_EQ(mpirun.local_ranks, 4);
+  const Launch srun = launched(
+      {{"PMIX_RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_LOCALID", "1"}});
+  EXPECT_TRUE(srun.by_launcher);
+  EXPECT_EQ(srun.ranks, 16);
+  EXPECT_EQ(srun.local_rank, 1);
+}
+
+TEST(Launch, ABatchScriptIsOneProcess) {
+  EXPECT_FALSE(launched({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "16"}}).by_launcher);
+}
+
+TEST(Launch, SrunWithoutPmixIsRefusedWithTheRemedy) {
+  try {
+    launched(
+        {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "2"}});
+    FAIL() << "accepted";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("srun --mpi=pmix"), std::string::npos)
+        << e.what();
+  }
+  EXPECT_THROW(launched({{"OMPI_COMM_WORLD_SIZE", "eight"}}), ConfigError);
+}
+
+}  // namespace
+}  // namespace longhaul::comm
