@@ -4,6 +4,7 @@
 #include <simdjson.h>
 #include <toml++/toml.h>
 #include <torch/version.h>
+#include <unicode/uversion.h>
 #include <xxhash.h>
 #include <zlib.h>
 
@@ -11,10 +12,6 @@
 #include <nlohmann/json.hpp>
 
 #include "longhaul/base/build_info.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-#include <unicode/uversion.h>
 
 namespace longhaul::apps {
 namespace {
@@ -25,12 +22,6 @@ std::string icu_version() {
   u_getVersion(version);
   u_versionToString(version, text);
   return text;
-}
-
-std::string pcre2_version() {
-  char text[64] = "";
-  pcre2_config(PCRE2_CONFIG_VERSION, text);
-  return std::string(text).substr(0, std::string(text).find(' '));
 }
 
 std::string xxhash_version() {
@@ -61,7 +52,6 @@ std::vector<LibraryVersion> library_versions() {
        fmt::format("{}.{}.{}", static_cast<int>(simdjson::SIMDJSON_VERSION_MAJOR),
                    static_cast<int>(simdjson::SIMDJSON_VERSION_MINOR),
                    static_cast<int>(simdjson::SIMDJSON_VERSION_REVISION))},
-      {"PCRE2", pcre2_version()},
       {"ICU", icu_version()},
       {"xxHash", xxhash_version()},
       {"zlib", zlibVersion()},
