@@ -55,10 +55,9 @@ struct Transfer {
 };
 
 /// A group of ranks with the verbs that training needs.
-/// Every verb but rank(), size() and abort() is Collective: all ranks of the group
-/// call it, in the same order, with matching counts and dtypes.
-/// Sums are added in rank order (fp32 inside for bf16), so results are repeatable
-/// and equal on all ranks.
+/// Every verb but rank(), size(), send_recv() and abort() is Collective: all ranks of the
+/// group call it, in the same order, with matching counts and dtypes. Sums are added in
+/// rank order (fp32 inside for bf16), so results are repeatable and equal on all ranks.
 /// Thread contract: one thread owns all communicators of a process.
 class Communicator {
  public:
@@ -78,6 +77,8 @@ class Communicator {
   /// Equal parts; in.count = out.count, a multiple of size().
   virtual WorkPtr all_to_all(ConstBuffer in, Buffer out) = 0;
   virtual WorkPtr broadcast(Buffer buffer, int root) = 0;
+  /// Only the named peers take part. Messages of a pair match in the order of its calls;
+  /// they start at once and may overtake collectives of the same group.
   virtual WorkPtr send_recv(std::vector<Transfer> transfers) = 0;
   virtual WorkPtr barrier() = 0;
   /// The ranks with the same colour, ordered by key. Collective, blocks.
