@@ -168,7 +168,11 @@ void write_text_atomic(const fs::path& path, std::string_view text) {
     ::unlink(temporary.c_str());
     throw;
   }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "rename", errno);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    fail(path, "rename", error);
+  }
   sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
@@ -188,7 +192,7 @@ fs::path join_inside(const fs::path& dir, std::string_view name, std::string_vie
   if (!inside) {
     throw InputError(std::string(area),
                      fmt::format("{}: the name '{}' leaves its directory; refused",
-                                 dir.string(), name));
+                                 dir.string(), name.substr(0, name.find('\0'))));
   }
   return dir / part;
 }
