@@ -1,6 +1,6 @@
 // Medians of the CPU kernels on the shapes of a 125M Llama (batch 2 x 1024, hidden 768,
 // feed forward 2048, 12 query and 4 key heads of 64, vocabulary 32000).
-//   bench_kernels [rounds]
+//   bench_kernels [rounds [substring of the names]]
 #include <fmt/core.h>
 #include <omp.h>
 
@@ -8,8 +8,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/ops/kernels/cpu.h"
@@ -33,25 +35,41 @@ std::vector<Bf16> values(int64_t count) {
   return out;
 }
 
-/// Prints the median; `work` in floating-point operations or bytes, `unit` names it.
-void report(const std::string& name, int rounds, double work, const char* unit,
-            const std::function<void()>& body) {
-  body();
-  std::vector<double> seconds;
-  for (int i = 0; i < rounds; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+/// Times what matches the filter and prints it.
+class Report {
+ public:
+  Report(int rounds, std::string filter) : rounds_(rounds), filter_(std::move(filter)) {}
+
+  /// `work` in floating-point operations or bytes, `unit` names it per second.
+  void operator()(const std::string& name, double work, const char* unit,
+                  const std::function<void()>& body) const {
+    if (name.find(filter_) == std::string::npos) return;
     body();
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-    seconds.push_back(spent.count());
+    std::vector<double> seconds;
+    std::vector<double> processor;  // of all threads; free of other processes' turns
+    for (int i = 0; i < rounds_; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      const std::clock_t ticks = std::clock();
+      body();
+      const std::chrono::duration<double> spent =
+          std::chrono::steady_clock::now() - begin;
+      seconds.push_back(spent.count());
+      processor.push_back(static_cast<double>(std::clock() - ticks) / CLOCKS_PER_SEC);
+    }
+    std::sort(seconds.begin(), seconds.end());
+    std::sort(processor.begin(), processor.end());
+    const double median = seconds[seconds.size() / 2];
+    fmt::print("{:<44} {:>9.3f} ms {:>7.1f} {} (least CPU {:.3f} ms)\n", name,
+               median * 1e3, work / median * 1e-9, unit, processor.front() * 1e3);
   }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = seconds[seconds.size() / 2];
-  fmt::print("{:<28} {:>9.3f} ms {:>9.1f} {}\n", name, median * 1e3, work / median * 1e-9,
-             unit);
-}
+
+ private:
+  int rounds_;
+  std::string filter_;
+};
 
 void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
-               int64_t key_heads, int64_t dim, int rounds) {
+               int64_t key_heads, int64_t dim, const Report& report) {
   const auto q = values(batch * length * query_heads * dim);
   const auto k = values(batch * length * key_heads * dim);
   const auto v = k;
@@ -68,18 +86,18 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
       nullptr};
   const auto squares = static_cast<double>(batch * query_heads * length * length * dim);
   const std::string name = fmt::format("{} D{} S{}", isa_name(isa), dim, length);
-  report("attention " + name, rounds, 2 * squares, "GFLOP/s", [&] {
+  report("attention " + name, 2 * squares, "GFLOP/s", [&] {
     attention_forward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
                             {out.data(), qs}, lse.data(), isa);
   });
-  report("its backward", rounds, 5 * squares, "GFLOP/s", [&] {
+  report("attention backward " + name, 5 * squares, "GFLOP/s", [&] {
     attention_backward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
                              {out.data(), qs}, {q.data(), qs}, lse.data(),
                              {dq.data(), qs}, {dk.data(), ks}, {dv.data(), ks}, isa);
   });
 }
 
-void weight_gradients(int rounds) {
+void weight_gradients(const Report& report) {
   if (!weight_gradient_available()) return;
   for (auto [n, k] : {std::pair<int64_t, int64_t>{kHidden, kHidden},
                       {256, kHidden},
@@ -89,7 +107,7 @@ void weight_gradients(int rounds) {
     const auto dy = values(kTokens * n);
     const auto x = values(kTokens * k);
     std::vector<float> grad(static_cast<size_t>(n * k));
-    report(fmt::format("weight gradient {}x{}", n, k), rounds,
+    report(fmt::format("weight gradient {}x{}", n, k),
            2.0 * static_cast<double>(kTokens * n * k), "GFLOP/s", [&] {
              accumulate_weight_gradient(dy.data(), n, x.data(), k, kTokens, n, k,
                                         grad.data());
@@ -97,7 +115,7 @@ void weight_gradients(int rounds) {
   }
 }
 
-void pointwise(Isa isa, int rounds) {
+void pointwise(Isa isa, const Report& report) {
   const auto x = values(kTokens * kHidden);
   auto y = x;
   auto h = x;
@@ -105,21 +123,21 @@ void pointwise(Isa isa, int rounds) {
   std::vector<float> inverse(kTokens);
   std::vector<float> dweight(kHidden);
   const auto bytes = [](int64_t count) { return 2.0 * static_cast<double>(count); };
-  report("norm", rounds, bytes(2 * kTokens * kHidden), "GB/s", [&] {
+  report("norm", bytes(2 * kTokens * kHidden), "GB/s", [&] {
     rms_norm_forward<Bf16>(x.data(), nullptr, weight.data(), 1e-5, kTokens, kHidden,
                            nullptr, y.data(), inverse.data(), isa);
   });
-  report("norm with residual", rounds, bytes(4 * kTokens * kHidden), "GB/s", [&] {
+  report("norm with residual", bytes(4 * kTokens * kHidden), "GB/s", [&] {
     rms_norm_forward<Bf16>(x.data(), x.data(), weight.data(), 1e-5, kTokens, kHidden,
                            h.data(), y.data(), inverse.data(), isa);
   });
-  report("norm backward", rounds, bytes(3 * kTokens * kHidden), "GB/s", [&] {
+  report("norm backward", bytes(3 * kTokens * kHidden), "GB/s", [&] {
     rms_norm_backward<Bf16>(y.data(), x.data(), inverse.data(), weight.data(), nullptr,
                             kTokens, kHidden, h.data(), dweight.data(), isa);
   });
   const std::vector<float> table(1024 * 32, 0.5F);
   const std::vector<int32_t> ids(kTokens, 7);
-  report("rope", rounds, bytes(2 * kTokens * kHidden), "GB/s", [&] {
+  report("rope", bytes(2 * kTokens * kHidden), "GB/s", [&] {
     rope<Bf16>(x.data(), kHidden, 64, {kTokens, 12, 64}, table.data(), table.data(),
                ids.data(), false, y.data(), kHidden, 64, isa);
   });
@@ -127,11 +145,11 @@ void pointwise(Isa isa, int rounds) {
   auto act = gate;
   auto dgate = gate;
   auto dup = gate;
-  report("swiglu", rounds, bytes(3 * kTokens * kWide), "GB/s", [&] {
+  report("swiglu", bytes(3 * kTokens * kWide), "GB/s", [&] {
     swiglu_forward<Bf16>(gate.data(), gate.data(), kWide, kTokens, kWide, act.data(),
                          isa);
   });
-  report("swiglu backward", rounds, bytes(5 * kTokens * kWide), "GB/s", [&] {
+  report("swiglu backward", bytes(5 * kTokens * kWide), "GB/s", [&] {
     swiglu_backward<Bf16>(act.data(), gate.data(), gate.data(), kWide, kTokens, kWide,
                           dgate.data(), dup.data(), kWide, isa);
   });
@@ -142,25 +160,25 @@ void pointwise(Isa isa, int rounds) {
   const std::vector<int64_t> targets(kRows, 11);
   std::vector<float> loss(kRows);
   std::vector<float> squares(kRows);
-  report("cross-entropy 512 x 32000", rounds, bytes(2 * kRows * kVocabulary), "GB/s",
-         [&] {
-           cross_entropy<Bf16>(work.data(), targets.data(), kRows, kVocabulary, 1e-3,
-                               1e-4, true, loss.data(), squares.data(), isa);
-         });
+  report("cross-entropy 512 x 32000", bytes(2 * kRows * kVocabulary), "GB/s", [&] {
+    cross_entropy<Bf16>(work.data(), targets.data(), kRows, kVocabulary, 1e-3, 1e-4, true,
+                        loss.data(), squares.data(), isa);
+  });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
+  const Report report(rounds, argc > 2 ? argv[2] : "");
   fmt::print("{}, {} threads, median of {}\n", isa_name(best_isa()),
              omp_get_max_threads(), rounds);
   for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
     if (isa > best_isa()) continue;
-    attention(isa, 2, 1024, 12, 4, 64, rounds);
+    attention(isa, 2, 1024, 12, 4, 64, report);
   }
-  attention(best_isa(), 1, 2048, 8, 2, 128, rounds);
-  weight_gradients(rounds);
-  pointwise(best_isa(), rounds);
+  attention(best_isa(), 1, 2048, 8, 2, 128, report);
+  weight_gradients(report);
+  pointwise(best_isa(), report);
   return 0;
 }

@@ -23,9 +23,9 @@ inline void narrow(float x, Bf16* y) {
   y->bits = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
-/// What rounding to T can change a value by, relatively: half a unit in the last place.
+/// What rounding to T can change a value by, relatively: 2^-p for p significant bits.
 template <typename T>
-constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / 512 : 1.0 / (1 << 24);
+constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / (1 << 8) : 1.0 / (1 << 24);
 /// Room for the fp32 sums inside: a few hundred terms.
 constexpr double kSums = 2e-6;
 

@@ -1,0 +1,402 @@
+#include <omp.h>
+
+#include "longhaul/ops/kernels/test_support.h"
+
+namespace longhaul::kernels::testing {
+namespace {
+
+using Doubles = std::vector<double>;
+
+template <typename T>
+double value(const std::vector<T>& x, int64_t i) {
+  return static_cast<double>(widen(x[static_cast<size_t>(i)]));
+}
+template <typename T>
+double rounded(double x) {
+  T y;
+  narrow(static_cast<float>(x), &y);
+  return static_cast<double>(widen(y));
+}
+double& at(Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; }
+
+struct Size {
+  int64_t rows, features;
+};
+constexpr Size kSizes[] = {{1, 8}, {3, 37}, {70, 100}, {33, 768}};
+
+TEST(RmsNorm, EqualsTheReference) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, F] : kSizes) {
+      const auto x = random_values<T>(rows * F, 1);
+      const auto residual = random_values<T>(rows * F, 2);
+      const auto weight = random_values<T>(F, 3);
+      std::vector<T> h(x.size()), y(x.size());
+      std::vector<float> inverse(static_cast<size_t>(rows));
+      rms_norm_forward<T>(x.data(), residual.data(), weight.data(), 1e-5, rows, F,
+                          h.data(), y.data(), inverse.data(), isa);
+      Doubles want_h(x.size()), want_y(x.size()), want_inverse(inverse.size());
+      for (int64_t r = 0; r < rows; ++r) {
+        double squares = 0.0;
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          at(want_h, i) = rounded<T>(value(x, i) + value(residual, i));
+          squares += at(want_h, i) * at(want_h, i);
+        }
+        const double scale = 1.0 / std::sqrt(squares / static_cast<double>(F) + 1e-5);
+        at(want_inverse, r) = scale;
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          at(want_y, i) = value(weight, i % F) * at(want_h, i) * scale;
+        }
+      }
+      EXPECT_EQ(distance(h, want_h), 0.0);
+      EXPECT_LT(distance(inverse, want_inverse), kSums);
+      EXPECT_LT(distance(y, want_y), 2 * kRounding<T> + kSums);  // normal, then product
+      // Without a residual h stays untouched, and the norm is that of x.
+      std::vector<T> plain(x.size());
+      rms_norm_forward<T>(h.data(), nullptr, weight.data(), 1e-5, rows, F, nullptr,
+                          plain.data(), inverse.data(), isa);
+      EXPECT_TRUE(same_bits(plain, y));
+    }
+  });
+}
+
+TEST(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, F] : kSizes) {
+      const auto x = random_values<T>(rows * F, 1);
+      const auto dy = random_values<T>(rows * F, 2);
+      const auto dresidual = random_values<T>(rows * F, 3);
+      const auto weight = random_values<T>(F, 4);
+      std::vector<float> inverse(static_cast<size_t>(rows));
+      std::vector<T> y(x.size()), dx(x.size());
+      rms_norm_forward<T>(x.data(), nullptr, weight.data(), 1e-5, rows, F, nullptr,
+                          y.data(), inverse.data(), isa);
+      std::vector<float> dweight(static_cast<size_t>(F), 0.5F);
+      rms_norm_backward<T>(dy.data(), x.data(), inverse.data(), weight.data(),
+                           dresidual.data(), rows, F, dx.data(), dweight.data(), isa);
+      Doubles want_dx(x.size()), want_dweight(dweight.size(), 0.5);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double scale = value(inverse, r);
+        double dot = 0.0;
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          const double normal = value(x, i) * scale;
+          dot += value(dy, i) * value(weight, i % F) * normal;
+          at(want_dweight, i % F) += value(dy, i) * normal;
+        }
+        dot /= static_cast<double>(F);
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          at(want_dx, i) =
+              value(dresidual, i) +
+              scale * (value(dy, i) * value(weight, i % F) - value(x, i) * scale * dot);
+        }
+      }
+      EXPECT_LT(distance(dx, want_dx), kRounding<T> + kSums);
+      EXPECT_LT(distance(dweight, want_dweight), kSums);
+    }
+  });
+}
+
+TEST(RmsNorm, BackwardDependsNeitherOnTheRunNorOnTheThreads) {
+  const int before = omp_get_max_threads();
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    constexpr int64_t kRows = 333;
+    constexpr int64_t kFeatures = 100;
+    const auto x = random_values<T>(kRows * kFeatures, 1);
+    const auto dy = random_values<T>(kRows * kFeatures, 2);
+    const auto weight = random_values<T>(kFeatures, 3);
+    const std::vector<float> inverse(kRows, 0.9F);
+    std::vector<float> first;
+    for (int threads : {1, 1, 2, 5}) {
+      omp_set_num_threads(threads);
+      std::vector<float> dweight(kFeatures, 1.0F);
+      std::vector<T> dx(x.size());
+      rms_norm_backward<T>(dy.data(), x.data(), inverse.data(), weight.data(), nullptr,
+                           kRows, kFeatures, dx.data(), dweight.data(), isa);
+      if (first.empty()) first = dweight;
+      EXPECT_TRUE(same_bits(first, dweight)) << threads;
+    }
+  });
+  omp_set_num_threads(before);
+}
+
+TEST(Rope, RotatesHalvesAndBack) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    constexpr int64_t kTokens = 5;
+    constexpr int64_t kHeads = 3;
+    constexpr int64_t D = 20;
+    constexpr int64_t kStride = kHeads * D + 7;  // inside a wider matrix
+    const auto x = random_values<T>(kTokens * kStride, 1);
+    std::vector<float> cos(6 * D / 2), sin(6 * D / 2);
+    for (size_t i = 0; i < cos.size(); ++i) {
+      cos[i] = std::cos(static_cast<float>(i));
+      sin[i] = std::sin(static_cast<float>(i));
+    }
+    const std::vector<int32_t> ids{0, 5, 2, 2, 1};
+    std::vector<T> y(kTokens * kHeads * D);
+    rope<T>(x.data(), kStride, D, {kTokens, kHeads, D}, cos.data(), sin.data(),
+            ids.data(), false, y.data(), kHeads * D, D, isa);
+    Doubles want(y.size()), original(y.size());
+    for (int64_t i = 0; i < kTokens; ++i) {
+      for (int64_t h = 0; h < kHeads; ++h) {
+        for (int64_t d = 0; d < D / 2; ++d) {
+          const auto angle = static_cast<double>(ids[static_cast<size_t>(i)] * D / 2 + d);
+          const double a = value(x, i * kStride + h * D + d);
+          const double b = value(x, i * kStride + h * D + d + D / 2);
+          const int64_t to = (i * kHeads + h) * D + d;
+          at(want, to) = a * std::cos(angle) - b * std::sin(angle);
+          at(want, to + D / 2) = b * std::cos(angle) + a * std::sin(angle);
+          at(original, to) = a;
+          at(original, to + D / 2) = b;
+        }
+      }
+    }
+    EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+    rope<T>(y.data(), kHeads * D, D, {kTokens, kHeads, D}, cos.data(), sin.data(),
+            ids.data(), true, y.data(), kHeads * D, D, isa);
+    EXPECT_LT(distance(y, original), 2 * kRounding<T> + kSums);
+  });
+}
+
+TEST(Swiglu, EqualsTheReferenceOnHalvesOfOneMatrix) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, F] : kSizes) {
+      const auto fused = random_values<T>(rows * 2 * F, 1, 4.0F);
+      const auto dy = random_values<T>(rows * F, 2);
+      std::vector<T> y(dy.size()), grad(fused.size());
+      swiglu_forward<T>(fused.data(), fused.data() + F, 2 * F, rows, F, y.data(), isa);
+      swiglu_backward<T>(dy.data(), fused.data(), fused.data() + F, 2 * F, rows, F,
+                         grad.data(), grad.data() + F, 2 * F, isa);
+      Doubles want(y.size()), want_grad(grad.size());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < F; ++i) {
+          const double g = value(fused, r * 2 * F + i);
+          const double u = value(fused, r * 2 * F + F + i);
+          const double d = value(dy, r * F + i);
+          const double s = 1.0 / (1.0 + std::exp(-g));
+          at(want, r * F + i) = g * s * u;
+          at(want_grad, r * 2 * F + i) = d * u * (s + g * s * (1.0 - s));
+          at(want_grad, r * 2 * F + F + i) = d * g * s;
+        }
+      }
+      EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+      EXPECT_LT(distance(grad, want_grad), kRounding<T> + kSums);
+    }
+  });
+}
+
+TEST(Swiglu, KeepsNaNAndSurvivesLargeGates) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    std::vector<T> gate(9), up(9), y(9);
+    for (size_t i = 0; i < 9; ++i) narrow(i % 2 == 0 ? 1e4F : -1e4F, &gate[i]);
+    for (T& u : up) narrow(2.0F, &u);
+    narrow(std::nanf(""), &gate[3]);
+    swiglu_forward<T>(gate.data(), up.data(), 9, 1, 9, y.data(), isa);
+    for (size_t i = 0; i < 9; ++i) {
+      if (i == 3) {
+        EXPECT_TRUE(std::isnan(widen(y[i])));
+      } else {
+        // AVX2 bounds exp() below 2^128: what is left of -1e4 is next to nothing, not 0.
+        EXPECT_NEAR(widen(y[i]), i % 2 == 0 ? 2 * widen(gate[i]) : 0.0F, 1e-30F) << i;
+      }
+    }
+  });
+}
+
+/// A chunk of logits with targets in, out and past the chunk.
+template <typename T>
+struct Chunk {
+  int64_t rows, V;
+  std::vector<T> logits = random_values<T>(rows * V, 1, 3.0F);
+  std::vector<int64_t> targets = {};
+
+  Chunk(int64_t r, int64_t v) : rows(r), V(v) {
+    for (int64_t i = 0; i < rows; ++i) targets.push_back(i % 5 == 4 ? -100 : (i * 7) % V);
+  }
+  double lse(int64_t r) const {
+    double sum = 0.0;
+    for (int64_t i = 0; i < V; ++i) sum += std::exp(value(logits, r * V + i));
+    return std::log(sum);
+  }
+};
+
+TEST(CrossEntropy, EqualsTheReference) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, V] : {Size{1, 5}, Size{7, 61}, Size{11, 1000}}) {
+      constexpr double kScale = 0.37;
+      constexpr double kZ = 0.01;
+      Chunk<T> chunk(rows, V);
+      std::vector<float> loss(chunk.targets.size()), squared(chunk.targets.size());
+      Doubles want(loss.size()), want_squared(loss.size()), grad(chunk.logits.size());
+      for (int64_t r = 0; r < rows; ++r) {
+        const int64_t target = chunk.targets[static_cast<size_t>(r)];
+        if (target < 0) continue;
+        const double lse = chunk.lse(r);
+        at(want, r) = lse - value(chunk.logits, r * V + target);
+        at(want_squared, r) = lse * lse;
+        for (int64_t i = 0; i < V; ++i) {
+          const double p = std::exp(value(chunk.logits, r * V + i) - lse);
+          at(grad, r * V + i) =
+              kScale * (p * (1 + 2 * kZ * lse) - (i == target ? 1.0 : 0.0));
+        }
+      }
+      auto logits = chunk.logits;
+      cross_entropy<T>(logits.data(), chunk.targets.data(), rows, V, kScale, kZ, false,
+                       loss.data(), squared.data(), isa);
+      EXPECT_TRUE(same_bits(logits, chunk.logits));
+      cross_entropy<T>(logits.data(), chunk.targets.data(), rows, V, kScale, kZ, true,
+                       loss.data(), squared.data(), isa);
+      EXPECT_LT(distance(loss, want), kSums);
+      EXPECT_LT(distance(squared, want_squared), kSums);
+      EXPECT_LT(distance(logits, grad), kRounding<T> + kSums);
+    }
+  });
+}
+
+TEST(CrossEntropy, CombinesFromPartsOfTheVocabulary) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    constexpr int64_t kRows = 6;
+    constexpr int64_t V = 90;
+    constexpr int64_t kCut = 37;
+    const Chunk<T> whole(kRows, V);
+    std::vector<float> loss(kRows), squared(kRows), lse(kRows, 0.0F), scale(kRows, 0.5F);
+    auto want = whole.logits;
+    cross_entropy<T>(want.data(), whole.targets.data(), kRows, V, 0.5, 0.02, true,
+                     loss.data(), squared.data(), isa);
+    std::vector<float> total(kRows, 0.0F), picked(kRows, 0.0F);
+    Doubles joined(want.size());
+    std::vector<std::vector<T>> parts;
+    std::vector<std::vector<int64_t>> targets;
+    for (const auto& [first, n] :
+         {std::pair<int64_t, int64_t>{0, kCut}, {kCut, V - kCut}}) {
+      std::vector<T> part;
+      std::vector<int64_t> local;
+      for (int64_t r = 0; r < kRows; ++r) {
+        const auto begin = whole.logits.begin() + r * V + first;
+        part.insert(part.end(), begin, begin + n);
+        local.push_back(whole.targets[static_cast<size_t>(r)] - first);
+      }
+      std::vector<float> maximum(kRows), sum(kRows), here(kRows);
+      cross_entropy_statistics<T>(part.data(), local.data(), kRows, n, maximum.data(),
+                                  sum.data(), here.data(), isa);
+      for (size_t r = 0; r < kRows; ++r) {
+        total[r] += sum[r] * std::exp(maximum[r]);
+        picked[r] += here[r];
+        if (whole.targets[r] < 0) scale[r] = 0.0F;
+      }
+      parts.push_back(part);
+      targets.push_back(local);
+    }
+    Doubles want_loss(kRows);
+    std::vector<float> got_loss(kRows, 0.0F);
+    for (size_t r = 0; r < kRows; ++r) {
+      lse[r] = std::log(total[r]);
+      want_loss[r] = static_cast<double>(loss[r]);
+      if (scale[r] != 0.0F) got_loss[r] = lse[r] - picked[r];
+    }
+    EXPECT_LT(distance(got_loss, want_loss), kSums);
+    for (size_t p = 0; p < 2; ++p) {
+      const int64_t first = p == 0 ? 0 : kCut;
+      const int64_t n = p == 0 ? kCut : V - kCut;
+      cross_entropy_gradient<T>(parts[p].data(), targets[p].data(), kRows, n, lse.data(),
+                                scale.data(), 0.02, isa);
+      Doubles slice;
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t i = 0; i < n; ++i) slice.push_back(value(want, r * V + first + i));
+      }
+      EXPECT_LT(distance(parts[p], slice), kRounding<T> + kSums);
+    }
+  });
+}
+
+TEST(Buffers, AddExactly) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (int64_t count : {1, 19, 40001}) {
+      const auto x = random_values<T>(count, 1);
+      auto sum = random_values(count, 2);
+      auto want = sum;
+      for (size_t i = 0; i < want.size(); ++i) want[i] += widen(x[i]);
+      accumulate<T>(sum.data(), x.data(), count, isa);
+      EXPECT_TRUE(same_bits(sum, want));
+    }
+  });
+}
+
+TEST(Buffers, ConvertTheSameBitsEverywhere) {
+  // Ties, overflow to infinity, denormals, infinities, NaN with only low bits.
+  const std::vector<uint32_t> cases{0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x00000001,
+                                    0x807FFFFF, 0x7F800000, 0xFF800000, 0x7F800001,
+                                    0xFFC00000, 0x80000000, 0x3F807FFF, 0x3F808001};
+  const std::vector<uint16_t> want{0x3F80, 0x3F82, 0x7F80, 0x0000, 0x8080, 0x7F80,
+                                   0xFF80, 0x7FC0, 0xFFC0, 0x8000, 0x3F80, 0x3F81};
+  for (Isa isa : all_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    for (int64_t count : {12, 3, 24}) {
+      std::vector<float> x(static_cast<size_t>(count));
+      for (size_t i = 0; i < x.size(); ++i) {
+        x[i] = __builtin_bit_cast(float, cases[i % cases.size()]);
+      }
+      std::vector<Bf16> y(x.size());
+      convert(x.data(), y.data(), count, isa);
+      std::vector<float> back(x.size());
+      convert(y.data(), back.data(), count, isa);
+      for (size_t i = 0; i < x.size(); ++i) {
+        EXPECT_EQ(y[i].bits, want[i % want.size()]) << i;
+        EXPECT_EQ(__builtin_bit_cast(uint32_t, back[i]), uint32_t{y[i].bits} << 16) << i;
+      }
+    }
+  }
+}
+
+TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
+  if (best_isa() != Isa::Avx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
+  struct Case {
+    int64_t T, N, K;
+  };
+  for (const auto [T, N, K] : {Case{1, 1, 1}, Case{7, 13, 70}, Case{1500, 101, 130},
+                               Case{64, 200, 64}, Case{33, 6, 48}}) {
+    SCOPED_TRACE(::testing::Message() << T << " " << N << " " << K);
+    const int64_t dy_stride = N + 3;
+    const int64_t x_stride = K + 5;
+    const auto dy = random_values<Bf16>(T * dy_stride, 1);
+    const auto x = random_values<Bf16>(T * x_stride, 2);
+    const auto before = random_values(N * K, 3);
+    Doubles want(before.begin(), before.end());
+    for (int64_t i = 0; i < T; ++i) {
+      for (int64_t n = 0; n < N; ++n) {
+        for (int64_t k = 0; k < K; ++k) {
+          at(want, n * K + k) +=
+              value(dy, i * dy_stride + n) * value(x, i * x_stride + k);
+        }
+      }
+    }
+    std::vector<float> first;
+    const int threads_before = omp_get_max_threads();
+    for (int threads : {1, 2, 3}) {
+      omp_set_num_threads(threads);
+      auto grad = before;
+      accumulate_weight_gradient(dy.data(), dy_stride, x.data(), x_stride, T, N, K,
+                                 grad.data());
+      EXPECT_LT(distance(grad, want), kSums);
+      if (first.empty()) first = grad;
+      EXPECT_TRUE(same_bits(first, grad)) << threads;
+    }
+    omp_set_num_threads(threads_before);
+  }
+}
+
+TEST(Dispatch, RefusesASetThatTheCpuLacks) {
+  if (best_isa() == Isa::Avx512Bf16) GTEST_SKIP() << "this CPU has them all";
+  float x = 1.0F;
+  EXPECT_THROW(accumulate(&x, &x, 1, Isa::Avx512Bf16), std::runtime_error);
+}
+
+}  // namespace
+}  // namespace longhaul::kernels::testing
