@@ -2,18 +2,39 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <mutex>
 #include <string>
 
 namespace longhaul {
 
+using Clock = std::chrono::steady_clock;
+
 struct Logger::Sink {
   std::mutex mutex;
   bool colours = ::isatty(STDOUT_FILENO) == 1;
   File file;
+  bool status_drawn = false;
+  Clock::time_point status_time = Clock::now();
 
+  ~Sink() { clear_status(); }
+
+  void clear_status() {
+    if (!status_drawn) return;
+    std::fputs("\r\033[K", stdout);
+    std::fflush(stdout);
+    status_drawn = false;
+  }
+  void draw_status(const std::string& line) {
+    clear_status();
+    // Without automatic line wrap: a wrapped line could not be drawn over.
+    std::fprintf(stdout, "\033[?7l%s\033[?7h", line.c_str());
+    std::fflush(stdout);
+    status_drawn = true;
+  }
   void terminal(std::string_view line) {
+    clear_status();
     std::fwrite(line.data(), 1, line.size(), stdout);
     std::fputc('\n', stdout);
     std::fflush(stdout);
@@ -66,6 +87,22 @@ void Logger::to_terminal_only(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
   sink_->terminal(line);
+}
+
+void Logger::status(std::string_view line) {
+  if (silent()) return;
+  const std::lock_guard lock(sink_->mutex);
+  const Clock::time_point now = Clock::now();
+  if (sink_->colours) {
+    // A line of the log has erased it: drawn again at once.
+    const bool soon = now - sink_->status_time < std::chrono::milliseconds(200);
+    if (sink_->status_drawn && soon) return;
+    sink_->draw_status(std::string(line));
+  } else {
+    if (now - sink_->status_time < std::chrono::seconds(10)) return;
+    sink_->terminal(line);
+  }
+  sink_->status_time = now;
 }
 
 }  // namespace longhaul

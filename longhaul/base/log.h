@@ -28,6 +28,9 @@ class Logger {
   /// To the file alone, or to standard output alone.
   void to_file_only(std::string_view line);
   void to_terminal_only(std::string_view line);
+  /// How far long work has come: on a terminal one line below the others, redrawn in
+  /// place; elsewhere a line of standard output every 10 s. Never in the file.
+  void status(std::string_view line);
 
  private:
   struct Sink;

@@ -46,6 +46,18 @@ TEST(Logger, ASilentOneWritesNothing) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
 }
 
+TEST(Logger, AStatusIsNeitherInTheFileNorInALogBeforeTenSeconds) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    log.status("train 1 of 5 steps");
+    log.info("step 1");
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "step 1\n");
+  EXPECT_EQ(read_text(dir / "log.txt"), "step 1\n");
+}
+
 TEST(Logger, LinesOfManyThreadsStayWhole) {
   const TestDirectory dir;
   ::testing::internal::CaptureStdout();

@@ -6,7 +6,9 @@
 #include <map>
 #include <sstream>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/progress.h"
 
 namespace longhaul::train {
 
@@ -32,7 +34,8 @@ Json StepMetrics::to_json() const {
 
 std::string StepMetrics::to_line() const {
   return fmt::format(
-      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss {:.5f} "
+      "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
+      "{:.5f} "
       "grad norm {:.3f} lr {:.3e}",
       step, step_time_s, seqs_per_s, tokens_per_s, 100.0 * mfu, loss, grad_norm, lr);
 }
@@ -40,7 +43,8 @@ std::string StepMetrics::to_line() const {
 FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t layers,
                               int64_t attention_width, int64_t seq_len) {
   const double dense = 6.0 * static_cast<double>(parameters_without_embedding);
-  const double attention = static_cast<double>(layers) * static_cast<double>(attention_width) *
+  const double attention = static_cast<double>(layers) *
+                           static_cast<double>(attention_width) *
                            static_cast<double>(seq_len);
   return {dense + 12.0 * attention, dense + 6.0 * attention};
 }
@@ -53,8 +57,9 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_e
       events_(run_dir / "events.jsonl") {
   if (tensorboard) tensorboard_.emplace(run_dir / "tensorboard");
   if (metrics_.repaired() > 0) {
-    log_.warning(fmt::format("metrics.jsonl ended in a torn line of {} bytes, which was cut off",
-                             metrics_.repaired()));
+    log_.warning(
+        fmt::format("metrics.jsonl ended in a torn line of {} bytes, which was cut off",
+                    metrics_.repaired()));
   }
 }
 
@@ -63,14 +68,28 @@ void MetricsWriter::step(const StepMetrics& metrics) {
   metrics_.append(json);
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
-      if (key != "step") tensorboard_->scalar(key, metrics.step, value.get<double>());
+      // Events carry their own time, and a float has no room for it.
+      if (key != "step" && key != "time")
+        tensorboard_->scalar(key, metrics.step, value.get<double>());
     }
   }
   if (metrics.step % log_every_ == 0) log_.info(metrics.to_line());
+  if (last_step_ > 0) {
+    const std::chrono::duration<double> spent =
+        std::chrono::steady_clock::now() - started_;
+    log_.status(progress_line("train", "steps", metrics.step - steps_before_,
+                              last_step_ - steps_before_, spent.count()));
+  }
 }
 
-void MetricsWriter::validation(int64_t step, int attempt, const std::string& name, double loss,
-                               double perplexity, double seconds) {
+void MetricsWriter::set_goal(int64_t first_step, int64_t last_step) {
+  steps_before_ = first_step - 1;
+  last_step_ = last_step;
+  started_ = std::chrono::steady_clock::now();
+}
+
+void MetricsWriter::validation(int64_t step, int attempt, const std::string& name,
+                               double loss, double perplexity, double seconds) {
   metrics_.append({{"step", step},
                    {"attempt", attempt},
                    {"validation", name},
@@ -82,8 +101,8 @@ void MetricsWriter::validation(int64_t step, int attempt, const std::string& nam
     tensorboard_->scalar("validation/" + name + "/loss", step, loss);
     tensorboard_->scalar("validation/" + name + "/perplexity", step, perplexity);
   }
-  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}", step, name, loss,
-                        perplexity));
+  log_.info(fmt::format("validation step {} {} loss {:.5f} perplexity {:.3f}", step, name,
+                        loss, perplexity));
 }
 
 void MetricsWriter::event(const std::string& kind, Json fields) {
@@ -94,44 +113,92 @@ void MetricsWriter::event(const std::string& kind, Json fields) {
 
 namespace {
 
-/// The last record of each step.
-std::map<int64_t, Json> step_records(const fs::path& run_dir) {
-  std::map<int64_t, Json> records;
-  std::istringstream lines(read_text(run_dir / "metrics.jsonl"));
+/// What metrics.jsonl says about the whole run.
+struct Summary {
+  std::map<int64_t, Json> last;  ///< the last record of each step
+  std::map<int, int64_t> first;  ///< per attempt its first step
+  int64_t records = 0;
+  int64_t unreadable = 0;
+  double seconds = 0.0;  ///< of all steps, redone ones included
+};
+
+Summary summarize(const fs::path& run_dir) {
+  Summary sum;
+  std::istringstream lines(read_text(run_dir / "metrics.jsonl", uint64_t{1} << 34));
   for (std::string line; std::getline(lines, line);) {
-    Json record = parse_json(line, "metrics.jsonl");
-    if (record.contains("grad_norm")) records[record["step"].get<int64_t>()] = record;
+    try {
+      Json record = parse_json(line, "metrics.jsonl");
+      if (!record.contains("grad_norm")) continue;
+      const auto step = record.at("step").get<int64_t>();
+      sum.seconds += record.at("step_time_s").get<double>();
+      sum.first.try_emplace(record.at("attempt").get<int>(), step);
+      (void)record.at("seqs_per_s").get<double>();
+      (void)record.at("loss");
+      sum.last[step] = std::move(record);
+      ++sum.records;
+    } catch (const InputError&) {
+      ++sum.unreadable;
+    } catch (const Json::exception&) {
+      ++sum.unreadable;
+    }
   }
-  return records;
+  return sum;
 }
 
-Json metric(const char* name, double value, const char* units) {
+struct Throughput {
+  double average = 0.0;
+  double peak = 0.0;
+  int64_t steps = 0;
+};
+
+/// Sequences per second without the first step of each start, unless there is no other.
+Throughput throughput_of(const Summary& sum, bool with_first) {
+  Throughput out;
+  double sequences = 0.0;
+  double seconds = 0.0;
+  for (const auto& [step, record] : sum.last) {
+    if (!with_first && sum.first.at(record["attempt"].get<int>()) == step) continue;
+    const auto rate = record["seqs_per_s"].get<double>();
+    const auto time = record["step_time_s"].get<double>();
+    sequences += rate * time;
+    seconds += time;
+    out.peak = std::max(out.peak, rate);
+    ++out.steps;
+  }
+  if (out.steps == 0) return with_first ? out : throughput_of(sum, true);
+  out.average = seconds > 0.0 ? sequences / seconds : 0.0;
+  return out;
+}
+
+Json metric(const char* name, const Json& value, const char* units, Json more) {
   return {{"MetricName", name},
           {"MeasuredValue", value},
           {"Units", units},
           {"Timestamp", utc_now()},
-          {"AdditionalData", nullptr}};
+          {"AdditionalData", std::move(more)}};
+}
+
+Json metrics_of(const Summary& sum) {
+  Json metrics = Json::array();
+  if (sum.last.empty()) return metrics;
+  const auto& [step, record] = *sum.last.rbegin();
+  const Throughput speed = throughput_of(sum, false);
+  const auto redone = sum.records - static_cast<int64_t>(sum.last.size());
+  metrics.push_back(metric("Final loss", record["loss"], "", {{"Step", step}}));
+  metrics.push_back(metric("Time to train", sum.seconds / 60.0, "minutes",
+                           {{"Steps", sum.last.size()},
+                            {"Steps done again", redone},
+                            {"Starts", sum.first.size()}}));
+  metrics.push_back(
+      metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
+  metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
+  return metrics;
 }
 
 }  // namespace
 
-void write_results(const fs::path& run_dir, const RunFacts& facts) {
-  const auto records = step_records(run_dir);
-  double seconds = 0.0;
-  double peak = 0.0;
-  for (const auto& [step, record] : records) {
-    seconds += record["step_time_s"].get<double>();
-    peak = std::max(peak, record["seqs_per_s"].get<double>());
-  }
-  const double sequences =
-      static_cast<double>(facts.global_batch) * static_cast<double>(records.size());
-  Json metrics = Json::array();
-  if (!records.empty()) {
-    metrics.push_back(metric("Final loss", records.rbegin()->second["loss"], ""));
-    metrics.push_back(metric("Time to train", seconds / 60.0, "minutes"));
-    metrics.push_back(metric("Average throughput", sequences / seconds, "seq/s"));
-    metrics.push_back(metric("Peak throughput", peak, "seq/s"));
-  }
+int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
+  const Summary sum = summarize(run_dir);
   const Json parameters = {{"Model", facts.model},
                            {"World size", facts.world},
                            {"Data parallel degree", facts.data_parallel},
@@ -140,8 +207,10 @@ void write_results(const fs::path& run_dir, const RunFacts& facts) {
                            {"Seed", facts.seed},
                            {"Warmup steps", facts.warmup_steps},
                            {"Dataset", facts.dataset}};
-  const Json results = {{"results", {{"parameters", parameters}, {"metrics", metrics}}}};
+  const Json results = {
+      {"results", {{"parameters", parameters}, {"metrics", metrics_of(sum)}}}};
   write_text_atomic(run_dir / "results.json", results.dump(2) + "\n");
+  return sum.unreadable;
 }
 
 }  // namespace longhaul::train

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@ namespace longhaul::train {
 /// One optimizer step as metrics.jsonl holds it; the members are its keys.
 struct StepMetrics {
   int64_t step = 0;
-  int attempt = 1;  ///< which start of the run did it
+  int attempt = 1;     ///< which start of the run did it
   int64_t tokens = 0;  ///< of the run so far
   double loss = 0.0;
   double grad_norm = 0.0;
@@ -23,7 +24,7 @@ struct StepMetrics {
   double data_time_s = 0.0;
   double seqs_per_s = 0.0;
   double tokens_per_s = 0.0;
-  double mfu = 0.0;         ///< full attention
+  double mfu = 0.0;  ///< full attention
   double mfu_causal = 0.0;
   double tflops_per_device = 0.0;  ///< full attention
   int64_t memory_peak_bytes = 0;
@@ -49,8 +50,11 @@ FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t laye
 class MetricsWriter {
  public:
   /// `log_every` thins log.txt only.
-  MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every, bool tensorboard);
+  MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
+                bool tensorboard);
 
+  /// From which step to which this start goes: for the time left.
+  void set_goal(int64_t first_step, int64_t last_step);
   void step(const StepMetrics& metrics);
   void validation(int64_t step, int attempt, const std::string& name, double loss,
                   double perplexity, double seconds);
@@ -63,6 +67,9 @@ class MetricsWriter {
   JsonLines metrics_;
   JsonLines events_;
   std::optional<TensorBoardWriter> tensorboard_;
+  int64_t steps_before_ = 0;
+  int64_t last_step_ = 0;
+  std::chrono::steady_clock::time_point started_;
 };
 
 /// What results.json says besides what it takes from metrics.jsonl.
@@ -77,8 +84,10 @@ struct RunFacts {
   std::string dataset;
 };
 
-/// Writes results.json in the source systems' fields, from all of metrics.jsonl, so that a
-/// restart loses nothing. The last record of a step counts.
-void write_results(const fs::path& run_dir, const RunFacts& facts);
+/// Writes results.json in the source systems' fields, from all of metrics.jsonl, so that
+/// a restart loses nothing: the time to train counts redone steps too, the throughput
+/// each step once and not the first of a start, which warms up. Returns the lines of
+/// metrics.jsonl that cannot be read and were passed over; 0 but for a damaged disk.
+int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
 
 }  // namespace longhaul::train

@@ -98,6 +98,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   writer_.emplace(checkpoint::WriterOptions{checkpoint_dir(config_), attempt_, build_info().one_line(),
                                             layout_of(session), lock_ ? &*lock_ : nullptr});
   if (log_->silent()) return;
+  metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);
   write_head(session, hosts);
   metrics_->event("start", {{"attempt", attempt_},
@@ -164,10 +165,16 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
     dataset += (dataset.empty() ? "" : ", ") +
                (source.synthetic > 0 ? "synthetic" : source.path.string());
   }
-  write_results(config_.run.dir,
-                {config_.model.config.string(), session.world->size(), session.batch.dp,
-                 config_.batch.global_size, total_steps_, config_.run.seed,
-                 config_.schedule.warmup_steps.value_or(0), dataset});
+  const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
+  const int64_t unreadable = write_results(
+      config_.run.dir,
+      {config_.model.config.string(), session.world->size(), session.batch.dp,
+       config_.batch.global_size, total_steps_, config_.run.seed,
+       static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
+  if (unreadable > 0) {
+    log_->warning(fmt::format("results.json is without {} lines of metrics.jsonl that cannot be "
+                              "read; look at the disk", unreadable));
+  }
   const double seconds = unix_time() - started_;
   metrics_->event("end", {{"step", history.step},
                           {"attempt", attempt_},

@@ -1,0 +1,191 @@
+#include "longhaul/train/metrics.h"
+
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
+#include "longhaul/base/test_files.h"
+#include "longhaul/config/model_config.h"
+
+namespace longhaul::train {
+namespace {
+
+StepMetrics step_of(int64_t step, int attempt, double seconds) {
+  StepMetrics m;
+  m.step = step;
+  m.attempt = attempt;
+  m.loss = 2.0 - 0.1 * static_cast<double>(step);
+  m.grad_norm = 1.0;
+  m.step_time_s = seconds;
+  m.seqs_per_s = 10.0 / seconds;
+  return m;
+}
+
+std::vector<Json> lines_of(const fs::path& path) {
+  std::vector<Json> records;
+  std::istringstream lines(read_text(path));
+  for (std::string line; std::getline(lines, line);) {
+    records.push_back(parse_json(line, "line"));
+  }
+  return records;
+}
+
+FlopsPerToken flops_of_fixture(const std::string& name) {
+  const fs::path source = std::getenv("LONGHAUL_SOURCE");
+  const ModelConfig model = load_model_config(source / "tests/fixtures/configs" / name);
+  return flops_per_token(model.num_parameters_without_embedding(),
+                         model.num_hidden_layers,
+                         model.num_attention_heads * model.head_dim, 8192);
+}
+
+TEST(FlopsPerToken, AgreeWithPublishedFiguresOfLlama3) {
+  // torchtitan counts full attention, NeMo causal attention.
+  const FlopsPerToken small = flops_of_fixture("llama3-8b.json");
+  EXPECT_NEAR(small.full, 57.9e9, 0.05e9);
+  EXPECT_NEAR(small.causal, 51.5e9, 0.05e9);
+  const FlopsPerToken large = flops_of_fixture("llama3-70b.json");
+  EXPECT_NEAR(large.full, 481.4e9, 0.05e9);
+  EXPECT_NEAR(large.causal, 449.2e9, 0.05e9);
+}
+
+TEST(StepMetrics, TheLineHasItsOneForm) {
+  StepMetrics m;
+  m.step = 5;
+  m.step_time_s = 285.12;
+  m.seqs_per_s = 1024 / 285.12;
+  m.tokens_per_s = 1024 * 8192 / 285.12;
+  m.mfu = 0.291;
+  m.loss = 1.679;
+  m.grad_norm = 10.75;
+  m.lr = 3.748e-8;
+  EXPECT_EQ(m.to_line(),
+            "step 5 step_time 285.120s throughput 3.59 seq/s 29421 tok/s mfu 29.1% loss "
+            "1.67900 grad norm 10.750 lr 3.748e-08");
+}
+
+TEST(StepMetrics, TheRecordHasEveryKey) {
+  const Json json = StepMetrics{}.to_json();
+  for (const char* key :
+       {"step", "attempt", "tokens", "loss", "grad_norm", "lr", "step_time_s",
+        "data_time_s", "seqs_per_s", "tokens_per_s", "mfu", "mfu_causal",
+        "tflops_per_device", "memory_peak_bytes", "host_memory_bytes", "epoch", "time"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(json.size(), 17U);
+}
+
+TEST(StepMetrics, AFigureComesBackAsTheSameDouble) {
+  StepMetrics m;
+  m.loss = 1.0 / 3.0;
+  m.lr = 3.748e-8;
+  const Json json = parse_json(m.to_json().dump(), "record");
+  EXPECT_EQ(json["loss"].get<double>(), m.loss);
+  EXPECT_EQ(json["lr"].get<double>(), m.lr);
+}
+
+TEST(MetricsWriter, LogEveryThinsTheLogOnly) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    MetricsWriter writer(dir.path(), log, 10, false);
+    for (int64_t step = 1; step <= 20; ++step) writer.step(step_of(step, 1, 1.0));
+  }
+  ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(lines_of(dir / "metrics.jsonl").size(), 20U);
+  const std::string log = read_text(dir / "log.txt");
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2);
+  EXPECT_HAS(log, "step 10 ");
+  EXPECT_HAS(log, "step 20 ");
+  EXPECT_FALSE(fs::exists(dir / "tensorboard"));
+}
+
+TEST(MetricsWriter, ValidationAndEventsHaveLinesOfTheirOwn) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    MetricsWriter writer(dir.path(), log, 1, true);
+    writer.validation(200, 1, "wiki", 1.652, 5.217, 3.5);
+    writer.event("checkpoint", {{"step", 5}, {"seconds", 61.2}});
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "validation step 200 wiki loss 1.65200 perplexity 5.217\n");
+  const Json record = lines_of(dir / "metrics.jsonl").at(0);
+  EXPECT_EQ(record["validation"], "wiki");
+  EXPECT_EQ(record["loss"], 1.652);
+  const Json event = lines_of(dir / "events.jsonl").at(0);
+  EXPECT_EQ(event["event"], "checkpoint");
+  EXPECT_EQ(event["step"], 5);
+  EXPECT_GT(event["time"].get<double>(), 1.7e9);
+}
+
+TEST(MetricsWriter, ATornLineOfACrashIsSaidInTheLog) {
+  const TestDirectory dir;
+  write_file(dir / "metrics.jsonl", "{\"step\":1}\n{\"st");
+  ::testing::internal::CaptureStdout();
+  Logger log = Logger::to_file(dir / "log.txt");
+  const MetricsWriter writer(dir.path(), log, 1, false);
+  EXPECT_HAS(::testing::internal::GetCapturedStdout(), "torn line of 4 bytes");
+}
+
+class Results : public ::testing::Test {
+ protected:
+  void write(const std::vector<StepMetrics>& steps) {
+    Logger silent;
+    MetricsWriter writer(dir_.path(), silent, 1, false);
+    for (const StepMetrics& step : steps) writer.step(step);
+  }
+  Json results(int64_t unreadable = 0) {
+    RunFacts facts;
+    facts.model = "models/llama";
+    facts.global_batch = 10;
+    facts.total_steps = 4;
+    EXPECT_EQ(write_results(dir_.path(), facts), unreadable);
+    return read_json(dir_ / "results.json")["results"];
+  }
+  double value(const Json& json, const std::string& name) {
+    for (const Json& metric : json["metrics"]) {
+      if (metric["MetricName"] == name) return metric["MeasuredValue"].get<double>();
+    }
+    ADD_FAILURE() << "no " << name;
+    return 0.0;
+  }
+  TestDirectory dir_;
+};
+
+TEST_F(Results, CountTheTimeOfRedoneStepsAndTheLossOfTheLast) {
+  // Steps 1 to 3, then a restart from the checkpoint of step 2.
+  write({step_of(1, 1, 60.0), step_of(2, 1, 2.0), step_of(3, 1, 2.0)});
+  write({step_of(3, 2, 30.0), step_of(4, 2, 1.0)});
+  const Json json = results();
+  EXPECT_DOUBLE_EQ(value(json, "Time to train"), 95.0 / 60.0);
+  EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.6);
+  // Steps 2 and 4; 1 and the second 3 warm up.
+  EXPECT_DOUBLE_EQ(value(json, "Average throughput"), 20.0 / 3.0);
+  EXPECT_DOUBLE_EQ(value(json, "Peak throughput"), 10.0);
+  EXPECT_EQ(json["metrics"][1]["AdditionalData"]["Steps done again"], 1);
+  EXPECT_EQ(json["parameters"]["Model"], "models/llama");
+  EXPECT_EQ(json["parameters"]["Batch size"], 10);
+}
+
+TEST_F(Results, OfASingleStepHaveAThroughput) {
+  write({step_of(1, 1, 2.0)});
+  EXPECT_DOUBLE_EQ(value(results(), "Average throughput"), 5.0);
+}
+
+TEST_F(Results, OfNoStepHaveNoMetrics) {
+  write({});
+  EXPECT_TRUE(results()["metrics"].empty());
+}
+
+TEST_F(Results, PassOverDamagedLinesAndCountThem) {
+  write({step_of(1, 1, 1.0)});
+  File::open_append(dir_ / "metrics.jsonl")
+      .write("garbage\n{\"grad_norm\": 1, \"step\": \"x\"}\n");
+  write({step_of(2, 1, 1.0)});
+  EXPECT_DOUBLE_EQ(value(results(2), "Final loss"), 1.8);
+}
+
+}  // namespace
+}  // namespace longhaul::train
