@@ -1,0 +1,38 @@
+// longhaul_events_tool RUN STEPS ATTEMPT: writes the records of a start of a run, with
+// figures that follow from step and attempt, for the comparison with the tensorboard
+// package.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "longhaul/base/error.h"
+#include "longhaul/train/metrics.h"
+
+int main(int argc, char** argv) {
+  using namespace longhaul;
+  if (argc != 4) {
+    fmt::print(stderr, "usage: longhaul_events_tool RUN STEPS ATTEMPT\n");
+    return 78;
+  }
+  try {
+    Logger silent;
+    train::MetricsWriter writer(argv[1], silent, 1, true);
+    const int64_t steps = std::atoll(argv[2]);
+    for (int64_t step = 1; step <= steps; ++step) {
+      train::StepMetrics m;
+      m.step = step;
+      m.attempt = std::atoi(argv[3]);
+      m.loss = 11.76 / static_cast<double>(step);
+      m.lr = 3.748e-8 * static_cast<double>(step);
+      m.tokens = step * (int64_t{1} << 33);
+      m.grad_norm = 10.75;
+      writer.step(m);
+    }
+    writer.validation(steps, 1, "wiki", 1.652, std::exp(1.652), 0.5);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return error.exit_code();
+  }
+  return 0;
+}

@@ -1,0 +1,71 @@
+"""Event files are read back by the tensorboard package."""
+
+import json
+import math
+import struct
+import time
+
+import pytest
+
+accumulator = pytest.importorskip(
+    "tensorboard.backend.event_processing.event_accumulator")
+
+
+def read(run_dir):
+    events = accumulator.EventAccumulator(str(run_dir / "tensorboard"))
+    events.Reload()
+    return events
+
+
+def as_float(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def test_every_step_and_figure_is_read_back(run, tmp_path):
+    run("longhaul_events_tool", tmp_path, 300, 1)
+    events = read(tmp_path)
+    loss = events.Scalars("loss")
+    assert [e.step for e in loss] == list(range(1, 301))
+    assert [e.value for e in loss] == [as_float(11.76 / s) for s in range(1, 301)]
+    assert abs(loss[-1].wall_time - time.time()) < 60
+    assert events.Scalars("tokens")[299].value == 300 * 2**33
+    assert events.Scalars("validation/wiki/loss")[0].value == as_float(1.652)
+    perplexity = events.Scalars("validation/wiki/perplexity")[0]
+    assert perplexity.step == 300 and math.isclose(perplexity.value, math.exp(1.652), rel_tol=1e-6)
+
+
+def test_tags_are_the_keys_of_metrics_jsonl(run, tmp_path):
+    run("longhaul_events_tool", tmp_path, 1, 1)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    keys = set(records[0]) - {"step", "time"}  # an event has these of its own
+    tags = {t for t in read(tmp_path).Tags()["scalars"] if not t.startswith("validation/")}
+    assert tags == keys
+
+
+def test_a_restart_keeps_what_was_written_before(run, tmp_path):
+    run("longhaul_events_tool", tmp_path, 3, 1)
+    run("longhaul_events_tool", tmp_path, 2, 2)
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2
+    attempts = [e.value for e in read(tmp_path).Scalars("attempt")]
+    # tensorboard itself drops what a later start has done again.
+    assert 2.0 in attempts
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 7
+
+
+def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
+    # The package's own reader skips a damaged file silently; damage must be visible to it.
+    run("longhaul_events_tool", tmp_path, 5, 1)
+    file = next((tmp_path / "tensorboard").iterdir())
+    data = bytearray(file.read_bytes())
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+    at = records = 0
+    while at < len(data):
+        (length,) = struct.unpack("<Q", data[at:at + 8])
+        assert struct.unpack("<I", data[at + 8:at + 12])[0] == masked_crc32c(bytes(data[at:at + 8]))
+        body = bytes(data[at + 12:at + 12 + length])
+        end = at + 12 + length
+        assert struct.unpack("<I", data[end:end + 4])[0] == masked_crc32c(body)
+        at = end + 4
+        records += 1
+    # The version, 5 steps of 15 figures, two of the validation.
+    assert records == 1 + 5 * 15 + 2
