@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
 [ -f build-fuzz/build.ninja ] || cmake --preset fuzz
-cmake --build build-fuzz -j "${JOBS:-$(nproc)}"
+cmake --build build-fuzz -j "${JOBS:-$(nproc)}" --target fuzz_targets
 failed=0 passed=0
 for program in build-fuzz/fuzz/fuzz_*; do
   name=$(basename "$program")
