@@ -33,7 +33,8 @@ class Tokenizer {
   std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const;
 
   /// As Hugging Face's decode (invalid UTF-8 becomes U+FFFD).
-  virtual std::string decode(const std::vector<TokenId>& ids, bool skip_special_tokens) const = 0;
+  virtual std::string decode(const std::vector<TokenId>& ids,
+                             bool skip_special_tokens) const = 0;
   /// The exact bytes of one token (added tokens: their text); for streaming output.
   virtual std::string token_bytes(TokenId id) const = 0;
 
@@ -45,8 +46,9 @@ class Tokenizer {
   /// What the post-processor puts before and after a single text.
   virtual std::vector<TokenId> special_prefix() const = 0;
   virtual std::vector<TokenId> special_suffix() const = 0;
-  /// The tokens that tokenizer_config.json or special_tokens_map.json beside the file call
-  /// bos and eos, else those of generation_config.json or config.json; nothing if none does.
+  /// The tokens that tokenizer_config.json or special_tokens_map.json beside the file
+  /// call bos and eos, else those of generation_config.json or config.json; nothing if
+  /// none does.
   virtual std::optional<TokenId> bos_id() const = 0;
   virtual std::optional<TokenId> eos_id() const = 0;
 

@@ -1,0 +1,86 @@
+#include "longhaul/data/tokenizer/added_tokens.h"
+
+#include <algorithm>
+
+namespace longhaul::data {
+
+AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens,
+                                   const std::vector<std::string>& patterns)
+    : tokens_(std::move(tokens)), accepts_{-1} {
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    uint32_t node = 0;
+    for (const char c : patterns[i]) {
+      const auto byte = static_cast<uint8_t>(c);
+      uint32_t& next = edges_[(uint64_t{node} << 8) | byte];
+      if (next == 0) {
+        next = static_cast<uint32_t>(accepts_.size());
+        accepts_.push_back(-1);
+      }
+      node = next;
+    }
+    if (node == 0) continue;
+    starts_[static_cast<uint8_t>(patterns[i].front())] = true;
+    if (accepts_[node] < 0) accepts_[node] = static_cast<int32_t>(i);
+  }
+}
+
+bool AddedTokenFinder::find(std::string_view text, size_t from, Match& match) const {
+  for (size_t pos = from; pos < text.size(); ++pos) {
+    if (!starts_[static_cast<uint8_t>(text[pos])]) continue;
+    uint32_t node = 0;
+    int32_t found = -1;
+    for (size_t end = pos; end < text.size();) {
+      const uint32_t* next =
+          edges_.find((uint64_t{node} << 8) | static_cast<uint8_t>(text[end]));
+      if (!next) break;
+      node = *next;
+      ++end;
+      if (accepts_[node] >= 0) {
+        found = accepts_[node];
+        match = {pos, end, static_cast<size_t>(found)};
+      }
+    }
+    if (found >= 0) return true;
+  }
+  return false;
+}
+
+bool AddedTokenFinder::stands_alone(const CharClasses& classes, std::string_view text,
+                                    const Match& match) const {
+  const auto is_word = [&](CodePoint point) {
+    return (classes[point.value] & kWord) != 0;
+  };
+  if (match.start > 0 && is_word(decode_before(text.data(), match.start))) return false;
+  return match.end == text.size() || !is_word(decode_at(text.data(), match.end));
+}
+
+void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
+                             std::vector<Part>& parts) const {
+  parts.clear();
+  size_t done = 0;
+  Match match{};
+  for (size_t from = 0; find(text, from, match); from = match.end) {
+    const AddedToken& token = tokens_[match.token];
+    if (token.single_word && !stands_alone(classes, text, match)) continue;
+    size_t start = match.start;
+    size_t end = match.end;
+    while (token.lstrip && start > 0) {
+      const CodePoint point = decode_before(text.data(), start);
+      if (!(classes[point.value] & kSpace)) break;
+      start -= point.bytes;
+    }
+    // Spaces that the token before has taken stay with it.
+    if (token.lstrip) start = std::max(start, done);
+    while (token.rstrip && end < text.size()) {
+      const CodePoint point = decode_at(text.data(), end);
+      if (!(classes[point.value] & kSpace)) break;
+      end += point.bytes;
+    }
+    if (done < start) parts.push_back({done, start, -1});
+    parts.push_back({start, end, token.id});
+    done = end;
+  }
+  if (done != text.size()) parts.push_back({done, text.size(), -1});
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/data/tokenizer/flat_maps.h"
+#include "longhaul/data/tokenizer/unicode.h"
+
+namespace longhaul::data {
+
+struct AddedToken {
+  uint32_t id = 0;
+  std::string content;
+  bool special = false;
+  bool single_word = false;
+  bool lstrip = false;
+  bool rstrip = false;
+  bool normalized = false;
+};
+
+/// Finds added tokens in a text: the leftmost first, the longest among those that start
+/// together.
+class AddedTokenFinder {
+ public:
+  /// `patterns[i]` is the text that stands for `tokens[i]` (not empty).
+  AddedTokenFinder(std::vector<AddedToken> tokens,
+                   const std::vector<std::string>& patterns);
+
+  struct Part {
+    size_t start;
+    size_t end;
+    int64_t id;  ///< -1: text between tokens
+  };
+  bool empty() const { return tokens_.empty(); }
+  /// The parts of `text` in order, into `parts` (cleared first).
+  void split(const CharClasses& classes, std::string_view text,
+             std::vector<Part>& parts) const;
+
+ private:
+  struct Match {
+    size_t start;
+    size_t end;
+    size_t token;
+  };
+  bool find(std::string_view text, size_t from, Match& match) const;
+  bool stands_alone(const CharClasses& classes, std::string_view text,
+                    const Match& match) const;
+
+  std::vector<AddedToken> tokens_;
+  std::array<bool, 256> starts_{};
+  FlatMap<uint32_t> edges_;       // (node, byte) -> node
+  std::vector<int32_t> accepts_;  // node -> token, or -1
+};
+
+}  // namespace longhaul::data

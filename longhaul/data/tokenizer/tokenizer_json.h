@@ -1,0 +1,40 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/data/tokenizer/added_tokens.h"
+#include "longhaul/data/tokenizer/bpe_model.h"
+#include "longhaul/data/tokenizer/split.h"
+
+namespace longhaul::data {
+
+/// One pre-tokenizer of a sequence: a space in front where there is none, then a split.
+struct SplitStep {
+  bool add_prefix_space = false;
+  SplitPattern pattern = SplitPattern::None;
+};
+
+/// A tokenizer.json, parsed and checked.
+struct TokenizerSpec {
+  BpeSpec model;
+  std::vector<AddedToken> added;
+  bool nfc = false;
+  std::vector<SplitStep> steps;
+  std::vector<uint32_t> prefix;
+  std::vector<uint32_t> suffix;
+  bool byte_level_decoder = false;  ///< false: tokens joined by spaces
+};
+
+/// Ids must be below this.
+inline constexpr uint32_t kMaxTokens = uint32_t{1} << 24;
+
+/// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
+/// padding are not read: transformers switches both off unless a call asks for them.
+/// InputError names the component that is not supported, or what is wrong and where.
+TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view name);
+
+}  // namespace longhaul::data

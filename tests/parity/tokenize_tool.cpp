@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/data/tokenizer/trainer.h"
+
+// What tests/parity/test_tokenizer.py drives. A file of texts: per text its length as
+// little-endian u32 and its bytes. A file of ids: per text a u32 count, the ids, then the
+// decoded text as a u32 length and bytes.
+namespace {
+
+using namespace longhaul;
+
+std::vector<std::string> read_texts(const char* path) {
+  const std::string file = read_text(path, uint64_t{1} << 32);
+  std::vector<std::string> texts;
+  for (size_t pos = 0; pos + 4 <= file.size();) {
+    uint32_t size = 0;
+    std::memcpy(&size, file.data() + pos, 4);
+    texts.push_back(file.substr(pos + 4, size));
+    pos += 4 + size_t{size};
+  }
+  return texts;
+}
+
+void put(std::string& out, uint32_t value) {
+  out.append(reinterpret_cast<const char*>(&value), 4);
+}
+
+/// encode TOKENIZER TEXTS OUT special|plain
+int encode(char** arguments) {
+  const auto tokenizer = data::Tokenizer::load(arguments[0]);
+  const bool special = std::string(arguments[3]) == "special";
+  std::string out;
+  std::vector<data::TokenId> ids;
+  double seconds = 0;
+  for (const std::string& text : read_texts(arguments[1])) {
+    ids.clear();
+    const auto start = std::chrono::steady_clock::now();
+    tokenizer->encode(text, special, ids);
+    seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    put(out, static_cast<uint32_t>(ids.size()));
+    for (const data::TokenId id : ids) put(out, id);
+    const std::string decoded = tokenizer->decode(ids, special);
+    put(out, static_cast<uint32_t>(decoded.size()));
+    out += decoded;
+  }
+  File file = File::create(arguments[2]);
+  file.write(out);
+  file.close();
+  fmt::print("{:.6f}\n", seconds);
+  return 0;
+}
+
+/// train TEXTS OUT_DIR gpt2|llama3|... VOCAB_SIZE MIN_FREQUENCY
+int train(char** arguments) {
+  const std::vector<std::string> texts = read_texts(arguments[0]);
+  data::TrainOptions options;
+  const std::string name = arguments[2];
+  for (const auto split : {data::SplitPattern::Gpt2, data::SplitPattern::Llama3,
+                           data::SplitPattern::Qwen2, data::SplitPattern::O200k}) {
+    if (data::split_name(split) == name) options.split = split;
+  }
+  data::set_default_special_tokens(options);
+  options.vocab_size = std::stoul(arguments[3]);
+  options.min_frequency = std::stoul(arguments[4]);
+  size_t next = 0;
+  const auto trained = data::train_bpe(
+      [&](std::string& text) {
+        if (next == texts.size()) return false;
+        text = texts[next++];
+        return true;
+      },
+      options);
+  data::write_tokenizer(arguments[1], trained, options);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::string verb = argc > 1 ? argv[1] : "";
+    if (verb == "encode" && argc == 6) return encode(argv + 2);
+    if (verb == "train" && argc == 7) return train(argv + 2);
+    fmt::print(stderr, "wrong arguments\n");
+    return 2;
+  } catch (const longhaul::Error& error) {
+    fmt::print(stderr, "longhaul: error: {}\n", error.what());
+    return error.exit_code();
+  }
+}
