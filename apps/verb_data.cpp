@@ -187,11 +187,12 @@ void add_build(CLI::App& data) {
 
 }  // namespace
 
-void add_data(CLI::App& program, Outcome&) {
+void add_data(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand("data", "Makes training data");
   verb->require_subcommand(1);
   verb->footer("Example: longhaul data build --help");
   add_build(*verb);
+  add_train_tokenizer(*verb, outcome);
 }
 
 }  // namespace longhaul::apps

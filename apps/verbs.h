@@ -21,6 +21,8 @@ void add_generate(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
+/// Under `data`.
+void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
 
 }  // namespace longhaul::apps
