@@ -1,5 +1,6 @@
 #include "apps/loaded_model.h"
 
+#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
@@ -22,12 +23,19 @@ DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config) {
   return DType::F32;
 }
 
-LoadedModel load_model(const fs::path& path, const std::string& dtype, int64_t positions,
-                       bool gradients) {
+at::Device parse_device(const std::string& name) {
+  const bool has_cuda = at::globalContext().hasCUDA();
+  if (name == "cpu" || (name == "auto" && !has_cuda)) return at::kCPU;
+  if ((name == "cuda" || name == "auto") && has_cuda) return {at::kCUDA, 0};
+  throw ConfigError("device", fmt::format("--device {} is not usable here; use auto or cpu",
+                                          name));
+}
+
+LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   LoadedModel loaded;
   loaded.source = checkpoint::WeightsSource::open(path);
   loaded.config = load_model_config(loaded.source->config_path());
-  loaded.policy.compute = parse_compute_dtype(dtype, loaded.config);
+  loaded.policy.compute = parse_compute_dtype(options.dtype, loaded.config);
   loaded.model =
       models::build(loaded.config, models::StageSpec::whole(loaded.config));
   const auto parameters = loaded.model->parameters();
@@ -38,21 +46,21 @@ LoadedModel load_model(const fs::path& path, const std::string& dtype, int64_t p
   loaded.source->check(expected, extra);
 
   const std::vector<ParameterClass> classes(parameters.size(),
-                                            ParameterClass{1.0, 0.0, !gradients});
+                                            ParameterClass{1.0, 0.0, !options.gradients});
   loaded.flat =
-      std::make_unique<FlatBuffers>(parameters, classes, loaded.policy, at::kCPU, 1);
+      std::make_unique<FlatBuffers>(parameters, classes, loaded.policy, options.device, 1);
   read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
                                  DType type, std::span<std::byte> out) {
     loaded.source->read_flat_range(slice, begin, end, type, out);
   });
-  if (positions > loaded.config.max_position_embeddings) {
+  if (options.positions > loaded.config.max_position_embeddings) {
     throw InputError("model",
                      fmt::format("{} positions are needed, the model has {} "
                                  "(max_position_embeddings in {}); use a shorter length",
-                                 positions, loaded.config.max_position_embeddings,
+                                 options.positions, loaded.config.max_position_embeddings,
                                  loaded.config.source_path.string()));
   }
-  loaded.model->prepare(positions, at::kCPU);
+  loaded.model->prepare(options.positions, options.device);
   return loaded;
 }
 

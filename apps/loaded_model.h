@@ -20,10 +20,17 @@ struct LoadedModel {
 };
 
 /// Loads an HF directory, a checkpoint or a run (its newest valid checkpoint).
-/// `dtype`: "fp32", "bf16", or "auto": bf16 where config.json says bfloat16, else fp32.
-/// With `gradients` the weights get fp32 accumulators.
-LoadedModel load_model(const fs::path& path, const std::string& dtype, int64_t positions,
-                       bool gradients = false);
+/// dtype: "fp32", "bf16", or "auto": bf16 where config.json says bfloat16, else fp32.
+struct LoadOptions {
+  std::string dtype = "auto";
+  int64_t positions = 0;   ///< the longest sequence; InputError when the model has fewer
+  bool gradients = false;  ///< give the weights fp32 accumulators
+  at::Device device = at::kCPU;
+};
+LoadedModel load_model(const fs::path& path, const LoadOptions& options);
+
+/// "cpu", "cuda", or "auto": cuda where one is usable. ConfigError otherwise.
+at::Device parse_device(const std::string& name);
 
 /// What --dtype accepts.
 DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config);

@@ -26,6 +26,7 @@ struct EvalOptions {
   int64_t max_sequences = 0;
   int64_t micro_size = 1;
   std::string dtype = "auto";
+  std::string device = "auto";
   bool document_mask = false;
   bool plain = false;
   bool json = false;
@@ -44,12 +45,14 @@ void run(const EvalOptions& options) {
     data::check_tokenizer(
         *source, data::Tokenizer::load(config.source_path.parent_path())->fingerprint());
   }
-  const LoadedModel loaded = load_model(options.model, options.dtype, seq_len);
+  const at::Device device = parse_device(options.device);
+  const LoadedModel loaded =
+      load_model(options.model, {options.dtype, seq_len, /*gradients=*/false, device});
   const auto self = comm::self_world();
   Progress progress("eval", "sequences");
   const infer::Evaluation result = infer::evaluate(
       *loaded.model, *source, *self,
-      {options.max_sequences, options.micro_size, !options.plain, at::kCPU,
+      {options.max_sequences, options.micro_size, !options.plain, device,
        [&](int64_t done, int64_t total) { progress.update(done, total); }});
   progress.finish();
   // Bits per byte needs the text's size, which a store knows.
@@ -89,6 +92,7 @@ void add_eval(CLI::App& program, Outcome& /*outcome*/) {
                    "the first so many sequences; default: all");
   verb->add_option("--micro-size", options->micro_size, "sequences per forward pass");
   verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
+  verb->add_option("--device", options->device, "auto | cpu | cuda");
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");
   verb->add_flag("--plain", options->plain, "composite forms instead of fused ones");

@@ -19,6 +19,7 @@ struct GenerateOptions {
   std::string prompt;
   std::string tokenizer;
   std::string dtype = "auto";
+  std::string device = "auto";
   bool json = false;
   infer::SamplingOptions sampling;
 };
@@ -86,7 +87,10 @@ void run(GenerateOptions options) {
   if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
   const auto positions =
       static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
-  const LoadedModel loaded = load_model(options.model, options.dtype, positions);
+  options.sampling.device = parse_device(options.device);
+  const LoadedModel loaded = load_model(
+      options.model,
+      {options.dtype, positions, /*gradients=*/false, options.sampling.device});
 
   Printer printer;
   if (!options.json) printer.add(options.prompt);
@@ -127,6 +131,7 @@ void add_generate(CLI::App& program, Outcome& /*outcome*/) {
       ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--seed", options->sampling.seed, "of the sampling");
   verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
+  verb->add_option("--device", options->device, "auto | cpu | cuda");
   verb->add_flag("--json", options->json, "one JSON object with ids and text");
   verb->footer(
       "Example:\n  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9");

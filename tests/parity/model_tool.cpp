@@ -75,8 +75,8 @@ void break_gradients(const models::Model& model, const std::string& fault) {
 
 void run(const Arguments& arguments) {
   data::TokenBatch batch = read_tokens(arguments.tokens);
-  auto loaded =
-      apps::load_model(arguments.model, arguments.dtype, batch.seq_len, /*gradients=*/true);
+  auto loaded = apps::load_model(
+      arguments.model, {arguments.dtype, batch.seq_len, /*gradients=*/true, at::kCPU});
   break_weights(*loaded.model, arguments.fault);
   auto micro =
       infer::micro_batch(batch, 0, batch.num_sequences, at::kCPU, !arguments.plain);

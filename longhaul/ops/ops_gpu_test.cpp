@@ -1,0 +1,138 @@
+// Label gpu: each operation gives on a GPU what it gives on the CPU, fused and composite.
+#include <functional>
+
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/embedding.h"
+#include "longhaul/ops/linear.h"
+#include "longhaul/ops/loss_head.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/rms_norm.h"
+#include "longhaul/ops/rope.h"
+#include "longhaul/ops/swiglu.h"
+
+namespace longhaul::ops {
+namespace {
+
+/// Output, input gradients, weight gradient.
+using Results = std::vector<at::Tensor>;
+
+class GpuOps : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA device";
+    at::manual_seed(1);
+  }
+  bool fused() const { return std::get<1>(GetParam()); }
+  at::Tensor random(at::IntArrayRef shape) const {
+    return at::randn(shape).to(std::get<0>(GetParam()));
+  }
+  /// Runs the same on both devices and compares.
+  void compare(const std::function<Results(at::Device)>& run) const {
+    const double tolerance = 4 * tolerance_of(std::get<0>(GetParam()));
+    const Results cpu = run(at::kCPU);
+    const Results gpu = run(at::kCUDA);
+    ASSERT_EQ(cpu.size(), gpu.size());
+    for (size_t i = 0; i < cpu.size(); ++i) {
+      expect_close(gpu[i].cpu(), cpu[i], tolerance, "result " + std::to_string(i));
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, GpuOps,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Bool()));
+
+/// bound() on a device.
+ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
+  auto parameter = make_parameter("w", values.sizes().vec(), {});
+  parameter->bind(values.to(device),
+                  at::zeros(values.sizes(), at::TensorOptions(at::kFloat).device(device)));
+  return parameter;
+}
+
+TEST_P(GpuOps, LinearIsTheSame) {
+  const at::Tensor x = random({70, 48}), w = random({33, 48}), dy = random({70, 33});
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(w, device);
+    const at::Tensor in = leaf(x.to(device));
+    const at::Tensor y = linear(in, weight, std::make_shared<WeightGradients>());
+    backward(y, dy.to(device));
+    return {y, in.grad(), weight->grad()};
+  });
+}
+
+TEST_P(GpuOps, EmbeddingIsTheSame) {
+  const at::Tensor table = random({10, 16}), dy = random({5, 16});
+  const at::Tensor ids = at::tensor({3, 1, 3, 9, 3}, at::kInt);
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(table, device);
+    const at::Tensor y = embedding(ids.to(device), weight);
+    backward(y, dy.to(device));
+    return {y, weight->grad()};
+  });
+}
+
+TEST_P(GpuOps, RmsNormIsTheSame) {
+  const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(w, device);
+    const at::Tensor in = leaf(x.to(device));
+    const at::Tensor y = rms_norm(in, weight, 1e-5, fused());
+    backward(y, dy.to(device));
+    return {y, in.grad(), weight->grad()};
+  });
+}
+
+TEST_P(GpuOps, RopeIsTheSame) {
+  RopeConfig config;
+  config.theta = 10000.0;
+  const at::Tensor x = random({20, 3, 32}), dy = random({20, 3, 32});
+  compare([&](at::Device device) -> Results {
+    const RopeTable table = make_rope_table(config, 32, 64, device);
+    const at::Tensor positions = at::arange(7, 27, at::kInt).to(device);
+    const at::Tensor in = leaf(x.to(device));
+    const at::Tensor y = rope(in, table, positions, fused());
+    backward(y, dy.to(device));
+    return {y, in.grad()};
+  });
+}
+
+TEST_P(GpuOps, SwigluIsTheSame) {
+  const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
+  compare([&](at::Device device) -> Results {
+    const at::Tensor g = leaf(gate.to(device)), u = leaf(up.to(device));
+    const at::Tensor y = swiglu(g, u, fused());
+    backward(y, dy.to(device));
+    return {y, g.grad(), u.grad()};
+  });
+}
+
+TEST_P(GpuOps, AttentionIsTheSame) {
+  const at::Tensor q = random({2, 300, 6, 64}), k = random({2, 300, 2, 64});
+  const at::Tensor v = random({2, 300, 2, 64}), dy = random({2, 300, 6, 64});
+  at::Tensor start = at::zeros({2, 300}, at::kInt);
+  start.narrow(1, 130, 170).fill_(130);
+  compare([&](at::Device device) -> Results {
+    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)), mv = leaf(v.to(device));
+    const at::Tensor y = attention(mq, mk, mv, start.to(device), fused());
+    backward(y, dy.to(device));
+    return {y, mq.grad(), mk.grad(), mv.grad()};
+  });
+}
+
+TEST_P(GpuOps, LossHeadIsTheSame) {
+  const at::Tensor h = random({150, 24}), w = random({101, 24});
+  at::Tensor targets = at::randint(0, 101, {150}, at::kLong);
+  targets.narrow(0, 10, 20).fill_(-100);
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(w, device);
+    const at::Tensor in = leaf(h.to(device));
+    const auto result =
+        loss_head(in, weight, targets.to(device), {1.0 / 130.0, 1e-3, fused()});
+    torch::autograd::backward({result.loss}, {});
+    return {result.loss, in.grad(), weight->grad()};
+  });
+}
+
+}  // namespace
+}  // namespace longhaul::ops
