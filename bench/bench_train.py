@@ -1,0 +1,214 @@
+"""Compares `longhaul train` with transformers on one machine, interleaved, and prints
+Markdown tables for docs/benchmarks.md.
+
+    .venv/bin/python bench/bench_train.py build/bin/longhaul [--rounds 5] [--quick]
+
+A round runs every variant once, each in a process of its own; a variant's speed is the
+median over its rounds of the median step, first step excluded. Peak memory is the largest
+resident set of the process. Model: 12 layers, hidden 768, feed forward 2048, 12 query and 4
+key heads, batch 2 x 1024, AdamW, clip 1.0; all variants compute matrix products in bf16 and
+hold master weights, moments and gradients in fp32.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+BATCH, LENGTH = 2, 1024
+LARGE = dict(hidden_size=768, intermediate_size=2048, num_hidden_layers=12,
+             num_attention_heads=12, num_key_value_heads=4, vocab_size=32000)
+SMALL = dict(hidden_size=256, intermediate_size=688, num_hidden_layers=4,
+             num_attention_heads=4, num_key_value_heads=2, vocab_size=16000)
+# What longhaul sets for itself through mallopt.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
+          "MALLOC_TOP_PAD_": str(1 << 26)}
+
+
+def model_config(folder, **fields):
+    config = dict(architectures=["LlamaForCausalLM"], model_type="llama", head_dim=64,
+                  hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000.0,
+                  max_position_embeddings=2048, initializer_range=0.02,
+                  tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+                  bos_token_id=1, eos_token_id=2, **fields)
+    path = pathlib.Path(folder) / "config.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config))
+    return path
+
+
+def run_process(command, extra=None):
+    """Standard output, peak resident bytes and the time at which the process started."""
+    environment = {**os.environ, **(extra or {})}
+    begin = time.time()
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = subprocess.Popen(command, stdout=out, stderr=err, env=environment)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        if child.returncode != 0:
+            sys.exit(f"{' '.join(map(str, command))}\n{out.read()}\n{err.read()}")
+        return out.read(), usage.ru_maxrss * 1024, begin
+
+
+def longhaul(binary, config, batch, length, steps, **_):
+    with tempfile.TemporaryDirectory() as folder:
+        run = pathlib.Path(folder)
+        (run / "run.toml").write_text(f"""
+[run]
+dir = "{run}/out"
+steps = {steps}
+[model]
+config = "{config}"
+[data]
+seq_len = {length}
+train = [{{ synthetic = 100000 }}]
+[batch]
+global_size = {batch}
+micro_size = {batch}
+[precision]
+compute = "bf16"
+[optimizer]
+kind = "adamw"
+lr = 1e-4
+[schedule]
+kind = "constant"
+warmup_steps = 0
+[checkpoint]
+every = 1000000
+[log]
+tensorboard = false
+""")
+        _, peak, begin = run_process([binary, "train", run / "run.toml"])
+        lines = (run / "out/metrics.jsonl").read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        return dict(step_times=[r["step_time_s"] for r in records],
+                    first_step_at=records[0]["time"], peak_bytes=peak, begin=begin)
+
+
+def peer(_, config, batch, length, steps, arguments=(), malloc=False):
+    command = [sys.executable, HERE / "peer_train.py", config, "--batch", str(batch),
+               "--length", str(length), "--steps", str(steps), *arguments]
+    out, peak, begin = run_process(command, MALLOC if malloc else None)
+    return dict(json.loads(out.splitlines()[-1]), peak_bytes=peak, begin=begin)
+
+
+VARIANTS = {
+    "longhaul": (longhaul, {}, "bf16 weights; fp32 master, moments, gradients"),
+    "transformers eager": (peer, {}, "fp32 weights, moments, gradients; bf16 autocast"),
+    "transformers eager, tuned malloc": (peer, dict(malloc=True), "the same"),
+    "transformers eager, bf16 weights": (
+        peer, dict(arguments=["--precision", "master"]),
+        "bf16 weights; fp32 master, moments; gradients bf16, then fp32"),
+    "transformers eager, bf16 weights, tuned malloc": (
+        peer, dict(arguments=["--precision", "master"], malloc=True), "the same"),
+    "torch.compile": (peer, dict(arguments=["--compile"]),
+                      "fp32 weights, moments, gradients; bf16 autocast"),
+    "torch.compile, tuned malloc": (peer, dict(arguments=["--compile"], malloc=True),
+                                    "the same"),
+    "torch.compile, bf16 weights, tuned malloc": (
+        peer, dict(arguments=["--compile", "--precision", "master"], malloc=True),
+        "bf16 weights; fp32 master, moments; gradients bf16, then fp32"),
+}
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
+                  if line.startswith("model name")), platform.machine())
+    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "")
+    sets = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+            if f" {name}" in flags]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} cores, {', '.join(sets)}, {memory:.0f} GiB"
+
+
+def compare(names, binary, config, rounds, steps, batch=BATCH, length=LENGTH):
+    results = {name: [] for name in names}
+    for index in range(rounds):
+        for name in names:
+            call, options, _ = VARIANTS[name]
+            results[name].append(call(binary, config, batch, length, steps, **options))
+            print(f"round {index + 1} {name}: steps "
+                  f"{[round(t, 2) for t in results[name][-1]['step_times']]}",
+                  file=sys.stderr, flush=True)
+    return results
+
+
+def table(results):
+    rows = ["| variant | states | s/step | tokens/s | peak GiB | longhaul is |",
+            "|---|---|---|---|---|---|"]
+    step = {name: statistics.median(statistics.median(r["step_times"][1:]) for r in runs)
+            for name, runs in results.items()}
+    for name, runs in results.items():
+        peak = statistics.median(r["peak_bytes"] for r in runs) / 2**30
+        ratio = f"{step[name] / step['longhaul']:.2f}x as fast" if "longhaul" in step else ""
+        rows.append(f"| {name} | {VARIANTS[name][2]} | {step[name]:.3f} | "
+                    f"{BATCH * LENGTH / step[name]:.0f} | {peak:.2f} | {ratio} |")
+    return "\n".join(rows)
+
+
+def memory_table(results):
+    rows = ["| variant | peak GiB | longhaul needs |", "|---|---|---|"]
+    peak = {name: statistics.median(r["peak_bytes"] for r in runs)
+            for name, runs in results.items()}
+    for name, value in peak.items():
+        ratio = f"{peak['longhaul'] / value:.2f}x" if "longhaul" in peak else ""
+        rows.append(f"| {name} | {value / 2**30:.2f} | {ratio} |")
+    return "\n".join(rows)
+
+
+def start_table(results):
+    rows = ["| variant | seconds to the end of step 1 |", "|---|---|"]
+    for name, runs in results.items():
+        seconds = statistics.median(r["first_step_at"] - r["begin"] for r in runs)
+        rows.append(f"| {name} | {seconds:.2f} |")
+    return "\n".join(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("longhaul", help="the longhaul program")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=4, help="per process and round")
+    parser.add_argument("--only", help="variants whose name contains this, and longhaul")
+    parser.add_argument("--quick", action="store_true", help="one round, no compile")
+    options = parser.parse_args()
+    names = [n for n in VARIANTS
+             if options.only is None or n == "longhaul" or options.only in n]
+    rounds = 1 if options.quick else options.rounds
+    if options.quick:
+        names = [n for n in names if "compile" not in n]
+    binary = pathlib.Path(options.longhaul).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        large = model_config(f"{folder}/large", **LARGE)
+        wide = model_config(f"{folder}/wide", **{**LARGE, "vocab_size": 128256})
+        small = model_config(f"{folder}/small", **SMALL)
+        speed = compare(names, binary, large, rounds, options.steps)
+        plain = [n for n in names if "malloc" not in n and "weights" not in n]
+        memory = compare(plain, binary, wide, 1, 2)
+        start = compare([n for n in plain if "compile" not in n], binary, small, rounds, 1,
+                        batch=1, length=256)
+    versions = next((r["versions"] for runs in speed.values() for r in runs
+                     if "versions" in r), "")
+    print(f"Machine: {machine()}. Peers: {versions}. Median of {rounds} interleaved rounds, "
+          f"{options.steps - 1} steps each after the first.\n")
+    print("Llama of 125M parameters, vocabulary 32000, batch 2 x 1024, bf16 products, AdamW:\n")
+    print(table(speed))
+    print("\nThe same model with a vocabulary of 128256:\n")
+    print(memory_table(memory))
+    print("\nFrom process start to the end of the first optimizer step, 10M parameters, "
+          "batch 1 x 256:\n")
+    print(start_table(start))
+
+
+if __name__ == "__main__":
+    main()

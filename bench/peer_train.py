@@ -1,0 +1,83 @@
+"""The transformers side of bench_train.py: trains a random Llama on random tokens and
+prints one JSON object. Run in its own process, so that memory and start-up are its own."""
+
+import argparse
+import json
+import resource
+import time
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", help="config.json of the model")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--length", type=int, required=True)
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument(
+        "--precision",
+        choices=["autocast", "master"],
+        default="autocast",
+        help="autocast: fp32 weights, bf16 autocast (what Trainer(bf16=True) does); "
+        "master: bf16 weights, fp32 copy and gradients for AdamW",
+    )
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.from_pretrained(options.config)
+    config.use_cache = False
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.train()
+    masters = list(model.parameters())
+    if options.precision == "master":
+        masters = [p.detach().clone().requires_grad_() for p in model.parameters()]
+        model.to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(
+        masters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
+    )
+    forward = torch.compile(model) if options.compile else model
+    tokens = torch.randint(0, config.vocab_size, (options.batch, options.length))
+    autocast = options.precision == "autocast"
+    times, losses = [], []
+    first = None
+    for _ in range(options.steps):
+        begin = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = forward(input_ids=tokens, labels=tokens).loss
+        loss.backward()
+        if options.precision == "master":
+            for master, parameter in zip(masters, model.parameters()):
+                master.grad = parameter.grad.float()
+                parameter.grad = None
+        torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if options.precision == "master":
+            with torch.no_grad():
+                for master, parameter in zip(masters, model.parameters()):
+                    parameter.copy_(master)
+        losses.append(loss.item())
+        times.append(time.perf_counter() - begin)
+        first = first or time.time()
+    print(
+        json.dumps(
+            {
+                "step_times": times,
+                "losses": losses,
+                "first_step_at": first,
+                "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "versions": f"torch {torch.__version__}, transformers {transformers.__version__}",
+                "threads": torch.get_num_threads(),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
