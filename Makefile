@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := build
 PREFIX ?= /usr/local/longhaul
 JOBS ?= $(shell nproc)
+# Lets ccache keep what was compiled with a precompiled header.
+export CCACHE_SLOPPINESS := pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 .PHONY: help
 help: ## list the targets

@@ -11,7 +11,9 @@ import house
 FILE_LIMIT = 600
 FUNCTION_LIMIT = 80
 # file -> (limit, reason). Empty is best.
-LARGER_FILES = {}
+LARGER_FILES = {
+    "longhaul/data/tokenizer/unicode_ranges.cpp": (1000, "a generated table"),
+}
 LARGER_FUNCTIONS = {}
 OPENING = re.compile(r"^( {0,2})(?! )[^#/}\n].*\)[^;]*\{$")
 NO_FUNCTION = re.compile(r"^\s*(namespace|class|struct|enum|union|extern|if|for|while|switch|"
