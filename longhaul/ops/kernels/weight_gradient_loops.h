@@ -9,21 +9,31 @@ namespace {
 // of neighbours in T: dy in panels of kTileRows columns, x in panels of kPanel columns.
 constexpr int64_t kChunk = 1024;  ///< rows of T: a panel of x stays in L2
 constexpr int64_t kPanel = kTileVecs * kLanes;
-constexpr int64_t kGroup = 16;  ///< panels of dy that one item of work takes
+constexpr int64_t kGroup = 32;  ///< panels of dy that one item of work takes
 constexpr int64_t kGroupColumns = kGroup * kTileRows;
 
-/// Panels [n / kTileRows][t / 2][kTileRows] of up to kGroupColumns columns of dy.
+/// Elements from one panel of dy to the next: a cache line more than it holds, or all
+/// panels of a group would fall into one set of the cache while they are written side by
+/// side.
+LH_INLINE int64_t left_stride(int64_t depth) { return depth * kTileRows + 16; }
+
+/// Panels [t / 2][kTileRows] of up to kGroupColumns columns of dy.
 inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t columns,
                       int64_t depth, Pair* out) {
+  alignas(64) Pair line[kGroupColumns] = {};
   for (int64_t t = 0; t < depth; ++t) {
     const Bf16* x0 = dy + 2 * t * stride;
     const bool whole = 2 * t + 1 < rows;
+    for_lanes(columns, [&](int64_t n, auto lanes) {
+      // bf16 are the upper halves of floats: the first of a pair moves down.
+      const __m512i first = _mm512_castps_si512(load(x0 + n, lanes));
+      const __m512i second = whole ? _mm512_castps_si512(load(x0 + stride + n, lanes))
+                                   : _mm512_setzero_si512();
+      _mm512_store_si512(line + n, _mm512_or_si512(_mm512_srli_epi32(first, 16), second));
+    });
     for (int64_t n = 0; n < columns; n += kTileRows) {
-      Pair* to = out + n * depth + t * kTileRows;
-      const int64_t count = smaller(kTileRows, columns - n);
-      for (int64_t i = 0; i < count; ++i) {
-        put(to + i, x0[n + i], whole ? x0[stride + n + i] : Bf16{});
-      }
+      Pair* to = out + n / kTileRows * left_stride(depth) + t * kTileRows;
+      memcpy(to, line + n, kTileRows * sizeof(Pair));
     }
   }
 }
@@ -32,6 +42,10 @@ inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t colu
 inline void add_tile(int64_t rows, int64_t columns, int64_t depth, const Pair* left,
                      const Pair* right, float* c, int64_t c_stride) {
   const Left<Pair> a{left, 1, kTileRows};
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t i = 0; i < columns; i += kLanes)
+      __builtin_prefetch(c + m * c_stride + i, 1);
+  }
   if (columns % kLanes == 0) {
     small_product<Into::Add>(rows, columns / kLanes, depth, a, right, kPanel, c,
                              c_stride);
@@ -54,7 +68,7 @@ inline void weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* 
   const int64_t groups = ceil_div(N, kGroupColumns);
   const int64_t panels = ceil_div(K, kPanel);
   const int64_t most = ceil_div(smaller(T, kChunk), 2);
-  const Scratch<Pair> left(groups * kGroupColumns * most);
+  const Scratch<Pair> left(groups * kGroup * left_stride(most));
   const Scratch<Pair> right(panels * kPanel * most);
 #pragma omp parallel
   for (int64_t t = 0; t < T; t += kChunk) {
@@ -64,7 +78,7 @@ inline void weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* 
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t n = g * kGroupColumns;
       pack_left(dy + t * dy_stride + n, dy_stride, rows, smaller(kGroupColumns, N - n),
-                depth, left.get() + n * depth);
+                depth, left.get() + g * kGroup * left_stride(depth));
     }
 #pragma omp for schedule(static)
     for (int64_t p = 0; p < panels; ++p) {
@@ -74,12 +88,13 @@ inline void weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* 
     }
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < panels * groups; ++i) {
-      const int64_t k = i / groups * kPanel;
-      const int64_t first = i % groups * kGroupColumns;
+      const int64_t k = i % panels * kPanel;
+      const int64_t first = i / panels * kGroupColumns;
       const int64_t end = smaller(N, first + kGroupColumns);
       for (int64_t n = first; n < end; n += kTileRows) {
         add_tile(smaller(kTileRows, end - n), smaller(kPanel, K - k), depth,
-                 left.get() + n * depth, right.get() + k * depth, grad + n * K + k, K);
+                 left.get() + n / kTileRows * left_stride(depth), right.get() + k * depth,
+                 grad + n * K + k, K);
       }
     }
   }
