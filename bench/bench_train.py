@@ -156,8 +156,8 @@ def table(results):
     return "\n".join(rows)
 
 
-def memory_table(results):
-    rows = ["| variant | peak GiB | longhaul needs |", "|---|---|---|"]
+def memory_table(results, batch):
+    rows = [f"| batch {batch} x {LENGTH} | peak GiB | longhaul needs |", "|---|---|---|"]
     peak = {name: statistics.median(r["peak_bytes"] for r in runs)
             for name, runs in results.items()}
     for name, value in peak.items():
@@ -180,6 +180,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="per process and round")
     parser.add_argument("--only", help="variants whose name contains this, and longhaul")
+    parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one round, no compile")
     options = parser.parse_args()
     names = [n for n in VARIANTS
@@ -193,8 +194,12 @@ def main():
         wide = model_config(f"{folder}/wide", **{**LARGE, "vocab_size": 128256})
         small = model_config(f"{folder}/small", **SMALL)
         speed = compare(names, binary, large, rounds, options.steps)
+        if options.speed_only:
+            print(table(speed))
+            return
         plain = [n for n in names if "malloc" not in n and "weights" not in n]
-        memory = compare(plain, binary, wide, 1, 2)
+        memory = {batch: compare(plain, binary, wide, 1, 2, batch=batch)
+                  for batch in (BATCH, 2 * BATCH)}
         start = compare([n for n in plain if "compile" not in n], binary, small, rounds, 1,
                         batch=1, length=256)
     versions = next((r["versions"] for runs in speed.values() for r in runs
@@ -204,7 +209,7 @@ def main():
     print("Llama of 125M parameters, vocabulary 32000, batch 2 x 1024, bf16 products, AdamW:\n")
     print(table(speed))
     print("\nThe same model with a vocabulary of 128256:\n")
-    print(memory_table(memory))
+    print("\n\n".join(memory_table(r, batch) for batch, r in memory.items()))
     print("\nFrom process start to the end of the first optimizer step, 10M parameters, "
           "batch 1 x 256:\n")
     print(start_table(start))
