@@ -7,7 +7,8 @@ namespace {
 
 // grad [N, K] += dy [T, N]^T x [T, K] in chunks of T. Both operands are packed as pairs
 // of neighbours in T: dy in panels of kTileRows columns, x in panels of kPanel columns.
-constexpr int64_t kChunk = 1024;  ///< rows of T: a panel of x stays in L2
+constexpr int64_t kChunk = 1024;    ///< rows of T: a panel of x stays in L2
+constexpr int64_t kPackRows = 256;  ///< rows of dy that one item of packing takes
 constexpr int64_t kPanel = kTileVecs * kLanes;
 constexpr int64_t kGroup = 32;  ///< panels of dy that one item of work takes
 constexpr int64_t kGroupColumns = kGroup * kTileRows;
@@ -17,11 +18,11 @@ constexpr int64_t kGroupColumns = kGroup * kTileRows;
 /// side.
 LH_INLINE int64_t left_stride(int64_t depth) { return depth * kTileRows + 16; }
 
-/// Panels [t / 2][kTileRows] of up to kGroupColumns columns of dy.
+/// Panels [t / 2][kTileRows] of up to kGroupColumns columns and some rows of dy.
 inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t columns,
-                      int64_t depth, Pair* out) {
+                      int64_t panel_stride, Pair* out) {
   alignas(64) Pair line[kGroupColumns] = {};
-  for (int64_t t = 0; t < depth; ++t) {
+  for (int64_t t = 0; t < ceil_div(rows, 2); ++t) {
     const Bf16* x0 = dy + 2 * t * stride;
     const bool whole = 2 * t + 1 < rows;
     for_lanes(columns, [&](int64_t n, auto lanes) {
@@ -32,7 +33,7 @@ inline void pack_left(const Bf16* dy, int64_t stride, int64_t rows, int64_t colu
       _mm512_store_si512(line + n, _mm512_or_si512(_mm512_srli_epi32(first, 16), second));
     });
     for (int64_t n = 0; n < columns; n += kTileRows) {
-      Pair* to = out + n / kTileRows * left_stride(depth) + t * kTileRows;
+      Pair* to = out + n / kTileRows * panel_stride + t * kTileRows;
       memcpy(to, line + n, kTileRows * sizeof(Pair));
     }
   }
@@ -74,11 +75,16 @@ inline void weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* 
   for (int64_t t = 0; t < T; t += kChunk) {
     const int64_t rows = smaller(kChunk, T - t);
     const int64_t depth = ceil_div(rows, 2);
-#pragma omp for schedule(static) nowait
+#pragma omp for schedule(static) nowait collapse(2)
     for (int64_t g = 0; g < groups; ++g) {
-      const int64_t n = g * kGroupColumns;
-      pack_left(dy + t * dy_stride + n, dy_stride, rows, smaller(kGroupColumns, N - n),
-                depth, left.get() + g * kGroup * left_stride(depth));
+      for (int64_t from = 0; from < kChunk; from += kPackRows) {
+        if (from >= rows) continue;
+        const int64_t n = g * kGroupColumns;
+        pack_left(dy + (t + from) * dy_stride + n, dy_stride,
+                  smaller(kPackRows, rows - from), smaller(kGroupColumns, N - n),
+                  left_stride(depth),
+                  left.get() + g * kGroup * left_stride(depth) + from / 2 * kTileRows);
+      }
     }
 #pragma omp for schedule(static)
     for (int64_t p = 0; p < panels; ++p) {
