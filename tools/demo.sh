@@ -90,7 +90,7 @@ numbers below "$loss" "$unigram" "$margin" ||
 passed "held-out loss $loss, more than $margin nat below the unigram entropy $unigram"
 
 title "4/7 Export to a Hugging Face directory"
-run "$longhaul" export "$dir/pretrain" --out "$dir/hf-pretrain"
+run "$longhaul" export "$dir/pretrain" --out "$dir/hf-pretrain" --dtype bf16
 same "the export's loss is the run's last validation" \
   "$(loss_of "$dir/hf-pretrain" "$store/dictionary-val")" "$loss"
 manuals=$(loss_of "$dir/hf-pretrain" "$store/manuals-val")
@@ -135,7 +135,7 @@ numbers below "$new" "$manuals" 0.1 || fail "the loss on the manuals did not fal
 passed "the new text's loss fell"
 
 title "6/7 Export and reload"
-run "$longhaul" export "$dir/continue" --out "$dir/hf-continue"
+run "$longhaul" export "$dir/continue" --out "$dir/hf-continue" --dtype bf16
 for name in manuals dictionary; do
   [ $name = manuals ] && expected=$new || expected=$old
   same "the export's loss on the $name is the run's last validation" \

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/optim/param_groups.h"
@@ -39,6 +40,19 @@ at::Device choose_device(const RunConfig& config, int world) {
                                 "rank, or set run.device = \"cpu\"");
   }
   return {at::kCUDA, 0};
+}
+
+/// The CPU forms always repeat bitwise; elsewhere ATen is told to.
+void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
+  const bool wanted = config.run.deterministic.value_or(device.is_cpu());
+  if (device.is_cpu()) {
+    if (!wanted) {
+      log.warning("run.deterministic = false has no effect: a CPU repeats bitwise anyway");
+    }
+    return;
+  }
+  at::globalContext().setDeterministicAlgorithms(wanted, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
 /// CPU threads of this rank: its share of the cores unless the run says otherwise.
@@ -136,7 +150,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   session.batch = derive_batch(config, session.world->size());
   session.policy = make_policy(config.precision);
   session.device = choose_device(config, session.world->size());
-  set_threads(config, session.world->size());
+  set_determinism(config, session.device, log);
+  set_threads(config, comm::detect_launch().local_ranks);
   session.model_config = load_model_config(config.model.config, config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(fmt::format("config.json: the field '{}' is not known and has no effect",

@@ -1,0 +1,162 @@
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "longhaul/comm/fake.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/infer/generate.h"
+#include "longhaul/tensor/flat_pieces.h"
+#include "longhaul/tensor/init.h"
+
+namespace longhaul::infer {
+namespace {
+
+ModelConfig small() {
+  ModelConfig c;
+  c.model_type = "llama";
+  c.vocab_size = 90;
+  c.hidden_size = 32;
+  c.intermediate_size = 48;
+  c.num_hidden_layers = 2;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 8;
+  c.max_position_embeddings = 64;
+  c.rms_norm_eps = 1e-5;
+  c.initializer_range = 0.2;
+  c.rope.theta = 10000.0;
+  return c;
+}
+
+/// A model with random weights.
+struct Fixture {
+  ModelConfig config = small();
+  std::unique_ptr<models::Model> model =
+      models::build(config, models::StageSpec::whole(config));
+  std::vector<ParameterPtr> parameters = model->parameters();
+  FlatBuffers flat{parameters,
+                   std::vector<ParameterClass>(parameters.size(), {1.0, 0.0, true}),
+                   {DType::F32},
+                   at::kCPU,
+                   1};
+  Fixture() {
+    read_weights(flat, [&](const TensorSlice& slice, int64_t begin, int64_t end, DType,
+                           std::span<std::byte> out) {
+      const bool norm = slice.global_shape.size() == 1;
+      initial_values(slice, {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.2}, 5, begin, end,
+                     reinterpret_cast<float*>(out.data()));
+    });
+    model->prepare(64, at::kCPU);
+  }
+};
+
+/// Logits of every position without a cache.
+at::Tensor full_logits(const Fixture& f, const std::vector<int64_t>& ids) {
+  const at::NoGradGuard no_grad;
+  nn::ForwardContext context;
+  context.batch = 1;
+  context.seq = static_cast<int64_t>(ids.size());
+  context.positions = at::arange(context.seq, at::kInt);
+  return f.model->logits(f.model->hidden(at::tensor(ids, at::kLong), context));
+}
+
+TEST(Generate, GreedyWithACacheIsTheArgmaxOfTheFullForward) {
+  const Fixture f;
+  std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6};
+  SamplingOptions options;
+  options.max_new_tokens = 12;
+  const auto fresh = generate(*f.model, ids, options, [](int64_t) { return true; });
+  ASSERT_EQ(fresh.size(), 12U);
+  for (const int64_t id : fresh) {
+    EXPECT_EQ(full_logits(f, ids)[-1].argmax().item<int64_t>(), id);
+    ids.push_back(id);
+  }
+}
+
+TEST(Generate, EndsBeforeAStopIdAndWhenTheCallerHasEnough) {
+  const Fixture f;
+  SamplingOptions options;
+  options.max_new_tokens = 12;
+  const auto all = generate(*f.model, {3, 14}, options, [](int64_t) { return true; });
+  options.stop_ids = {all[3]};
+  const auto first = std::find(all.begin(), all.end(), all[3]) - all.begin();
+  EXPECT_EQ(generate(*f.model, {3, 14}, options, [](int64_t) { return true; }).size(),
+            static_cast<size_t>(first));
+  options.stop_ids = {};
+  int seen = 0;
+  generate(*f.model, {3, 14}, options, [&](int64_t) { return ++seen < 2; });
+  EXPECT_EQ(seen, 2);
+}
+
+TEST(Sample, FollowsTheProbabilitiesAndTheSeed) {
+  const at::Tensor logits = at::log(at::tensor({0.5, 0.3, 0.15, 0.05}));
+  SamplingOptions options;
+  options.temperature = 1.0;
+  std::vector<double> share(4, 0.0);
+  for (int64_t i = 0; i < 20000; ++i) {
+    share[static_cast<size_t>(sample(logits, options, i))] += 1.0 / 20000;
+  }
+  EXPECT_NEAR(share[0], 0.5, 0.02);
+  EXPECT_NEAR(share[2], 0.15, 0.02);
+  EXPECT_EQ(sample(logits, options, 7), sample(logits, options, 7));
+}
+
+TEST(Sample, TopPKeepsTheSmallestSetThatReachesIt) {
+  const at::Tensor logits = at::log(at::tensor({0.05, 0.5, 0.3, 0.15}));
+  SamplingOptions options;
+  options.temperature = 1.0;
+  options.top_p = 0.6;
+  bool seen[4] = {};
+  for (int64_t i = 0; i < 2000; ++i) seen[sample(logits, options, i)] = true;
+  EXPECT_TRUE(seen[1] && seen[2]);
+  EXPECT_FALSE(seen[0] || seen[3]);
+}
+
+/// Sequences that count upwards, one label ignored.
+class Counting : public data::TokenSource {
+ public:
+  int64_t num_sequences() const override { return 7; }
+  int64_t seq_len() const override { return 10; }
+  int64_t max_token_id() const override { return 90; }
+  void read(int64_t index, data::TokenBatch& batch, int64_t row) const override {
+    for (int64_t i = 0; i < 10; ++i) {
+      const auto at = static_cast<size_t>(row * 10 + i);
+      batch.tokens[at] = static_cast<int32_t>(index * 11 + i);
+      batch.targets[at] = i == 4 ? data::kIgnore : static_cast<int32_t>(index * 11 + i + 1);
+      batch.positions[at] = static_cast<int32_t>(i);
+      batch.document_start[at] = 0;
+    }
+  }
+  std::string describe() const override { return "counting"; }
+  std::string fingerprint() const override { return "counting"; }
+};
+
+TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
+  const Fixture f;
+  double sum = 0.0;
+  for (int64_t s = 0; s < 7; ++s) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < 10; ++i) ids.push_back(s * 11 + i);
+    const at::Tensor log_p = at::log_softmax(full_logits(f, ids).to(at::kDouble), 1);
+    for (int64_t i = 0; i < 10; ++i) {
+      if (i != 4) sum -= log_p[i][s * 11 + i + 1].item<double>();
+    }
+  }
+  for (const int ranks : {1, 2, 3}) {
+    for (const int64_t micro : {1, 2, 7}) {
+      comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& group) {
+    comm::Communicator& world = *group;
+        const Evaluation e = evaluate(*f.model, Counting(), world, {0, micro, true, at::kCPU, {}});
+        EXPECT_EQ(e.targets, 63);
+        EXPECT_EQ(e.sequences, 7);
+        EXPECT_NEAR(e.loss(), sum / 63, 1e-5);
+        EXPECT_NEAR(e.perplexity(), std::exp(sum / 63), 1e-3);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::infer

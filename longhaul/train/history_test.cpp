@@ -1,0 +1,60 @@
+#include "longhaul/train/history.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/train/fingerprint.h"
+
+namespace longhaul::train {
+namespace {
+
+History example() {
+  History h;
+  h.step = 7;
+  h.updates = 6;
+  h.tokens = 12345678901;
+  h.batch_hash = 0xfedcba9876543210;
+  h.config_toml = "[run]\nsteps = 9\n";
+  h.fingerprint = numerics_fingerprint(2);
+  return h;
+}
+
+TEST(History, SurvivesStateJson) {
+  const History h = History::from_json(example().to_json());
+  EXPECT_EQ(h.step, 7);
+  EXPECT_EQ(h.updates, 6);
+  EXPECT_EQ(h.tokens, 12345678901);
+  EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
+  EXPECT_EQ(h.config_toml, example().config_toml);
+  EXPECT_EQ(h.fingerprint, numerics_fingerprint(2));
+}
+
+TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
+  Json missing = example().to_json();
+  missing.erase("tokens");
+  Json newer = example().to_json();
+  newer["version"] = 99;
+  Json bad = example().to_json();
+  bad["batch_hash"] = "zz";
+  const auto message = [](const Json& json) -> std::string {
+    try {
+      History::from_json(json);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message(missing).find("tokens"), std::string::npos);
+  EXPECT_NE(message(newer).find("version 99"), std::string::npos);
+  EXPECT_NE(message(bad).find("batch_hash"), std::string::npos);
+}
+
+TEST(Fingerprint, NamesWhatDiffers) {
+  EXPECT_FALSE(fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(2)));
+  const auto line = fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(4));
+  ASSERT_TRUE(line);
+  EXPECT_EQ(*line, "world was 2, is 4");
+}
+
+}  // namespace
+}  // namespace longhaul::train
