@@ -13,8 +13,8 @@ DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config) {
   if (dtype == "fp32") return DType::F32;
   if (dtype == "bf16") return DType::BF16;
   if (dtype != "auto") {
-    throw ConfigError("dtype", fmt::format("--dtype {} is not known; use auto, fp32 or bf16",
-                                           dtype));
+    throw ConfigError(
+        "dtype", fmt::format("--dtype {} is not known; use auto, fp32 or bf16", dtype));
   }
   const Json json = parse_json(config.source_json, config.source_path.string());
   for (const char* key : {"dtype", "torch_dtype"}) {
@@ -27,8 +27,8 @@ at::Device parse_device(const std::string& name) {
   const bool has_cuda = at::globalContext().hasCUDA();
   if (name == "cpu" || (name == "auto" && !has_cuda)) return at::kCPU;
   if ((name == "cuda" || name == "auto") && has_cuda) return {at::kCUDA, 0};
-  throw ConfigError("device", fmt::format("--device {} is not usable here; use auto or cpu",
-                                          name));
+  throw ConfigError("device",
+                    fmt::format("--device {} is not usable here; use auto or cpu", name));
 }
 
 LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
@@ -36,8 +36,7 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   loaded.source = checkpoint::WeightsSource::open(path);
   loaded.config = load_model_config(loaded.source->config_path());
   loaded.policy.compute = parse_compute_dtype(options.dtype, loaded.config);
-  loaded.model =
-      models::build(loaded.config, models::StageSpec::whole(loaded.config));
+  loaded.model = models::build(loaded.config, models::StageSpec::whole(loaded.config));
   const auto parameters = loaded.model->parameters();
   std::vector<TensorSlice> expected;
   for (const ParameterPtr& p : parameters) expected.push_back(p->slice());
@@ -47,8 +46,8 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
 
   const std::vector<ParameterClass> classes(parameters.size(),
                                             ParameterClass{1.0, 0.0, !options.gradients});
-  loaded.flat =
-      std::make_unique<FlatBuffers>(parameters, classes, loaded.policy, options.device, 1);
+  loaded.flat = std::make_unique<FlatBuffers>(parameters, classes, loaded.policy,
+                                              options.device, 1);
   read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
                                  DType type, std::span<std::byte> out) {
     loaded.source->read_flat_range(slice, begin, end, type, out);

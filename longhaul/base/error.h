@@ -60,18 +60,18 @@ namespace detail {
 
 /// A contract between our own functions (shapes, ranges): throws Error
 /// (Internal) with `[area] message`. Arguments are those of fmt::format.
-#define LH_CHECK(condition, area, ...)                                       \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]] {                                         \
-      ::longhaul::detail::fail_check(area, ::fmt::format(__VA_ARGS__));      \
-    }                                                                        \
+#define LH_CHECK(condition, area, ...)                                  \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]] {                                    \
+      ::longhaul::detail::fail_check(area, ::fmt::format(__VA_ARGS__)); \
+    }                                                                   \
   } while (false)
 
 /// An invariant that only a bug of ours can break.
-#define LH_ASSERT(condition, ...)                                            \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]] {                                         \
-      ::longhaul::detail::fail_assert(__FILE__, __LINE__, #condition,        \
-                                      ::fmt::format(__VA_ARGS__));           \
-    }                                                                        \
+#define LH_ASSERT(condition, ...)                                     \
+  do {                                                                \
+    if (!(condition)) [[unlikely]] {                                  \
+      ::longhaul::detail::fail_assert(__FILE__, __LINE__, #condition, \
+                                      ::fmt::format(__VA_ARGS__));    \
+    }                                                                 \
   } while (false)

@@ -18,7 +18,9 @@ std::string hash_hex(std::span<const std::byte> bytes) {
   return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
-std::string hash_hex(std::string_view text) { return hash_hex(std::as_bytes(std::span(text))); }
+std::string hash_hex(std::string_view text) {
+  return hash_hex(std::as_bytes(std::span(text)));
+}
 
 struct BlockHasher::State {
   XXH3_state_t* xxh = XXH3_createState();
@@ -48,7 +50,8 @@ void BlockHasher::update(std::span<const std::byte> bytes) {
 }
 
 std::vector<std::string> BlockHasher::finish() {
-  if (state_->filled > 0) state_->blocks.push_back(to_hex(XXH3_128bits_digest(state_->xxh)));
+  if (state_->filled > 0)
+    state_->blocks.push_back(to_hex(XXH3_128bits_digest(state_->xxh)));
   state_->filled = 0;
   XXH3_128bits_reset(state_->xxh);
   return std::move(state_->blocks);

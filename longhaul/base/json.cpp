@@ -17,22 +17,24 @@ Value parse(std::string_view text, std::string_view what, int max_depth) {
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, Value& parsed) {
     using Event = nlohmann::json::parse_event_t;
     if (depth > max_depth) {
-      throw InputError("json", fmt::format("{}: nested deeper than {} levels; refused", what,
-                                           max_depth));
+      throw InputError("json", fmt::format("{}: nested deeper than {} levels; refused",
+                                           what, max_depth));
     }
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(parsed.template get<std::string>()).second) {
-      throw InputError("json", fmt::format("{}: the key \"{}\" stands twice in one object", what,
-                                           parsed.template get<std::string>()));
+    if (event == Event::key &&
+        !keys.back().insert(parsed.template get<std::string>()).second) {
+      throw InputError("json",
+                       fmt::format("{}: the key \"{}\" stands twice in one object", what,
+                                   parsed.template get<std::string>()));
     }
     return true;
   };
   try {
     return Value::parse(text, watch);
   } catch (const nlohmann::json::parse_error& error) {
-    throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what, error.byte,
-                                         error.what()));
+    throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what,
+                                         error.byte, error.what()));
   } catch (const nlohmann::json::exception& error) {  // a number out of range
     throw InputError("json", fmt::format("{}: not valid JSON: {}", what, error.what()));
   }
@@ -44,7 +46,8 @@ Json parse_json(std::string_view text, std::string_view what, int max_depth) {
   return parse<Json>(text, what, max_depth);
 }
 
-OrderedJson parse_ordered_json(std::string_view text, std::string_view what, int max_depth) {
+OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
+                               int max_depth) {
   return parse<OrderedJson>(text, what, max_depth);
 }
 

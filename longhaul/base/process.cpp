@@ -47,8 +47,10 @@ double seconds_since_process_start() {
   for (int i = 3; i <= 22; ++i) fields >> field;
   timespec now{};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
-  const double boot = static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  return boot - std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const double boot =
+      static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  return boot - std::strtod(field.c_str(), nullptr) /
+                    static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 std::string utc_now() {

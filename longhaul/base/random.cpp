@@ -7,7 +7,8 @@
 
 namespace longhaul {
 
-std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high) {
+std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
+                               uint64_t counter_high) {
   std::array<uint32_t, 4> c = {
       static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
       static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};

@@ -33,15 +33,17 @@ SignalWatch::SignalWatch() {
   watching = true;
   first_signal = 0;
   interrupts = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = note;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &action, &previous[i]);
+  for (size_t i = 0; i < kWatched.size(); ++i)
+    sigaction(kWatched[i], &action, &previous[i]);
 }
 
 SignalWatch::~SignalWatch() {
-  for (size_t i = 0; i < kWatched.size(); ++i) sigaction(kWatched[i], &previous[i], nullptr);
+  for (size_t i = 0; i < kWatched.size(); ++i)
+    sigaction(kWatched[i], &previous[i], nullptr);
   watching = false;
 }
 
@@ -49,10 +51,14 @@ int SignalWatch::raised() const { return first_signal; }
 
 const char* signal_name(int number) {
   switch (number) {
-    case SIGTERM: return "SIGTERM";
-    case SIGINT: return "SIGINT";
-    case SIGUSR1: return "SIGUSR1";
-    default: return strsignal(number);
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    default:
+      return strsignal(number);
   }
 }
 

@@ -75,12 +75,12 @@ fs::path new_file(const fs::path& dir) {
   std::error_code failed;
   fs::create_directories(dir, failed);
   if (failed) {
-    throw InputError("file", fmt::format("{}: cannot be made: {}", dir.string(),
-                                         failed.message()));
+    throw InputError(
+        "file", fmt::format("{}: cannot be made: {}", dir.string(), failed.message()));
   }
   for (int n = 0;; ++n) {
-    const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}", unix_time(),
-                                            host_name(), ::getpid(), n);
+    const fs::path path = dir / fmt::format("events.out.tfevents.{:.0f}.{}.{}.{}",
+                                            unix_time(), host_name(), ::getpid(), n);
     if (!fs::exists(path)) return path;
   }
 }
@@ -104,7 +104,8 @@ TensorBoardWriter::~TensorBoardWriter() {
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
-  // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1, simple_value = 2 } } }
+  // Event { wall_time = 1, step = 2, summary = 5 { value = 1 { tag = 1, simple_value = 2
+  // } } }
   const std::string summary =
       field_bytes(1, field_bytes(1, tag) + field_float(2, static_cast<float>(value)));
   record(field_double(1, unix_time()) + field_varint(2, static_cast<uint64_t>(step)) +
@@ -120,7 +121,8 @@ void TensorBoardWriter::flush() {
 
 void TensorBoardWriter::record(const std::string& event) {
   const std::string length = little_endian(static_cast<uint64_t>(event.size()));
-  buffer_ += length + little_endian(masked(length)) + event + little_endian(masked(event));
+  buffer_ +=
+      length + little_endian(masked(length)) + event + little_endian(masked(event));
 }
 
 }  // namespace longhaul

@@ -8,9 +8,9 @@
 
 namespace longhaul {
 
-/// Writes scalars as TensorBoard event files (TFRecord framing of the Event message). Each
-/// start of a run opens a file of its own in the directory, so that what earlier starts
-/// wrote survives. Not thread-safe.
+/// Writes scalars as TensorBoard event files (TFRecord framing of the Event message).
+/// Each start of a run opens a file of its own in the directory, so that what earlier
+/// starts wrote survives. Not thread-safe.
 class TensorBoardWriter {
  public:
   explicit TensorBoardWriter(const fs::path& dir);

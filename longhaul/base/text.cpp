@@ -48,7 +48,8 @@ std::string human_bytes(double bytes) {
     bytes /= 1000.0;
     ++unit;
   }
-  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, units[unit]);
+  return unit == 0 ? fmt::format("{:.0f} B", bytes)
+                   : fmt::format("{:.1f} {}", bytes, units[unit]);
 }
 
 std::string human_duration(double seconds) {
@@ -113,7 +114,8 @@ std::optional<size_t> find_invalid_utf8(std::string_view text) {
     } else if (lead >= 0xF0 && lead <= 0xF4) {
       const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
       const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;
-      if (!tail(i + 1, low, high) || !tail(i + 2, 0x80, 0xBF) || !tail(i + 3, 0x80, 0xBF)) {
+      if (!tail(i + 1, low, high) || !tail(i + 2, 0x80, 0xBF) ||
+          !tail(i + 3, 0x80, 0xBF)) {
         return i;
       }
       i += 4;

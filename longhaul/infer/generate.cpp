@@ -40,12 +40,15 @@ int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t
   const at::Tensor wide = logits.to(at::kCPU, at::kFloat);
   if (options.temperature <= 0.0) return wide.argmax().item<int64_t>();
   const at::Tensor p = at::softmax(wide.to(at::kDouble).div(options.temperature), 0);
-  const auto [sorted, order] = at::sort(p, /*stable=*/true, /*dim=*/0, /*descending=*/true);
+  const auto [sorted, order] =
+      at::sort(p, /*stable=*/true, /*dim=*/0, /*descending=*/true);
   const double* values = sorted.data_ptr<double>();
   int64_t kept = 0;
   double mass = 0.0;
-  while (kept < sorted.numel() && (kept == 0 || mass < options.top_p)) mass += values[kept++];
-  const auto bits = philox(random_key(options.seed, "sample"), static_cast<uint64_t>(step), 0);
+  while (kept < sorted.numel() && (kept == 0 || mass < options.top_p))
+    mass += values[kept++];
+  const auto bits =
+      philox(random_key(options.seed, "sample"), static_cast<uint64_t>(step), 0);
   const uint64_t wide_bits = (uint64_t{bits[0]} << 32) | bits[1];
   double left = static_cast<double>(wide_bits >> 11) * 0x1.0p-53 * mass;
   int64_t chosen = 0;
@@ -53,7 +56,8 @@ int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t
   return order[chosen].item<int64_t>();
 }
 
-std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const models::Model& model,
+                              const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token) {
   LH_CHECK(!prompt.empty(), "generate", "the prompt has no tokens");

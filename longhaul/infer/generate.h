@@ -22,14 +22,15 @@ struct SamplingOptions {
   at::Device device = at::kCPU;
 };
 
-/// One sampled id from logits [V]; `step` numbers the draws, so that equal (seed, step) and
-/// logits give equal ids. Exposed for tests.
+/// One sampled id from logits [V]; `step` numbers the draws, so that equal (seed, step)
+/// and logits give equal ids. Exposed for tests.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step);
 
 /// Continues `prompt` (not empty). `on_token` gets each new id at once and ends the
 /// generation by returning false. Returns the new ids.
 /// model.prepare() has been called for prompt.size() + max_new_tokens positions.
-std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const models::Model& model,
+                              const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token);
 

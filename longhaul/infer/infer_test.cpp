@@ -45,8 +45,8 @@ struct Fixture {
     read_weights(flat, [&](const TensorSlice& slice, int64_t begin, int64_t end, DType,
                            std::span<std::byte> out) {
       const bool norm = slice.global_shape.size() == 1;
-      initial_values(slice, {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.2}, 5, begin, end,
-                     reinterpret_cast<float*>(out.data()));
+      initial_values(slice, {norm ? Init::Kind::Ones : Init::Kind::Normal, 0.2}, 5, begin,
+                     end, reinterpret_cast<float*>(out.data()));
     });
     model->prepare(64, at::kCPU);
   }
@@ -124,7 +124,8 @@ class Counting : public data::TokenSource {
     for (int64_t i = 0; i < 10; ++i) {
       const auto at = static_cast<size_t>(row * 10 + i);
       batch.tokens[at] = static_cast<int32_t>(index * 11 + i);
-      batch.targets[at] = i == 4 ? data::kIgnore : static_cast<int32_t>(index * 11 + i + 1);
+      batch.targets[at] =
+          i == 4 ? data::kIgnore : static_cast<int32_t>(index * 11 + i + 1);
       batch.positions[at] = static_cast<int32_t>(i);
       batch.document_start[at] = 0;
     }
@@ -147,8 +148,9 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
   for (const int ranks : {1, 2, 3}) {
     for (const int64_t micro : {1, 2, 7}) {
       comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& group) {
-    comm::Communicator& world = *group;
-        const Evaluation e = evaluate(*f.model, Counting(), world, {0, micro, true, at::kCPU, {}});
+        comm::Communicator& world = *group;
+        const Evaluation e =
+            evaluate(*f.model, Counting(), world, {0, micro, true, at::kCPU, {}});
         EXPECT_EQ(e.targets, 63);
         EXPECT_EQ(e.sequences, 7);
         EXPECT_NEAR(e.loss(), sum / 63, 1e-5);

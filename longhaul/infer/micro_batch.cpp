@@ -14,8 +14,8 @@ at::Tensor rows_of(std::vector<int32_t>& values, int64_t begin, int64_t count,
 
 }  // namespace
 
-MicroBatch micro_batch(data::TokenBatch& batch, int64_t row, int64_t rows, at::Device device,
-                       bool fused) {
+MicroBatch micro_batch(data::TokenBatch& batch, int64_t row, int64_t rows,
+                       at::Device device, bool fused) {
   const int64_t begin = row * batch.seq_len;
   const int64_t count = rows * batch.seq_len;
   MicroBatch out;

@@ -14,7 +14,7 @@ struct MicroBatch {
 
 /// Rows [row, row + rows) on the device. On a CPU the tensors may be views of the batch,
 /// which must stay unchanged as long as they are used.
-MicroBatch micro_batch(data::TokenBatch& batch, int64_t row, int64_t rows, at::Device device,
-                       bool fused);
+MicroBatch micro_batch(data::TokenBatch& batch, int64_t row, int64_t rows,
+                       at::Device device, bool fused);
 
 }  // namespace longhaul::infer

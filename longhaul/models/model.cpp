@@ -13,8 +13,9 @@ StageSpec StageSpec::whole(const ModelConfig& config) {
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {
   if (config.model_type == "llama") return std::make_unique<Llama>(config, stage);
-  throw InputError("model", fmt::format("model_type '{}' is not supported; supported: llama",
-                                        config.model_type));
+  throw InputError("model",
+                   fmt::format("model_type '{}' is not supported; supported: llama",
+                               config.model_type));
 }
 
 }  // namespace longhaul::models

@@ -33,7 +33,8 @@ class Model {
 
   /// Stage input -> hidden states [T, H]. With the embedding the input is token ids [T],
   /// else hidden states. With the head the final norm has been applied.
-  virtual at::Tensor hidden(const at::Tensor& input, const nn::ForwardContext& context) const = 0;
+  virtual at::Tensor hidden(const at::Tensor& input,
+                            const nn::ForwardContext& context) const = 0;
 
   /// Hidden states of the last stage -> loss; see ops::loss_head. targets [T] int64.
   virtual ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,

@@ -16,16 +16,20 @@ at::Tensor append(at::Tensor& store, const at::Tensor& fresh, int64_t length) {
 }  // namespace
 
 Attention::Attention(const std::string& name, const AttentionSizes& sizes, int64_t layer)
-    : q_(name + ".q_proj", sizes.hidden, sizes.query_heads * sizes.head_dim, sizes.stddev),
+    : q_(name + ".q_proj", sizes.hidden, sizes.query_heads * sizes.head_dim,
+         sizes.stddev),
       k_(name + ".k_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
       v_(name + ".v_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
-      o_(name + ".o_proj", sizes.query_heads * sizes.head_dim, sizes.hidden, sizes.stddev),
+      o_(name + ".o_proj", sizes.query_heads * sizes.head_dim, sizes.hidden,
+         sizes.stddev),
       head_dim_(sizes.head_dim),
       layer_(layer) {}
 
 at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
                               const ForwardContext& context) const {
-  const auto heads = [&](const at::Tensor& y) { return y.view({y.size(0), -1, head_dim_}); };
+  const auto heads = [&](const at::Tensor& y) {
+    return y.view({y.size(0), -1, head_dim_});
+  };
   const auto sequences = [&](const at::Tensor& y) {
     return y.view({context.batch, context.seq, -1, head_dim_});
   };

@@ -16,7 +16,8 @@ struct AttentionSizes {
   double stddev = 0.02;
 };
 
-/// Grouped-query self-attention with rotary positions. Names: q_proj, k_proj, v_proj, o_proj.
+/// Grouped-query self-attention with rotary positions. Names: q_proj, k_proj, v_proj,
+/// o_proj.
 class Attention {
  public:
   Attention(const std::string& name, const AttentionSizes& sizes, int64_t layer);

@@ -10,7 +10,8 @@ FeedForward::FeedForward(const std::string& name, int64_t hidden, int64_t inner,
       up_(name + ".up_proj", hidden, inner, stddev),
       down_(name + ".down_proj", inner, hidden, stddev) {}
 
-at::Tensor FeedForward::forward(const at::Tensor& x, const ForwardContext& context) const {
+at::Tensor FeedForward::forward(const at::Tensor& x,
+                                const ForwardContext& context) const {
   return down_.forward(
       ops::swiglu(gate_.forward(x, context), up_.forward(x, context), context.fused),
       context);

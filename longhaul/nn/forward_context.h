@@ -28,8 +28,9 @@ using BlockRunner = std::function<at::Tensor(const BlockFunction&, const at::Ten
 struct ForwardContext {
   int64_t batch = 0;
   int64_t seq = 0;
-  at::Tensor positions;       ///< [T] int32
-  at::Tensor document_start;  ///< [batch, seq] int32; undefined: one document per sequence
+  at::Tensor positions;  ///< [T] int32
+  at::Tensor
+      document_start;  ///< [batch, seq] int32; undefined: one document per sequence
   bool fused = true;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   BlockRunner run_block;                     ///< empty: blocks run plainly

@@ -33,11 +33,11 @@ struct Shape {
 };
 
 Shape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  LH_CHECK(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() &&
-               q.size(0) == k.size(0) && q.size(3) == k.size(3) && k.size(1) >= q.size(1) &&
-               q.size(2) % k.size(2) == 0,
-           "attention", "queries of {} heads and length {}, keys of {} heads and length {}",
-           q.size(2), q.size(1), k.size(2), k.size(1));
+  LH_CHECK(
+      q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) &&
+          q.size(3) == k.size(3) && k.size(1) >= q.size(1) && q.size(2) % k.size(2) == 0,
+      "attention", "queries of {} heads and length {}, keys of {} heads and length {}",
+      q.size(2), q.size(1), k.size(2), k.size(1));
   return {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
 }
 
@@ -69,14 +69,17 @@ at::Tensor block_scores(const at::Tensor& q, const at::Tensor& k, const at::Tens
 
 /// The composite form: plain ATen operations on any device.
 struct CompositeNode : Function<CompositeNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, std::optional<at::Tensor> start) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            std::optional<at::Tensor> start) {
     const Shape s = shape_of(q, k, v);
     at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-    at::Tensor lse = at::empty({s.B, s.Hkv, s.group(), s.S}, q.options().dtype(at::kFloat));
+    at::Tensor lse =
+        at::empty({s.B, s.Hkv, s.group(), s.S}, q.options().dtype(at::kFloat));
     for (int64_t from = 0; from < s.S; from += kQueryBlock) {
       const int64_t n = std::min(kQueryBlock, s.S - from);
-      const at::Tensor scores = block_scores(q, k, start.value_or(at::Tensor()), s, from, n);
+      const at::Tensor scores =
+          block_scores(q, k, start.value_or(at::Tensor()), s, from, n);
       const at::Tensor block_lse = at::logsumexp(scores, -1);
       const at::Tensor p = at::exp(scores - block_lse.unsqueeze(-1)).to(q.scalar_type());
       const at::Tensor values = by_group(v.narrow(1, 0, scores.size(-1)), s.Hkv);
@@ -89,7 +92,8 @@ struct CompositeNode : Function<CompositeNode> {
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    const at::Tensor &q = t[0], &k = t[1], &v = t[2], &out = t[3], &lse = t[4], &start = t[5];
+    const at::Tensor &q = t[0], &k = t[1], &v = t[2], &out = t[3], &lse = t[4],
+                     &start = t[5];
     const Shape s = shape_of(q, k, v);
     const at::Tensor dout = grads[0].contiguous();
     at::Tensor dq = at::empty_like(q, at::MemoryFormat::Contiguous);
@@ -124,8 +128,9 @@ struct CompositeNode : Function<CompositeNode> {
 };
 
 struct FusedNode : Function<FusedNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, std::optional<at::Tensor> start) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            std::optional<at::Tensor> start) {
     at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
     at::Tensor lse =
         at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat));
@@ -139,8 +144,8 @@ struct FusedNode : Function<FusedNode> {
     at::Tensor dq = at::empty_like(t[0], at::MemoryFormat::Contiguous);
     at::Tensor dk = at::empty_like(t[1], at::MemoryFormat::Contiguous);
     at::Tensor dv = at::empty_like(t[2], at::MemoryFormat::Contiguous);
-    fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2], t[3], t[4], t[5], dq,
-                              dk, dv);
+    fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2], t[3], t[4], t[5],
+                              dq, dk, dv);
     return {dq, dk, dv, Variable()};
   }
 };

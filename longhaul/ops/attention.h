@@ -9,7 +9,8 @@ namespace longhaul::ops {
 /// query heads share a key head; query i sees keys start(i) <= j <= P + i, where P is the
 /// number of cached positions. `document_start` [B, S] int32 gives start(i); undefined
 /// means 0. Result [B, S, Hq, D] contiguous.
-/// Works in blocks of queries: no S x S matrix ever exists (Dao et al., "FlashAttention").
+/// Works in blocks of queries: no S x S matrix ever exists (Dao et al.,
+/// "FlashAttention").
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& document_start, bool fused);
 

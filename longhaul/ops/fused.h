@@ -35,20 +35,22 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
 /// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous;
 /// document_start [B, S] int32 or undefined; lse [B, Hq, S] fp32.
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, at::Tensor& out, at::Tensor& lse);
+                       const at::Tensor& document_start, at::Tensor& out,
+                       at::Tensor& lse);
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                         const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
                         const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
                         at::Tensor& dv);
 
-/// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R] int64;
-/// cross_entropy, squared_lse [R] fp32, zero where there is no target.
+/// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R]
+/// int64; cross_entropy, squared_lse [R] fp32, zero where there is no target.
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse);
 
 /// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
 /// false: no such kernel here, nothing done.
-bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy);
+bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
+                                const at::Tensor& dy);
 
 }  // namespace longhaul::ops::fused

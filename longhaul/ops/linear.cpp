@@ -15,8 +15,8 @@ struct LinearSaved {
 };
 
 struct LinearNode : Function<LinearNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, ParameterPtr weight,
-                            WeightGradientsPtr gradients) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            ParameterPtr weight, WeightGradientsPtr gradients) {
     ctx->save_for_backward({x});
     at::Tensor y = at::linear(x, weight->weight());
     save(ctx, LinearSaved{std::move(weight), std::move(gradients)});
@@ -42,8 +42,10 @@ at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight,
            "{} needs an input with {} features, got {} dims, last {}", weight->name(),
            weight->slice().extent[1], x.dim(), x.size(-1));
   if (!at::GradMode::is_enabled()) return at::linear(x, weight->weight());
-  LH_ASSERT(x.requires_grad(), "{}: its input is not part of a graph, so its gradient would "
-            "silently be lost", weight->name());
+  LH_ASSERT(x.requires_grad(),
+            "{}: its input is not part of a graph, so its gradient would "
+            "silently be lost",
+            weight->name());
   return LinearNode::apply(x, weight, gradients);
 }
 

@@ -61,7 +61,8 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
                       bool want_gradient) {
   const int64_t T = h.size(0);
-  const int64_t rows = std::clamp<int64_t>(kChunkElements / weight->weight().size(0), 64, T);
+  const int64_t rows =
+      std::clamp<int64_t>(kChunkElements / weight->weight().size(0), 64, T);
   HeadTotals totals;
   if (want_gradient) totals.dh = at::empty_like(h);
   for (int64_t from = 0; from < T; from += rows) {
@@ -89,9 +90,9 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
 }
 
 struct LossHeadNode : Function<LossHeadNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h, ParameterPtr weight,
-                            const at::Tensor& targets, LossHeadOptions options,
-                            HeadTotals* totals) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h,
+                            ParameterPtr weight, const at::Tensor& targets,
+                            LossHeadOptions options, HeadTotals* totals) {
     *totals = run_chunks(h, weight, targets, options, /*want_gradient=*/true);
     ctx->save_for_backward({std::move(totals->dh)});
     const double loss =
@@ -100,7 +101,8 @@ struct LossHeadNode : Function<LossHeadNode> {
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
-    return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable(), Variable()};
+    return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable(),
+            Variable()};
   }
 };
 

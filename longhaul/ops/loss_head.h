@@ -23,10 +23,10 @@ struct LossHeadResult {
 };
 
 /// Cross-entropy of logits = h W^T without ever holding all logits: rows are taken in
-/// chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64, negative: no target.
-/// With grad mode the gradients of each chunk are formed while its logits are in cache:
-/// dW goes straight to the accumulator, dh is kept for the backward. So the result's loss
-/// has to be the root of the backward, with gradient 1.
+/// chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64, negative: no
+/// target. With grad mode the gradients of each chunk are formed while its logits are in
+/// cache: dW goes straight to the accumulator, dh is kept for the backward. So the
+/// result's loss has to be the root of the backward, with gradient 1.
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 

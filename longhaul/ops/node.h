@@ -24,8 +24,8 @@ struct Saved : torch::CustomClassHolder {
 
 template <typename T>
 void save(AutogradContext* ctx, T value) {
-  ctx->saved_data["saved"] = c10::IValue::make_capsule(
-      c10::make_intrusive<Saved<T>>(std::move(value)));
+  ctx->saved_data["saved"] =
+      c10::IValue::make_capsule(c10::make_intrusive<Saved<T>>(std::move(value)));
 }
 
 template <typename T>

@@ -45,8 +45,9 @@ INSTANTIATE_TEST_SUITE_P(All, GpuOps,
 /// bound() on a device.
 ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
   auto parameter = make_parameter("w", values.sizes().vec(), {});
-  parameter->bind(values.to(device),
-                  at::zeros(values.sizes(), at::TensorOptions(at::kFloat).device(device)));
+  parameter->bind(
+      values.to(device),
+      at::zeros(values.sizes(), at::TensorOptions(at::kFloat).device(device)));
   return parameter;
 }
 
@@ -113,7 +114,8 @@ TEST_P(GpuOps, AttentionIsTheSame) {
   at::Tensor start = at::zeros({2, 300}, at::kInt);
   start.narrow(1, 130, 170).fill_(130);
   compare([&](at::Device device) -> Results {
-    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)), mv = leaf(v.to(device));
+    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
+                     mv = leaf(v.to(device));
     const at::Tensor y = attention(mq, mk, mv, start.to(device), fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};

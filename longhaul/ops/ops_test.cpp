@@ -108,8 +108,8 @@ TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
   const at::Tensor angle =
       (positions.to(at::kDouble).unsqueeze(1) * frequency).unsqueeze(1);
   const at::Tensor a = wide.narrow(2, 0, 16), b = wide.narrow(2, 16, 16);
-  const at::Tensor reference = at::cat(
-      {a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 2);
+  const at::Tensor reference =
+      at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 2);
   backward(reference, dy.to(at::kDouble));
   expect_close(y, reference, tolerance(), "y");
   expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
@@ -150,7 +150,8 @@ struct AttentionCase {
   bool documents;
 };
 
-void check_attention(const AttentionCase& c, at::ScalarType type, bool fused, double tolerance) {
+void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
+                     double tolerance) {
   const auto random = [&](int64_t length, int64_t heads) {
     return at::randn({c.batch, length, heads, c.dim}).to(type);
   };
@@ -223,7 +224,8 @@ TEST_P(Ops, LossHeadWithoutGradModeGivesTheSameLoss) {
   const at::Tensor h = random({90, 24}), w = random({300, 24});
   const at::Tensor targets = at::randint(0, 300, {90}, at::kLong);
   const auto weight = bound(w);
-  const double with = loss_head(leaf(h), weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum;
+  const double with =
+      loss_head(leaf(h), weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum;
   const at::NoGradGuard no_grad;
   EXPECT_EQ(loss_head(h, weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum, with);
 }

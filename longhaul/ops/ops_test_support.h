@@ -34,6 +34,8 @@ inline void backward(const at::Tensor& y, const at::Tensor& dy) {
 }
 
 /// Half a dozen roundings of the dtype, relative.
-inline double tolerance_of(at::ScalarType type) { return type == at::kFloat ? 2e-6 : 1e-2; }
+inline double tolerance_of(at::ScalarType type) {
+  return type == at::kFloat ? 2e-6 : 1e-2;
+}
 
 }  // namespace longhaul::ops

@@ -17,7 +17,8 @@ namespace {
 
 /// y = x * w for the composite form: the handle's weight stays out of the graph.
 struct ScaleNode : Function<ScaleNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, ParameterPtr weight) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            ParameterPtr weight) {
     ctx->save_for_backward({x});
     at::Tensor y = at::mul(x, weight->weight());
     save(ctx, std::move(weight));
@@ -40,8 +41,8 @@ struct NormSaved {
 };
 
 struct RmsNormNode : Function<RmsNormNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, ParameterPtr weight,
-                            double eps) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            ParameterPtr weight, double eps) {
     at::Tensor y = at::empty_like(x);
     at::Tensor inverse_rms = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
     fused::rms_norm_forward(x, weight->weight(), eps, y, inverse_rms);
@@ -54,15 +55,16 @@ struct RmsNormNode : Function<RmsNormNode> {
     const ParameterPtr& weight = saved<NormSaved>(ctx).weight;
     const auto tensors = ctx->get_saved_variables();
     at::Tensor dx = at::empty_like(tensors[0]);
-    fused::rms_norm_backward(grads[0].contiguous(), tensors[0], tensors[1], weight->weight(),
-                             dx, weight->grad());
+    fused::rms_norm_backward(grads[0].contiguous(), tensors[0], tensors[1],
+                             weight->weight(), dx, weight->grad());
     return {dx, Variable(), Variable()};
   }
 };
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps, bool fused) {
+at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
+                    bool fused) {
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[0], "rms_norm",
            "{} has {} elements, the input's last dim {}", weight->name(),
            weight->slice().extent[0], x.size(-1));

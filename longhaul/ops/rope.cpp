@@ -47,12 +47,14 @@ struct RopeNode : Function<RopeNode> {
     const RopeTable& table = saved<RopeSaved>(ctx).table;
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx = at::empty_like(dy);
-    fused::rope(dy, table.cos, table.sin, ctx->get_saved_variables()[0], /*inverse=*/true, dx);
+    fused::rope(dy, table.cos, table.sin, ctx->get_saved_variables()[0], /*inverse=*/true,
+                dx);
     return {dx, Variable(), Variable()};
   }
 };
 
-at::Tensor composite(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions) {
+at::Tensor composite(const at::Tensor& x, const RopeTable& table,
+                     const at::Tensor& positions) {
   const int64_t half = x.size(2) / 2;
   const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
   const at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
@@ -89,9 +91,10 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t posi
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused) {
   LH_CHECK(x.dim() == 3 && x.size(2) == 2 * table.cos.size(1), "rope",
-           "input of {} dims with head dim {}, table for head dim {}", x.dim(), x.size(-1),
-           2 * table.cos.size(1));
-  if (fused && fused::supports(x)) return RopeNode::apply(x.contiguous(), table, positions);
+           "input of {} dims with head dim {}, table for head dim {}", x.dim(),
+           x.size(-1), 2 * table.cos.size(1));
+  if (fused && fused::supports(x))
+    return RopeNode::apply(x.contiguous(), table, positions);
   return composite(x, table, positions);
 }
 

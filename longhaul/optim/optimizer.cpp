@@ -67,7 +67,8 @@ double Optimizer::gradient_norm(comm::Communicator& data, bool sharded) const {
   const auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (!buckets[i].grads.defined()) continue;
-    for (const FlatMember& member : buckets[i].members) by_name[member.parameter->name()] = 0.0;
+    for (const FlatMember& member : buckets[i].members)
+      by_name[member.parameter->name()] = 0.0;
     for (const FlatPiece& piece : pieces_in(buckets[i], states_[i].range)) {
       const at::Tensor gradient =
           buckets[i].grads.narrow(0, piece.in_bucket, piece.in_member.size());
@@ -92,10 +93,11 @@ void Optimizer::step(double lr, double gradient_scale) {
     const Bucket& bucket = buckets[i];
     const BucketState& state = states_[i];
     if (bucket.kind.frozen) continue;
-    update({part(bucket.grads, state.range), state.master, state.exp_avg, state.exp_avg_sq,
-            part(bucket.weights, state.range)},
-           {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
-            lr * bucket.kind.lr_scale, bucket.kind.weight_decay, gradient_scale, updates_});
+    update(
+        {part(bucket.grads, state.range), state.master, state.exp_avg, state.exp_avg_sq,
+         part(bucket.weights, state.range)},
+        {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
+         lr * bucket.kind.lr_scale, bucket.kind.weight_decay, gradient_scale, updates_});
   }
 }
 

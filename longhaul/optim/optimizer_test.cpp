@@ -37,7 +37,8 @@ TEST(AdamWComposite, IsTheFusedUpdate) {
                     DType::BF16},
                    step);
       const auto close = [](const at::Tensor& x, const at::Tensor& y, double tolerance) {
-        return (x.to(at::kDouble) - y.to(at::kDouble)).abs().max().item<double>() <= tolerance;
+        return (x.to(at::kDouble) - y.to(at::kDouble)).abs().max().item<double>() <=
+               tolerance;
       };
       EXPECT_TRUE(close(a.master, b.master, 1e-6));
       EXPECT_TRUE(close(a.exp_avg, b.exp_avg, moments == at::kFloat ? 1e-6 : 4e-3));
@@ -71,7 +72,8 @@ TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
   const auto self = comm::self_world();
   double sharded = 0.0;
   for (int rank = 0; rank < 2; ++rank) {
-    const Optimizer half(model.flat, {}, [&](const Bucket& b) { return b.shard(rank, 2); });
+    const Optimizer half(model.flat, {},
+                         [&](const Bucket& b) { return b.shard(rank, 2); });
     const double norm = half.gradient_norm(*self, false);
     sharded += norm * norm;
   }
@@ -92,7 +94,9 @@ TEST(Optimizer, MovesWeightsByTheirClassAndLeavesFrozenOnes) {
                       [](const Bucket& b) { return FlatRange{0, b.num_elements}; });
   optimizer.step(0.25, 1.0);
   // The first update is lr * lr_scale whatever the gradient; decay comes on top.
-  const auto value = [&](int i) { return model.parameters[static_cast<size_t>(i)]->weight().flatten()[0].item<float>(); };
+  const auto value = [&](int i) {
+    return model.parameters[static_cast<size_t>(i)]->weight().flatten()[0].item<float>();
+  };
   EXPECT_NEAR(value(0), 1.0 - 0.25 * 0.1 - 0.25, 4e-3);
   EXPECT_NEAR(value(1), 1.0 - 0.125, 4e-3);
   EXPECT_EQ(value(2), 1.0F);
@@ -104,7 +108,8 @@ TEST(Optimizer, MasterSharesMemoryWithWeightsOfTheSameDtype) {
   FlatBuffers flat(parameters, {{}}, {DType::F32}, at::kCPU, 1);
   const Optimizer optimizer(flat, {},
                             [](const Bucket& b) { return FlatRange{0, b.num_elements}; });
-  EXPECT_EQ(optimizer.states()[0].master.data_ptr(), flat.buckets()[0].weights.data_ptr());
+  EXPECT_EQ(optimizer.states()[0].master.data_ptr(),
+            flat.buckets()[0].weights.data_ptr());
   EXPECT_EQ(optimizer.bytes(), 2 * 4 * flat.buckets()[0].num_elements);
 }
 

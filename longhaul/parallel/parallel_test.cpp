@@ -16,7 +16,8 @@ namespace {
 
 TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
   at::manual_seed(3);
-  const at::Tensor x = at::randn({40, 32}), w = at::randn({32, 32}), dy = at::randn({40, 32});
+  const at::Tensor x = at::randn({40, 32}), w = at::randn({32, 32}),
+                   dy = at::randn({40, 32});
   const auto run = [&](bool again) {
     const auto weight = ops::bound(w);
     const auto queue = std::make_shared<ops::WeightGradients>();
@@ -31,7 +32,8 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
   };
   const auto plain = run(false);
   const auto again = run(true);
-  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], again[i])) << i;
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_TRUE(at::equal(plain[i], again[i])) << i;
 }
 
 struct Recorder : StageActions {
@@ -62,11 +64,13 @@ void check_sums(int ranks, int zero, DType reduce) {
     const double sum = ranks * (ranks + 1) / 2.0;
     for (Bucket& bucket : flat.buckets()) {
       const FlatRange own = replicas.owned(bucket);
-      EXPECT_EQ(own.size(), zero == 0 ? bucket.num_elements : bucket.num_elements / ranks);
+      EXPECT_EQ(own.size(),
+                zero == 0 ? bucket.num_elements : bucket.num_elements / ranks);
       const at::Tensor mine = bucket.grads.narrow(0, own.begin, own.size());
       EXPECT_TRUE(mine.eq(sum).all().item<bool>());
       // The owners write; everybody has it after sharing.
-      bucket.weights.narrow(0, own.begin, own.size()).fill_(zero == 0 ? 5.0 : world.rank());
+      bucket.weights.narrow(0, own.begin, own.size())
+          .fill_(zero == 0 ? 5.0 : world.rank());
     }
     replicas.share_weights();
     for (Bucket& bucket : flat.buckets()) {

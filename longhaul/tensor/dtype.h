@@ -12,11 +12,11 @@ DType from_scalar_type(at::ScalarType type);
 /// The dtype of each class of tensor; the one place that decides it. No autocast: layers
 /// work in the dtype of their input.
 struct DTypePolicy {
-  DType compute = DType::BF16;    ///< weights and activations
-  DType master = DType::F32;      ///< the optimizer's weights
-  DType moments = DType::F32;     ///< both moments
-  DType gradients = DType::F32;   ///< accumulators
-  DType reduce = DType::F32;      ///< gradients on the wire
+  DType compute = DType::BF16;   ///< weights and activations
+  DType master = DType::F32;     ///< the optimizer's weights
+  DType moments = DType::F32;    ///< both moments
+  DType gradients = DType::F32;  ///< accumulators
+  DType reduce = DType::F32;     ///< gradients on the wire
 };
 
 }  // namespace longhaul

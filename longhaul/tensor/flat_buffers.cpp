@@ -20,9 +20,11 @@ int64_t round_up(int64_t value, int64_t multiple) {
 }
 
 void materialise(Bucket& bucket, const DTypePolicy& policy, at::Device device) {
-  bucket.weights = allocate_flat(bucket.num_elements, to_scalar_type(policy.compute), device);
+  bucket.weights =
+      allocate_flat(bucket.num_elements, to_scalar_type(policy.compute), device);
   if (!bucket.kind.frozen) {
-    bucket.grads = allocate_flat(bucket.num_elements, to_scalar_type(policy.gradients), device);
+    bucket.grads =
+        allocate_flat(bucket.num_elements, to_scalar_type(policy.gradients), device);
   }
   for (const FlatMember& member : bucket.members) {
     const auto view = [&](const at::Tensor& flat) {
@@ -62,7 +64,8 @@ FlatBuffers::FlatBuffers(const std::vector<ParameterPtr>& parameters,
     const int64_t padded = round_up(size, kFlatAlign);
     auto place = std::find_if(open.begin(), open.end(),
                               [&](size_t b) { return buckets_[b].kind == classes[i]; });
-    if (place != open.end() && buckets_[*place].num_elements + padded > max_bucket_elements) {
+    if (place != open.end() &&
+        buckets_[*place].num_elements + padded > max_bucket_elements) {
       open.erase(place);
       place = open.end();
     }
@@ -99,18 +102,18 @@ at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device d
   const auto options = at::TensorOptions().dtype(type).device(device);
   if (!device.is_cpu() || num_elements == 0) return at::zeros({num_elements}, options);
   const size_t bytes = static_cast<size_t>(num_elements) * c10::elementSize(type);
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    throw TemporaryError("memory",
-                         fmt::format("no memory for a buffer of {}: {}; use more ranks, a "
-                                     "smaller model or smaller dtypes in [precision]",
-                                     human_bytes(static_cast<double>(bytes)),
-                                     std::strerror(errno)));
+    throw TemporaryError(
+        "memory",
+        fmt::format("no memory for a buffer of {}: {}; use more ranks, a "
+                    "smaller model or smaller dtypes in [precision]",
+                    human_bytes(static_cast<double>(bytes)), std::strerror(errno)));
   }
   ::madvise(address, bytes, MADV_HUGEPAGE);
-  return at::from_blob(address, {num_elements}, [bytes](void* p) { ::munmap(p, bytes); },
-                       options);
+  return at::from_blob(
+      address, {num_elements}, [bytes](void* p) { ::munmap(p, bytes); }, options);
 }
 
 }  // namespace longhaul

@@ -10,9 +10,9 @@
 
 namespace longhaul {
 
-/// Every tensor starts at a multiple of this many elements and is padded to it with zeros;
-/// shards are cut there too, so that a cut never splits a block of a norm's partial sum
-/// and equal shards exist for every number of ranks.
+/// Every tensor starts at a multiple of this many elements and is padded to it with
+/// zeros; shards are cut there too, so that a cut never splits a block of a norm's
+/// partial sum and equal shards exist for every number of ranks.
 inline constexpr int64_t kFlatAlign = 1024;
 
 /// A parameter's place in its bucket.
@@ -61,7 +61,8 @@ class FlatBuffers {
   /// bucket (a larger tensor has one of its own). Weights and gradients start as zeros.
   FlatBuffers(const std::vector<ParameterPtr>& parameters,
               const std::vector<ParameterClass>& classes, const DTypePolicy& policy,
-              at::Device device, int shards, int64_t max_bucket_elements = int64_t{1} << 26);
+              at::Device device, int shards,
+              int64_t max_bucket_elements = int64_t{1} << 26);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }

@@ -19,8 +19,9 @@ struct FlatPiece {
 std::vector<FlatPiece> pieces_in(const Bucket& bucket, FlatRange range);
 
 /// Reads elements [begin, end) of a slice, row-major in its extent, in the given dtype.
-using FlatReader = std::function<void(const TensorSlice& slice, int64_t begin, int64_t end,
-                                      DType dtype, std::span<std::byte> out)>;
+using FlatReader =
+    std::function<void(const TensorSlice& slice, int64_t begin, int64_t end, DType dtype,
+                       std::span<std::byte> out)>;
 
 /// Fills the weights of all buckets in the compute dtype.
 void read_weights(FlatBuffers& flat, const FlatReader& read);

@@ -44,8 +44,8 @@ void fill_run(uint64_t key, float scale, int64_t global, int64_t count, float* o
 
 }  // namespace
 
-void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed, int64_t begin,
-                    int64_t end, float* out) {
+void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
+                    int64_t begin, int64_t end, float* out) {
   if (init.kind != Init::Kind::Normal) {
     std::fill(out, out + (end - begin), init.kind == Init::Kind::Ones ? 1.0F : 0.0F);
     return;

@@ -9,7 +9,7 @@ namespace longhaul {
 /// Fills a contiguous CPU fp32 tensor with the first values of elements [begin, end) of
 /// the slice's extent. A value depends on (seed, tensor name, global element index) only,
 /// so every layout starts from the same weights. Thread count does not matter.
-void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed, int64_t begin,
-                    int64_t end, float* out);
+void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
+                    int64_t begin, int64_t end, float* out);
 
 }  // namespace longhaul

@@ -17,10 +17,11 @@ struct Init {
   double stddev = 0.02;
 };
 
-/// One trainable tensor as a layer sees it: a handle that a layer asks for its weight when
-/// it needs it. A model declares parameters without storage; FlatBuffers gives them views
-/// into its buckets. The weight never requires grad and no autograd node may save it: a
-/// backward asks the handle again, so that storage can be gathered, released and rewritten.
+/// One trainable tensor as a layer sees it: a handle that a layer asks for its weight
+/// when it needs it. A model declares parameters without storage; FlatBuffers gives them
+/// views into its buckets. The weight never requires grad and no autograd node may save
+/// it: a backward asks the handle again, so that storage can be gathered, released and
+/// rewritten.
 class Parameter {
  public:
   Parameter(TensorSlice slice, Init init) : slice_(std::move(slice)), init_(init) {}

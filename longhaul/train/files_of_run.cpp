@@ -47,7 +47,8 @@ std::vector<checkpoint::CarriedFile> files_of_run(const Session& session) {
     }
   }
   files.push_back(
-      {"config.json", {},
+      {"config.json",
+       {},
        to_hf_config_json(session.model_config, hf_dtype(session.policy.compute))});
   return files;
 }

@@ -12,22 +12,20 @@ constexpr int kStateVersion = 1;
 }  // namespace
 
 Json History::to_json() const {
-  return {{"version", kStateVersion},
-          {"step", step},
-          {"updates", updates},
-          {"tokens", tokens},
-          {"cursor", cursor.to_json()},
-          {"batch_hash", fmt::format("{:016x}", batch_hash)},
-          {"config", config_toml},
-          {"numerics", fingerprint}};
+  return {
+      {"version", kStateVersion},   {"step", step},
+      {"updates", updates},         {"tokens", tokens},
+      {"cursor", cursor.to_json()}, {"batch_hash", fmt::format("{:016x}", batch_hash)},
+      {"config", config_toml},      {"numerics", fingerprint}};
 }
 
 History History::from_json(const Json& json) {
   try {
     if (const int version = json.at("version").get<int>(); version != kStateVersion) {
-      throw InputError("checkpoint", fmt::format("state.json has version {}, this program "
-                                                 "reads {}; use a newer longhaul",
-                                                 version, kStateVersion));
+      throw InputError("checkpoint",
+                       fmt::format("state.json has version {}, this program "
+                                   "reads {}; use a newer longhaul",
+                                   version, kStateVersion));
     }
     History h;
     h.step = json.at("step").get<int64_t>();
@@ -41,7 +39,8 @@ History History::from_json(const Json& json) {
   } catch (const Json::exception& error) {
     throw InputError("checkpoint", fmt::format("state.json: {}", error.what()));
   } catch (const std::logic_error& error) {
-    throw InputError("checkpoint", fmt::format("state.json: batch_hash: {}", error.what()));
+    throw InputError("checkpoint",
+                     fmt::format("state.json: batch_hash: {}", error.what()));
   }
 }
 

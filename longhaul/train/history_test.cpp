@@ -51,7 +51,8 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
 
 TEST(Fingerprint, NamesWhatDiffers) {
   EXPECT_FALSE(fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(2)));
-  const auto line = fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(4));
+  const auto line =
+      fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(4));
   ASSERT_TRUE(line);
   EXPECT_EQ(*line, "world was 2, is 4");
 }

@@ -15,8 +15,8 @@ namespace {
 fs::path chosen_checkpoint(const Session& session, RunLog& run) {
   return on_rank_zero(*session.world, [&] {
     std::vector<std::string> skipped;
-    const auto chosen = checkpoint::choose_resume(session.config.checkpoint.resume,
-                                                  checkpoint_dir(session.config), &skipped);
+    const auto chosen = checkpoint::choose_resume(
+        session.config.checkpoint.resume, checkpoint_dir(session.config), &skipped);
     for (const std::string& line : skipped) run.log().warning(line);
     return chosen ? chosen->string() : std::string();
   });
@@ -28,20 +28,20 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
   const RunConfig saved =
       parse_run_config(history.config_toml, (path / "state.json").string()).config;
   for (const ConfigChange& change : check_resume(saved, session.config)) {
-    run.log().info(
-        fmt::format("changed since the checkpoint: {} was {}, is {}", change.key,
-                    change.old_value, change.new_value));
+    run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
+                               change.key, change.old_value, change.new_value));
   }
   restore_state(session.state(), reader);
   session.optimizer->set_updates(history.updates);
-  run.log().info(fmt::format("weights, moments and data position: {} (step {}, {} tokens)",
-                             path.string(), history.step, grouped(history.tokens)));
+  run.log().info(
+      fmt::format("weights, moments and data position: {} (step {}, {} tokens)",
+                  path.string(), history.step, grouped(history.tokens)));
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
   }
-  const auto difference =
-      fingerprint_difference(history.fingerprint, numerics_fingerprint(session.world->size()));
+  const auto difference = fingerprint_difference(
+      history.fingerprint, numerics_fingerprint(session.world->size()));
   if (difference) run.log().warning("not bitwise the uninterrupted run: " + *difference);
   return history;
 }
@@ -55,9 +55,10 @@ void initialise(Session& session, RunLog& run) {
     const bool has_weights = fs::exists(dir / "model.safetensors") ||
                              fs::exists(dir / "model.safetensors.index.json");
     if (has_weights) {
-      run.log().warning(fmt::format("{}, although {} holds weights; set init.weights to start "
-                                    "from them",
-                                    line, dir.string()));
+      run.log().warning(
+          fmt::format("{}, although {} holds weights; set init.weights to start "
+                      "from them",
+                      line, dir.string()));
     } else {
       run.log().info(line);
     }
@@ -67,7 +68,8 @@ void initialise(Session& session, RunLog& run) {
   std::vector<std::string> extra;
   if (session.model_config.tie_word_embeddings) extra.push_back("lm_head.weight");
   source->check(expected_tensors(*session.model), extra);
-  for (const std::string& line : source->ignored()) run.log().info("passed over: " + line);
+  for (const std::string& line : source->ignored())
+    run.log().info("passed over: " + line);
   load_weights(session.state(), [&](const TensorSlice& slice, int64_t begin, int64_t end,
                                     DType dtype, std::span<std::byte> out) {
     source->read_flat_range(slice, begin, end, dtype, out);

@@ -6,9 +6,9 @@
 
 namespace longhaul::train {
 
-/// Fills weights and optimizer: from the checkpoint that [checkpoint] resume chooses, else
-/// from [init] weights, else from the seed; and says which in the log. A checkpoint of this
-/// run beats [init]. Returns how far the run has come. Collective.
+/// Fills weights and optimizer: from the checkpoint that [checkpoint] resume chooses,
+/// else from [init] weights, else from the seed; and says which in the log. A checkpoint
+/// of this run beats [init]. Returns how far the run has come. Collective.
 History load_state(Session& session, RunLog& run);
 
 }  // namespace longhaul::train

@@ -33,11 +33,13 @@ at::Device choose_device(const RunConfig& config, int world) {
   if (name == "cpu" || (name == "auto" && !has_cuda)) return at::kCPU;
   if (!has_cuda) {
     throw ConfigError("device", fmt::format("run.device = \"{}\", but no such device is "
-                                            "usable here; use \"cpu\" or \"auto\"", name));
+                                            "usable here; use \"cpu\" or \"auto\"",
+                                            name));
   }
   if (world > 1) {
-    throw ConfigError("device", "several ranks on CUDA devices are not available yet; run one "
-                                "rank, or set run.device = \"cpu\"");
+    throw ConfigError("device",
+                      "several ranks on CUDA devices are not available yet; run one "
+                      "rank, or set run.device = \"cpu\"");
   }
   return {at::kCUDA, 0};
 }
@@ -47,7 +49,8 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   const bool wanted = config.run.deterministic.value_or(device.is_cpu());
   if (device.is_cpu()) {
     if (!wanted) {
-      log.warning("run.deterministic = false has no effect: a CPU repeats bitwise anyway");
+      log.warning(
+          "run.deterministic = false has no effect: a CPU repeats bitwise anyway");
     }
     return;
   }
@@ -92,7 +95,8 @@ void open_sources(Session& session, Logger& log) {
   for (const TrainSource& entry : config.data.train) {
     std::shared_ptr<const data::TokenSource> source;
     if (entry.synthetic > 0) {
-      source = data::synthetic_source(entry.synthetic, seq_len, session.model_config.vocab_size,
+      source = data::synthetic_source(entry.synthetic, seq_len,
+                                      session.model_config.vocab_size,
                                       static_cast<uint64_t>(config.run.seed));
     } else {
       source = data::open_source(entry.path, seq_len, config.data.document_mask);
@@ -125,8 +129,8 @@ std::vector<ParameterClass> parameter_classes(const RunConfig& config,
 
 void build_model(Session& session, Logger& log) {
   const RunConfig& config = session.config;
-  session.model = models::build(session.model_config,
-                                models::StageSpec::whole(session.model_config));
+  session.model =
+      models::build(session.model_config, models::StageSpec::whole(session.model_config));
   const auto parameters = session.model->parameters();
   const auto classes = parameter_classes(config, parameters, log);
   comm::Communicator& data = session.mesh->data();
@@ -154,8 +158,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   set_threads(config, comm::detect_launch().local_ranks);
   session.model_config = load_model_config(config.model.config, config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
-    log.warning(fmt::format("config.json: the field '{}' is not known and has no effect",
-                            field));
+    log.warning(
+        fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
   open_sources(session, log);
@@ -168,8 +172,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
 std::vector<TensorSlice> expected_tensors(const models::Model& model) {
   std::vector<TensorSlice> tensors;
   for (const ParameterPtr& parameter : model.parameters()) {
-    tensors.push_back(TensorSlice::whole(parameter->name(), parameter->slice().global_shape,
-                                         DType::F32));
+    tensors.push_back(TensorSlice::whole(parameter->name(),
+                                         parameter->slice().global_shape, DType::F32));
   }
   return tensors;
 }

@@ -47,8 +47,8 @@ struct Session {
 };
 
 /// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
-/// not fit the model and an absent device throw ConfigError or InputError before any large
-/// allocation. `log` is rank 0's; others get one that is silent. Collective.
+/// not fit the model and an absent device throw ConfigError or InputError before any
+/// large allocation. `log` is rank 0's; others get one that is silent. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log);
 

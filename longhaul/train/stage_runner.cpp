@@ -30,8 +30,8 @@ void StageRunner::forward(int64_t micro_batch) {
   LH_ASSERT(!loss_.defined(), "micro batch {} started before the last one's backward",
             micro_batch);
   data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
-  current_ = infer::micro_batch(batch, 0, batch.num_sequences, options_.device,
-                                options_.fused);
+  current_ =
+      infer::micro_batch(batch, 0, batch.num_sequences, options_.device, options_.fused);
   current_.context.weight_gradients = weight_gradients_;
   if (options_.recompute) current_.context.run_block = parallel::recompute;
   const at::Tensor hidden = model_.hidden(current_.tokens, current_.context);
@@ -42,7 +42,8 @@ void StageRunner::forward(int64_t micro_batch) {
 }
 
 void StageRunner::backward(int64_t micro_batch) {
-  LH_ASSERT(loss_.defined(), "backward of micro batch {} without its forward", micro_batch);
+  LH_ASSERT(loss_.defined(), "backward of micro batch {} without its forward",
+            micro_batch);
   torch::autograd::backward({loss_}, {});
   loss_.reset();
 }

@@ -11,7 +11,8 @@ namespace {
 using Fill = std::function<void(const FlatPiece&, DType dtype, std::span<std::byte> out)>;
 
 /// Fills one state tensor of a bucket piece by piece, through host memory where needed.
-void fill(const at::Tensor& target, const Bucket& bucket, FlatRange range, const Fill& source) {
+void fill(const at::Tensor& target, const Bucket& bucket, FlatRange range,
+          const Fill& source) {
   for (const FlatPiece& piece : pieces_in(bucket, range)) {
     at::Tensor part =
         target.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
@@ -44,17 +45,18 @@ void initialise_weights(ModelState state, uint64_t seed) {
 
 void load_weights(ModelState state, const FlatReader& read) {
   fill_masters(state, [&](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
-    read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end, dtype,
-         out);
+    read(piece.member->parameter->slice(), piece.in_member.begin, piece.in_member.end,
+         dtype, out);
   });
 }
 
 void restore_state(ModelState state, const checkpoint::CheckpointReader& reader) {
   const auto from = [&](const char* kind) {
-    return [&reader, kind](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
-      reader.read_flat_range(kind, piece.member->parameter->slice(), piece.in_member.begin,
-                             piece.in_member.end, dtype, out);
-    };
+    return
+        [&reader, kind](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
+          reader.read_flat_range(kind, piece.member->parameter->slice(),
+                                 piece.in_member.begin, piece.in_member.end, dtype, out);
+        };
   };
   auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
@@ -71,7 +73,8 @@ std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
   std::vector<checkpoint::StateTensor> tensors;
   const auto add = [&](const char* kind, const at::Tensor& flat, const FlatPiece& piece,
                        FlatRange range) {
-    at::Tensor part = flat.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
+    at::Tensor part =
+        flat.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
     if (!part.is_cpu()) storage.push_back(part = part.cpu());
     TensorSlice slice = piece.member->parameter->slice();
     slice.dtype = from_scalar_type(part.scalar_type());
@@ -81,7 +84,8 @@ std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     const optim::BucketState& own = state.optimizer.states()[i];
-    for (const FlatPiece& piece : pieces_in(buckets[i], state.replicas.saved(buckets[i]))) {
+    for (const FlatPiece& piece :
+         pieces_in(buckets[i], state.replicas.saved(buckets[i]))) {
       add(checkpoint::kWeight, own.master, piece, own.range);
       if (!own.exp_avg.defined()) continue;  // frozen
       add(checkpoint::kExpAvg, own.exp_avg, piece, own.range);

@@ -23,8 +23,8 @@ struct ModelState {
 /// Random first values from the seed, the same for every layout.
 void initialise_weights(ModelState state, uint64_t seed);
 
-/// First weights from outside (HF directory, another checkpoint's weights): masters first,
-/// so that the first update starts from exactly these values.
+/// First weights from outside (HF directory, another checkpoint's weights): masters
+/// first, so that the first update starts from exactly these values.
 void load_weights(ModelState state, const FlatReader& read);
 
 /// Masters and moments from a checkpoint of any layout.

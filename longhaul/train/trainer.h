@@ -13,8 +13,9 @@ struct TrainResult {
 };
 
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from
-/// first weights, runs the loop, saves. Collective: every rank of `world` calls it with the
-/// same configuration. Throws longhaul::Error; what was committed before stays valid.
-TrainResult run_training(const LoadedConfig& loaded, std::shared_ptr<comm::Communicator> world);
+/// first weights, runs the loop, saves. Collective: every rank of `world` calls it with
+/// the same configuration. Throws longhaul::Error; what was committed before stays valid.
+TrainResult run_training(const LoadedConfig& loaded,
+                         std::shared_ptr<comm::Communicator> world);
 
 }  // namespace longhaul::train

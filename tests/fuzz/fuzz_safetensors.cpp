@@ -1,5 +1,5 @@
-// Any bytes as a safetensors file: either a clear InputError, or a header whose tensors lie
-// in the file without overlap.
+// Any bytes as a safetensors file: either a clear InputError, or a header whose tensors
+// lie in the file without overlap.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,8 +11,8 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace longhaul;
   try {
-    const SafetensorsHeader header = parse_safetensors_header(
-        std::as_bytes(std::span(data, size)), size, "fuzz");
+    const SafetensorsHeader header =
+        parse_safetensors_header(std::as_bytes(std::span(data, size)), size, "fuzz");
     uint64_t position = 0;
     for (const SafetensorsEntry& entry : header.entries) {
       if (entry.begin != position || entry.end < entry.begin) std::abort();

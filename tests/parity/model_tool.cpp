@@ -2,7 +2,8 @@
 // written as safetensors.
 //   longhaul_model_tool MODEL_DIR TOKENS OUT [--dtype fp32|bf16] [--plain] [--fault NAME]
 // TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S].
-// A fault breaks one thing on purpose; a comparison that stays green with it proves nothing.
+// A fault breaks one thing on purpose; a comparison that stays green with it proves
+// nothing.
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -47,7 +48,8 @@ data::TokenBatch read_tokens(const fs::path& path) {
 
 void write(const fs::path& path, const std::map<std::string, at::Tensor>& tensors) {
   SafetensorsPlan plan;
-  for (const auto& [name, tensor] : tensors) plan.add(name, DType::F32, tensor.sizes().vec());
+  for (const auto& [name, tensor] : tensors)
+    plan.add(name, DType::F32, tensor.sizes().vec());
   SafetensorsWriter writer(path, plan);
   for (const auto& [name, tensor] : tensors) writer.append(bytes_of(tensor));
   writer.finish();
@@ -110,13 +112,19 @@ Arguments parse(int argc, char** argv) {
   std::vector<std::string> plain;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--plain") a.plain = true;
-    else if (word == "--recompute") a.recompute = true;
-    else if (word == "--dtype" && i + 1 < argc) a.dtype = argv[++i];
-    else if (word == "--fault" && i + 1 < argc) a.fault = argv[++i];
-    else plain.push_back(word);
+    if (word == "--plain")
+      a.plain = true;
+    else if (word == "--recompute")
+      a.recompute = true;
+    else if (word == "--dtype" && i + 1 < argc)
+      a.dtype = argv[++i];
+    else if (word == "--fault" && i + 1 < argc)
+      a.fault = argv[++i];
+    else
+      plain.push_back(word);
   }
-  if (plain.size() != 3) throw ConfigError("tool", "usage: MODEL_DIR TOKENS OUT [options]");
+  if (plain.size() != 3)
+    throw ConfigError("tool", "usage: MODEL_DIR TOKENS OUT [options]");
   a.model = plain[0];
   a.tokens = plain[1];
   a.out = plain[2];

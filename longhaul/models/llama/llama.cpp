@@ -24,8 +24,8 @@ LlamaBlock::LlamaBlock(const ModelConfig& config, int64_t layer)
       attention_(layer_name(layer) + ".self_attn", attention_sizes(config), layer),
       post_attention_norm_(layer_name(layer) + ".post_attention_layernorm",
                            config.hidden_size, config.rms_norm_eps),
-      feed_forward_(layer_name(layer) + ".mlp", config.hidden_size, config.intermediate_size,
-                    config.initializer_range) {}
+      feed_forward_(layer_name(layer) + ".mlp", config.hidden_size,
+                    config.intermediate_size, config.initializer_range) {}
 
 at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
                                const nn::ForwardContext& context) const {
@@ -52,7 +52,8 @@ Llama::Llama(const ModelConfig& config, const StageSpec& stage) : config_(config
   if (!stage.head) return;
   norm_.emplace("model.norm", config.hidden_size, config.rms_norm_eps);
   if (!config.tie_word_embeddings) {
-    head_.emplace("lm_head", config.hidden_size, config.vocab_size, config.initializer_range);
+    head_.emplace("lm_head", config.hidden_size, config.vocab_size,
+                  config.initializer_range);
   }
 }
 
@@ -65,10 +66,13 @@ std::vector<ParameterPtr> Llama::parameters() const {
   return all;
 }
 
-at::Tensor Llama::hidden(const at::Tensor& input, const nn::ForwardContext& context) const {
+at::Tensor Llama::hidden(const at::Tensor& input,
+                         const nn::ForwardContext& context) const {
   at::Tensor x = input.is_floating_point() ? input : embedding_->forward(input);
   for (const LlamaBlock& block : blocks_) {
-    const auto run = [&](const at::Tensor& in) { return block.forward(in, rope_, context); };
+    const auto run = [&](const at::Tensor& in) {
+      return block.forward(in, rope_, context);
+    };
     x = context.run_block ? context.run_block(run, x) : run(x);
   }
   return norm_ ? norm_->forward(x, context) : x;
@@ -98,8 +102,8 @@ nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
 
 void Llama::prepare(int64_t positions, at::Device device) {
   LH_CHECK(positions <= config_.max_position_embeddings, "model",
-           "{} positions asked for, the model has {} (max_position_embeddings)", positions,
-           config_.max_position_embeddings);
+           "{} positions asked for, the model has {} (max_position_embeddings)",
+           positions, config_.max_position_embeddings);
   rope_ = ops::make_rope_table(config_.rope, config_.head_dim, positions, device);
 }
 

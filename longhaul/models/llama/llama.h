@@ -30,7 +30,8 @@ class Llama : public Model {
   Llama(const ModelConfig& config, const StageSpec& stage);
 
   std::vector<ParameterPtr> parameters() const override;
-  at::Tensor hidden(const at::Tensor& input, const nn::ForwardContext& context) const override;
+  at::Tensor hidden(const at::Tensor& input,
+                    const nn::ForwardContext& context) const override;
   ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
                            const ops::LossHeadOptions& options) const override;
   at::Tensor logits(const at::Tensor& hidden) const override;

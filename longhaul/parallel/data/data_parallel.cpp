@@ -48,7 +48,9 @@ void DataParallel::reduce_gradients() {
 void DataParallel::share_weights() {
   if (data_.size() == 1 || !sharded()) return;
   for (Bucket& bucket : flat_.buckets()) {
-    data_.all_gather(buffer_of(part(bucket.weights, owned(bucket))), buffer_of(bucket.weights))
+    data_
+        .all_gather(buffer_of(part(bucket.weights, owned(bucket))),
+                    buffer_of(bucket.weights))
         ->wait();
   }
 }

@@ -7,8 +7,8 @@ namespace longhaul::parallel {
 
 /// Keeps replicas of the same weights together: sums gradients over the ranks that see
 /// different data, and shares the updated weights (Rajbhandari et al., "ZeRO").
-/// Gradients are summed, not averaged: the loss is already divided by the global number of
-/// targets. Collective: every method; the ranks of `data` call them in the same order.
+/// Gradients are summed, not averaged: the loss is already divided by the global number
+/// of targets. Collective: every method; the ranks of `data` call them in the same order.
 class DataParallel {
  public:
   /// zero: 0 every rank updates everything; 1 each rank updates its own shard of every

@@ -17,10 +17,18 @@ Schedule single_stage_schedule(int64_t micro_batches) {
 void execute(const Schedule& schedule, StageActions& stage) {
   for (const Action& action : schedule) {
     switch (action.kind) {
-      case Action::Kind::Forward: stage.forward(action.micro_batch); break;
-      case Action::Kind::Backward: stage.backward(action.micro_batch); break;
-      case Action::Kind::WeightGradients: stage.weight_gradients(); break;
-      case Action::Kind::ReduceGradients: stage.reduce_gradients(); break;
+      case Action::Kind::Forward:
+        stage.forward(action.micro_batch);
+        break;
+      case Action::Kind::Backward:
+        stage.backward(action.micro_batch);
+        break;
+      case Action::Kind::WeightGradients:
+        stage.weight_gradients();
+        break;
+      case Action::Kind::ReduceGradients:
+        stage.reduce_gradients();
+        break;
     }
   }
 }

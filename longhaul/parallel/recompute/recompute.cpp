@@ -22,8 +22,7 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const at::Tensor x =
-        ctx->get_saved_variables()[0].detach().set_requires_grad(true);
+    const at::Tensor x = ctx->get_saved_variables()[0].detach().set_requires_grad(true);
     at::Tensor y;
     {
       const at::AutoGradMode grad_mode(true);

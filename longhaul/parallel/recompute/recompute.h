@@ -5,8 +5,9 @@
 namespace longhaul::parallel {
 
 /// Runs a block without a graph and keeps its input only; the backward runs it again with
-/// a graph (Chen et al., "Training Deep Nets with Sublinear Memory Cost"). Bitwise the same
-/// as running it plainly. `block` and what it refers to must live until the backward.
+/// a graph (Chen et al., "Training Deep Nets with Sublinear Memory Cost"). Bitwise the
+/// same as running it plainly. `block` and what it refers to must live until the
+/// backward.
 at::Tensor recompute(const nn::BlockFunction& block, const at::Tensor& x);
 
 }  // namespace longhaul::parallel
