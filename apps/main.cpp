@@ -1,18 +1,27 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "apps/verbs.h"
 #include "apps/version.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/text.h"
 
-int main(int argc, char** argv) {
-  using namespace longhaul::apps;
-  CLI::App program("Pretrains and continues to pretrain large language models.", "longhaul");
-  program.set_version_flag("--version", version_text,
-                           "Print the version, the commit and every library's version");
-  program.require_subcommand(1);
-  Outcome outcome;
+namespace longhaul::apps {
+namespace {
+
+constexpr int kWrongInput = 78;
+
+/// Verbs that a later version has.
+constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill",  "import", "launch",
+                                       "plan",  "report", "submit", "watch"};
+
+void add_verbs(CLI::App& program, Outcome& outcome) {
   add_config(program, outcome);
   add_data(program, outcome);
   add_eval(program, outcome);
@@ -22,19 +31,73 @@ int main(int argc, char** argv) {
   add_recipe(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);
+}
 
+/// What is wrong with the command line and what to type instead.
+std::string usage_problem(const CLI::App& program, const std::string& verb,
+                          const CLI::ParseError& error) {
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : program.get_subcommands({}))
+    verbs.push_back(known->get_name());
+  const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
+  if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
+  if (std::ranges::find(kLaterVerbs, verb) != std::end(kLaterVerbs)) {
+    return fmt::format("{} is not available yet in this version; available: {}", verb,
+                       list);
+  }
+  if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
+    return fmt::format("{}; see longhaul {}--help", error.what(),
+                       verb.starts_with('-') ? "" : verb + " ");
+  }
+  const auto near = nearest_name(verb, verbs);
+  return fmt::format("there is no verb '{}'; {}", verb,
+                     near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
+}
+
+int fail(const Error& error) {
+  fmt::print(stderr, "longhaul: error: {}\n", error.what());
+  return error.exit_code();
+}
+
+int run(int argc, char** argv) {
+  CLI::App program("Pretrains and continues to pretrain large language models.",
+                   "longhaul");
+  program.set_version_flag("--version", version_text,
+                           "Print the version, the commit and every library's version");
+  program.require_subcommand(1);
+  program.footer(
+      "Example:\n"
+      "  longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B --out "
+      "data/wiki\n"
+      "  longhaul train run.toml\n"
+      "  longhaul export runs/cpt --out hf/\n"
+      "`longhaul VERB --help` says more of each; `longhaul config` prints every "
+      "setting.\n"
+      "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
+      "succeed\n"
+      "later, 1 anything else.");
+  Outcome outcome;
+  add_verbs(program, outcome);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;  // --help
-    program.exit(error);
-    return asked ? 0 : 78;
-  } catch (const longhaul::Error& error) {
-    fmt::print(stderr, "longhaul: error: {}\n", error.what());
-    return error.exit_code();
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help
+    const std::string verb = argc > 1 ? argv[1] : "";
+    fmt::print(stderr, "longhaul: error: [arguments] {}\n",
+               usage_problem(program, verb, error));
+    return kWrongInput;
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const fs::filesystem_error& problem) {
+    return fail(to_error(problem));
   } catch (const std::exception& error) {
     fmt::print(stderr, "longhaul: error: [internal] {}\n", error.what());
     return 1;
   }
   return outcome.exit_code;
 }
+
+}  // namespace
+}  // namespace longhaul::apps
+
+int main(int argc, char** argv) { return longhaul::apps::run(argc, argv); }

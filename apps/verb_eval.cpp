@@ -71,9 +71,10 @@ void run(const EvalOptions& options) {
   }
   fmt::print("model       {}\n", loaded.source->describe());
   fmt::print("data        {}\n", source->describe());
-  fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences), seq_len,
-             grouped(result.targets));
-  fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(), result.perplexity());
+  fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
+             seq_len, grouped(result.targets));
+  fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(),
+             result.perplexity());
   if (bits_per_byte > 0) fmt::print("bits/byte   {:.4f}\n", bits_per_byte);
 }
 
@@ -83,21 +84,30 @@ void add_eval(CLI::App& program, Outcome& /*outcome*/) {
   auto options = std::make_shared<EvalOptions>();
   CLI::App* verb = program.add_subcommand(
       "eval", "Loss, perplexity and bits per byte of a model on a token store");
-  verb->add_option("model", options->model, "HF directory, checkpoint or run")->required();
+  verb->add_option("model", options->model, "HF directory, checkpoint or run")
+      ->required();
   verb->add_option("--data", options->data, "token store or save_to_disk directory")
       ->required();
   verb->add_option("--seq-len", options->seq_len,
-                   "tokens per sequence; default: the model's positions, at most 2048");
+                   "tokens per sequence; default: the model's positions, at most 2048")
+      ->check(CLI::PositiveNumber);
   verb->add_option("--max-sequences", options->max_sequences,
-                   "the first so many sequences; default: all");
-  verb->add_option("--micro-size", options->micro_size, "sequences per forward pass");
-  verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
-  verb->add_option("--device", options->device, "auto | cpu | cuda");
+                   "the first so many sequences; default: all")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--micro-size", options->micro_size, "sequences per forward pass")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "auto: as the config says")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
+  verb->add_option("--device", options->device, "auto: a GPU where one is found")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");
   verb->add_flag("--plain", options->plain, "composite forms instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");
-  verb->footer("Example:\n  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048");
+  verb->footer("Example: longhaul eval runs/cpt --data data/wiki-val --seq-len 2048");
   verb->callback([options] { run(*options); });
 }
 

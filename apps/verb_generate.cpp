@@ -31,7 +31,8 @@ std::unique_ptr<data::Tokenizer> find_tokenizer(const GenerateOptions& options,
   const fs::path dir = config.source_path.parent_path();
   if (!fs::exists(dir / "tokenizer.json")) {
     throw InputError("generate", fmt::format("{} holds no tokenizer.json; name one with "
-                                             "--tokenizer DIR", dir.string()));
+                                             "--tokenizer DIR",
+                                             dir.string()));
   }
   return data::Tokenizer::load(dir);
 }
@@ -72,15 +73,18 @@ void run(GenerateOptions options) {
   const auto tokenizer = find_tokenizer(options, config);
   std::vector<int64_t> prompt;
   for (const data::TokenId id : tokenizer->special_prefix()) prompt.push_back(id);
-  for (const data::TokenId id : tokenizer->encode(options.prompt, false)) prompt.push_back(id);
+  for (const data::TokenId id : tokenizer->encode(options.prompt, false))
+    prompt.push_back(id);
   if (prompt.empty()) {
-    throw InputError("generate", "the prompt has no tokens; give some text with --prompt");
+    throw InputError("generate",
+                     "the prompt has no tokens; give some text with --prompt");
   }
   for (const int64_t id : prompt) {
     if (id >= config.vocab_size) {
-      throw InputError("generate", fmt::format("token id {} is past the model's vocabulary of "
-                                               "{}: this is not the model's tokenizer",
-                                               id, config.vocab_size));
+      throw InputError("generate",
+                       fmt::format("token id {} is past the model's vocabulary of "
+                                   "{}: this is not the model's tokenizer",
+                                   id, config.vocab_size));
     }
   }
   options.sampling.stop_ids = config.eos_token_ids;
@@ -95,15 +99,16 @@ void run(GenerateOptions options) {
   Printer printer;
   if (!options.json) printer.add(options.prompt);
   std::string text;
-  const auto ids = infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
-    const std::string bytes = tokenizer->token_bytes(static_cast<data::TokenId>(id));
-    text += bytes;
-    if (!options.json) printer.add(bytes);
-    return true;
-  });
+  const auto ids =
+      infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
+        const std::string bytes = tokenizer->token_bytes(static_cast<data::TokenId>(id));
+        text += bytes;
+        if (!options.json) printer.add(bytes);
+        return true;
+      });
   if (options.json) {
-    const Json json = {{"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids},
-                       {"text", text}};
+    const Json json = {
+        {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
     fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
     return;
   }
@@ -115,26 +120,37 @@ void run(GenerateOptions options) {
 
 void add_generate(CLI::App& program, Outcome& /*outcome*/) {
   auto options = std::make_shared<GenerateOptions>();
-  CLI::App* verb =
-      program.add_subcommand("generate", "Continue a text, to read what a model has learned");
-  verb->add_option("model", options->model, "HF directory, checkpoint or run")->required();
+  CLI::App* verb = program.add_subcommand(
+      "generate", "Continues a text, to read what a model has learned");
+  verb->add_option("model", options->model, "HF directory, checkpoint or run")
+      ->required();
   verb->add_option("--prompt", options->prompt, "text to continue")->required();
   verb->add_option("--tokenizer", options->tokenizer,
                    "tokenizer.json or its directory; default: the model's own");
-  verb->add_option("--max-new-tokens", options->sampling.max_new_tokens, "at most so many")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb->add_option("--max-new-tokens", options->sampling.max_new_tokens,
+                   "at most so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   verb->add_option("--temperature", options->sampling.temperature,
                    "0: always the most likely token")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
   verb->add_option("--top-p", options->sampling.top_p,
                    "sample from the smallest set of tokens with this probability")
-      ->check(CLI::Range(0.0, 1.0));
-  verb->add_option("--seed", options->sampling.seed, "of the sampling");
-  verb->add_option("--dtype", options->dtype, "auto | fp32 | bf16");
-  verb->add_option("--device", options->device, "auto | cpu | cuda");
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  verb->add_option("--seed", options->sampling.seed, "of the sampling")
+      ->capture_default_str();
+  verb->add_option("--dtype", options->dtype, "auto: as the config says")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
+  verb->add_option("--device", options->device, "auto: a GPU where one is found")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   verb->add_flag("--json", options->json, "one JSON object with ids and text");
   verb->footer(
-      "Example:\n  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9");
+      "Example: longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 "
+      "--top-p 0.9");
   verb->callback([options] { run(*options); });
 }
 

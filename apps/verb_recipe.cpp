@@ -83,7 +83,9 @@ void add_recipe(CLI::App& program, Outcome&) {
   CLI::App* verb = program.add_subcommand("recipe", "The configurations that come along");
   verb->require_subcommand(1);
   verb->footer("Example: longhaul recipe show llama3-8b-cpt > run.toml");
-  verb->add_subcommand("list", "Names and what each is for")->callback(list_recipes);
+  CLI::App* list = verb->add_subcommand("list", "Names and what each is for");
+  list->footer("Example: longhaul recipe list");
+  list->callback(list_recipes);
   const auto name = std::make_shared<std::string>();
   CLI::App* show = verb->add_subcommand("show", "Prints one of them");
   show->add_option("name", *name, "as `recipe list` prints it")->required();

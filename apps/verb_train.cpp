@@ -6,6 +6,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/memory.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
@@ -26,18 +27,24 @@ void report(const comm::Communicator& world, const char* what) {
   if (world.size() == 1) {
     fmt::print(stderr, "longhaul: error: {}\n", what);
   } else {
-    fmt::print(stderr, "longhaul: error: rank {} of {}: {}\n", world.rank(), world.size(), what);
+    fmt::print(stderr, "longhaul: error: rank {} of {}: {}\n", world.rank(), world.size(),
+               what);
   }
   std::fflush(stderr);
 }
 
-int run_ranks(const LoadedConfig& loaded, const std::shared_ptr<comm::Communicator>& world) {
+int run_ranks(const LoadedConfig& loaded,
+              const std::shared_ptr<comm::Communicator>& world) {
   int exit_code = 1;
   try {
     const train::TrainResult result = train::run_training(loaded, world);
     comm::finish(*world);
     return result.interrupted ? kTemporary : 0;
   } catch (const Error& error) {
+    report(*world, error.what());
+    exit_code = error.exit_code();
+  } catch (const fs::filesystem_error& problem) {
+    const Error error = to_error(problem);
     report(*world, error.what());
     exit_code = error.exit_code();
   } catch (const std::exception& error) {
@@ -52,7 +59,8 @@ int run_ranks(const LoadedConfig& loaded, const std::shared_ptr<comm::Communicat
 
 void add_train(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* verb = program.add_subcommand("train", "Train, or go on training, a model");
+  CLI::App* verb =
+      program.add_subcommand("train", "Trains a model, or goes on training it");
   verb->add_option("config", options->file, "configuration (TOML)")->required();
   verb->add_option("--set", options->sets, "section.key=value, over the file; repeatable")
       ->allow_extra_args(false);
@@ -60,7 +68,8 @@ void add_train(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul train run.toml\n"
       "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
-      "The same command goes on from the newest checkpoint. Exit 75: stopped by a signal, "
+      "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
+      "signal, "
       "saved.");
   verb->callback([options, &outcome] {
     tune_malloc();

@@ -15,13 +15,24 @@
 namespace longhaul {
 namespace {
 
-[[noreturn]] void fail(const fs::path& path, std::string_view call, int error) {
-  const std::string message = fmt::format("{}: {} failed: {}", path.string(), call,
-                                          std::strerror(error));
-  if (error == ENOSPC || error == EDQUOT || error == ESTALE || error == EIO) {
-    throw TemporaryError("file", message + "; free space or mend the file system, then "
-                                           "run the same command again");
+bool is_temporary(int error) {
+  return error == ENOSPC || error == EDQUOT || error == ESTALE || error == EIO;
+}
+
+/// What a person can do about it.
+std::string_view advice(int error) {
+  if (is_temporary(error)) {
+    return "; free space or mend the file system, then run the same command again";
   }
+  if (error == EROFS) return "; choose a place that can be written";
+  if (error == EACCES || error == EPERM) return "; look at its owner and permissions";
+  return "";
+}
+
+[[noreturn]] void fail(const fs::path& path, std::string_view call, int error) {
+  const std::string message = fmt::format("{}: {} failed: {}{}", path.string(), call,
+                                          std::strerror(error), advice(error));
+  if (is_temporary(error)) throw TemporaryError("file", message);
   throw InputError("file", message);
 }
 
@@ -32,6 +43,14 @@ int open_or_fail(const fs::path& path, int flags) {
 }
 
 }  // namespace
+
+Error to_error(const fs::filesystem_error& problem) {
+  const int error = problem.code().value();
+  const std::string path = problem.path1().string();
+  return {is_temporary(error) ? ErrorKind::Temporary : ErrorKind::Input, "file",
+          fmt::format("{}{}{}{}", path, path.empty() ? "" : ": ",
+                      problem.code().message(), advice(error))};
+}
 
 File File::open_read(const fs::path& path) {
   return File(open_or_fail(path, O_RDONLY), path);
@@ -60,7 +79,7 @@ File::~File() {
 }
 
 uint64_t File::size() const {
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd_, &info) != 0) fail(path_, "fstat", errno);
   return static_cast<uint64_t>(info.st_size);
 }
@@ -114,7 +133,8 @@ void File::close() {
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const File file = File::open_read(path);
-  if (fs::is_directory(path)) throw InputError("file", path.string() + ": is a directory");
+  if (fs::is_directory(path))
+    throw InputError("file", path.string() + ": is a directory");
   size_ = file.size();
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd(), 0);
@@ -144,12 +164,14 @@ std::string_view MappedFile::text() const {
 
 std::string read_text(const fs::path& path, uint64_t limit) {
   const File file = File::open_read(path);
-  if (fs::is_directory(path)) throw InputError("file", path.string() + ": is a directory");
+  if (fs::is_directory(path))
+    throw InputError("file", path.string() + ": is a directory");
   const uint64_t size = file.size();
   if (size > limit) {
-    throw InputError("file", fmt::format("{}: {} bytes, more than the {} that such a file "
-                                         "may have",
-                                         path.string(), size, limit));
+    throw InputError("file",
+                     fmt::format("{}: {} bytes, more than the {} that such a file "
+                                 "may have",
+                                 path.string(), size, limit));
   }
   std::string text(size, '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -186,8 +208,8 @@ void sync_directory(const fs::path& dir) {
 
 fs::path join_inside(const fs::path& dir, std::string_view name, std::string_view area) {
   const fs::path part(name);
-  bool inside = !name.empty() && part.is_relative() &&
-                name.find('\0') == std::string_view::npos;
+  bool inside =
+      !name.empty() && part.is_relative() && name.find('\0') == std::string_view::npos;
   for (const fs::path& piece : part) inside = inside && piece != "..";
   if (!inside) {
     throw InputError(std::string(area),

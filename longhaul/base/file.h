@@ -8,9 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "longhaul/base/error.h"
+
 namespace longhaul {
 
 namespace fs = std::filesystem;
+
+/// What a failure of std::filesystem means to a person: path, the system's words and what
+/// to do; of kind Temporary for no space, quota and stale handles, else Input.
+Error to_error(const fs::filesystem_error& problem);
 
 /// An open file descriptor. Every failure throws InputError with path, call and
 /// errno text (TemporaryError for no space, quota and stale handles).

@@ -58,6 +58,21 @@ TEST(File, AFullDiskIsTemporary) {
   EXPECT_HAS(message, "free space");
 }
 
+TEST(File, AFailureOfTheStandardLibraryReadsAsOurOwn) {
+  const auto told = [](std::errc code) {
+    return to_error(fs::filesystem_error("cannot create directories", "/data/run",
+                                         std::make_error_code(code)));
+  };
+  const Error full = told(std::errc::no_space_on_device);
+  EXPECT_EQ(full.kind(), ErrorKind::Temporary);
+  EXPECT_HAS(std::string(full.what()),
+             "[file] /data/run: No space left on device; free space");
+  const Error frozen = told(std::errc::read_only_file_system);
+  EXPECT_EQ(frozen.kind(), ErrorKind::Input);
+  EXPECT_HAS(std::string(frozen.what()),
+             "/data/run: Read-only file system; choose a place that can be written");
+}
+
 TEST(File, MovingHandsTheDescriptorOver) {
   const TestDirectory dir;
   File first = File::create(dir / "a");

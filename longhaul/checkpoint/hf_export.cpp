@@ -184,10 +184,6 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
     fs::rename(temporary, final);
     sync_directory(final.parent_path());
     return report;
-  } catch (const fs::filesystem_error& problem) {
-    fs::remove_all(temporary, error);
-    throw InputError("export",
-                     fmt::format("{}: {}", out.string(), problem.code().message()));
   } catch (...) {
     fs::remove_all(temporary, error);
     throw;

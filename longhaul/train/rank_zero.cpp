@@ -4,22 +4,29 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 
 namespace longhaul::train {
 namespace {
+
+Json to_json(const Error& error) {
+  // what() repeats the area in front; the constructor adds it again.
+  const std::string message =
+      std::string(error.what()).substr(error.area().size() + std::string("[] ").size());
+  return {{"kind", static_cast<int>(error.kind())},
+          {"area", error.area()},
+          {"message", message}};
+}
 
 /// What a rank tells the others: its result, or its error.
 Json attempt(const std::function<std::string()>& work) {
   try {
     return {{"value", work()}};
   } catch (const Error& error) {
-    // what() repeats the area in front; the constructor adds it again.
-    const std::string message =
-        std::string(error.what()).substr(error.area().size() + std::string("[] ").size());
-    return {{"kind", static_cast<int>(error.kind())},
-            {"area", error.area()},
-            {"message", message}};
+    return to_json(error);
+  } catch (const fs::filesystem_error& problem) {
+    return to_json(to_error(problem));
   }
 }
 
