@@ -36,11 +36,15 @@ std::string first_line(const fs::path& path) {
 }
 
 // Field 22 of /proc/PID/stat: when the process started, in ticks since boot; 0 when there
-// is no such process. The name in field 2 may hold spaces and brackets.
+// is no such process, or it is dead and only waits for its parent to notice (in a
+// container whose first process reaps nobody, for ever). The name in field 2 may hold
+// spaces and brackets.
 int64_t process_start(int64_t pid) {
   const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
   const size_t end = line.rfind(')');
-  if (end == std::string::npos) return 0;
+  if (end == std::string::npos || end + 2 >= line.size()) return 0;
+  const char state = line[end + 2];
+  if (state == 'Z' || state == 'X') return 0;
   size_t position = end + 1;
   for (int field = 3; field < 22; ++field) {
     position = line.find(' ', position + 1);
@@ -197,10 +201,7 @@ RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options)
   lock.path_ = run_dir / kLockName;
   std::error_code error;
   fs::create_directories(run_dir, error);
-  if (error) {
-    throw InputError("run lock", fmt::format("{}: cannot be made: {}", run_dir.string(),
-                                             error.message()));
-  }
+  if (error) throw to_error(fs::filesystem_error("run lock", run_dir, error));
   LockHolder mine = this_process();
   bool waited = false;
   while (true) {

@@ -73,6 +73,26 @@ TEST(RunLock, AKilledHolderOnThisHostIsTakenOverAtOnce) {
   EXPECT_HAS(lock.notes()[0], "its process is gone");
 }
 
+TEST(RunLock, ADeadHolderThatNobodyHasReapedIsTakenOverAtOnce) {
+  const TempDir dir;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RunLock* lock = new RunLock(RunLock::acquire(dir.path()));
+    static_cast<void>(lock);
+    ::_exit(0);
+  }
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+    EXPECT_EQ(lock.attempt(), 2);
+    ASSERT_EQ(lock.notes().size(), 1U);
+    EXPECT_HAS(lock.notes()[0], "its process is gone");
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+}
+
 TEST(RunLock, AnotherProcessWithTheSameNumberIsNotTheHolder) {
   const TempDir dir;
   {
