@@ -20,7 +20,7 @@ namespace {
 
 /// Environment variables that change how a run behaves; no others are written down.
 constexpr const char* kPrintedEnvironment[] = {
-    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES",  "SLURM_JOB_ID", "SLURM_JOB_NODELIST",
+    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",    "SLURM_JOB_NODELIST",
     "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX"};
 
 Json layout_of(const Session& session) {
@@ -40,12 +40,12 @@ RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
   const std::string attempt = on_rank_zero(world, [&] {
     lock_.emplace(checkpoint::RunLock::acquire(dir));
     *log_ = Logger::to_file(dir / "log.txt");
-    write_text_atomic(dir / "config.toml", to_toml(config_));
     metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
     return std::to_string(lock_->attempt());
   });
   attempt_ = std::stoi(attempt);
-  log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_, utc_now()));
+  log_->info(fmt::format("longhaul {} attempt {} {}", build_info().one_line(), attempt_,
+                         utc_now()));
   if (lock_) {
     for (const std::string& note : lock_->notes()) log_->warning(note);
   }
@@ -61,23 +61,25 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
       log_->info(fmt::format("environment {}={}", name, value));
     }
   }
-  log_->info(fmt::format(
-      "model {} parameters ({} without the embedding), {} of weights and gradients, {} of "
-      "optimizer state per rank",
-      grouped(session.model_config.num_parameters()),
-      grouped(session.model_config.num_parameters_without_embedding()),
-      human_bytes(static_cast<double>(session.flat->bytes())),
-      human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  log_->info(
+      fmt::format("model {} parameters ({} without the embedding), {} of weights and "
+                  "gradients, {} of "
+                  "optimizer state per rank",
+                  grouped(session.model_config.num_parameters()),
+                  grouped(session.model_config.num_parameters_without_embedding()),
+                  human_bytes(static_cast<double>(session.flat->bytes())),
+                  human_bytes(static_cast<double>(session.optimizer->bytes()))));
   log_->info(fmt::format(
       "batch {} sequences of {} tokens: dp {} x micro {} x accumulation {}, zero {}",
       config_.batch.global_size, config_.data.seq_len, session.batch.dp,
       config_.batch.micro_size, session.batch.accumulation, config_.parallel.zero));
-  log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps", first_step_ + 1,
-                         last_step_, total_steps_,
+  log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
+                         first_step_ + 1, last_step_, total_steps_,
                          static_cast<double>(session.train_sequences) /
                              static_cast<double>(config_.batch.global_size)));
-  log_->info(fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
-                         dtype_name(session.policy.compute), peak_flops_ * 1e-12));
+  log_->info(
+      fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
+                  dtype_name(session.policy.compute), peak_flops_ * 1e-12));
 }
 
 void RunLog::start(const Session& session, const History& history, int64_t total_steps,
@@ -86,17 +88,24 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   last_step_ = last_step;
   first_step_ = history.step;
   const ModelConfig& model = session.model_config;
-  flops_ = flops_per_token(model.num_parameters_without_embedding(), model.num_hidden_layers,
-                           model.num_attention_heads * model.head_dim, config_.data.seq_len);
+  flops_ =
+      flops_per_token(model.num_parameters_without_embedding(), model.num_hidden_layers,
+                      model.num_attention_heads * model.head_dim, config_.data.seq_len);
   peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
-  const std::string mine =
-      fmt::format("{}:{} {}", session.world->rank(), host_name(), session.mesh->coordinates());
+  const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
+                                       session.mesh->coordinates());
   std::string hosts;
   for (const std::string& line : session.world->gather_strings(mine)) {
     hosts += (hosts.empty() ? "" : ", ") + line;
   }
-  writer_.emplace(checkpoint::WriterOptions{checkpoint_dir(config_), attempt_, build_info().one_line(),
-                                            layout_of(session), lock_ ? &*lock_ : nullptr});
+  // Only now: a start that is refused must not replace the settings of the run.
+  on_rank_zero(*session.world, [&] {
+    write_text_atomic(config_.run.dir / "config.toml", to_toml(config_));
+    return std::string();
+  });
+  writer_.emplace(checkpoint::WriterOptions{checkpoint_dir(config_), attempt_,
+                                            build_info().one_line(), layout_of(session),
+                                            lock_ ? &*lock_ : nullptr});
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);
@@ -108,7 +117,8 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                             {"seconds", seconds_since_process_start()}});
 }
 
-void RunLog::record(const Session& session, const History& history, const StepRecord& record) {
+void RunLog::record(const Session& session, const History& history,
+                    const StepRecord& record) {
   int64_t peak = peak_resident_bytes();
   session.world->all_reduce_wait({&peak, 1, DType::I64}, comm::ReduceOp::Max);
   if (log_->silent()) return;
@@ -145,9 +155,9 @@ void RunLog::save(const Session& session, const History& history,
   const checkpoint::SaveReport report =
       writer_->save(history.step, tensors, history.to_json(), carried_, *session.world);
   if (!metrics_) return;
-  log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s", history.step,
-                         human_bytes(static_cast<double>(report.bytes)), report.seconds,
-                         report.seconds));
+  log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
+                         history.step, human_bytes(static_cast<double>(report.bytes)),
+                         report.seconds, report.seconds));
   metrics_->event("checkpoint", {{"step", history.step},
                                  {"attempt", attempt_},
                                  {"bytes", report.bytes},
@@ -172,8 +182,10 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
        config_.batch.global_size, total_steps_, config_.run.seed,
        static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
   if (unreadable > 0) {
-    log_->warning(fmt::format("results.json is without {} lines of metrics.jsonl that cannot be "
-                              "read; look at the disk", unreadable));
+    log_->warning(
+        fmt::format("results.json is without {} lines of metrics.jsonl that cannot be "
+                    "read; look at the disk",
+                    unreadable));
   }
   const double seconds = unix_time() - started_;
   metrics_->event("end", {{"step", history.step},
@@ -186,6 +198,16 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
   } else {
     log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
                            human_duration(seconds)));
+  }
+}
+
+void RunLog::fail(const std::string& message) noexcept {
+  if (!metrics_) return;
+  try {
+    log_->to_file_only("error: " + message);
+    metrics_->event("failure", {{"attempt", attempt_}, {"message", message}});
+  } catch (...) {
+    // A full disk, most likely: standard error still gets the message.
   }
 }
 

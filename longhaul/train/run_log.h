@@ -26,24 +26,29 @@ struct StepRecord {
 /// and checkpoints. Rank 0 speaks; the other ranks' calls do nothing but where said.
 class RunLog {
  public:
-  /// Takes the run directory (lock, log, config.toml). Collective.
+  /// Takes the run directory (lock, log). Collective.
   RunLog(const LoadedConfig& loaded, comm::Communicator& world);
 
   Logger& log() { return *log_; }
   int attempt() const { return attempt_; }
 
-  /// The log's head: versions, hosts, layout, settings that matter; measures the peak that
-  /// mfu relates to. Collective.
+  /// config.toml and the log's head: versions, hosts, layout, settings that matter;
+  /// measures the peak that mfu relates to. Collective.
   void start(const Session& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// Memory is the largest over the ranks. Collective.
   void record(const Session& session, const History& history, const StepRecord& record);
-  void record_validation(int64_t step, const std::string& name, double loss, double seconds);
-  /// Writes a checkpoint and deletes those that [checkpoint] keep does not keep. Collective.
+  void record_validation(int64_t step, const std::string& name, double loss,
+                         double seconds);
+  /// Writes a checkpoint and deletes those that [checkpoint] keep does not keep.
+  /// Collective.
   void save(const Session& session, const History& history,
             const std::vector<checkpoint::StateTensor>& tensors);
   /// results.json and the last lines.
   void finish(const Session& session, const History& history, int signal);
+  /// Leaves the error that ends the attempt in log.txt and events.jsonl, where they can
+  /// still be written.
+  void fail(const std::string& message) noexcept;
 
  private:
   void write_head(const Session& session, const std::string& hosts);

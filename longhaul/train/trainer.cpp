@@ -28,8 +28,9 @@ double seconds_since(Clock::time_point start) {
 
 class Trainer {
  public:
-  Trainer(const LoadedConfig& loaded, std::shared_ptr<comm::Communicator> world)
-      : run_(loaded, *world),
+  Trainer(RunLog& run, const LoadedConfig& loaded,
+          std::shared_ptr<comm::Communicator> world)
+      : run_(run),
         session_(build_session(loaded.config, world, run_.log())),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
@@ -39,7 +40,8 @@ class Trainer {
         actions_(parallel::single_stage_schedule(loader_.micro_batches())),
         runner_(*session_.model, *session_.replicas,
                 {session_.device, config().run.fused,
-                 config().memory.recompute == RecomputeKind::Full, config().optimizer.z_loss}) {
+                 config().memory.recompute == RecomputeKind::Full,
+                 config().optimizer.z_loss}) {
     run_.start(session_, history_, total_steps_, last_step_);
   }
 
@@ -63,8 +65,12 @@ class Trainer {
 
   data::LoaderOptions loader_options() const {
     const comm::Communicator& data = session_.mesh->data();
-    return {static_cast<uint64_t>(config().run.seed), config().data.shuffle,
-            config().batch.global_size, config().batch.micro_size, data.rank(), data.size(),
+    return {static_cast<uint64_t>(config().run.seed),
+            config().data.shuffle,
+            config().batch.global_size,
+            config().batch.micro_size,
+            data.rank(),
+            data.size(),
             /*prefetch=*/true};
   }
 
@@ -73,7 +79,8 @@ class Trainer {
     const auto start = Clock::now();
     data::StepBatch& batch = loader_.next();
     const double data_time = seconds_since(start);
-    const auto [targets, content] = sum_over_replicas(batch.num_targets, batch.content_hash);
+    const auto [targets, content] =
+        sum_over_replicas(batch.num_targets, batch.content_hash);
     require_targets(targets);
 
     session_.flat->zero_grads();
@@ -96,7 +103,8 @@ class Trainer {
   /// Sums what every replica has seen of the step.
   std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
     std::array<int64_t, 2> sums = {targets, content};
-    session_.mesh->data().all_reduce_wait({sums.data(), 2, DType::I64}, comm::ReduceOp::Sum);
+    session_.mesh->data().all_reduce_wait({sums.data(), 2, DType::I64},
+                                          comm::ReduceOp::Sum);
     return {sums[0], sums[1]};
   }
 
@@ -119,28 +127,34 @@ class Trainer {
 
   void require_targets(int64_t targets) const {
     if (targets > 0) return;
-    throw InputError("data", fmt::format("step {} has no target at all: every label is ignored; "
-                                         "look at the data with longhaul inspect",
-                                         history_.step + 1));
+    throw InputError("data",
+                     fmt::format("step {} has no target at all: every label is ignored; "
+                                 "look at the data with longhaul inspect",
+                                 history_.step + 1));
   }
 
   void require_finite(double loss, double norm) const {
     if (std::isfinite(loss) && std::isfinite(norm)) return;
-    throw Error(ErrorKind::Internal, "numerics",
-                fmt::format("step {}: loss {} and gradient norm {}; the update was not made and "
-                            "nothing was saved since the last checkpoint; lower optimizer.lr, "
-                            "lengthen the warm-up, or look at the batch",
-                            history_.step + 1, loss, norm));
+    throw Error(
+        ErrorKind::Internal, "numerics",
+        fmt::format("step {}: loss {} and gradient norm {}; the update was not made and "
+                    "nothing was saved since the last checkpoint; lower optimizer.lr, "
+                    "lengthen the warm-up, or look at the batch",
+                    history_.step + 1, loss, norm));
   }
 
   void validate() {
     for (const ValidationSet& set : session_.validation) {
       const auto start = Clock::now();
-      const infer::Evaluation result = infer::evaluate(
-          *session_.model, *set.source, session_.mesh->data(),
-          {config().validation.batches * config().batch.global_size, config().batch.micro_size,
-           config().run.fused, session_.device, {}});
-      run_.record_validation(history_.step, set.name, result.loss(), seconds_since(start));
+      const infer::Evaluation result =
+          infer::evaluate(*session_.model, *set.source, session_.mesh->data(),
+                          {config().validation.batches * config().batch.global_size,
+                           config().batch.micro_size,
+                           config().run.fused,
+                           session_.device,
+                           {}});
+      run_.record_validation(history_.step, set.name, result.loss(),
+                             seconds_since(start));
     }
   }
 
@@ -149,7 +163,7 @@ class Trainer {
     run_.save(session_, history_, capture_state(session_.state(), storage));
   }
 
-  RunLog run_;
+  RunLog& run_;
   Session session_;
   int64_t total_steps_;
   int64_t last_step_;
@@ -165,7 +179,13 @@ class Trainer {
 
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world) {
-  return Trainer(loaded, std::move(world)).run();
+  RunLog run(loaded, *world);
+  try {
+    return Trainer(run, loaded, std::move(world)).run();
+  } catch (const std::exception& error) {
+    run.fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace longhaul::train
