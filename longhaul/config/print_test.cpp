@@ -223,7 +223,7 @@ TEST(Reference, AsJsonHoldsTheSameKeys) {
   EXPECT_EQ(lr->at("rule"), "greater than 0");
   const auto tp = std::ranges::find_if(
       list, [](const Json& item) { return item.at("key") == "parallel.tp"; });
-  EXPECT_EQ(tp->at("available"), "not available yet");
+  EXPECT_EQ(tp->at("available"), "not available yet, other than 1");
 }
 
 TEST(Reference, EveryDefaultIsAvailableAndInItsRange) {

@@ -34,8 +34,7 @@ std::string default_of(const Field& field) {
 
 std::string availability(const Field& field) {
   if (field.built.empty()) return "yes";
-  if (field.built.size() == 1) return "not available yet";
-  return fmt::format("{} only", fmt::join(field.built, ", "));
+  return fmt::format("not available yet, other than {}", fmt::join(field.built, ", "));
 }
 
 /// Breaks a paragraph at spaces, each line after `indent` blanks.
