@@ -2,10 +2,15 @@
 
 import json
 import math
+import pathlib
 import struct
+import sys
 import time
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from runs import write_config  # noqa: E402
 
 accumulator = pytest.importorskip(
     "tensorboard.backend.event_processing.event_accumulator")
@@ -69,3 +74,16 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
         records += 1
     # The version, 5 steps of 15 figures, two of the validation.
     assert records == 1 + 5 * 15 + 2
+
+
+def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):
+    config = write_config(tmp_path)
+    run("longhaul", "train", config, "--set", "run.stop_after=4")
+    run("longhaul", "train", config)
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
+    assert [r["step"] for r in records] == list(range(1, 9))
+    events = read(tmp_path / "run")
+    for key in set(records[0]) - {"step", "time"}:
+        assert [(e.step, e.value) for e in events.Scalars(key)] == \
+            [(r["step"], as_float(r[key])) for r in records], key
+    assert [e.value for e in events.Scalars("attempt")] == [1.0] * 4 + [2.0] * 4
