@@ -1,12 +1,12 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
+#include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/checkpoint/weights_source.h"
@@ -34,44 +34,20 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// One line on a terminal, every 10 s otherwise.
-class Progress {
- public:
-  void operator()(uint64_t done, uint64_t total) {
-    const bool terminal = ::isatty(STDERR_FILENO) != 0;
-    const double now = seconds_since(start_);
-    if (now - shown_ < (terminal ? 0.2 : 10.0)) return;
-    shown_ = now;
-    const double rate = static_cast<double>(done) / now;
-    fmt::print(stderr, "{}export {:.0f}% of {}  {}/s  {} left{}", terminal ? "\r" : "",
-               100.0 * static_cast<double>(done) / static_cast<double>(total),
-               human_bytes(static_cast<double>(total)), human_bytes(rate),
-               human_duration(static_cast<double>(total - done) / rate),
-               terminal ? "\x1b[K" : "\n");
-    line_open_ = terminal;
-  }
-  void end() const {
-    if (line_open_) fmt::print(stderr, "\r\x1b[K");
-  }
-
- private:
-  Clock::time_point start_ = Clock::now();
-  double shown_ = 0.0;
-  bool line_open_ = false;
-};
-
 void run_export(const Options& options) {
   const auto source = checkpoint::WeightsSource::open(options.source);
   if (!source->source().note.empty()) fmt::print("{}\n", source->source().note);
   for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
-  Progress progress;
+  Progress progress("export", "bytes");
   checkpoint::ExportOptions export_options;
   export_options.dtype = parse_dtype(options.dtype);
   export_options.shard_bytes = checkpoint::parse_byte_size(options.shard_size);
-  export_options.progress = std::ref(progress);
+  export_options.progress = [&](uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
   const auto start = Clock::now();
   const auto report = checkpoint::export_hf(*source, options.out, export_options);
-  progress.end();
+  progress.finish();
   fmt::print("exported {} to {}: {} tensors, {}, {} {}, {} files in {:.1f} s\n",
              source->source().path.string(), options.out, report.tensors,
              human_bytes(static_cast<double>(report.bytes)), report.shards,
