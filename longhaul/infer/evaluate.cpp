@@ -36,7 +36,8 @@ Evaluation evaluate(const models::Model& model, const data::TokenSource& source,
     for (int64_t r = 0; r < rows; ++r) source.read(first + r, batch, r);
     const MicroBatch part = micro_batch(batch, 0, rows, options.device, options.fused);
     const at::Tensor hidden = model.hidden(part.tokens, part.context);
-    sum += model.loss(hidden, part.targets, {1.0, 0.0, options.fused}).cross_entropy_sum;
+    sum += model.loss(hidden, part.targets, part.context, {1.0, 0.0, options.fused})
+               .cross_entropy_sum;
     targets += batch.num_targets();
     if (options.progress) options.progress(i + 1, mine);
   }

@@ -22,14 +22,24 @@ struct StageSpec {
   static StageSpec whole(const ModelConfig& config);
 };
 
+/// Parameters that a forward pass uses together: what is gathered and released at once.
+struct ModelUnit {
+  enum class Kind { Embedding, Block, Head };
+  Kind kind = Kind::Block;
+  int64_t layer = 0;  ///< Block: its number in the whole model
+  std::vector<ParameterPtr> parameters;
+};
+
 /// One stage of a decoder: mathematics only, the same on one rank and on a thousand.
 /// Parameters carry the names of the Hugging Face checkpoint.
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// In forward order, each once.
-  virtual std::vector<ParameterPtr> parameters() const = 0;
+  /// In forward order, each parameter once.
+  virtual std::vector<ModelUnit> units() const = 0;
+  /// Of all units, in forward order.
+  std::vector<ParameterPtr> parameters() const;
 
   /// Stage input -> hidden states [T, H]. With the embedding the input is token ids [T],
   /// else hidden states. With the head the final norm has been applied.
@@ -38,6 +48,7 @@ class Model {
 
   /// Hidden states of the last stage -> loss; see ops::loss_head. targets [T] int64.
   virtual ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
+                                   const nn::ForwardContext& context,
                                    const ops::LossHeadOptions& options) const = 0;
 
   /// Logits of some rows of the last stage's hidden states, in the compute dtype; without

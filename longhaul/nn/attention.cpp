@@ -43,7 +43,10 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
     k = append(seen.keys, k, context.cache->length);
     v = append(seen.values, v, context.cache->length);
   }
-  const at::Tensor y = ops::attention(q, k, v, context.document_start, context.fused);
+  const at::Tensor y =
+      context.attention
+          ? context.attention(q, k, v, context.document_start, context.fused)
+          : ops::attention(q, k, v, context.document_start, context.fused);
   return o_.forward(y.view({x.size(0), -1}), context);
 }
 

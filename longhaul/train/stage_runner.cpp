@@ -33,10 +33,15 @@ void StageRunner::forward(int64_t micro_batch) {
   current_ =
       infer::micro_batch(batch, 0, batch.num_sequences, options_.device, options_.fused);
   current_.context.weight_gradients = weight_gradients_;
-  if (options_.recompute) current_.context.run_block = parallel::recompute;
+  if (options_.recompute) {
+    current_.context.run_block = [](int64_t, const nn::BlockFunction& block,
+                                    const at::Tensor& x) {
+      return parallel::recompute(block, x);
+    };
+  }
   const at::Tensor hidden = model_.hidden(current_.tokens, current_.context);
-  const auto result =
-      model_.loss(hidden, current_.targets, {scale_, options_.z_loss, options_.fused});
+  const auto result = model_.loss(hidden, current_.targets, current_.context,
+                                  {scale_, options_.z_loss, options_.fused});
   loss_ = result.loss;
   cross_entropy_sum_ += result.cross_entropy_sum;
 }

@@ -86,14 +86,19 @@ void run(const Arguments& arguments) {
     micro.context.positions = at::floor_divide(micro.context.positions, 2);
   }
   micro.context.weight_gradients = std::make_shared<ops::WeightGradients>();
-  if (arguments.recompute) micro.context.run_block = parallel::recompute;
+  if (arguments.recompute) {
+    micro.context.run_block = [](int64_t, const nn::BlockFunction& block,
+                                 const at::Tensor& x) {
+      return parallel::recompute(block, x);
+    };
+  }
   const at::Tensor hidden = loaded.model->hidden(micro.tokens, micro.context);
   double scale = 1.0 / static_cast<double>(batch.num_targets());
   if (arguments.fault == "wrong_denominator") {
     scale = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
   }
-  const auto result =
-      loaded.model->loss(hidden, micro.targets, {scale, 0.0, !arguments.plain});
+  const auto result = loaded.model->loss(hidden, micro.targets, micro.context,
+                                         {scale, 0.0, !arguments.plain});
   torch::autograd::backward({result.loss}, {});
   break_gradients(*loaded.model, arguments.fault);
 

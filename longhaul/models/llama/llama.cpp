@@ -34,14 +34,16 @@ at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
   return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
 }
 
-void LlamaBlock::append_parameters(std::vector<ParameterPtr>& out) const {
-  out.push_back(input_norm_.weight());
+std::vector<ParameterPtr> LlamaBlock::parameters() const {
+  std::vector<ParameterPtr> out = {input_norm_.weight()};
   for (const ParameterPtr& p : attention_.parameters()) out.push_back(p);
   out.push_back(post_attention_norm_.weight());
   for (const ParameterPtr& p : feed_forward_.parameters()) out.push_back(p);
+  return out;
 }
 
-Llama::Llama(const ModelConfig& config, const StageSpec& stage) : config_(config) {
+Llama::Llama(const ModelConfig& config, const StageSpec& stage)
+    : config_(config), stage_(stage) {
   if (stage.embedding || (stage.head && config.tie_word_embeddings)) {
     embedding_.emplace("model.embed_tokens", config.vocab_size, config.hidden_size,
                        config.initializer_range);
@@ -57,28 +59,41 @@ Llama::Llama(const ModelConfig& config, const StageSpec& stage) : config_(config
   }
 }
 
-std::vector<ParameterPtr> Llama::parameters() const {
-  std::vector<ParameterPtr> all;
-  if (embedding_) all.push_back(embedding_->weight());
-  for (const LlamaBlock& block : blocks_) block.append_parameters(all);
-  if (norm_) all.push_back(norm_->weight());
-  if (head_) all.push_back(head_->weight());
+std::vector<ModelUnit> Llama::units() const {
+  using Kind = ModelUnit::Kind;
+  std::vector<ModelUnit> all;
+  if (stage_.embedding) all.push_back({Kind::Embedding, 0, {embedding_->weight()}});
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    all.push_back({Kind::Block, stage_.first_layer + static_cast<int64_t>(i),
+                   blocks_[i].parameters()});
+  }
+  if (!norm_) return all;
+  ModelUnit head{Kind::Head, 0, {norm_->weight()}};
+  if (head_) {
+    head.parameters.push_back(head_->weight());
+  } else if (!stage_.embedding) {
+    head.parameters.push_back(embedding_->weight());  // tied, on another stage too
+  }
+  all.push_back(std::move(head));
   return all;
 }
 
 at::Tensor Llama::hidden(const at::Tensor& input,
                          const nn::ForwardContext& context) const {
   at::Tensor x = input.is_floating_point() ? input : embedding_->forward(input);
-  for (const LlamaBlock& block : blocks_) {
-    const auto run = [&](const at::Tensor& in) {
-      return block.forward(in, rope_, context);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto run = [&, i](const at::Tensor& in) {
+      return blocks_[i].forward(in, rope_, context);
     };
-    x = context.run_block ? context.run_block(run, x) : run(x);
+    x = context.run_block
+            ? context.run_block(stage_.first_layer + static_cast<int64_t>(i), run, x)
+            : run(x);
   }
   return norm_ ? norm_->forward(x, context) : x;
 }
 
 ops::LossHeadResult Llama::loss(const at::Tensor& hidden, const at::Tensor& targets,
+                                const nn::ForwardContext& /*context*/,
                                 const ops::LossHeadOptions& options) const {
   return ops::loss_head(hidden, head_weight(), targets, options);
 }

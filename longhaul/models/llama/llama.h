@@ -15,7 +15,7 @@ class LlamaBlock {
   LlamaBlock(const ModelConfig& config, int64_t layer);
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
                      const nn::ForwardContext& context) const;
-  void append_parameters(std::vector<ParameterPtr>& out) const;
+  std::vector<ParameterPtr> parameters() const;
 
  private:
   nn::RmsNorm input_norm_;
@@ -29,10 +29,11 @@ class Llama : public Model {
  public:
   Llama(const ModelConfig& config, const StageSpec& stage);
 
-  std::vector<ParameterPtr> parameters() const override;
+  std::vector<ModelUnit> units() const override;
   at::Tensor hidden(const at::Tensor& input,
                     const nn::ForwardContext& context) const override;
   ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
+                           const nn::ForwardContext& context,
                            const ops::LossHeadOptions& options) const override;
   at::Tensor logits(const at::Tensor& hidden) const override;
   nn::KvCache make_cache(int64_t batch, int64_t capacity) const override;
@@ -43,6 +44,7 @@ class Llama : public Model {
   const ParameterPtr& head_weight() const;
 
   ModelConfig config_;
+  StageSpec stage_;
   std::optional<nn::Embedding> embedding_;
   std::vector<LlamaBlock> blocks_;
   std::optional<nn::RmsNorm> norm_;
