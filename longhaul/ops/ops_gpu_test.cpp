@@ -45,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(All, GpuOps,
 /// bound() on a device.
 ParameterPtr weight_on(const at::Tensor& values, at::Device device) {
   auto parameter = make_parameter("w", values.sizes().vec(), {});
+  parameter->set_frozen(false);
   parameter->bind(
       values.to(device),
       at::zeros(values.sizes(), at::TensorOptions(at::kFloat).device(device)));

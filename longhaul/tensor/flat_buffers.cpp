@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -19,28 +20,26 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-void materialise(Bucket& bucket, const DTypePolicy& policy, at::Device device) {
-  bucket.weights =
-      allocate_flat(bucket.num_elements, to_scalar_type(policy.compute), device);
-  if (!bucket.kind.frozen) {
-    bucket.grads =
-        allocate_flat(bucket.num_elements, to_scalar_type(policy.gradients), device);
-  }
-  for (const FlatMember& member : bucket.members) {
-    const auto view = [&](const at::Tensor& flat) {
-      return flat.narrow(0, member.begin, member.num_elements)
-          .view(member.parameter->slice().extent);
-    };
-    member.parameter->bind(view(bucket.weights),
-                           bucket.kind.frozen ? at::Tensor() : view(bucket.grads));
-  }
+/// A parameter's bucket: what may not be mixed.
+auto key_of(const FlatParameter& p) {
+  const bool vector = p.parameter->slice().extent.size() <= 1;
+  return std::tuple(vector ? kResidentUnit : p.unit, p.sum_group, p.counted,
+                    p.kind.frozen);
+}
+
+auto key_of(const Bucket& bucket) {
+  return std::tuple(bucket.unit, bucket.sum_group, bucket.counted, bucket.frozen);
+}
+
+at::Tensor part(const at::Tensor& flat, FlatRange range) {
+  return flat.narrow(0, range.begin, range.size());
 }
 
 }  // namespace
 
-FlatRange Bucket::shard(int index, int shards) const {
-  const int64_t size = num_elements / shards;
-  return {index * size, (index + 1) * size};
+FlatRange FlatRange::part(int index, int parts) const {
+  const int64_t length = size() / parts;
+  return {begin + index * length, begin + (index + 1) * length};
 }
 
 FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
@@ -50,50 +49,124 @@ FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
   return {begin - member.begin, end - member.begin};
 }
 
-FlatBuffers::FlatBuffers(const std::vector<ParameterPtr>& parameters,
-                         const std::vector<ParameterClass>& classes,
-                         const DTypePolicy& policy, at::Device device, int shards,
-                         int64_t max_bucket_elements)
-    : policy_(policy), device_(device) {
-  LH_ASSERT(parameters.size() == classes.size(), "{} parameters, {} classes",
-            parameters.size(), classes.size());
-  // The open bucket of each class, as an index into buckets_.
-  std::vector<size_t> open;
+FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
+                         const DTypePolicy& policy, at::Device device,
+                         const FlatSharding& sharding, int64_t max_bucket_elements)
+    : policy_(policy), device_(device), sharding_(sharding) {
   for (size_t i = parameters.size(); i-- > 0;) {
-    const int64_t size = parameters[i]->slice().num_elements();
+    const FlatParameter& p = parameters[i];
+    const int64_t size = p.parameter->slice().num_elements();
     const int64_t padded = round_up(size, kFlatAlign);
-    auto place = std::find_if(open.begin(), open.end(),
-                              [&](size_t b) { return buckets_[b].kind == classes[i]; });
-    if (place != open.end() &&
-        buckets_[*place].num_elements + padded > max_bucket_elements) {
-      open.erase(place);
-      place = open.end();
+    // The newest bucket of its kind takes it, if it has room.
+    const auto place =
+        std::find_if(buckets_.rbegin(), buckets_.rend(),
+                     [&](const Bucket& b) { return key_of(b) == key_of(p); });
+    Bucket* bucket = place == buckets_.rend() ? nullptr : &*place;
+    if (bucket == nullptr || bucket->num_elements + padded > max_bucket_elements) {
+      bucket = &buckets_.emplace_back();
+      std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen) =
+          key_of(p);
     }
-    if (place == open.end()) {
-      buckets_.emplace_back().kind = classes[i];
-      place = open.insert(open.end(), buckets_.size() - 1);
-    }
-    Bucket& bucket = buckets_[*place];
-    bucket.members.push_back({parameters[i], bucket.num_elements, size});
-    bucket.num_elements += padded;
+    p.parameter->set_frozen(p.kind.frozen);
+    bucket->members.push_back({p.parameter, p.kind, bucket->num_elements, size});
+    bucket->num_elements += padded;
   }
-  for (Bucket& bucket : buckets_) {
-    bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * shards);
-    materialise(bucket, policy_, device_);
+  for (Bucket& bucket : buckets_) allocate(bucket);
+}
+
+void FlatBuffers::allocate(Bucket& bucket) {
+  const FlatSharding& s = sharding_;
+  bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
+  bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
+  if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
+  bucket.weights_stay = !s.weights || bucket.unit == kResidentUnit;
+  bucket.grads_stay = !s.grads || bucket.unit == kResidentUnit;
+  const auto make = [&](int64_t size, DType dtype) {
+    return allocate_flat(size, to_scalar_type(dtype), device_);
+  };
+  if (bucket.weights_stay) {
+    bucket.weights = make(bucket.num_elements, policy_.compute);
+    bucket.owned_weights = part(bucket.weights, bucket.owned);
+  } else {
+    bucket.owned_weights = make(bucket.owned.size(), policy_.compute);
   }
+  if (!bucket.frozen && bucket.grads_stay) {
+    bucket.grads = make(bucket.num_elements, policy_.gradients);
+    bucket.owned_grads = part(bucket.grads, bucket.owned);
+  } else if (!bucket.frozen) {
+    bucket.owned_grads = make(bucket.owned.size(), policy_.gradients);
+  }
+  bind(bucket);
+}
+
+void FlatBuffers::bind(Bucket& bucket) {
+  for (const FlatMember& member : bucket.members) {
+    const auto view = [&](const at::Tensor& flat) {
+      if (!flat.defined()) return at::Tensor();
+      return flat.narrow(0, member.begin, member.num_elements)
+          .view(member.parameter->slice().extent);
+    };
+    member.parameter->bind(view(bucket.weights), view(bucket.grads));
+  }
+}
+
+void FlatBuffers::hold_weights(Bucket& bucket) {
+  if (bucket.weights.defined()) return;
+  bucket.weights = take_scratch(bucket.num_elements, to_scalar_type(policy_.compute));
+  bind(bucket);
+}
+
+void FlatBuffers::release_weights(Bucket& bucket) {
+  if (bucket.weights_stay || !bucket.weights.defined()) return;
+  give_scratch(std::exchange(bucket.weights, at::Tensor()));
+  bind(bucket);
+}
+
+void FlatBuffers::hold_grads(Bucket& bucket) {
+  if (bucket.frozen || bucket.grads.defined()) return;
+  bucket.grads = take_scratch(bucket.num_elements, to_scalar_type(policy_.gradients));
+  bucket.grads.zero_();
+  bind(bucket);
+}
+
+void FlatBuffers::release_grads(Bucket& bucket) {
+  if (bucket.grads_stay || !bucket.grads.defined()) return;
+  give_scratch(std::exchange(bucket.grads, at::Tensor()));
+  bind(bucket);
+}
+
+at::Tensor FlatBuffers::take_scratch(int64_t num_elements, at::ScalarType type) {
+  std::vector<at::Tensor>& free = scratch_[{type, num_elements}];
+  if (!free.empty()) {
+    at::Tensor tensor = std::move(free.back());
+    free.pop_back();
+    return tensor;
+  }
+  at::Tensor tensor = allocate_flat(num_elements, type, device_);
+  scratch_bytes_ += static_cast<int64_t>(tensor.nbytes());
+  return tensor;
+}
+
+void FlatBuffers::give_scratch(at::Tensor tensor) {
+  std::vector<at::Tensor>& free = scratch_[{tensor.scalar_type(), tensor.numel()}];
+  free.push_back(std::move(tensor));
 }
 
 void FlatBuffers::zero_grads() {
   for (Bucket& bucket : buckets_) {
-    if (bucket.grads.defined()) bucket.grads.zero_();
+    if (bucket.frozen) continue;
+    (bucket.grads_stay ? bucket.grads : bucket.owned_grads).zero_();
   }
 }
 
 int64_t FlatBuffers::bytes() const {
-  int64_t total = 0;
+  int64_t total = scratch_bytes_;
   for (const Bucket& bucket : buckets_) {
-    total += static_cast<int64_t>(bucket.weights.nbytes());
-    if (bucket.grads.defined()) total += static_cast<int64_t>(bucket.grads.nbytes());
+    total += static_cast<int64_t>(
+        (bucket.weights_stay ? bucket.weights : bucket.owned_weights).nbytes());
+    if (bucket.frozen) continue;
+    total += static_cast<int64_t>(
+        (bucket.grads_stay ? bucket.grads : bucket.owned_grads).nbytes());
   }
   return total;
 }

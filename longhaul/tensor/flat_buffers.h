@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "longhaul/tensor/dtype.h"
@@ -15,21 +17,17 @@ namespace longhaul {
 /// partial sum and equal shards exist for every number of ranks.
 inline constexpr int64_t kFlatAlign = 1024;
 
-/// A parameter's place in its bucket.
-struct FlatMember {
-  ParameterPtr parameter;
-  int64_t begin = 0;         ///< first element in the bucket
-  int64_t num_elements = 0;  ///< without padding
-};
-
 /// [begin, end) of a bucket's elements.
 struct FlatRange {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
+  /// The index-th of equal parts.
+  FlatRange part(int index, int parts) const;
+  bool operator==(const FlatRange&) const = default;
 };
 
-/// What the optimizer does with a parameter; one bucket holds one class.
+/// What the optimizer does with a parameter.
 struct ParameterClass {
   double lr_scale = 1.0;
   double weight_decay = 0.0;
@@ -37,46 +35,108 @@ struct ParameterClass {
   bool operator==(const ParameterClass&) const = default;
 };
 
-/// Parameters of one class side by side in one weights buffer (compute dtype) and one
-/// gradient buffer (gradient dtype; undefined when frozen).
-struct Bucket {
+/// A parameter and what a layout says about it.
+struct FlatParameter {
+  ParameterPtr parameter;
   ParameterClass kind;
-  std::vector<FlatMember> members;
-  int64_t num_elements = 0;  ///< padding included; a multiple of kFlatAlign * shards
-  at::Tensor weights;
-  at::Tensor grads;
+  /// Parameters of one unit are used together, and gathered and released as one.
+  int unit = 0;
+  /// Which further ranks' gradients have to be added: DataParallel's number; 0: none.
+  int sum_group = 0;
+  /// False where another rank of the model's group holds the same values and is the one
+  /// that counts them in norms and saves them.
+  bool counted = true;
+};
 
-  /// Equal, contiguous shares of the bucket.
-  FlatRange shard(int index, int shards) const;
+/// A parameter's place in its bucket.
+struct FlatMember {
+  ParameterPtr parameter;
+  ParameterClass kind;
+  int64_t begin = 0;         ///< first element in the bucket
+  int64_t num_elements = 0;  ///< without padding
+};
+
+/// How buckets are cut among the ranks that hold the same parameters (ZeRO, Rajbhandari
+/// et al.). Shards are cut inside a shard group; shard groups are replicas of each other.
+struct FlatSharding {
+  int shard = 0;         ///< this rank's place in its shard group
+  int shards = 1;        ///< ranks of a shard group; 1: this rank updates everything
+  int replica = 0;       ///< this shard group's place among them
+  int replicas = 1;      ///< shard groups
+  bool grads = false;    ///< full gradients exist only while a unit's backward runs
+  bool weights = false;  ///< full weights exist only while a unit is in use
+};
+
+/// The unit of parameters of one dim (norms, biases): every rank keeps all of them.
+inline constexpr int kResidentUnit = -1;
+
+/// Parameters side by side in one weights buffer (compute dtype) and one gradient buffer
+/// (gradient dtype). A bucket has one unit, one sum group, and is frozen or not.
+struct Bucket {
+  int unit = 0;
+  int sum_group = 0;
+  bool counted = true;
+  bool frozen = false;
+  std::vector<FlatMember> members;
+  int64_t num_elements = 0;  ///< padding included
+  FlatRange owned;           ///< what this rank updates
+  FlatRange saved;           ///< what it alone counts and saves; empty if not counted
+  at::Tensor weights;        ///< all elements; undefined while released
+  at::Tensor grads;          ///< all elements; undefined while released, or frozen
+  at::Tensor owned_weights;  ///< the owned elements: a view of weights where they stay
+  at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
+
+  bool weights_stay = true;
+  bool grads_stay = true;
+
   /// The part of the member's own elements that lies in `range`; empty if none does.
   static FlatRange overlap(const FlatMember& member, FlatRange range);
 };
 
 /// Owns the storage of all parameters. Buckets are filled in backward order (the last
-/// layer first), so that a full bucket's gradients are ready while earlier layers still
+/// unit first), so that a full bucket's gradients are ready while earlier layers still
 /// compute. Not thread-safe.
 class FlatBuffers {
  public:
-  /// `parameters` in forward order with their classes; `max_bucket_elements` bounds a
-  /// bucket (a larger tensor has one of its own). Weights and gradients start as zeros.
-  FlatBuffers(const std::vector<ParameterPtr>& parameters,
-              const std::vector<ParameterClass>& classes, const DTypePolicy& policy,
-              at::Device device, int shards,
+  /// `parameters` in forward order; `max_bucket_elements` bounds a bucket (a larger
+  /// tensor has one of its own). Weights and gradients start as zeros.
+  FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
+              at::Device device, const FlatSharding& sharding = {},
               int64_t max_bucket_elements = int64_t{1} << 26);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const DTypePolicy& policy() const { return policy_; }
+  const FlatSharding& sharding() const { return sharding_; }
   at::Device device() const { return device_; }
 
+  /// Gives the bucket memory for all its weights (of any content) or all its gradients
+  /// (zeros), and takes it away again; no effect on what stays. Handles are bound to it.
+  void hold_weights(Bucket& bucket);
+  void release_weights(Bucket& bucket);
+  void hold_grads(Bucket& bucket);
+  void release_grads(Bucket& bucket);
+
+  /// Memory that is used again instead of being given back: page faults cost more than
+  /// the copies that such buffers serve. Of any content.
+  at::Tensor take_scratch(int64_t num_elements, at::ScalarType type);
+  void give_scratch(at::Tensor tensor);
+
+  /// All gradients that this rank keeps between micro batches.
   void zero_grads();
-  /// Bytes of weights and gradients.
+  /// Bytes of weights and gradients that stay, and of scratch.
   int64_t bytes() const;
 
  private:
+  void allocate(Bucket& bucket);
+  static void bind(Bucket& bucket);
+
   DTypePolicy policy_;
   at::Device device_;
+  FlatSharding sharding_;
   std::vector<Bucket> buckets_;
+  std::map<std::pair<at::ScalarType, int64_t>, std::vector<at::Tensor>> scratch_;
+  int64_t scratch_bytes_ = 0;
 };
 
 /// A zeroed one-dimensional tensor. On a CPU it lies on its own mapping with huge pages

@@ -5,8 +5,14 @@
 namespace longhaul {
 
 const at::Tensor& Parameter::weight() const {
-  LH_ASSERT(weight_.defined(), "{} has no storage yet", name());
+  LH_ASSERT(weight_.defined(), "{}: its weight is used while nobody holds it", name());
   return weight_;
+}
+
+const at::Tensor& Parameter::grad() const {
+  LH_ASSERT(frozen_ || grad_.defined(), "{}: its gradient is used while nobody holds it",
+            name());
+  return grad_;
 }
 
 void Parameter::bind(at::Tensor weight, at::Tensor grad) {

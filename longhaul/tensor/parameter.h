@@ -31,13 +31,17 @@ class Parameter {
   const std::string& name() const { return slice_.name; }
   const TensorSlice& slice() const { return slice_; }
   const Init& init() const { return init_; }
-  bool frozen() const { return !grad_.defined(); }
+  /// Without a gradient: nothing is computed for it. So it starts.
+  bool frozen() const { return frozen_; }
+  void set_frozen(bool frozen) { frozen_ = frozen; }
 
   /// Local values in the compute dtype, shape slice().extent.
   const at::Tensor& weight() const;
   /// The accumulator in the gradient dtype, shape slice().extent; undefined when frozen.
-  const at::Tensor& grad() const { return grad_; }
+  const at::Tensor& grad() const;
 
+  /// Storage of both, or undefined tensors while it is released. Leaves frozen() as it
+  /// is.
   void bind(at::Tensor weight, at::Tensor grad);
 
  private:
@@ -45,6 +49,7 @@ class Parameter {
   Init init_;
   at::Tensor weight_;
   at::Tensor grad_;
+  bool frozen_ = true;
 };
 
 using ParameterPtr = std::shared_ptr<Parameter>;
