@@ -1,0 +1,143 @@
+#include "longhaul/parallel/pipeline/plan.h"
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using Kind = PipelineAction::Kind;
+
+struct Step {
+  int64_t chunk;
+  int64_t micro_batch;
+};
+
+/// All (chunk, micro batch) in groups of `stages` micro batches: a group passes through
+/// every chunk before the next group starts.
+std::vector<Step> rounds(int stages, int chunks, int64_t micro_batches) {
+  std::vector<Step> steps;
+  for (int64_t begin = 0; begin < micro_batches; begin += stages) {
+    const int64_t end = std::min(begin + stages, micro_batches);
+    for (int64_t c = 0; c < chunks; ++c) {
+      for (int64_t m = begin; m < end; ++m) steps.push_back({c, m});
+    }
+  }
+  return steps;
+}
+
+/// `warm_up` forwards, then a forward and a backward in turn, then the backwards that are
+/// left. Weight gradients come `delay` backwards late.
+std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
+                                  int64_t warm_up, int64_t delay) {
+  std::vector<Step> backwards = forwards;
+  for (Step& step : backwards) step.chunk = chunks - 1 - step.chunk;
+  const auto n = static_cast<int64_t>(forwards.size());
+  const int64_t last_micro_batch = n / chunks - 1;
+  std::vector<PipelineAction> actions;
+  const auto add = [&](Kind kind, const std::vector<Step>& steps, int64_t i) {
+    const Step& step = steps[static_cast<size_t>(i)];
+    actions.push_back({kind, step.chunk, step.micro_batch});
+  };
+  const auto add_weights = [&](int64_t i) {
+    add(Kind::WeightGradients, backwards, i);
+    const PipelineAction added = actions.back();
+    if (added.micro_batch == last_micro_batch) {
+      actions.push_back({Kind::ReduceGradients, added.chunk, 0});
+    }
+  };
+  int64_t next = 0;
+  while (next < std::min(warm_up, n)) add(Kind::Forward, forwards, next++);
+  for (int64_t b = 0; b < n; ++b) {
+    if (next < n) add(Kind::Forward, forwards, next++);
+    add(Kind::Backward, backwards, b);
+    if (b >= delay) add_weights(b - delay);
+  }
+  for (int64_t w = std::max<int64_t>(n - delay, 0); w < n; ++w) add_weights(w);
+  return actions;
+}
+
+void check_counts(int stages, int chunks, int64_t micro_batches) {
+  if (stages >= 1 && chunks >= 1 && micro_batches >= 1) return;
+  throw ConfigError(
+      "pipeline", fmt::format("a pipeline of {} stages, {} virtual stages a rank and {} "
+                              "micro batches; each is at least 1",
+                              stages, chunks, micro_batches));
+}
+
+void check_kind(PipelineKind kind, int stages, int virtual_stages,
+                int64_t micro_batches) {
+  const bool interleaved = kind == PipelineKind::Interleaved;
+  if (!interleaved && virtual_stages != 1) {
+    throw ConfigError(
+        "pipeline", fmt::format("parallel.virtual_stages = {} needs parallel.pipeline = "
+                                "\"interleaved\"; choose that, or virtual_stages = 1",
+                                virtual_stages));
+  }
+  if (interleaved && virtual_stages < 2) {
+    throw ConfigError(
+        "pipeline",
+        "parallel.pipeline = \"interleaved\" with parallel.virtual_stages = "
+        "1; set virtual_stages to 2 or more, or choose \"1f1b\"");
+  }
+  if (interleaved && micro_batches % stages != 0) {
+    const int64_t below = micro_batches / stages * stages;
+    throw ConfigError(
+        "pipeline",
+        fmt::format(
+            "parallel.pipeline = \"interleaved\" needs a multiple of parallel.pp = "
+            "{} micro batches, not {}; change batch.global_size or "
+            "batch.micro_size so that there are {}{}, or choose \"1f1b\"",
+            stages, micro_batches, below == 0 ? "" : fmt::format("{} or ", below),
+            below + stages));
+  }
+}
+
+}  // namespace
+
+std::string to_string(const PipelineAction& action) {
+  switch (action.kind) {
+    case Kind::Forward:
+      return fmt::format("F{}.{}", action.chunk, action.micro_batch);
+    case Kind::Backward:
+      return fmt::format("B{}.{}", action.chunk, action.micro_batch);
+    case Kind::WeightGradients:
+      return fmt::format("W{}.{}", action.chunk, action.micro_batch);
+    case Kind::ReduceGradients:
+      return fmt::format("R{}", action.chunk);
+  }
+  return "?";
+}
+
+PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
+                                int64_t micro_batches) {
+  check_counts(stages, virtual_stages, micro_batches);
+  check_kind(kind, stages, virtual_stages, micro_batches);
+  PipelinePlan plan{stages, virtual_stages, micro_batches, true, {}};
+  const std::vector<Step> forwards = rounds(stages, virtual_stages, micro_batches);
+  for (int rank = 0; rank < stages; ++rank) {
+    const int64_t behind = stages - rank - 1;
+    int64_t warm_up = behind;
+    if (kind == PipelineKind::GPipe) warm_up = micro_batches;
+    if (kind == PipelineKind::Interleaved) {
+      warm_up = 2 * behind + int64_t{virtual_stages - 1} * stages;
+    }
+    const int64_t delay = kind == PipelineKind::ZeroBubbleH1 ? rank : 0;
+    plan.actions.push_back(weave(forwards, virtual_stages, warm_up, delay));
+  }
+  return plan;
+}
+
+PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches) {
+  check_counts(stages, chunks, micro_batches);
+  PipelinePlan plan{stages, chunks, micro_batches, false, {}};
+  std::vector<PipelineAction> actions;
+  for (const Step& step : rounds(stages, chunks, micro_batches)) {
+    actions.push_back({Kind::Forward, step.chunk, step.micro_batch});
+  }
+  plan.actions.assign(static_cast<size_t>(stages), actions);
+  return plan;
+}
+
+}  // namespace longhaul::parallel

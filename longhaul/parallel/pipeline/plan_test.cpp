@@ -1,0 +1,382 @@
+#include "longhaul/parallel/pipeline/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/parallel/pipeline/messages.h"
+#include "longhaul/parallel/pipeline/simulate.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using Kind = PipelineAction::Kind;
+
+std::string text_of(const PipelinePlan& plan, int rank) {
+  std::string text;
+  for (const PipelineAction& action : plan.of(rank)) text += to_string(action) + " ";
+  return text;
+}
+
+/// The error's text, or "no error".
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_message(const std::function<void()>& body, const std::string& part) {
+  const std::string message = message_of(body);
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
+
+struct Layout {
+  PipelineKind kind;
+  int stages;
+  int chunks;
+  int64_t micro_batches;
+  PipelinePlan plan() const {
+    return make_pipeline_plan(kind, stages, chunks, micro_batches);
+  }
+  std::string name() const {
+    return fmt::format("kind {} p {} v {} m {}", static_cast<int>(kind), stages, chunks,
+                       micro_batches);
+  }
+};
+
+/// Every valid layout of up to 16 ranks, 64 micro batches and 4 chunks.
+void for_all(const std::function<void(const Layout&)>& body) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int64_t m = 1; m <= 64; ++m) {
+      for (const PipelineKind kind :
+           {PipelineKind::GPipe, PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
+        body({kind, p, 1, m});
+      }
+      if (m % p != 0) continue;
+      for (int v = 2; v <= 4; ++v) body({PipelineKind::Interleaved, p, v, m});
+    }
+  }
+}
+
+void for_all(PipelineKind kind, const std::function<void(const Layout&)>& body) {
+  for_all([&](const Layout& layout) {
+    if (layout.kind == kind) body(layout);
+  });
+}
+
+constexpr PipelineTimes kEqual{1.0, 1.0, 1.0, 0.0};
+/// A backward that does both in one piece.
+constexpr PipelineTimes kWhole{1.0, 2.0, 0.0, 0.0};
+constexpr PipelineTimes kUneven{3.0, 5.0, 2.0, 0.0};
+
+TEST(Plan, ListsTheActionsOfSmallPipelines) {
+  EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::GPipe, 2, 1, 2), 1),
+            "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1 R0 ");
+  const auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 3);
+  EXPECT_EQ(text_of(plan, 0), "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2 R0 ");
+  EXPECT_EQ(text_of(plan, 1), "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2 R0 ");
+  EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 3), 1),
+            "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2 W0.1 W0.2 R0 ");
+  EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 2), 1),
+            "F0.0 F0.1 F1.0 B1.0 W1.0 F1.1 B1.1 W1.1 R1 B0.0 W0.0 B0.1 W0.1 R0 ");
+  EXPECT_EQ(text_of(inference_plan(2, 2, 3), 0), "F0.0 F0.1 F1.0 F1.1 F0.2 F1.2 ");
+}
+
+TEST(Plan, OneStageRunsEachMicroBatchWholeAndReducesOnce) {
+  for (const PipelineKind kind : {PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
+    EXPECT_EQ(text_of(make_pipeline_plan(kind, 1, 1, 2), 0),
+              "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 R0 ");
+  }
+}
+
+TEST(Plan, RefusesWhatDoesNotFitTogether) {
+  const auto make = [](PipelineKind kind, int p, int v, int64_t m) {
+    return [=] { make_pipeline_plan(kind, p, v, m); };
+  };
+  expect_message(make(PipelineKind::Interleaved, 4, 2, 6),
+                 "needs a multiple of parallel.pp = 4 micro batches, not 6; change "
+                 "batch.global_size or batch.micro_size so that there are 4 or 8");
+  expect_message(make(PipelineKind::Interleaved, 4, 2, 3), "so that there are 4, or");
+  expect_message(make(PipelineKind::Interleaved, 4, 1, 8), "set virtual_stages to 2");
+  expect_message(make(PipelineKind::OneFOneB, 4, 2, 8),
+                 "parallel.virtual_stages = 2 needs parallel.pipeline = \"interleaved\"");
+  expect_message(make(PipelineKind::GPipe, 0, 1, 8), "a pipeline of 0 stages");
+  expect_message(make(PipelineKind::ZeroBubbleH1, 2, 1, 0), "0 micro batches");
+  EXPECT_THROW(make_pipeline_plan(PipelineKind::OneFOneB, 4, 2, 8), ConfigError);
+}
+
+TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
+  int64_t plans = 0;
+  for_all([&](const Layout& layout) {
+    for (const PipelineTimes& times : {kEqual, kUneven, PipelineTimes{1, 2, 1, 0.25}}) {
+      ASSERT_EQ(message_of([&] { simulate(layout.plan(), times); }), "no error")
+          << layout.name();
+    }
+    ++plans;
+  });
+  EXPECT_GT(plans, 3500);
+}
+
+TEST(Simulate, InferencePlansDoNotDeadlockAndHaveTheBubbleOfAForwardPipeline) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int v = 1; v <= 4; ++v) {
+      for (int64_t m = 1; m <= 64; ++m) {
+        const auto result = simulate(inference_plan(p, v, m), kEqual);
+        ASSERT_GE(result.makespan, static_cast<double>(m * v + p - 1));
+        if (m % p == 0) {
+          ASSERT_EQ(result.makespan, static_cast<double>(m * v + p - 1))
+              << p << " " << v << " " << m;
+        }
+      }
+    }
+  }
+}
+
+TEST(Simulate, GPipeTakesMicroBatchesPlusStagesLessOneRounds) {
+  for_all(PipelineKind::GPipe, [](const Layout& layout) {
+    const auto result = simulate(layout.plan(), kWhole);
+    ASSERT_EQ(result.makespan,
+              3.0 * static_cast<double>(layout.micro_batches + layout.stages - 1));
+    for (const int64_t live : result.peak_live) ASSERT_EQ(live, layout.micro_batches);
+  });
+}
+
+TEST(Simulate, OneFOneBHoldsMinOfMicroBatchesAndStagesFromHereOn) {
+  for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
+    const auto result = simulate(layout.plan(), kEqual);
+    for (int r = 0; r < layout.stages; ++r) {
+      ASSERT_EQ(result.peak_live[static_cast<size_t>(r)],
+                std::min<int64_t>(layout.micro_batches, layout.stages - r))
+          << layout.name();
+    }
+  });
+}
+
+TEST(Simulate, OneFOneBWithWholeBackwardsHasTheBubbleOfTheFormula) {
+  for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
+    for (const PipelineTimes& times : {kWhole, PipelineTimes{4, 7, 0, 0}}) {
+      const auto result = simulate(layout.plan(), times);
+      const double p = layout.stages;
+      const auto m = static_cast<double>(layout.micro_batches);
+      const double t = times.forward + times.backward;
+      ASSERT_EQ(result.makespan, m * t + (p - 1) * t) << layout.name();
+      for (const double bubble : result.bubble) {
+        ASSERT_NEAR(bubble, (p - 1) / (m + p - 1), 1e-12);
+      }
+    }
+  });
+}
+
+/// The gradient leaves before the weight gradients begin: (p - 1) W less than the
+/// formula.
+TEST(Simulate, OneFOneBWithSplitBackwardsSavesAWeightGradientPerStage) {
+  for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
+    for (const PipelineTimes& times : {kEqual, kUneven}) {
+      const double t = times.forward + times.backward + times.weight_gradients;
+      ASSERT_EQ(simulate(layout.plan(), times).makespan,
+                static_cast<double>(layout.micro_batches) * t +
+                    (layout.stages - 1) * (times.forward + times.backward))
+          << layout.name();
+    }
+  });
+}
+
+TEST(Simulate, InterleavedWithWholeBackwardsHasTheBubbleOfTheFormula) {
+  for_all(PipelineKind::Interleaved, [](const Layout& layout) {
+    for (const PipelineTimes& times : {kWhole, PipelineTimes{4, 7, 0, 0}}) {
+      const double p = layout.stages;
+      const double chunk = times.forward + times.backward;
+      const auto work = static_cast<double>(layout.micro_batches * layout.chunks) * chunk;
+      const auto result = simulate(layout.plan(), times);
+      ASSERT_EQ(result.makespan, work + (p - 1) * chunk) << layout.name();
+      for (const double bubble : result.bubble) {
+        ASSERT_NEAR(bubble, (p - 1) * chunk / (work + (p - 1) * chunk), 1e-12);
+      }
+    }
+  });
+}
+
+/// Megatron-LM: at most 1 + (p - 1) / (p v) times the memory of 1F1B.
+TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
+  for_all(PipelineKind::Interleaved, [](const Layout& layout) {
+    const auto result = simulate(layout.plan(), kWhole);
+    const int64_t p = layout.stages;
+    const int64_t v = layout.chunks;
+    for (int r = 0; r < p; ++r) {
+      ASSERT_EQ(
+          result.peak_live[static_cast<size_t>(r)],
+          std::min<int64_t>(layout.micro_batches * v, 2 * (p - r - 1) + (v - 1) * p + 1));
+    }
+    ASSERT_LE(result.peak_live[0], p * v + p - 1);
+  });
+}
+
+/// (p - 1)(F + B - 2 W) where B is the whole backward, for at least p micro batches and
+/// weight gradients that take no longer than the rest of the backward.
+TEST(Simulate, ZeroBubbleH1HasTheBubbleOfTheFormula) {
+  for_all(PipelineKind::ZeroBubbleH1, [](const Layout& layout) {
+    if (layout.micro_batches < layout.stages) return;
+    for (const PipelineTimes& times : {kEqual, PipelineTimes{4, 5, 3, 0}}) {
+      const double whole = times.backward + times.weight_gradients;
+      ASSERT_EQ(
+          simulate(layout.plan(), times).makespan,
+          static_cast<double>(layout.micro_batches) * (times.forward + whole) +
+              (layout.stages - 1) * (times.forward + whole - 2 * times.weight_gradients))
+          << layout.name();
+    }
+  });
+}
+
+TEST(Simulate, ZeroBubbleH1HoldsNoMoreThanTheFirstRankOfOneFOneB) {
+  for_all(PipelineKind::ZeroBubbleH1, [](const Layout& layout) {
+    const auto result = simulate(layout.plan(), kEqual);
+    const Layout plain{PipelineKind::OneFOneB, layout.stages, 1, layout.micro_batches};
+    const auto expected = simulate(plain.plan(), kEqual).peak_live[0];
+    ASSERT_EQ(*std::max_element(result.peak_live.begin(), result.peak_live.end()),
+              expected)
+        << layout.name();
+  });
+}
+
+TEST(Simulate, NoScheduleIsSlowerThanOneFOneBWhichIsNoSlowerThanGPipe) {
+  for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
+    for (const PipelineTimes& times : {kEqual, kUneven}) {
+      const auto time_of = [&](PipelineKind kind) {
+        return simulate(Layout{kind, layout.stages, 1, layout.micro_batches}.plan(),
+                        times)
+            .makespan;
+      };
+      const double plain = time_of(PipelineKind::OneFOneB);
+      ASSERT_LE(plain, time_of(PipelineKind::GPipe)) << layout.name();
+      ASSERT_LE(time_of(PipelineKind::ZeroBubbleH1), plain) << layout.name();
+    }
+  });
+}
+
+TEST(Simulate, BubblesOfTheUsualLayoutsInPercentOfTheStep) {
+  struct Row {
+    int stages;
+    int64_t micro_batches;
+    double one_f_one_b, interleaved_2, interleaved_4, zero_bubble;
+  };
+  const auto percent = [](PipelineKind kind, int p, int v, int64_t m,
+                          const PipelineTimes& times) {
+    return 100.0 * simulate(make_pipeline_plan(kind, p, v, m), times).bubble[0];
+  };
+  for (const Row& row : {Row{4, 8, 27.3, 15.8, 8.6, 11.1},
+                         {8, 16, 30.4, 17.9, 9.9, 12.7},
+                         {8, 32, 17.9, 9.9, 5.2, 6.8},
+                         {16, 16, 48.4, 31.9, 19.0, 23.8},
+                         {8, 512, 1.35, 0.68, 0.34, 0.45}}) {
+    const int p = row.stages;
+    const int64_t m = row.micro_batches;
+    EXPECT_NEAR(percent(PipelineKind::OneFOneB, p, 1, m, kWhole), row.one_f_one_b, 0.06);
+    EXPECT_NEAR(percent(PipelineKind::Interleaved, p, 2, m, kWhole), row.interleaved_2,
+                0.06);
+    EXPECT_NEAR(percent(PipelineKind::Interleaved, p, 4, m, kWhole), row.interleaved_4,
+                0.06);
+    EXPECT_NEAR(percent(PipelineKind::ZeroBubbleH1, p, 1, m, kEqual), row.zero_bubble,
+                0.06);
+  }
+}
+
+TEST(Simulate, NamesTheRanksAndActionsOfADeadlock) {
+  // Rank 0 waits for a backward before it sends what rank 1 wants before that backward.
+  auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 2);
+  plan.actions[0] = make_pipeline_plan(PipelineKind::OneFOneB, 1, 1, 2).actions[0];
+  plan.actions[1] = make_pipeline_plan(PipelineKind::GPipe, 1, 1, 2).actions[0];
+  expect_message([&] { simulate(plan, kEqual); },
+                 "deadlock: rank 0 waits in B0.0 for rank 1, rank 1 waits in F0.1 for "
+                 "rank 0");
+}
+
+/// Where an action stands in a rank's list.
+ptrdiff_t place(const std::vector<PipelineAction>& actions,
+                const PipelineAction& action) {
+  return std::find(actions.begin(), actions.end(), action) - actions.begin();
+}
+
+TEST(Simulate, FindsPlantedFaults) {
+  const auto good = make_pipeline_plan(PipelineKind::OneFOneB, 4, 1, 8);
+  const auto swapped = [&](int rank, PipelineAction a, PipelineAction b) {
+    auto plan = good;
+    auto& actions = plan.actions[static_cast<size_t>(rank)];
+    std::swap(actions[static_cast<size_t>(place(actions, a))],
+              actions[static_cast<size_t>(place(actions, b))]);
+    return message_of([&] { simulate(plan, kEqual); });
+  };
+  EXPECT_EQ(swapped(2, {Kind::Forward, 0, 3}, {Kind::Backward, 0, 3}),
+            "[pipeline] rank 2: B0.3 breaks the rule 'forward before backward'");
+  EXPECT_EQ(swapped(0, {Kind::Backward, 0, 3}, {Kind::Backward, 0, 4}),
+            "[pipeline] rank 0: B0.4 breaks the rule 'backwards in ascending micro "
+            "batches'");
+  EXPECT_EQ(swapped(1, {Kind::WeightGradients, 0, 3}, {Kind::WeightGradients, 0, 4}),
+            "[pipeline] rank 1: W0.4 breaks the rule 'backward before weight gradients'");
+  EXPECT_EQ(swapped(3, {Kind::WeightGradients, 0, 7}, {Kind::ReduceGradients, 0, 0}),
+            "[pipeline] rank 3: R0 breaks the rule 'reduction once, directly after the "
+            "last weight gradients'");
+  auto plan = good;
+  plan.actions[1].erase(plan.actions[1].begin() + 1);
+  EXPECT_EQ(message_of([&] { simulate(plan, kEqual); }),
+            "[pipeline] rank 1: B0.1 breaks the rule 'forward before backward'");
+  plan = good;
+  plan.actions[3].push_back({Kind::Forward, 0, 0});
+  EXPECT_EQ(message_of([&] { simulate(plan, kEqual); }),
+            "[pipeline] rank 3: F0.0 breaks the rule 'one forward per micro batch'");
+  auto forwards = inference_plan(4, 1, 8);
+  forwards.actions[1].erase(forwards.actions[1].begin() + 1);
+  EXPECT_EQ(message_of([&] { simulate(forwards, kEqual); }),
+            "[pipeline] rank 1, chunk 0: 7 forwards, 0 backwards, 0 weight gradients and "
+            "0 reductions for 8 micro batches");
+}
+
+TEST(Simulate, SwappedForwardsOfOneRankAreReceivedInTheSendersOrder) {
+  auto plan = inference_plan(2, 1, 3);
+  std::swap(plan.actions[0][1], plan.actions[0][2]);
+  ReceiveOrder order(plan, 1);
+  std::vector<PipelineMessage> posted = order.due(0);
+  ASSERT_EQ(posted.size(), 3U);
+  EXPECT_EQ(to_string(posted[1].consumer), "F0.2");
+  EXPECT_EQ(to_string(posted[2].consumer), "F0.1");
+  EXPECT_EQ(simulate(plan, kEqual).makespan, 5.0);  // F0.1 is one later than it could be
+}
+
+TEST(ReceiveOrder, OfTwoRanksMixesActivationsAndGradientsAsTheirSenderDoes) {
+  const auto plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
+  std::vector<std::string> expected;
+  for (const PipelineAction& action : plan.of(0)) {
+    const auto message = message_after(plan, 0, action);
+    if (message) expected.push_back(to_string(message->consumer));
+  }
+  std::vector<std::string> posted;
+  ReceiveOrder order(plan, 1);
+  for (size_t i = 0; i < plan.of(1).size(); ++i) {
+    for (const auto& message : order.due(i)) {
+      posted.push_back(to_string(message.consumer));
+    }
+    // What the action needs is among what is posted.
+    const auto before = message_before(plan, 1, plan.of(1)[i]);
+    if (before) {
+      EXPECT_TRUE(std::find(posted.begin(), posted.end(), to_string(before->consumer)) !=
+                  posted.end());
+    }
+  }
+  EXPECT_EQ(posted, expected);
+  EXPECT_EQ(posted.size(), 12U);
+}
+
+TEST(ReceiveOrder, SaysWhichMessageIsNeverSent) {
+  auto plan = inference_plan(2, 1, 2);
+  plan.actions[0].pop_back();
+  ReceiveOrder order(plan, 1);
+  expect_message([&] { order.due(0); },
+                 "rank 1 waits in F0.1 for a message that rank 0 never sends");
+}
+
+}  // namespace
+}  // namespace longhaul::parallel

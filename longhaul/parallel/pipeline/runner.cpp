@@ -1,0 +1,228 @@
+#include "longhaul/parallel/pipeline/runner.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/parallel/pipeline/messages.h"
+#include "longhaul/tensor/dtype.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using Kind = PipelineAction::Kind;
+
+/// Records what happens while it lives.
+class Span {
+ public:
+  Span(Trace* trace, Trace::Lane lane, const PipelineAction& action)
+      : trace_(trace), lane_(lane) {
+    if (trace_ == nullptr) return;
+    name_ = to_string(action);
+    begin_ = Trace::Clock::now();
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+  ~Span() {
+    if (trace_ == nullptr) return;
+    trace_->record(std::move(name_), lane_, begin_, Trace::Clock::now());
+  }
+
+ private:
+  Trace* trace_;
+  Trace::Lane lane_;
+  std::string name_;
+  Trace::Clock::time_point begin_;
+};
+
+/// A tensor under way; without work it is already where it belongs.
+struct Parcel {
+  PipelineMessage message;
+  at::Tensor tensor;
+  comm::WorkPtr work;
+};
+
+/// The tensors that this rank exchanges with its neighbours in one step.
+class Exchange {
+ public:
+  Exchange(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
+           const BoundaryOptions& boundary, Trace* trace)
+      : stage_(stage),
+        pp_(pp),
+        boundary_(boundary),
+        trace_(trace),
+        order_(plan, pp.rank()),
+        parcels_(std::make_unique<Parcels>()) {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  /// After a failure the messages under way still own their memory: a peer may yet write
+  /// to it. It is given up, for the process ends.
+  ~Exchange() {
+    if (!finished_) static_cast<void>(parcels_.release());
+  }
+
+  /// Posts the receives that are due before action number `index`.
+  void prepare(size_t index) {
+    for (const PipelineMessage& message : order_.due(index)) {
+      const at::Tensor buffer =
+          at::empty(stage_.boundary_shape(message.consumer.micro_batch),
+                    at::TensorOptions(boundary_.device).dtype(boundary_.dtype));
+      add_incoming(message, buffer,
+                   start(comm::Transfer::Kind::Recv, message.from, buffer));
+    }
+  }
+
+  /// What `message` brings; waits for it.
+  at::Tensor take(const PipelineMessage& message) {
+    const auto found = parcels_->incoming.find(message.consumer);
+    LH_ASSERT(found != parcels_->incoming.end(), "no receive for {}",
+              to_string(message.consumer));
+    if (found->second.work) {
+      wait(*found->second.work, message.consumer, "for what rank", message.from, "sends");
+    }
+    at::Tensor tensor = std::move(found->second.tensor);
+    parcels_->incoming.erase(found);
+    return tensor;
+  }
+
+  void pass(const PipelineMessage& message, const at::Tensor& output) {
+    check(message, output);
+    const at::Tensor tensor = output.detach().contiguous();
+    if (message.to == message.from) {
+      add_incoming(message, tensor, nullptr);
+      return;
+    }
+    auto work = start(comm::Transfer::Kind::Send, message.to, tensor);
+    parcels_->sent.push_back({message, tensor, std::move(work)});
+  }
+
+  /// Frees what has been received at the other end.
+  void sweep() {
+    std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
+    // Drives the backend's progress where nothing was left to send.
+    if (parcels_->sent.empty() && !parcels_->incoming.empty()) {
+      const Parcel& any = parcels_->incoming.begin()->second;
+      if (any.work) any.work->test();
+    }
+  }
+
+  void finish() {
+    for (const Parcel& parcel : parcels_->sent) {
+      wait(*parcel.work, parcel.message.consumer, "until rank", parcel.message.to,
+           "has received it");
+    }
+    LH_ASSERT(parcels_->incoming.empty(), "{} received tensors were never used",
+              parcels_->incoming.size());
+    finished_ = true;
+  }
+
+ private:
+  struct Parcels {
+    std::map<PipelineAction, Parcel> incoming;  ///< by the action that needs it
+    std::vector<Parcel> sent;
+  };
+
+  comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const at::Tensor& tensor) {
+    return pp_.send_recv(
+        {{kind,
+          peer,
+          {tensor.data_ptr(), tensor.numel(), from_scalar_type(tensor.scalar_type())}}});
+  }
+
+  void add_incoming(const PipelineMessage& message, const at::Tensor& tensor,
+                    comm::WorkPtr work) {
+    const bool added =
+        parcels_->incoming
+            .emplace(message.consumer, Parcel{message, tensor, std::move(work)})
+            .second;
+    LH_ASSERT(added, "a second message for {}", to_string(message.consumer));
+  }
+
+  /// A receiver that expects another size would wait or fail far from the cause.
+  void check(const PipelineMessage& message, const at::Tensor& output) {
+    const std::string name = to_string(message.consumer);
+    LH_CHECK(output.defined(), "pipeline", "rank {} has nothing to pass on for {}",
+             message.from, name);
+    const std::vector<int64_t> shape =
+        stage_.boundary_shape(message.consumer.micro_batch);
+    LH_CHECK(output.sizes() == at::IntArrayRef(shape) &&
+                 output.scalar_type() == boundary_.dtype,
+             "pipeline",
+             "rank {} passes on {} elements of {} for {}, not the boundary's shape of {} "
+             "dims in {}",
+             message.from, output.numel(), c10::toString(output.scalar_type()), name,
+             shape.size(), c10::toString(boundary_.dtype));
+  }
+
+  void wait(comm::Work& work, const PipelineAction& action, const char* before, int peer,
+            const char* after) {
+    if (work.test()) return;
+    const Span span(trace_, Trace::Lane::Wait, action);
+    try {
+      work.wait();
+    } catch (const TemporaryError& error) {
+      throw TemporaryError(
+          "pipeline", fmt::format("rank {} waits with {} {} {} {}: {}", pp_.rank(),
+                                  to_string(action), before, peer, after, error.what()));
+    }
+  }
+
+  PipelineStage& stage_;
+  comm::Communicator& pp_;
+  BoundaryOptions boundary_;
+  Trace* trace_;
+  ReceiveOrder order_;
+  std::unique_ptr<Parcels> parcels_;
+  bool finished_ = false;
+};
+
+at::Tensor run(PipelineStage& stage, const PipelineAction& action,
+               const at::Tensor& received) {
+  switch (action.kind) {
+    case Kind::Forward:
+      return stage.forward(action.chunk, action.micro_batch, received);
+    case Kind::Backward:
+      return stage.backward(action.chunk, action.micro_batch, received);
+    case Kind::WeightGradients:
+      stage.weight_gradients(action.chunk, action.micro_batch);
+      break;
+    case Kind::ReduceGradients:
+      stage.reduce_gradients(action.chunk);
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
+             const BoundaryOptions& boundary, Trace* trace) {
+  LH_CHECK(plan.stages == pp.size(), "pipeline", "a plan for {} ranks on {} of '{}'",
+           plan.stages, pp.size(), pp.name());
+  Exchange exchange(plan, stage, pp, boundary, trace);
+  const std::vector<PipelineAction>& actions = plan.of(pp.rank());
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const PipelineAction& action = actions[i];
+    exchange.prepare(i);
+    at::Tensor tensor;
+    if (const auto before = message_before(plan, pp.rank(), action)) {
+      tensor = exchange.take(*before);
+    }
+    exchange.sweep();
+    {
+      const Span span(trace, Trace::Lane::Compute, action);
+      tensor = run(stage, action, tensor);
+    }
+    if (const auto after = message_after(plan, pp.rank(), action)) {
+      exchange.pass(*after, tensor);
+    }
+  }
+  exchange.finish();
+}
+
+}  // namespace longhaul::parallel
