@@ -1,0 +1,343 @@
+#include "longhaul/base/rank_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
+constexpr uint32_t kVersion = 1;
+constexpr const char* kSuffix = ".record";
+
+// The file's layout: little-endian, natural alignment, texts padded with zeros.
+struct Operation {
+  uint64_t ticket;  ///< counts from 1; 0: empty
+  int64_t number;
+  uint64_t bytes;
+  double started;
+  double ended;
+  char verb[16];
+  char group[24];
+  char label[48];
+};
+
+struct Layout {
+  char magic[8];  ///< written last of the first content
+  uint32_t version;
+  uint32_t size;
+  int32_t rank;
+  int32_t world;
+  int64_t pid;
+  double created;
+  char host[64];
+  uint64_t sequence;  ///< odd while the writer is in the middle of a change
+  char coordinates[64];
+  int64_t step;
+  double phase_since;
+  char phase[32];
+  uint64_t tickets;  ///< operations started
+  double waits_since;
+  Operation waits_for;  ///< its ticket is 0 when this rank waits for nothing
+  char failure[512];
+  Operation operations[kRecordedOperations];
+};
+static_assert(std::is_trivially_copyable_v<Layout>);
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 4976,
+              "another layout is another kVersion");
+
+template <size_t N>
+void put(char (&field)[N], std::string_view text) {
+  const size_t used = std::min(text.size(), N);
+  std::memcpy(field, text.data(), used);
+  std::memset(field + used, 0, N - used);
+}
+
+template <size_t N>
+std::string get(const char (&field)[N]) {
+  return {field, ::strnlen(field, N)};
+}
+
+void put(Operation& to, const OperationName& name) {
+  to.number = name.number;
+  to.bytes = name.bytes;
+  put(to.verb, name.verb);
+  put(to.group, name.group);
+  put(to.label, name.label);
+}
+
+RecordedOperation get(const Operation& from) {
+  return {get(from.group), get(from.verb), get(from.label), from.number,
+          from.bytes,      from.started,   from.ended};
+}
+
+Operation& slot_of(Layout& layout, uint64_t ticket) {
+  return layout.operations[ticket % kRecordedOperations];
+}
+
+/// A change that readers either see whole or know to be under way.
+class Change {
+ public:
+  explicit Change(Layout& layout) : sequence_(layout.sequence) {
+    sequence_.fetch_add(1, std::memory_order_acquire);
+  }
+  ~Change() { sequence_.fetch_add(1, std::memory_order_release); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  std::atomic_ref<uint64_t> sequence_;
+};
+
+[[noreturn]] void fail(const fs::path& path, const char* call, int error) {
+  throw to_error(
+      fs::filesystem_error(call, path, std::error_code(error, std::generic_category())));
+}
+
+Layout first_content(int rank, int world) {
+  Layout layout{};
+  layout.version = kVersion;
+  layout.size = sizeof(Layout);
+  layout.rank = rank;
+  layout.world = world;
+  layout.pid = ::getpid();
+  layout.created = layout.phase_since = unix_time();
+  put(layout.host, host_name());
+  put(layout.phase, "start");
+  std::memcpy(layout.magic, kMagic.data(), kMagic.size());
+  return layout;
+}
+
+}  // namespace
+
+struct RankRecord::Map {
+  explicit Map(Layout* layout_) : layout(layout_) {}
+  ~Map() { ::munmap(layout, sizeof(Layout)); }
+  Map(const Map&) = delete;
+  Map& operator=(const Map&) = delete;
+  Layout* layout;
+};
+
+std::string to_string(const OperationName& name) {
+  return fmt::format("{} number {} ({} bytes) on '{}'{}", name.verb, name.number,
+                     name.bytes, name.group,
+                     name.label.empty() ? "" : fmt::format(" [{}]", name.label));
+}
+
+fs::path rank_record_path(const fs::path& dir, int rank) {
+  return dir / fmt::format("rank_{:05}{}", rank, kSuffix);
+}
+
+RankRecord RankRecord::create(const fs::path& dir, int rank, int world) {
+  fs::create_directories(dir);
+  const fs::path path = rank_record_path(dir, rank);
+  // A new file in the place of the old: whoever still reads that one is not disturbed.
+  const fs::path fresh = path.string() + ".new";
+  const Layout content = first_content(rank, world);
+  File file = File::create(fresh);
+  file.write(std::as_bytes(std::span(&content, 1)));
+  file.close();
+  const int fd = ::open(fresh.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) fail(fresh, "open", errno);
+  void* memory =
+      ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int error = errno;
+  ::close(fd);
+  if (memory == MAP_FAILED) fail(fresh, "mmap", error);
+  RankRecord record(std::make_unique<Map>(static_cast<Layout*>(memory)));
+  fs::rename(fresh, path);
+  return record;
+}
+
+RankRecord::RankRecord(std::unique_ptr<Map> map) : map_(std::move(map)) {}
+RankRecord::RankRecord(RankRecord&&) noexcept = default;
+RankRecord& RankRecord::operator=(RankRecord&&) noexcept = default;
+RankRecord::~RankRecord() = default;
+
+void RankRecord::set_coordinates(std::string_view coordinates) {
+  const Change change(*map_->layout);
+  put(map_->layout->coordinates, coordinates);
+}
+
+void RankRecord::set(std::string_view phase, int64_t step) {
+  Layout& layout = *map_->layout;
+  const Change change(layout);
+  put(layout.phase, phase);
+  layout.step = step;
+  layout.phase_since = unix_time();
+}
+
+uint64_t RankRecord::started(const OperationName& name) {
+  Layout& layout = *map_->layout;
+  const double now = unix_time();
+  const Change change(layout);
+  const uint64_t ticket = ++layout.tickets;
+  Operation& slot = slot_of(layout, ticket);
+  put(slot, name);
+  slot.ticket = ticket;
+  slot.started = now;
+  slot.ended = 0.0;
+  return ticket;
+}
+
+void RankRecord::ended(uint64_t operation) {
+  Layout& layout = *map_->layout;
+  Operation& slot = slot_of(layout, operation);
+  if (slot.ticket != operation) return;  // younger ones took its place
+  const double now = unix_time();
+  const Change change(layout);
+  slot.ended = now;
+}
+
+void RankRecord::waits(uint64_t operation, const OperationName& name) {
+  Layout& layout = *map_->layout;
+  const double now = unix_time();
+  const Change change(layout);
+  put(layout.waits_for, name);
+  const Operation& slot = slot_of(layout, operation);
+  layout.waits_for.ticket = operation;
+  layout.waits_for.started = slot.ticket == operation ? slot.started : 0.0;
+  layout.waits_for.ended = 0.0;
+  layout.waits_since = now;
+}
+
+void RankRecord::waited() {
+  const Change change(*map_->layout);
+  map_->layout->waits_for.ticket = 0;
+}
+
+void RankRecord::failed(std::string_view message) {
+  const Change change(*map_->layout);
+  put(map_->layout->failure, message);
+}
+
+namespace {
+
+/// A copy of the file. System calls order the three reads.
+Layout read_once(const File& file, bool& torn) {
+  const auto sequence = [&] {
+    uint64_t value = 0;
+    file.read_at(offsetof(Layout, sequence),
+                 std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  };
+  Layout layout{};
+  const uint64_t before = sequence();
+  file.read_at(0, std::as_writable_bytes(std::span(&layout, 1)));
+  torn = before != sequence() || before % 2 != 0;
+  return layout;
+}
+
+void check_head(const Layout& layout, const fs::path& path) {
+  if (std::memcmp(layout.magic, kMagic.data(), kMagic.size()) != 0) {
+    throw InputError("record",
+                     fmt::format("{} is no rank record: its first 8 bytes are not "
+                                 "'LHRECORD'",
+                                 path.string()));
+  }
+  if (layout.version != kVersion || layout.size != sizeof(Layout)) {
+    throw InputError(
+        "record",
+        fmt::format("{} is a rank record of version {} and {} bytes, and this program "
+                    "reads version {} of {} bytes; use the program that wrote it",
+                    path.string(), layout.version, layout.size, kVersion,
+                    sizeof(Layout)));
+  }
+}
+
+RankState to_state(const Layout& layout) {
+  RankState state;
+  state.rank = layout.rank;
+  state.world = layout.world;
+  state.pid = layout.pid;
+  state.host = get(layout.host);
+  state.coordinates = get(layout.coordinates);
+  state.created = layout.created;
+  state.step = layout.step;
+  state.phase = get(layout.phase);
+  state.phase_since = layout.phase_since;
+  state.waits = layout.waits_for.ticket != 0;
+  state.waits_for = get(layout.waits_for);
+  state.waits_since = layout.waits_since;
+  state.failure = get(layout.failure);
+  std::vector<Operation> operations(std::begin(layout.operations),
+                                    std::end(layout.operations));
+  std::erase_if(operations, [](const Operation& o) { return o.ticket == 0; });
+  std::ranges::sort(operations, {}, &Operation::ticket);
+  for (const Operation& o : operations) state.operations.push_back(get(o));
+  return state;
+}
+
+}  // namespace
+
+RankState read_rank_record(const fs::path& path) {
+  constexpr int kTries = 200;
+  const File file = File::open_read(path);
+  if (file.size() != sizeof(Layout)) {
+    throw InputError("record",
+                     fmt::format("{} has {} bytes; a rank record of this version has {}",
+                                 path.string(), file.size(), sizeof(Layout)));
+  }
+  bool torn = true;
+  Layout layout{};
+  for (int i = 0; i < kTries && torn; ++i) layout = read_once(file, torn);
+  check_head(layout, path);
+  RankState state = to_state(layout);
+  state.torn = torn;
+  return state;
+}
+
+std::vector<RankState> read_rank_records(const fs::path& dir) {
+  std::vector<RankState> states;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() == kSuffix) {
+      states.push_back(read_rank_record(entry.path()));
+    }
+  }
+  std::ranges::sort(states, {}, &RankState::rank);
+  return states;
+}
+
+std::string to_string(const RankState& state, double now) {
+  std::string text = fmt::format("rank {}", state.rank);
+  if (!state.coordinates.empty()) text += fmt::format(" ({})", state.coordinates);
+  text += fmt::format(" step {} phase {}: ", state.step, state.phase);
+  const auto since = [&](double then) { return fmt::format("{:.0f} s", now - then); };
+  if (!state.failure.empty()) {
+    text += "failed: " + state.failure;
+  } else if (state.waits) {
+    text += fmt::format("waits in {} for {}", to_string(state.waits_for.name()),
+                        since(state.waits_since));
+  } else if (state.operations.empty()) {
+    text += fmt::format("in no collective for {}", since(state.phase_since));
+  } else {
+    // What it does for itself began when it last started or ended one.
+    const RecordedOperation& last = state.operations.back();
+    double latest = state.phase_since;
+    for (const RecordedOperation& o : state.operations) {
+      latest = std::max({latest, o.started, o.ended});
+    }
+    text += fmt::format("in no collective for {}, last {}{}", since(latest),
+                        to_string(last.name()), last.ended > 0.0 ? "" : " (under way)");
+  }
+  if (state.torn) text += " (read in the middle of a change)";
+  return text;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul {
+
+// What one rank is doing, in a small mapped file that another process can read while the
+// rank hangs and after it is gone, however it went: the kernel keeps what was written.
+// On one machine a reader sees it at once; over a network file system only when the
+// kernel writes it back, so supervisors give a directory of the machine itself.
+
+/// A collective or a group of transfers, by name. The views need to live for a call only.
+struct OperationName {
+  std::string_view group;
+  std::string_view verb;
+  int64_t number = 0;  ///< counted per group from 1, transfers apart
+  uint64_t bytes = 0;
+  std::string_view label;  ///< "gradient bucket 3", or empty
+};
+/// "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]"
+std::string to_string(const OperationName& name);
+
+/// The operations that a record keeps.
+inline constexpr int kRecordedOperations = 32;
+
+/// DIR/rank_00003.record
+fs::path rank_record_path(const fs::path& dir, int rank);
+
+/// The writing side. One thread writes; no call waits or makes a system call but for the
+/// clock. Texts longer than their field are cut.
+class RankRecord {
+ public:
+  /// Makes the directory and the file; a record of an earlier start is replaced.
+  /// InputError, TemporaryError on a full disk.
+  static RankRecord create(const fs::path& dir, int rank, int world);
+  RankRecord(RankRecord&&) noexcept;
+  RankRecord& operator=(RankRecord&&) noexcept;
+  ~RankRecord();
+
+  /// "pp 1 dp 0 cp 0 tp 1"
+  void set_coordinates(std::string_view coordinates);
+  /// From now on this rank is in this phase of this step.
+  void set(std::string_view phase, int64_t step);
+  /// An operation was started; the result names it in ended() and waits().
+  uint64_t started(const OperationName& name);
+  void ended(uint64_t operation);
+  /// This rank does nothing but wait for the operation, until waited().
+  void waits(uint64_t operation, const OperationName& name);
+  void waited();
+  /// The one line of the error that ends this rank.
+  void failed(std::string_view message);
+
+ private:
+  struct Map;
+  explicit RankRecord(std::unique_ptr<Map> map);
+  std::unique_ptr<Map> map_;
+};
+
+/// The reading side. Times are seconds since 1970.
+struct RecordedOperation {
+  std::string group;
+  std::string verb;
+  std::string label;
+  int64_t number = 0;
+  uint64_t bytes = 0;
+  double started = 0.0;
+  double ended = 0.0;  ///< 0: not
+  OperationName name() const { return {group, verb, number, bytes, label}; }
+};
+
+struct RankState {
+  int rank = 0;
+  int world = 0;
+  int64_t pid = 0;
+  std::string host;
+  std::string coordinates;
+  double created = 0.0;
+  int64_t step = 0;
+  std::string phase;
+  double phase_since = 0.0;
+  bool waits = false;
+  RecordedOperation waits_for;
+  double waits_since = 0.0;
+  std::string failure;
+  std::vector<RecordedOperation> operations;  ///< the newest last
+  /// The rank ended, or wrote without pause, in the middle of a change: one operation or
+  /// text may be half of it.
+  bool torn = false;
+};
+
+/// InputError for a file that is no whole record of this version.
+RankState read_rank_record(const fs::path& path);
+
+/// All records of a directory, by rank.
+std::vector<RankState> read_rank_records(const fs::path& dir);
+
+/// One line: "rank 3 (pp 1 dp 0 cp 0 tp 1) step 12 phase backward: waits in all_reduce
+/// number 8812 (4096 bytes) on 'tp' for 64 s", or what it did last, or how it failed.
+std::string to_string(const RankState& state, double now);
+
+}  // namespace longhaul
