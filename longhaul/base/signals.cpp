@@ -17,10 +17,14 @@ constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
 // A handler can reach nothing but statics; SignalWatch is their only user.
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t newest_signal = 0;
+volatile std::sig_atomic_t newest_sender = 0;
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
 
-void note(int number) {
+void note(int number, siginfo_t* info, void* /*context*/) {
+  newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
+  newest_signal = number;
   if (number == SIGINT) interrupts = interrupts + 1;
   if (interrupts > 1) _exit(128 + SIGINT);
   if (first_signal == 0) first_signal = number;
@@ -33,9 +37,11 @@ SignalWatch::SignalWatch() {
   watching = true;
   first_signal = 0;
   interrupts = 0;
+  newest_signal = 0;
+  newest_sender = 0;
   struct sigaction action{};
-  action.sa_handler = note;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = note;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < kWatched.size(); ++i)
     sigaction(kWatched[i], &action, &previous[i]);
@@ -48,6 +54,11 @@ SignalWatch::~SignalWatch() {
 }
 
 int SignalWatch::raised() const { return first_signal; }
+
+RaisedSignal raised_signal() {
+  if (!watching) return {};
+  return {newest_signal, newest_sender};
+}
 
 const char* signal_name(int number) {
   switch (number) {

@@ -15,6 +15,13 @@ class SignalWatch {
   int raised() const;
 };
 
+/// What the watch that lives has noted.
+struct RaisedSignal {
+  int number = 0;  ///< the newest; 0: none, or no watch lives
+  int sender = 0;  ///< process id of who sent it; 0: the kernel
+};
+RaisedSignal raised_signal();
+
 /// "SIGTERM" ...
 const char* signal_name(int number);
 

@@ -1,6 +1,7 @@
 #include "longhaul/base/signals.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -25,6 +26,19 @@ TEST(SignalWatch, ANewWatchStartsClean) {
   }
   const SignalWatch watch;
   EXPECT_EQ(watch.raised(), 0);
+}
+
+TEST(RaisedSignal, NamesTheNewestAndItsSender) {
+  EXPECT_EQ(raised_signal().number, 0);
+  {
+    const SignalWatch watch;
+    ::kill(::getpid(), SIGUSR1);
+    ::kill(::getpid(), SIGTERM);
+    EXPECT_EQ(watch.raised(), SIGUSR1);
+    EXPECT_EQ(raised_signal().number, SIGTERM);
+    EXPECT_EQ(raised_signal().sender, ::getpid());
+  }
+  EXPECT_EQ(raised_signal().number, 0);
 }
 
 TEST(SignalWatch, TwoAtOnceAreRefused) {
