@@ -34,6 +34,7 @@ Launch detect_launch(const Environment& environment) {
   const auto set = [&](const char* name) { return environment(name) != nullptr; };
   if (set("OMPI_COMM_WORLD_SIZE")) {
     launch.by_launcher = true;
+    launch.by_mpirun = true;
     launch.ranks = number(environment, "OMPI_COMM_WORLD_SIZE", 0);
     launch.local_rank = number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0);
     launch.local_ranks = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", 1);
@@ -62,9 +63,7 @@ Launch detect_launch() {
 
 std::shared_ptr<Communicator> world(Backend backend, const CommOptions& options) {
   if (backend == Backend::Auto) {
-    const Launch launch = detect_launch();
-    const bool alone = !launch.by_launcher || launch.ranks == 1;
-    backend = alone ? Backend::Self : Backend::Mpi;
+    backend = detect_launch().several() ? Backend::Mpi : Backend::Self;
   }
   if (backend == Backend::Self) return self_world("world", options);
   return std::make_shared<StagedCommunicator>(mpi_world_transport(), "world", options);

@@ -19,9 +19,12 @@ enum class Backend {
 /// (OMPI_COMM_WORLD_*), PMIx (PMIX_RANK), PMI (PMI_RANK, PMI_SIZE) and Slurm's steps.
 struct Launch {
   bool by_launcher = false;
+  bool by_mpirun = false;
   int ranks = 0;       ///< 0: not known before MPI_Init
   int local_rank = 0;  ///< among the ranks of this machine
   int local_ranks = 1;
+  /// More than one rank, or not known to be one.
+  bool several() const { return by_launcher && ranks != 1; }
 };
 /// A Slurm step of several tasks without PMIx would be so many runs of one rank that
 /// overwrite each other's files: ConfigError.

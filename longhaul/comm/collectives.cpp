@@ -397,6 +397,7 @@ class Nothing : public Program {
 }  // namespace
 
 void Round::send(int peer, const std::byte* data, size_t bytes) {
+  tally_.sent(bytes);
   for (size_t begin = 0; begin < bytes; begin += max_message_) {
     batch_.send(peer, data + begin, std::min(max_message_, bytes - begin), tag_);
   }

@@ -4,16 +4,17 @@
 #include <memory>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/comm/counts.h"
 #include "longhaul/comm/options.h"
 #include "longhaul/comm/transport.h"
 
 namespace longhaul::comm {
 
-/// Posts the messages of one round of a collective; long ones are cut.
+/// Posts the messages of one round of a collective, and counts them; long ones are cut.
 class Round {
  public:
-  Round(Batch& batch, int tag, size_t max_message)
-      : batch_(batch), tag_(tag), max_message_(max_message) {}
+  Round(Batch& batch, int tag, size_t max_message, Tally tally)
+      : batch_(batch), tag_(tag), max_message_(max_message), tally_(tally) {}
   void send(int peer, const std::byte* data, size_t bytes);
   void recv(int peer, std::byte* data, size_t bytes);
   /// A message without content, for the barrier.
@@ -23,6 +24,7 @@ class Round {
   Batch& batch_;
   int tag_;
   size_t max_message_;
+  Tally tally_;
 };
 
 /// A collective as a list of rounds. A round's messages have all ended before the next

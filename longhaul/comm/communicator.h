@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/comm/counts.h"
 #include "longhaul/format/dtype.h"
 
 namespace longhaul::comm {
+
+class Ledger;
 
 enum class ReduceOp { Sum, Max };
 
@@ -36,7 +39,8 @@ struct ConstBuffer {
 
 /// A started operation. Waiting twice is allowed; destruction never waits, never
 /// communicates. An operation that misses its deadline throws TemporaryError, which
-/// names the operation, its number, this rank and the seconds waited.
+/// names step and phase, the operation, its number and label, this rank and the seconds
+/// waited; an operation that fails (a peer died) throws with the same names.
 class Work {
  public:
   virtual ~Work() = default;
@@ -55,10 +59,10 @@ struct Transfer {
 };
 
 /// A group of ranks with the verbs that training needs.
-/// Every verb but rank(), size(), send_recv() and abort() is Collective: all ranks of the
-/// group call it, in the same order, with matching counts and dtypes. Sums are added in
-/// rank order (fp32 inside for bf16), so results are repeatable and equal on all ranks.
-/// Thread contract: one thread owns all communicators of a process.
+/// Every verb but rank(), size(), send_recv(), progress() and abort() is Collective: all
+/// ranks of the group call it, in the same order, with matching counts and dtypes. Sums
+/// are added in rank order (fp32 inside for bf16), so results are repeatable and equal on
+/// all ranks. Thread contract: one thread owns all communicators of a process.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -83,18 +87,25 @@ class Communicator {
   virtual WorkPtr barrier() = 0;
   /// The ranks with the same colour, ordered by key. Collective, blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
+  /// Advances everything that this rank has under way, without waiting: for a rank that
+  /// is long busy elsewhere.
+  virtual void progress() {}
   /// Ends the process group without a collective; called on one rank after a failure.
   virtual void abort(int exit_code) = 0;
+  /// What this rank has sent through this communicator.
+  virtual const CommCounts& counts() const = 0;
+  /// What this rank is doing; one for all communicators that come from one world.
+  virtual Ledger& ledger() = 0;
 
   // Helpers on top of the verbs; each waits.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }
   void barrier_wait() { barrier()->wait(); }
   /// Every rank's bytes, in rank order. Collective.
-  std::vector<std::string> gather_strings(const std::string& mine);
+  virtual std::vector<std::string> gather_strings(const std::string& mine);
   /// The root's bytes on every rank. Collective.
-  std::string broadcast_string(const std::string& value, int root);
+  virtual std::string broadcast_string(const std::string& value, int root);
   /// True if any rank says so. Collective.
-  bool any(bool mine);
+  virtual bool any(bool mine);
 };
 
 }  // namespace longhaul::comm

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
+#include "longhaul/comm/ledger.h"
 
 namespace longhaul::comm {
 namespace {
@@ -302,6 +303,72 @@ void check_helpers(Communicator& c) {
             "from the last");
 }
 
+/// What one call of a verb sent.
+template <typename Call>
+int64_t sent_by(Communicator& c, Verb verb, const Call& call) {
+  const VerbCount before = c.counts()[verb];
+  const VerbCount group_before = c.ledger().counts_of(c.name())[verb];
+  call();
+  const VerbCount after = c.counts()[verb];
+  EXPECT_EQ(after.calls, before.calls + 1) << verb_name(verb);
+  const VerbCount group_after = c.ledger().counts_of(c.name())[verb];
+  EXPECT_EQ(group_after.bytes - group_before.bytes, after.bytes - before.bytes);
+  EXPECT_EQ(group_after.calls - group_before.calls, 1);
+  return after.bytes - before.bytes;
+}
+
+/// 64 n elements of 8 bytes: parts of 512 bytes, also where they are cut on edges of 16.
+void check_counts(Communicator& c) {
+  const int64_t n = c.size();
+  const int64_t whole = 512 * n;
+  std::vector<int64_t> x(static_cast<size_t>(64 * n));
+  std::vector<int64_t> y(x.size());
+  const Buffer all{x.data(), 64 * n, DType::I64};
+  const Buffer part{y.data(), 64, DType::I64};
+  const auto sum = [](int64_t mine, Communicator& group) {
+    group.all_reduce_wait({&mine, 1, DType::I64}, ReduceOp::Sum);
+    return mine;
+  };
+  const int64_t reduce =
+      sent_by(c, Verb::AllReduce, [&] { c.all_reduce_wait(all, ReduceOp::Sum); });
+  // In one round everybody sends everything, else every part travels twice.
+  EXPECT_TRUE(reduce == 2 * (whole - 512) || reduce == (n - 1) * whole) << reduce;
+  EXPECT_EQ(sent_by(c, Verb::AllGather, [&] { c.all_gather(part, all)->wait(); }),
+            whole - 512);
+  EXPECT_EQ(sent_by(c, Verb::ReduceScatter,
+                    [&] { c.reduce_scatter(all, part, ReduceOp::Sum)->wait(); }),
+            whole - 512);
+  EXPECT_EQ(sent_by(c, Verb::AllToAll,
+                    [&] { c.all_to_all(all, {y.data(), 64 * n, DType::I64})->wait(); }),
+            whole - 512);
+  // Everybody but the root gets everything once; a long message takes a second road.
+  const int64_t broadcast =
+      sum(sent_by(c, Verb::Broadcast, [&] { c.broadcast(all, 0)->wait(); }), c);
+  EXPECT_EQ(broadcast, (n - 1) * whole);
+  EXPECT_EQ(sent_by(c, Verb::Barrier, [&] { c.barrier_wait(); }), 0);
+  using Kind = Transfer::Kind;
+  std::vector<Transfer> transfers;
+  if (n > 1) {
+    const int next = (c.rank() + 1) % c.size();
+    const int before = (c.rank() + c.size() - 1) % c.size();
+    transfers = {{Kind::Send, next, all},
+                 {Kind::Recv, before, {y.data(), 64 * n, DType::I64}}};
+  }
+  EXPECT_EQ(sent_by(c, Verb::SendRecv, [&] { c.send_recv(transfers)->wait(); }),
+            n > 1 ? whole : 0);
+}
+
+/// Part of every promise of a group of its own: its operations are in the world's ledger.
+void check_ledger(Communicator& c) {
+  const auto part = c.split(0, c.rank(), "part");
+  EXPECT_EQ(&part->ledger(), &c.ledger());
+  const Label label(c.ledger(), "a check");
+  EXPECT_EQ(part->ledger().label(), "a check");
+  const WorkPtr work = part->barrier();
+  work->wait();
+  EXPECT_EQ(c.ledger().under_way(), 0);
+}
+
 void check_contracts(Communicator& c) {
   float x = 0;
   EXPECT_THROW(c.broadcast({&x, 1, DType::F32}, c.size()), Error);
@@ -335,6 +402,8 @@ std::vector<Conformance> conformance_checks() {
           {"SplitOrdersByKey", check_split},
           {"GroupsProgressTogether", check_groups_progress_together},
           {"Helpers", check_helpers},
+          {"CountsFollowTheAlgorithms", check_counts},
+          {"GroupsShareTheLedger", check_ledger},
           {"WrongArgumentsAreRefused", check_contracts}};
 }
 

@@ -19,14 +19,26 @@ constexpr int kPollsBeforeSleep = 2000;
 constexpr auto kShortestSleep = std::chrono::microseconds(20);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
 
+/// what() without the "[area] " that a new error would repeat.
+std::string plain_message(const Error& error) {
+  return std::string(error.what()).substr(error.area().size() + 3);
+}
+
 }  // namespace
 
-Operation::Operation(std::unique_ptr<Program> program, std::unique_ptr<Batch> batch,
-                     int tag, size_t max_message, std::string description)
-    : program_(std::move(program)),
+std::string OperationId::text() const {
+  return fmt::format("{}, rank {} of {},", to_string(name()), place.rank, place.size);
+}
+
+Operation::Operation(OperationId id, std::unique_ptr<Program> program,
+                     std::unique_ptr<Batch> batch, int tag, size_t max_message,
+                     Tally tally)
+    : id_(std::move(id)),
+      program_(std::move(program)),
       batch_(std::move(batch)),
-      round_(*batch_, tag, max_message),
-      description_(std::move(description)) {}
+      round_(*batch_, tag, max_message, tally) {
+  tally.call();
+}
 
 bool Operation::advance() {
   bool moved = false;
@@ -53,6 +65,27 @@ void Engine::add(const std::shared_ptr<OperationQueue>& queue) {
   queues_.push_back(queue);
 }
 
+void Engine::begin(Operation& operation) {
+  check_thread();
+  ledger_.count_under_way(1);
+  if (RankRecord* record = ledger_.record()) operation.enter(*record);
+}
+
+void Engine::advance(Operation& operation, bool& moved) {
+  try {
+    moved |= operation.advance();
+  } catch (const Error& error) {
+    const std::string message = fmt::format("{}{} failed: {}", ledger_.where(),
+                                            operation.id().text(), plain_message(error));
+    if (error.kind() == ErrorKind::Temporary) throw TemporaryError(error.area(), message);
+    throw Error(error.kind(), error.area(), message);
+  }
+  if (!operation.done()) return;
+  ledger_.count_under_way(-1);
+  if (operation.ticket() == 0) return;
+  if (RankRecord* record = ledger_.record()) record->ended(operation.ticket());
+}
+
 bool Engine::progress() {
   check_thread();
   bool moved = false;
@@ -60,44 +93,66 @@ bool Engine::progress() {
     const auto queue = weak.lock();
     if (!queue) continue;
     while (!queue->collectives.empty()) {
-      moved |= queue->collectives.front()->advance();
+      advance(*queue->collectives.front(), moved);
       if (!queue->collectives.front()->done()) break;
       queue->collectives.pop_front();
     }
-    for (const auto& transfer : queue->transfers) moved |= transfer->advance();
+    for (const auto& transfer : queue->transfers) advance(*transfer, moved);
     std::erase_if(queue->transfers, [](const auto& t) { return t->done(); });
   }
   return moved;
 }
 
-void Engine::wait(const Operation& operation, double deadline_seconds) {
+void Engine::wait(const Operation& operation, const CommOptions& options) {
   const Clock::time_point start = Clock::now();
+  RankRecord* record = operation.ticket() == 0 ? nullptr : ledger_.record();
+  bool noted = false;
   int idle_polls = 0;
   auto sleep = kShortestSleep;
   while (true) {
     const bool moved = progress();
-    if (operation.done()) return;
+    if (operation.done()) break;
     if (moved) {
       idle_polls = 0;
       sleep = kShortestSleep;
       continue;
     }
     if (++idle_polls <= kPollsBeforeYield) continue;
+    if (record != nullptr && !noted) {
+      record->waits(operation.ticket(), operation.id().name());
+      noted = true;
+    }
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    if (waited > deadline_seconds) {
-      throw TemporaryError(
-          "comm", fmt::format("{} did not end within {:.1f} s (waited {:.1f} s); another "
-                              "rank is dead, stuck or out of step: look for the first "
-                              "failure in the other ranks' logs",
-                              operation.description(), deadline_seconds, waited));
+    if (waited > options.deadline_seconds) {
+      fail_deadline(ledger_, operation.id().text(), options.deadline_seconds, waited);
     }
     if (idle_polls <= kPollsBeforeSleep) {
       sched_yield();
-    } else {
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep * 2, kLongestSleep);
+      continue;
     }
+    if (options.job_ends) {
+      const std::string why = options.job_ends();
+      if (!why.empty()) fail_job_ends(ledger_, operation.id().text(), why);
+    }
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min(sleep * 2, kLongestSleep);
   }
+  if (noted) record->waited();
+}
+
+void fail_deadline(const Ledger& ledger, const std::string& operation,
+                   double deadline_seconds, double waited) {
+  throw TemporaryError(
+      "comm", fmt::format("{}{} did not end within {:.1f} s (waited {:.1f} s); another "
+                          "rank is dead, stuck or out of step: look for the first "
+                          "failure in the other ranks' logs",
+                          ledger.where(), operation, deadline_seconds, waited));
+}
+
+void fail_job_ends(const Ledger& ledger, const std::string& operation,
+                   const std::string& why) {
+  throw TemporaryError(
+      "comm", fmt::format("{}{} was under way: {}", ledger.where(), operation, why));
 }
 
 }  // namespace longhaul::comm

@@ -6,6 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/comm/ledger.h"
 
 namespace longhaul::comm {
 namespace {
@@ -66,6 +67,9 @@ Mesh::Mesh(std::shared_ptr<Communicator> world, MeshShape shape)
     data_ = dp_;
   } else {
     data_ = axis(*world_, shape.dp * shape.cp, i.pp * shape.tp + i.tp, "data");
+  }
+  if (RankRecord* record = world_->ledger().record()) {
+    record->set_coordinates(coordinates());
   }
 }
 

@@ -1,14 +1,20 @@
 #include "longhaul/comm/mpi.h"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
 #include <vector>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::comm {
 namespace {
+
+constexpr auto kAbortLimit = std::chrono::seconds(10);
 
 std::string error_text(int code) {
   char text[MPI_MAX_ERROR_STRING];
@@ -107,7 +113,15 @@ class MpiTransport : public Transport {
     return std::make_unique<MpiTransport>(part);
   }
 
-  void abort(int exit_code) override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
+  /// MPI_Abort asks the launcher, who may be gone or stuck: bounded.
+  void abort(int exit_code) override {
+    std::fflush(nullptr);
+    std::thread([exit_code] {
+      std::this_thread::sleep_for(kAbortLimit);
+      _exit(exit_code);
+    }).detach();
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
 
  private:
   MPI_Comm comm_;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <string>
 
 namespace longhaul::comm {
 
@@ -8,6 +10,9 @@ namespace longhaul::comm {
 struct CommOptions {
   /// An operation that is waited for longer than this throws TemporaryError.
   double deadline_seconds = 600.0;
+  /// Asked while a rank waits: a text says that the launcher is ending the job (a rank
+  /// died), and the wait throws TemporaryError with it, naming the operation.
+  std::function<std::string()> job_ends;
   /// Memory for parts that wait to be added, per operation under way.
   size_t scratch_bytes = size_t{4} << 20;
   /// Longer messages are cut: MPI counts are 32-bit.

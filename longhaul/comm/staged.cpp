@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/arguments.h"
 #include "longhaul/comm/engine.h"
-#include "longhaul/comm/reduce.h"
 
 namespace longhaul::comm {
 namespace {
@@ -20,37 +20,17 @@ int tag_of(Verb verb, int64_t number) {
   return count * kVerbs + static_cast<int>(verb);
 }
 
-const char* verb_name(Verb verb) {
-  switch (verb) {
-    case Verb::SendRecv:
-      return "send_recv";
-    case Verb::AllReduce:
-      return "all_reduce";
-    case Verb::AllGather:
-      return "all_gather";
-    case Verb::ReduceScatter:
-      return "reduce_scatter";
-    case Verb::AllToAll:
-      return "all_to_all";
-    case Verb::Broadcast:
-      return "broadcast";
-    case Verb::Barrier:
-      return "barrier";
-  }
-  return "?";
-}
-
 class StagedWork : public Work {
  public:
   StagedWork(std::shared_ptr<Operation> operation, std::shared_ptr<Engine> engine,
-             std::shared_ptr<OperationQueue> queue, double deadline_seconds)
+             std::shared_ptr<OperationQueue> queue, CommOptions options)
       : operation_(std::move(operation)),
         engine_(std::move(engine)),
         queue_(std::move(queue)),
-        deadline_seconds_(deadline_seconds) {}
+        options_(std::move(options)) {}
 
   void wait() override {
-    if (!operation_->done()) engine_->wait(*operation_, deadline_seconds_);
+    if (!operation_->done()) engine_->wait(*operation_, options_);
   }
   bool test() override {
     if (!operation_->done()) engine_->progress();
@@ -61,33 +41,8 @@ class StagedWork : public Work {
   std::shared_ptr<Operation> operation_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<OperationQueue> queue_;  // lives on if the communicator goes first
-  double deadline_seconds_;
+  CommOptions options_;
 };
-
-void check_buffer(const char* verb, const ConstBuffer& buffer) {
-  LH_CHECK(buffer.count >= 0, "comm", "{}: count = {} is negative", verb, buffer.count);
-  LH_CHECK(buffer.data != nullptr || buffer.count == 0, "comm",
-           "{}: {} elements at a null address", verb, buffer.count);
-}
-
-void check_reducible(const char* verb, DType dtype) {
-  LH_CHECK(is_reducible(dtype), "comm",
-           "{}: {} cannot be reduced; F32, BF16, F64 and I64 can", verb,
-           dtype_name(dtype));
-}
-
-void check_pair(const char* verb, const ConstBuffer& in, int64_t in_parts,
-                const ConstBuffer& out, int64_t out_parts) {
-  check_buffer(verb, in);
-  check_buffer(verb, out);
-  LH_CHECK(in.dtype == out.dtype, "comm", "{}: in is {}, out is {}", verb,
-           dtype_name(in.dtype), dtype_name(out.dtype));
-  // in.count / in_parts = out.count / out_parts, without a product that could overflow.
-  LH_CHECK(in.count % in_parts == 0 && out.count % out_parts == 0 &&
-               in.count / in_parts == out.count / out_parts,
-           "comm", "{}: in.count = {} and out.count = {} do not fit {} ranks", verb,
-           in.count, out.count, std::max(in_parts, out_parts));
-}
 
 }  // namespace
 
@@ -99,7 +54,8 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Transport> transport,
       options_(options),
       group_{transport_->rank(), transport_->size()},
       engine_(engine ? std::move(engine) : std::make_shared<Engine>()),
-      queue_(std::make_shared<OperationQueue>()) {
+      queue_(std::make_shared<OperationQueue>()),
+      group_counts_(engine_->ledger().counts_of(name_)) {
   engine_->add(queue_);
 }
 
@@ -109,19 +65,18 @@ WorkPtr StagedCommunicator::start(Verb verb, size_t bytes,
                                   std::unique_ptr<Program> program) {
   const bool transfer = verb == Verb::SendRecv;
   const int64_t number = ++(transfer ? queue_->transfers_started : queue_->started);
+  OperationId id{verb, number, bytes, name_, engine_->ledger().label(), group_};
   auto operation = std::make_shared<Operation>(
-      std::move(program), transport_->open(), tag_of(verb, number),
-      options_.max_message_bytes,
-      fmt::format("{} number {} ({} bytes) on '{}', rank {} of {},", verb_name(verb),
-                  number, bytes, name_, group_.rank, group_.size));
+      std::move(id), std::move(program), transport_->open(), tag_of(verb, number),
+      options_.max_message_bytes, Tally{queue_->counts, group_counts_, verb});
+  engine_->begin(*operation);
   if (transfer) {
     queue_->transfers.push_back(operation);
   } else {
     queue_->collectives.push_back(operation);
   }
   engine_->progress();
-  return std::make_unique<StagedWork>(std::move(operation), engine_, queue_,
-                                      options_.deadline_seconds);
+  return std::make_unique<StagedWork>(std::move(operation), engine_, queue_, options_);
 }
 
 WorkPtr StagedCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
@@ -144,30 +99,21 @@ WorkPtr StagedCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp 
 }
 
 WorkPtr StagedCommunicator::all_to_all(ConstBuffer in, Buffer out) {
-  check_pair("all_to_all", in, group_.size, out, group_.size);
-  LH_CHECK(in.count == 0 || in.data != out.data, "comm",
-           "all_to_all: in and out are the same memory");
+  check_all_to_all(in, out, group_.size);
   return start(Verb::AllToAll, in.bytes(), all_to_all_program(group_, in, out));
 }
 
 WorkPtr StagedCommunicator::broadcast(Buffer buffer, int root) {
   check_buffer("broadcast", buffer);
-  LH_CHECK(root >= 0 && root < group_.size, "comm",
-           "broadcast: root = {} is no rank of '{}' ({} ranks)", root, name_,
-           group_.size);
+  check_root(*this, root);
   return start(Verb::Broadcast, buffer.bytes(),
                broadcast_program(group_, buffer, root, options_));
 }
 
 WorkPtr StagedCommunicator::send_recv(std::vector<Transfer> transfers) {
+  check_transfers(*this, transfers);
   size_t bytes = 0;
-  for (const Transfer& t : transfers) {
-    check_buffer("send_recv", t.buffer);
-    LH_CHECK(t.peer >= 0 && t.peer < group_.size && t.peer != group_.rank, "comm",
-             "send_recv: peer = {} is no other rank of '{}' (rank {} of {})", t.peer,
-             name_, group_.rank, group_.size);
-    bytes += t.buffer.bytes();
-  }
+  for (const Transfer& t : transfers) bytes += t.buffer.bytes();
   return start(Verb::SendRecv, bytes, send_recv_program(std::move(transfers)));
 }
 
@@ -196,6 +142,12 @@ std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key,
   return std::make_unique<StagedCommunicator>(transport_->split(color, members),
                                               std::move(name), options_, engine_);
 }
+
+const CommCounts& StagedCommunicator::counts() const { return queue_->counts; }
+
+Ledger& StagedCommunicator::ledger() { return engine_->ledger(); }
+
+void StagedCommunicator::progress() { engine_->progress(); }
 
 void StagedCommunicator::abort(int exit_code) { transport_->abort(exit_code); }
 

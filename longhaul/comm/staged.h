@@ -14,16 +14,6 @@ namespace longhaul::comm {
 class Engine;
 struct OperationQueue;
 
-enum class Verb {
-  SendRecv,
-  AllReduce,
-  AllGather,
-  ReduceScatter,
-  AllToAll,
-  Broadcast,
-  Barrier
-};
-
 /// A communicator whose verbs are rounds of messages over a Transport: the form that the
 /// self, fake and MPI backends share. Collectives of one communicator run one after the
 /// other in the order of the calls; whoever waits for one drives all communicators of
@@ -48,7 +38,10 @@ class StagedCommunicator final : public Communicator {
   WorkPtr send_recv(std::vector<Transfer> transfers) override;
   WorkPtr barrier() override;
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override;
+  void progress() override;
   void abort(int exit_code) override;
+  const CommCounts& counts() const override;
+  Ledger& ledger() override;
 
  private:
   WorkPtr start(Verb verb, size_t bytes, std::unique_ptr<Program> program);
@@ -59,6 +52,7 @@ class StagedCommunicator final : public Communicator {
   GroupRank group_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<OperationQueue> queue_;
+  CommCounts& group_counts_;  ///< the ledger's, for this name
 };
 
 }  // namespace longhaul::comm

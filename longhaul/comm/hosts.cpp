@@ -1,0 +1,26 @@
+#include "longhaul/comm/hosts.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "longhaul/base/process.h"
+
+namespace longhaul::comm {
+
+std::string machine_name() {
+  std::string boot_id;  // stays empty where the kernel has none
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+  return host_name() + " " + boot_id;
+}
+
+std::unique_ptr<Communicator> split_by_host(Communicator& group, std::string name,
+                                            const std::string& machine) {
+  const std::vector<std::string> machines = group.gather_strings(machine);
+  // A machine's colour is its lowest rank.
+  const auto first = std::find(machines.begin(), machines.end(), machine);
+  return group.split(static_cast<int>(first - machines.begin()), group.rank(),
+                     std::move(name));
+}
+
+}  // namespace longhaul::comm

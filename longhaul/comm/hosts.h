@@ -1,0 +1,19 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "longhaul/comm/communicator.h"
+
+namespace longhaul::comm {
+
+/// This machine: its host name and the kernel's boot id, so that neither two machines of
+/// one name nor two containers of one machine are taken for each other's neighbours.
+std::string machine_name();
+
+/// The ranks of `group` on the same machine as this one, in the group's order: those that
+/// give the same `machine`. Collective, blocks.
+std::unique_ptr<Communicator> split_by_host(Communicator& group, std::string name,
+                                            const std::string& machine = machine_name());
+
+}  // namespace longhaul::comm
