@@ -44,10 +44,9 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   if (loaded.config.tie_word_embeddings) extra.push_back("lm_head.weight");
   loaded.source->check(expected, extra);
 
-  const std::vector<ParameterClass> classes(parameters.size(),
-                                            ParameterClass{1.0, 0.0, !options.gradients});
-  loaded.flat = std::make_unique<FlatBuffers>(parameters, classes, loaded.policy,
-                                              options.device, 1);
+  loaded.flat = std::make_unique<FlatBuffers>(
+      flat_parameters(parameters, {1.0, 0.0, !options.gradients}), loaded.policy,
+      options.device);
   read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
                                  DType type, std::span<std::byte> out) {
     loaded.source->read_flat_range(slice, begin, end, type, out);

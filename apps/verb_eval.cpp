@@ -51,8 +51,8 @@ void run(const EvalOptions& options) {
   const auto self = comm::self_world();
   Progress progress("eval", "sequences");
   const infer::Evaluation result = infer::evaluate(
-      *loaded.model, *source, *self,
-      {options.max_sequences, options.micro_size, !options.plain, device,
+      infer::loss_of(*loaded.model, device, !options.plain), *source, *self,
+      {options.max_sequences, options.micro_size, /*micro_batches=*/1,
        [&](int64_t done, int64_t total) { progress.update(done, total); }});
   progress.finish();
   // Bits per byte needs the text's size, which a store knows.

@@ -20,15 +20,23 @@ struct Evaluation {
 struct EvaluateOptions {
   int64_t max_sequences = 0;  ///< the first so many; 0: all
   int64_t micro_size = 1;     ///< sequences per forward pass
-  bool fused = true;
-  at::Device device = at::kCPU;
-  /// Called after each forward pass with the sequences done and to be done by this rank.
+  int64_t micro_batches = 1;  ///< handed over at once
+  /// Called after each call of the loss with the sequences done and to be done by this
+  /// rank.
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-/// Mean loss of the source's sequences, split over the ranks of `data`. Collective.
-/// model.prepare() has been called for at least source.seq_len() positions.
-Evaluation evaluate(const models::Model& model, const data::TokenSource& source,
+/// Cross-entropy summed over the targets of some micro batches; it may change them.
+using LossOf = std::function<double(std::vector<data::TokenBatch>& batches)>;
+
+/// Of a model that lies on this rank whole. model.prepare() has been called for enough
+/// positions.
+LossOf loss_of(const models::Model& model, at::Device device, bool fused);
+
+/// Mean loss of the source's sequences, split over the ranks of `data`. Every rank calls
+/// `loss` equally often, the last time perhaps with rows without a target, so it may be a
+/// collective. Collective.
+Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
                     comm::Communicator& data, const EvaluateOptions& options);
 
 }  // namespace longhaul::infer

@@ -36,11 +36,7 @@ struct Fixture {
   std::unique_ptr<models::Model> model =
       models::build(config, models::StageSpec::whole(config));
   std::vector<ParameterPtr> parameters = model->parameters();
-  FlatBuffers flat{parameters,
-                   std::vector<ParameterClass>(parameters.size(), {1.0, 0.0, true}),
-                   {DType::F32},
-                   at::kCPU,
-                   1};
+  FlatBuffers flat{flat_parameters(parameters, {1.0, 0.0, true}), {DType::F32}, at::kCPU};
   Fixture() {
     read_weights(flat, [&](const TensorSlice& slice, int64_t begin, int64_t end, DType,
                            std::span<std::byte> out) {
@@ -149,8 +145,11 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
     for (const int64_t micro : {1, 2, 7}) {
       comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& group) {
         comm::Communicator& world = *group;
+        EvaluateOptions options;
+        options.micro_size = micro;
+        options.micro_batches = 2;
         const Evaluation e =
-            evaluate(*f.model, Counting(), world, {0, micro, true, at::kCPU, {}});
+            evaluate(loss_of(*f.model, at::kCPU, true), Counting(), world, options);
         EXPECT_EQ(e.targets, 63);
         EXPECT_EQ(e.sequences, 7);
         EXPECT_NEAR(e.loss(), sum / 63, 1e-5);

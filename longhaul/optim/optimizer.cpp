@@ -1,8 +1,10 @@
 #include "longhaul/optim/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
+#include "longhaul/base/error.h"
 #include "longhaul/optim/adamw.h"
 #include "longhaul/optim/adamw_composite.h"
 #include "longhaul/optim/grad_norm.h"
@@ -13,6 +15,33 @@ namespace {
 
 at::Tensor part(const at::Tensor& flat, FlatRange range) {
   return flat.narrow(0, range.begin, range.size());
+}
+
+/// Owned elements side by side that are updated alike; counted from the owned range's
+/// start.
+struct ClassRun {
+  ParameterClass kind;
+  FlatRange range;
+};
+
+/// A padding goes with the tensor before it: zeros stay zeros under any class.
+std::vector<ClassRun> runs_of(const Bucket& bucket) {
+  std::vector<ClassRun> runs;
+  for (size_t i = 0; i < bucket.members.size(); ++i) {
+    const FlatMember& member = bucket.members[i];
+    const int64_t next =
+        i + 1 < bucket.members.size() ? bucket.members[i + 1].begin : bucket.num_elements;
+    const int64_t begin = std::max(member.begin, bucket.owned.begin);
+    const int64_t end = std::min(next, bucket.owned.end);
+    if (begin >= end) continue;
+    const FlatRange range{begin - bucket.owned.begin, end - bucket.owned.begin};
+    if (!runs.empty() && runs.back().kind == member.kind) {
+      runs.back().range.end = range.end;
+    } else {
+      runs.push_back({member.kind, range});
+    }
+  }
+  return runs;
 }
 
 double squares(const at::Tensor& gradient) {
@@ -36,24 +65,22 @@ void update(const AdamWTensors& t, const AdamWStep& step) {
 
 }  // namespace
 
-Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
-                     const Ownership& owned)
+Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings)
     : flat_(flat), settings_(settings) {
   const DTypePolicy& policy = flat.policy();
   for (const Bucket& bucket : flat.buckets()) {
     BucketState state;
-    state.range = owned(bucket);
-    const int64_t size = state.range.size();
+    const int64_t size = bucket.owned.size();
     const auto make = [&](DType dtype) {
       return allocate_flat(size, to_scalar_type(dtype), flat.device());
     };
     if (policy.master == policy.compute) {
-      state.master = part(bucket.weights, state.range);
+      state.master = bucket.owned_weights;
     } else {
       state.master = make(policy.master);
-      state.master.copy_(part(bucket.weights, state.range));
+      state.master.copy_(bucket.owned_weights);
     }
-    if (!bucket.kind.frozen) {
+    if (!bucket.frozen) {
       state.exp_avg = make(policy.moments);
       state.exp_avg_sq = make(policy.moments);
     }
@@ -61,26 +88,23 @@ Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
   }
 }
 
-double Optimizer::gradient_norm(comm::Communicator& data, bool sharded) const {
-  // Name order, so that the sum does not depend on how buckets were filled.
+double Optimizer::gradient_norm(comm::Communicator& world,
+                                const std::vector<std::string>& names) const {
   std::map<std::string, double> by_name;
-  const auto& buckets = flat_.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    if (!buckets[i].grads.defined()) continue;
-    for (const FlatMember& member : buckets[i].members)
-      by_name[member.parameter->name()] = 0.0;
-    for (const FlatPiece& piece : pieces_in(buckets[i], states_[i].range)) {
-      const at::Tensor gradient =
-          buckets[i].grads.narrow(0, piece.in_bucket, piece.in_member.size());
+  for (const Bucket& bucket : flat_.buckets()) {
+    if (bucket.frozen) continue;
+    for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
+      const at::Tensor gradient = bucket.owned_grads.narrow(
+          0, piece.in_bucket - bucket.owned.begin, piece.in_member.size());
       by_name[piece.member->parameter->name()] += squares(gradient);
     }
   }
+  // The order of the names: the sum does not depend on how buckets were filled.
   std::vector<double> sums;
-  for (const auto& [name, sum] : by_name) sums.push_back(sum);
-  if (sharded) {
-    data.all_reduce_wait({sums.data(), static_cast<int64_t>(sums.size()), DType::F64},
-                         comm::ReduceOp::Sum);
-  }
+  for (const std::string& name : names) sums.push_back(by_name[name]);
+  LH_ASSERT(by_name.size() == names.size(), "parameters that the model does not name");
+  world.all_reduce_wait({sums.data(), static_cast<int64_t>(sums.size()), DType::F64},
+                        comm::ReduceOp::Sum);
   double total = 0.0;
   for (const double sum : sums) total += sum;
   return std::sqrt(total);
@@ -92,19 +116,21 @@ void Optimizer::step(double lr, double gradient_scale) {
   for (size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = buckets[i];
     const BucketState& state = states_[i];
-    if (bucket.kind.frozen) continue;
-    update(
-        {part(bucket.grads, state.range), state.master, state.exp_avg, state.exp_avg_sq,
-         part(bucket.weights, state.range)},
-        {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
-         lr * bucket.kind.lr_scale, bucket.kind.weight_decay, gradient_scale, updates_});
+    if (bucket.frozen) continue;
+    for (const ClassRun& run : runs_of(bucket)) {
+      update({part(bucket.owned_grads, run.range), part(state.master, run.range),
+              part(state.exp_avg, run.range), part(state.exp_avg_sq, run.range),
+              part(bucket.owned_weights, run.range)},
+             {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
+              lr * run.kind.lr_scale, run.kind.weight_decay, gradient_scale, updates_});
+    }
   }
 }
 
 void Optimizer::publish_masters() {
   const auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    part(buckets[i].weights, states_[i].range).copy_(states_[i].master);
+    buckets[i].owned_weights.copy_(states_[i].master);
   }
 }
 

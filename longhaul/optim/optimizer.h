@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
+#include <string>
 #include <vector>
 
 #include "longhaul/comm/communicator.h"
@@ -11,28 +11,27 @@
 
 namespace longhaul::optim {
 
-/// The optimizer's own state of the part of a bucket that this rank updates.
+/// The optimizer's own state of the part of a bucket that this rank owns.
 struct BucketState {
-  FlatRange range;        ///< elements of the bucket
   at::Tensor master;      ///< master dtype; the weights' own memory where dtypes agree
   at::Tensor exp_avg;     ///< moments dtype
   at::Tensor exp_avg_sq;  ///< moments dtype
 };
 
-/// AdamW over flat buffers, on the ranges of each bucket that this rank owns. Frozen
-/// buckets have an empty state but for their master.
+/// AdamW over flat buffers, on what this rank owns of each bucket. Frozen buckets have an
+/// empty state but for their master.
 class Optimizer {
  public:
-  using Ownership = std::function<FlatRange(const Bucket&)>;
-
   /// `flat` must outlive this. Moments start at zero, masters as the weights are.
-  Optimizer(FlatBuffers& flat, const OptimizerSection& settings, const Ownership& owned);
+  Optimizer(FlatBuffers& flat, const OptimizerSection& settings);
 
-  /// The global L2 norm of the gradients in fp64: per-tensor sums over the owned ranges,
-  /// added over ranks where `sharded`, combined in name order. Collective where sharded.
-  double gradient_norm(comm::Communicator& data, bool sharded) const;
+  /// The global L2 norm of the gradients in fp64: per-tensor sums over what each rank
+  /// alone counts (Bucket::saved), added over the ranks of `world`, combined in the order
+  /// of `names`, which are all parameters of the whole model. Collective.
+  double gradient_norm(comm::Communicator& world,
+                       const std::vector<std::string>& names) const;
 
-  /// One update with gradients times `gradient_scale`; writes the owned weights.
+  /// One update with owned gradients times `gradient_scale`; writes the owned weights.
   void step(double lr, double gradient_scale);
 
   /// Copies the masters to the owned weights, after masters were written from outside.

@@ -48,66 +48,86 @@ TEST(AdamWComposite, IsTheFusedUpdate) {
   }
 }
 
+/// Two trained parameters of two classes and a frozen one, on rank `shard` of `shards`.
 struct Model {
+  explicit Model(int shard = 0, int shards = 1)
+      : flat({{parameters[0], {1.0, 0.1, false}, 0},
+              {parameters[1], {0.5, 0.0, false}, 0},
+              {parameters[2], {1.0, 0.0, true}, 0}},
+             {DType::BF16}, at::kCPU, {shard, shards}) {}
   std::vector<ParameterPtr> parameters = {make_parameter("b", {40, 50}, {}),
-                                          make_parameter("a", {700}, {}),
+                                          make_parameter("a", {70, 10}, {}),
                                           make_parameter("frozen", {30}, {})};
-  FlatBuffers flat{parameters,
-                   {{1.0, 0.1, false}, {0.5, 0.0, false}, {1.0, 0.0, true}},
-                   {DType::BF16},
-                   at::kCPU,
-                   2};
+  std::vector<std::string> names = {"a", "b", "frozen"};
+  FlatBuffers flat;
 };
 
 TEST(Optimizer, NormOfShardsIsTheNormOfTheWhole) {
-  Model model;
-  at::manual_seed(2);
-  double expected = 0.0;
-  for (const ParameterPtr& p : model.parameters) {
-    if (p->frozen()) continue;
-    at::Tensor grad = p->grad();
-    grad.copy_(at::randn(grad.sizes()));
-    expected += grad.to(at::kDouble).square().sum().item<double>();
-  }
   const auto self = comm::self_world();
+  double expected = 0.0;
   double sharded = 0.0;
   for (int rank = 0; rank < 2; ++rank) {
-    const Optimizer half(model.flat, {},
-                         [&](const Bucket& b) { return b.shard(rank, 2); });
-    const double norm = half.gradient_norm(*self, false);
+    Model model(rank, 2);
+    at::manual_seed(2);
+    expected = 0.0;
+    for (const ParameterPtr& p : model.parameters) {
+      if (p->frozen()) continue;
+      at::Tensor grad = p->grad();
+      grad.copy_(at::randn(grad.sizes()));
+      expected += grad.to(at::kDouble).square().sum().item<double>();
+    }
+    const Optimizer half(model.flat, {});
+    const double norm = half.gradient_norm(*self, model.names);
     sharded += norm * norm;
   }
-  const Optimizer whole(model.flat, {},
-                        [](const Bucket& b) { return FlatRange{0, b.num_elements}; });
-  EXPECT_NEAR(whole.gradient_norm(*self, false), std::sqrt(expected), 1e-9);
   EXPECT_NEAR(std::sqrt(sharded), std::sqrt(expected), 1e-9);
 }
 
-TEST(Optimizer, MovesWeightsByTheirClassAndLeavesFrozenOnes) {
-  Model model;
-  for (const ParameterPtr& p : model.parameters) {
-    at::Tensor w = p->weight();
-    w.fill_(1.0);
-    if (!p->frozen()) at::Tensor(p->grad()).fill_(1.0);
+TEST(Optimizer, CountsCopiesOnce) {
+  const ParameterPtr p = make_parameter("w", {2000}, {});
+  for (const bool counted : {true, false}) {
+    FlatBuffers flat({{p, {}, 0, 0, counted}}, {DType::F32}, at::kCPU);
+    at::Tensor(p->grad()).fill_(2.0);
+    const double norm = Optimizer(flat, {}).gradient_norm(*comm::self_world(), {"w"});
+    EXPECT_NEAR(norm, counted ? 2.0 * std::sqrt(2000.0) : 0.0, 1e-9);
   }
-  Optimizer optimizer(model.flat, {},
-                      [](const Bucket& b) { return FlatRange{0, b.num_elements}; });
-  optimizer.step(0.25, 1.0);
-  // The first update is lr * lr_scale whatever the gradient; decay comes on top.
-  const auto value = [&](int i) {
-    return model.parameters[static_cast<size_t>(i)]->weight().flatten()[0].item<float>();
-  };
-  EXPECT_NEAR(value(0), 1.0 - 0.25 * 0.1 - 0.25, 4e-3);
-  EXPECT_NEAR(value(1), 1.0 - 0.125, 4e-3);
-  EXPECT_EQ(value(2), 1.0F);
-  EXPECT_EQ(optimizer.updates(), 1);
+}
+
+/// The first update is lr * lr_scale whatever the gradient; decay comes on top.
+void check_first_update(Model& model, const FlatRange& owned) {
+  for (const FlatMember& member : model.flat.buckets()[1].members) {
+    const bool decayed = member.parameter->name() == "b";
+    const double expected = decayed ? 1.0 - 0.25 * 0.1 - 0.25 : 1.0 - 0.125;
+    const FlatRange own = Bucket::overlap(member, owned);
+    const at::Tensor w = member.parameter->weight().flatten();
+    for (int64_t i = 0; i < member.num_elements; ++i) {
+      const bool mine = i >= own.begin && i < own.end;
+      ASSERT_NEAR(w[i].item<float>(), mine ? expected : 1.0, 4e-3) << i;
+    }
+  }
+}
+
+TEST(Optimizer, MovesOwnedWeightsByTheirClassAndLeavesFrozenOnes) {
+  for (const auto& [shard, shards] : {std::pair(0, 1), {0, 2}, {1, 2}, {2, 4}}) {
+    Model model(shard, shards);
+    for (const ParameterPtr& p : model.parameters) {
+      at::Tensor w = p->weight();
+      w.fill_(1.0);
+      if (!p->frozen()) at::Tensor(p->grad()).fill_(1.0);
+    }
+    Optimizer optimizer(model.flat, {});
+    optimizer.step(0.25, 1.0);
+    ASSERT_EQ(model.flat.buckets().size(), 2U);
+    check_first_update(model, model.flat.buckets()[1].owned);
+    EXPECT_EQ(model.parameters[2]->weight()[0].item<float>(), 1.0F);
+    EXPECT_EQ(optimizer.updates(), 1);
+  }
 }
 
 TEST(Optimizer, MasterSharesMemoryWithWeightsOfTheSameDtype) {
-  const std::vector<ParameterPtr> parameters = {make_parameter("w", {2000}, {})};
-  FlatBuffers flat(parameters, {{}}, {DType::F32}, at::kCPU, 1);
-  const Optimizer optimizer(flat, {},
-                            [](const Bucket& b) { return FlatRange{0, b.num_elements}; });
+  FlatBuffers flat(flat_parameters({make_parameter("w", {2000}, {})}, {}), {DType::F32},
+                   at::kCPU);
+  const Optimizer optimizer(flat, {});
   EXPECT_EQ(optimizer.states()[0].master.data_ptr(),
             flat.buckets()[0].weights.data_ptr());
   EXPECT_EQ(optimizer.bytes(), 2 * 4 * flat.buckets()[0].num_elements);

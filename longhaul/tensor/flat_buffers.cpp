@@ -37,6 +37,13 @@ at::Tensor part(const at::Tensor& flat, FlatRange range) {
 
 }  // namespace
 
+std::vector<FlatParameter> flat_parameters(const std::vector<ParameterPtr>& parameters,
+                                           ParameterClass kind) {
+  std::vector<FlatParameter> flat;
+  for (const ParameterPtr& p : parameters) flat.push_back({p, kind});
+  return flat;
+}
+
 FlatRange FlatRange::part(int index, int parts) const {
   const int64_t length = size() / parts;
   return {begin + index * length, begin + (index + 1) * length};

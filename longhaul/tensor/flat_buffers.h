@@ -48,6 +48,10 @@ struct FlatParameter {
   bool counted = true;
 };
 
+/// All in one unit and of one class: what one rank alone holds.
+std::vector<FlatParameter> flat_parameters(const std::vector<ParameterPtr>& parameters,
+                                           ParameterClass kind);
+
 /// A parameter's place in its bucket.
 struct FlatMember {
   ParameterPtr parameter;

@@ -2,38 +2,60 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "longhaul/base/error.h"
+
 namespace longhaul {
 namespace {
 
-std::vector<ParameterPtr> parameters() {
-  return {make_parameter("embed", {100, 16}, {}), make_parameter("a.norm", {16}, {}),
-          make_parameter("a.w", {48, 16}, {}), make_parameter("b.norm", {16}, {}),
-          make_parameter("b.w", {16, 48}, {})};
-}
-
-std::vector<ParameterClass> classes() {
+/// An embedding, two blocks of a norm and a matrix: units 0, 1, 2.
+std::vector<FlatParameter> parameters() {
   const ParameterClass decayed{1.0, 0.1, false};
   const ParameterClass plain{1.0, 0.0, false};
-  return {decayed, plain, decayed, plain, decayed};
+  return {{make_parameter("embed", {100, 16}, {}), decayed, 0},
+          {make_parameter("a.norm", {16}, {}), plain, 1},
+          {make_parameter("a.w", {48, 16}, {}), decayed, 1},
+          {make_parameter("b.norm", {16}, {}), plain, 2},
+          {make_parameter("b.w", {16, 48}, {}), plain, 2},
+          {make_parameter("b.v", {16, 48}, {}), decayed, 2}};
 }
 
-FlatBuffers make(int shards, int64_t max = 1 << 20) {
-  return FlatBuffers(parameters(), classes(), {DType::BF16}, at::kCPU, shards, max);
+FlatBuffers make(const FlatSharding& sharding = {}, int64_t max = 1 << 20) {
+  return FlatBuffers(parameters(), {DType::BF16}, at::kCPU, sharding, max);
 }
 
-TEST(FlatBuffers, NeverMixClassesAndFillInBackwardOrder) {
-  const FlatBuffers flat = make(1);
-  ASSERT_EQ(flat.buckets().size(), 2U);
-  const Bucket& decayed = flat.buckets()[0];
-  ASSERT_EQ(decayed.members.size(), 3U);
-  EXPECT_EQ(decayed.members[0].parameter->name(), "b.w");
-  EXPECT_EQ(decayed.members[2].parameter->name(), "embed");
-  EXPECT_EQ(decayed.kind.weight_decay, 0.1);
-  EXPECT_EQ(flat.buckets()[1].members[0].parameter->name(), "b.norm");
+TEST(FlatBuffers, FillUnitsInBackwardOrderAndKeepVectorsTogether) {
+  const FlatBuffers flat = make();
+  ASSERT_EQ(flat.buckets().size(), 4U);
+  EXPECT_EQ(flat.buckets()[0].unit, 2);
+  EXPECT_EQ(flat.buckets()[0].members[0].parameter->name(), "b.v");
+  EXPECT_EQ(flat.buckets()[0].members[1].parameter->name(), "b.w");
+  EXPECT_EQ(flat.buckets()[0].members[0].kind.weight_decay, 0.1);
+  EXPECT_EQ(flat.buckets()[1].unit, kResidentUnit);
+  EXPECT_EQ(flat.buckets()[1].members.size(), 2U);
+  EXPECT_EQ(flat.buckets()[2].unit, 1);
+  EXPECT_EQ(flat.buckets()[3].unit, 0);
+}
+
+TEST(FlatBuffers, NeverMixFrozenSumGroupsOrCopies) {
+  auto placed = parameters();
+  placed[4].kind.frozen = true;
+  placed[3].sum_group = 1;
+  placed[1].counted = false;
+  const FlatBuffers flat(placed, {DType::BF16}, at::kCPU);
+  ASSERT_EQ(flat.buckets().size(), 6U);
+  for (const Bucket& bucket : flat.buckets()) {
+    const std::string& name = bucket.members[0].parameter->name();
+    EXPECT_EQ(bucket.frozen, name == "b.w");
+    EXPECT_EQ(bucket.frozen, !bucket.grads.defined());
+    EXPECT_EQ(bucket.sum_group, name == "b.norm" ? 1 : 0);
+    EXPECT_EQ(bucket.saved.size() == 0, name == "a.norm");
+  }
 }
 
 TEST(FlatBuffers, ViewsAreWindowsOfTheBuckets) {
-  FlatBuffers flat = make(1);
+  FlatBuffers flat = make();
   Bucket& bucket = flat.buckets()[0];
   bucket.grads.fill_(3.0);
   const FlatMember& member = bucket.members[1];
@@ -45,26 +67,63 @@ TEST(FlatBuffers, ViewsAreWindowsOfTheBuckets) {
   EXPECT_EQ(member.parameter->grad().abs().sum().item<float>(), 0.0F);
 }
 
-TEST(FlatBuffers, ShardsAreEqualAlignedAndCoverEverything) {
-  for (const int shards : {1, 2, 3, 4}) {
-    const FlatBuffers flat = make(shards);
-    for (const Bucket& bucket : flat.buckets()) {
-      int64_t covered = 0;
-      for (const FlatMember& member : bucket.members) {
-        for (int s = 0; s < shards; ++s) {
-          EXPECT_EQ(bucket.shard(s, shards).begin % kFlatAlign, 0);
-          covered += Bucket::overlap(member, bucket.shard(s, shards)).size();
+TEST(FlatBuffers, SavedPartsOfAllRanksAreAlignedAndCoverEachElementOnce) {
+  for (const auto& [shards, replicas] :
+       {std::pair(1, 1), {2, 1}, {3, 1}, {1, 3}, {2, 2}}) {
+    std::map<std::string, std::vector<int>> seen;
+    for (int rank = 0; rank < shards * replicas; ++rank) {
+      const FlatBuffers flat =
+          make({rank % shards, shards, rank / shards, replicas, true, true});
+      for (const Bucket& bucket : flat.buckets()) {
+        EXPECT_EQ(bucket.saved.begin % kFlatAlign, 0);
+        EXPECT_EQ(bucket.owned_weights.numel(), bucket.owned.size());
+        EXPECT_EQ(bucket.owned_grads.numel(), bucket.owned.size());
+        for (const FlatMember& member : bucket.members) {
+          auto& counts = seen[member.parameter->name()];
+          counts.resize(static_cast<size_t>(member.num_elements));
+          const FlatRange part = Bucket::overlap(member, bucket.saved);
+          for (int64_t i = part.begin; i < part.end; ++i) {
+            ++counts[static_cast<size_t>(i)];
+          }
         }
-        covered -= member.num_elements;
       }
-      EXPECT_EQ(covered, 0);
+    }
+    for (const auto& [name, counts] : seen) {
+      for (const int count : counts) ASSERT_EQ(count, 1) << name;
     }
   }
 }
 
+TEST(FlatBuffers, ReleasedUnitsHaveNoStorageAndAnAccessSaysSo) {
+  FlatBuffers flat = make({0, 2, 0, 1, true, true});
+  Bucket& bucket = flat.buckets()[0];
+  const ParameterPtr parameter = bucket.members[0].parameter;
+  EXPECT_THROW(parameter->weight(), Error);
+  EXPECT_THROW(parameter->grad(), Error);
+  const int64_t sharded = flat.bytes();
+  flat.hold_weights(bucket);
+  flat.hold_grads(bucket);
+  EXPECT_EQ(parameter->weight().sizes(), at::IntArrayRef({16, 48}));
+  EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);
+  parameter->grad().data_ptr<float>()[0] = 7.0F;
+  const void* memory = bucket.grads.data_ptr();
+  const int64_t held = flat.bytes();
+  EXPECT_EQ(held - sharded, bucket.num_elements * (2 + 4));
+  flat.release_weights(bucket);
+  flat.release_grads(bucket);
+  EXPECT_THROW(parameter->weight(), Error);
+  // The same memory again, zeroed again.
+  flat.hold_grads(bucket);
+  EXPECT_EQ(bucket.grads.data_ptr(), memory);
+  EXPECT_EQ(parameter->grad().abs().sum().item<float>(), 0.0F);
+  EXPECT_EQ(flat.bytes(), held);
+  // Vectors stay.
+  EXPECT_EQ(flat.buckets()[1].members[0].parameter->weight().numel(), 16);
+}
+
 TEST(FlatBuffers, LargeTensorsGetBucketsOfTheirOwn) {
-  const FlatBuffers flat = make(1, 1024);
-  EXPECT_EQ(flat.buckets().size(), 5U);
+  const FlatBuffers flat = make({}, 1024);
+  EXPECT_EQ(flat.buckets().size(), 6U);
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 
 namespace longhaul::train {
 
-Json numerics_fingerprint(int world) {
+Json numerics_fingerprint(const std::string& layout) {
   return {{"instruction_set", at::get_cpu_capability()},
           {"threads", at::get_num_threads()},
           {"libtorch", TORCH_VERSION},
-          {"world", world}};
+          {"layout", layout}};
 }
 
 std::optional<std::string> fingerprint_difference(const Json& saved, const Json& now) {

@@ -8,8 +8,8 @@
 namespace longhaul::train {
 
 /// What decides the last bits of a result besides the program and the configuration:
-/// instruction set, threads, LibTorch, ranks. Equal fingerprints, equal bits.
-Json numerics_fingerprint(int world);
+/// instruction set, threads, LibTorch, layout. Equal fingerprints, equal bits.
+Json numerics_fingerprint(const std::string& layout);
 
 /// A line on what differs, or nothing.
 std::optional<std::string> fingerprint_difference(const Json& saved, const Json& now);

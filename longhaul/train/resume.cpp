@@ -41,7 +41,7 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
                                session.config.init.weights.string()));
   }
   const auto difference = fingerprint_difference(
-      history.fingerprint, numerics_fingerprint(session.world->size()));
+      history.fingerprint, numerics_fingerprint(session.layout.describe()));
   if (difference) run.log().warning("not bitwise the uninterrupted run: " + *difference);
   return history;
 }
@@ -67,7 +67,7 @@ void initialise(Session& session, RunLog& run) {
   const auto source = checkpoint::WeightsSource::open(config.init.weights);
   std::vector<std::string> extra;
   if (session.model_config.tie_word_embeddings) extra.push_back("lm_head.weight");
-  source->check(expected_tensors(*session.model), extra);
+  source->check(expected_tensors(session), extra);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
   load_weights(session.state(), [&](const TensorSlice& slice, int64_t begin, int64_t end,
@@ -91,7 +91,7 @@ History load_state(Session& session, RunLog& run) {
   });
   session.replicas->share_weights();
   history.config_toml = to_toml(session.config);
-  history.fingerprint = numerics_fingerprint(session.world->size());
+  history.fingerprint = numerics_fingerprint(session.layout.describe());
   return history;
 }
 

@@ -24,11 +24,12 @@ constexpr const char* kPrintedEnvironment[] = {
     "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX"};
 
 Json layout_of(const Session& session) {
+  const comm::MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
-          {"pp", 1},
-          {"dp", session.batch.dp},
-          {"cp", 1},
-          {"tp", 1},
+          {"pp", shape.pp},
+          {"dp", shape.dp},
+          {"cp", shape.cp},
+          {"tp", shape.tp},
           {"zero", session.config.parallel.zero}};
 }
 
@@ -93,7 +94,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                       model.num_attention_heads * model.head_dim, config_.data.seq_len);
   peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
   const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
-                                       session.mesh->coordinates());
+                                       session.mesh().coordinates());
   std::string hosts;
   for (const std::string& line : session.world->gather_strings(mine)) {
     hosts += (hosts.empty() ? "" : ", ") + line;

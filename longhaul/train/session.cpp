@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -113,35 +113,80 @@ void open_sources(Session& session, Logger& log) {
   }
 }
 
-std::vector<ParameterClass> parameter_classes(const RunConfig& config,
-                                              const std::vector<ParameterPtr>& parameters,
-                                              Logger& log) {
+/// The class of every parameter of the whole model, by name.
+std::map<std::string, ParameterClass> parameter_classes(const Session& session,
+                                                        Logger& log) {
   std::vector<std::string> names;
-  for (const ParameterPtr& p : parameters) names.push_back(p->name());
-  const optim::ParamGroups groups = optim::assign_param_groups(names, config.optimizer);
+  for (const ParameterPtr& p : session.all_parameters) names.push_back(p->name());
+  const optim::ParamGroups groups =
+      optim::assign_param_groups(names, session.config.optimizer);
   for (const std::string& warning : groups.warnings) log.warning(warning);
-  std::vector<ParameterClass> classes;
-  for (const optim::ParamSettings& s : groups.settings) {
-    classes.push_back({s.lr_scale, s.weight_decay, s.frozen});
+  std::map<std::string, ParameterClass> classes;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const optim::ParamSettings& s = groups.settings[i];
+    classes[names[i]] = {s.lr_scale, s.weight_decay, s.frozen};
   }
   return classes;
 }
 
+/// Builds one chunk; its units get the numbers from `first_unit` on.
+Chunk build_chunk(const Session& session, int index, int first_unit) {
+  const comm::Mesh& mesh = session.mesh();
+  const int stage = index * mesh.shape().pp + mesh.index().pp;
+  Chunk chunk;
+  chunk.spec = session.layout.stages.at(static_cast<size_t>(stage));
+  chunk.model = models::build(session.model_config, chunk.spec);
+  chunk.first_unit = first_unit;
+  chunk.end_unit = first_unit + static_cast<int>(chunk.model->units().size());
+  if (chunk.spec.embedding) chunk.embedding_unit = first_unit;
+  if (chunk.spec.head) {
+    const bool tied_here =
+        session.model_config.tie_word_embeddings && chunk.spec.embedding;
+    chunk.head_unit = tied_here ? chunk.embedding_unit : chunk.end_unit - 1;
+  }
+  return chunk;
+}
+
+/// What the layout says about a parameter of this rank.
+FlatParameter place(const Session& session, const ParameterPtr& parameter,
+                    const ParameterClass& kind, int unit) {
+  FlatParameter placed{parameter, kind, unit};
+  if (session.layout.tied && parameter->name() == session.all_parameters[0]->name()) {
+    placed.sum_group = kTiedSum;
+    placed.counted = session.mesh().index().pp == 0;
+  }
+  return placed;
+}
+
 void build_model(Session& session, Logger& log) {
   const RunConfig& config = session.config;
-  session.model =
-      models::build(session.model_config, models::StageSpec::whole(session.model_config));
-  const auto parameters = session.model->parameters();
-  const auto classes = parameter_classes(config, parameters, log);
-  comm::Communicator& data = session.mesh->data();
-  session.flat = std::make_unique<FlatBuffers>(parameters, classes, session.policy,
-                                               session.device, data.size());
-  session.replicas = std::make_unique<parallel::DataParallel>(
-      *session.flat, data, static_cast<int>(config.parallel.zero));
-  session.optimizer = std::make_unique<optim::Optimizer>(
-      *session.flat, config.optimizer,
-      [&](const Bucket& bucket) { return session.replicas->owned(bucket); });
-  session.model->prepare(config.data.seq_len, session.device);
+  session.all_parameters =
+      models::build(session.model_config, models::StageSpec::whole(session.model_config))
+          ->parameters();
+  for (const ParameterPtr& p : session.all_parameters) {
+    session.parameter_names.push_back(p->name());
+  }
+  std::sort(session.parameter_names.begin(), session.parameter_names.end());
+  const auto classes = parameter_classes(session, log);
+  std::vector<FlatParameter> placed;
+  int next_unit = 0;
+  for (int i = 0; i < session.layout.chunks; ++i) {
+    session.chunks.push_back(build_chunk(session, i, next_unit));
+    for (const models::ModelUnit& unit : session.chunks.back().model->units()) {
+      for (const ParameterPtr& p : unit.parameters) {
+        placed.push_back(place(session, p, classes.at(p->name()), next_unit));
+      }
+      ++next_unit;
+    }
+  }
+  session.flat = std::make_unique<FlatBuffers>(placed, session.policy, session.device,
+                                               session.layout.sharding);
+  session.replicas =
+      std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
+  session.optimizer = std::make_unique<optim::Optimizer>(*session.flat, config.optimizer);
+  for (const Chunk& chunk : session.chunks) {
+    chunk.model->prepare(config.data.seq_len, session.device);
+  }
 }
 
 }  // namespace
@@ -163,18 +208,14 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   }
   check_against_model(config, session.model_config);
   open_sources(session, log);
-  session.mesh = std::make_unique<comm::Mesh>(
-      session.world, comm::MeshShape{1, static_cast<int>(session.batch.dp), 1, 1});
+  session.layout = make_layout(config, session.model_config, session.world);
   build_model(session, log);
   return session;
 }
 
-std::vector<TensorSlice> expected_tensors(const models::Model& model) {
+std::vector<TensorSlice> expected_tensors(const Session& session) {
   std::vector<TensorSlice> tensors;
-  for (const ParameterPtr& parameter : model.parameters()) {
-    tensors.push_back(TensorSlice::whole(parameter->name(),
-                                         parameter->slice().global_shape, DType::F32));
-  }
+  for (const ParameterPtr& p : session.all_parameters) tensors.push_back(p->slice());
   return tensors;
 }
 

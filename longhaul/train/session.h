@@ -7,12 +7,12 @@
 #include "longhaul/base/log.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/comm/mesh.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/loader.h"
-#include "longhaul/models/model.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/train/layout.h"
+#include "longhaul/train/stage_runner.h"
 #include "longhaul/train/state.h"
 
 namespace longhaul::train {
@@ -32,18 +32,23 @@ struct Session {
   DTypePolicy policy;
   at::Device device = at::kCPU;
   std::shared_ptr<comm::Communicator> world;
-  std::unique_ptr<comm::Mesh> mesh;
+  Layout layout;
 
   std::vector<data::WeightedSource> train_sources;
   int64_t train_sequences = 0;  ///< of all sources, each once
   std::vector<ValidationSet> validation;
 
-  std::unique_ptr<models::Model> model;
+  /// The parts of the model on this rank, one but for virtual pipeline stages.
+  std::vector<Chunk> chunks;
+  /// Of the whole model, on every rank the same, whole and without storage.
+  std::vector<ParameterPtr> all_parameters;
+  std::vector<std::string> parameter_names;  ///< of them, sorted
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
   std::unique_ptr<optim::Optimizer> optimizer;
 
-  ModelState state() const { return {*flat, *optimizer, *replicas}; }
+  ModelState state() const { return {*flat, *optimizer}; }
+  const comm::Mesh& mesh() const { return *layout.mesh; }
 };
 
 /// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
@@ -52,8 +57,8 @@ struct Session {
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log);
 
-/// The model's expected tensors, for WeightsSource::check.
-std::vector<TensorSlice> expected_tensors(const models::Model& model);
+/// The whole model's expected tensors, for WeightsSource::check.
+std::vector<TensorSlice> expected_tensors(const Session& session);
 
 /// Where the model's tokenizer and other small files are: [init]'s directory, else
 /// model.config's, else the first training store's tokenizer; config.json in the run's

@@ -1,51 +1,104 @@
 #pragma once
 
+#include <torch/csrc/autograd/edge.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "longhaul/data/token_source.h"
 #include "longhaul/infer/micro_batch.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/data/data_parallel.h"
-#include "longhaul/parallel/pipeline/schedule.h"
+#include "longhaul/parallel/pipeline/runner.h"
 
 namespace longhaul::train {
+
+/// A part of the model that lies on this rank: one pipeline stage, or one of its virtual
+/// stages.
+struct Chunk {
+  std::unique_ptr<models::Model> model;
+  models::StageSpec spec;
+  // DataParallel's numbers of its units; -1: none here.
+  int first_unit = 0;
+  int end_unit = 0;
+  int embedding_unit = -1;
+  int head_unit = -1;  ///< of the output projection; the embedding's where they are tied
+  int block_unit(int64_t layer) const;
+};
 
 /// What a stage runner needs to know once.
 struct StageOptions {
   at::Device device = at::kCPU;
   bool fused = true;
-  bool recompute = false;
+  /// Layers [0, recompute_end) keep their input only; `selective` for the others.
+  int64_t recompute_end = 0;
+  bool selective_recompute = false;
   double z_loss = 0.0;
+  /// Weights and gradients stay whole during a step, and are reduced at its end: where
+  /// micro batches of several chunks alternate.
+  bool hold_whole_step = false;
+  /// Weight gradients wait until the schedule asks for them.
+  bool defer_weight_gradients = false;
+  int64_t hidden_size = 0;
+  /// Ranks that share the tokens between regions (sequence parallelism).
+  int64_t token_parts = 1;
+  nn::AttentionCore attention;
+  const nn::SplitRegion* region = nullptr;
 };
 
-/// Does the actions of a schedule for a stage that is the whole model.
-class StageRunner : public parallel::StageActions {
+/// Does the actions of a schedule for the chunks of this rank: runs their forward and
+/// backward passes with the layout's policies.
+class StageRunner : public parallel::PipelineStage {
  public:
-  /// Model and replicas must outlive this.
-  StageRunner(const models::Model& model, parallel::DataParallel& replicas,
+  /// Chunks and replicas must outlive this.
+  StageRunner(const std::vector<Chunk>& chunks, parallel::DataParallel& replicas,
               StageOptions options);
 
-  /// `batches`: this rank's micro batches of the step; they must stay until it has ended.
-  /// `scale`: one over the targets of the global batch.
+  /// `batches`: this rank's micro batches of the step, its own positions only; they must
+  /// stay until it has ended. `scale`: one over the targets of the global batch.
   void begin_step(std::vector<data::TokenBatch>& batches, double scale);
-  /// Cross-entropy summed over this rank's targets since begin_step, unscaled.
+  /// Waits for reductions; after it owned gradients are complete.
+  void end_step();
+  /// Cross-entropy summed over this rank's targets since begin_step, unscaled; 0 where
+  /// this rank has no head.
   double cross_entropy_sum() const { return cross_entropy_sum_; }
   /// Forgets what a failed step has left behind.
   void clear();
 
-  void forward(int64_t micro_batch) override;
-  void backward(int64_t micro_batch) override;
-  void weight_gradients() override { weight_gradients_->drain(); }
-  void reduce_gradients() override { replicas_.reduce_gradients(); }
+  std::vector<int64_t> boundary_shape(int64_t micro_batch) override;
+  /// Without grad mode nothing is kept.
+  at::Tensor forward(int64_t chunk, int64_t micro_batch,
+                     const at::Tensor& input) override;
+  at::Tensor backward(int64_t chunk, int64_t micro_batch,
+                      const at::Tensor& grad) override;
+  void weight_gradients(int64_t chunk, int64_t micro_batch) override;
+  void reduce_gradients(int64_t chunk) override;
 
  private:
-  const models::Model& model_;
+  /// A micro batch between its forward and its last weight gradient.
+  struct Flight {
+    infer::MicroBatch batch;
+    at::Tensor input;
+    torch::autograd::Edge root;  ///< of the backward; the output itself may be freed
+    ops::WeightGradientsPtr weight_gradients;
+  };
+  using Key = std::pair<int64_t, int64_t>;  // chunk, micro batch
+
+  Flight& begin_flight(int64_t chunk, int64_t micro_batch, const at::Tensor& input);
+  at::Tensor run_block(const Chunk& chunk, bool last, int64_t layer,
+                       const nn::BlockFunction& block, const at::Tensor& x);
+  at::Tensor loss(const Chunk& chunk, bool last, const Flight& flight,
+                  const at::Tensor& hidden);
+  bool is_last(int64_t micro_batch) const;
+
+  const std::vector<Chunk>& chunks_;
   parallel::DataParallel& replicas_;
   StageOptions options_;
-  ops::WeightGradientsPtr weight_gradients_;
   std::vector<data::TokenBatch>* batches_ = nullptr;
   double scale_ = 1.0;
   double cross_entropy_sum_ = 0.0;
-  infer::MicroBatch current_;
-  at::Tensor loss_;
+  std::map<Key, Flight> flights_;
 };
 
 }  // namespace longhaul::train

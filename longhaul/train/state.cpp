@@ -27,7 +27,7 @@ void fill_masters(ModelState state, const Fill& source) {
   auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     const optim::BucketState& own = state.optimizer.states()[i];
-    fill(own.master, buckets[i], own.range, source);
+    fill(own.master, buckets[i], buckets[i].owned, source);
   }
   state.optimizer.publish_masters();
 }
@@ -62,8 +62,8 @@ void restore_state(ModelState state, const checkpoint::CheckpointReader& reader)
   for (size_t i = 0; i < buckets.size(); ++i) {
     const optim::BucketState& own = state.optimizer.states()[i];
     if (!own.exp_avg.defined()) continue;  // frozen
-    fill(own.exp_avg, buckets[i], own.range, from(checkpoint::kExpAvg));
-    fill(own.exp_avg_sq, buckets[i], own.range, from(checkpoint::kExpAvgSq));
+    fill(own.exp_avg, buckets[i], buckets[i].owned, from(checkpoint::kExpAvg));
+    fill(own.exp_avg_sq, buckets[i], buckets[i].owned, from(checkpoint::kExpAvgSq));
   }
   fill_masters(state, from(checkpoint::kWeight));
 }
@@ -71,10 +71,9 @@ void restore_state(ModelState state, const checkpoint::CheckpointReader& reader)
 std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
                                                    std::vector<at::Tensor>& storage) {
   std::vector<checkpoint::StateTensor> tensors;
-  const auto add = [&](const char* kind, const at::Tensor& flat, const FlatPiece& piece,
-                       FlatRange range) {
-    at::Tensor part =
-        flat.narrow(0, piece.in_bucket - range.begin, piece.in_member.size());
+  const auto add = [&](const char* kind, const at::Tensor& owned, const FlatPiece& piece,
+                       int64_t begin) {
+    at::Tensor part = owned.narrow(0, piece.in_bucket - begin, piece.in_member.size());
     if (!part.is_cpu()) storage.push_back(part = part.cpu());
     TensorSlice slice = piece.member->parameter->slice();
     slice.dtype = from_scalar_type(part.scalar_type());
@@ -84,12 +83,12 @@ std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     const optim::BucketState& own = state.optimizer.states()[i];
-    for (const FlatPiece& piece :
-         pieces_in(buckets[i], state.replicas.saved(buckets[i]))) {
-      add(checkpoint::kWeight, own.master, piece, own.range);
+    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].saved)) {
+      const int64_t begin = buckets[i].owned.begin;
+      add(checkpoint::kWeight, own.master, piece, begin);
       if (!own.exp_avg.defined()) continue;  // frozen
-      add(checkpoint::kExpAvg, own.exp_avg, piece, own.range);
-      add(checkpoint::kExpAvgSq, own.exp_avg_sq, piece, own.range);
+      add(checkpoint::kExpAvg, own.exp_avg, piece, begin);
+      add(checkpoint::kExpAvgSq, own.exp_avg_sq, piece, begin);
     }
   }
   return tensors;

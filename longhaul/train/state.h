@@ -5,7 +5,6 @@
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/optim/optimizer.h"
-#include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
@@ -14,7 +13,6 @@ namespace longhaul::train {
 struct ModelState {
   FlatBuffers& flat;
   optim::Optimizer& optimizer;
-  parallel::DataParallel& replicas;
 };
 
 // The three ways to get weights are local: they fill what this rank owns, and

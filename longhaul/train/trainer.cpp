@@ -1,5 +1,6 @@
 #include "longhaul/train/trainer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
@@ -26,6 +28,22 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+StageOptions stage_options(const Session& session) {
+  const RunConfig& config = session.config;
+  StageOptions options;
+  options.device = session.device;
+  options.fused = config.run.fused;
+  const bool full = config.memory.recompute == RecomputeKind::Full;
+  const int64_t layers = session.model_config.num_hidden_layers;
+  options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
+  options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
+  options.z_loss = config.optimizer.z_loss;
+  options.hold_whole_step = config.parallel.pp > 1;
+  options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;
+  options.hidden_size = session.model_config.hidden_size;
+  return options;
+}
+
 class Trainer {
  public:
   Trainer(RunLog& run, const LoadedConfig& loaded,
@@ -37,11 +55,10 @@ class Trainer {
         history_(load_state(session_, run_)),
         loader_(session_.train_sources, loader_options(), history_.cursor),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
-        actions_(parallel::single_stage_schedule(loader_.micro_batches())),
-        runner_(*session_.model, *session_.replicas,
-                {session_.device, config().run.fused,
-                 config().memory.recompute == RecomputeKind::Full,
-                 config().optimizer.z_loss}) {
+        plan_(parallel::make_pipeline_plan(
+            session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
+            loader_.micro_batches())),
+        runner_(session_.chunks, *session_.replicas, stage_options(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
   }
 
@@ -64,53 +81,70 @@ class Trainer {
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
   data::LoaderOptions loader_options() const {
-    const comm::Communicator& data = session_.mesh->data();
+    const comm::Communicator& dp = session_.mesh().dp();
     return {static_cast<uint64_t>(config().run.seed),
             config().data.shuffle,
             config().batch.global_size,
             config().batch.micro_size,
-            data.rank(),
-            data.size(),
+            dp.rank(),
+            dp.size(),
             /*prefetch=*/true};
   }
 
   /// One optimizer step: batch, gradients, clip, update, weights shared.
   StepRecord train_step() {
     const auto start = Clock::now();
+    phase("batch", history_.step + 1);
     data::StepBatch& batch = loader_.next();
     const double data_time = seconds_since(start);
     const auto [targets, content] =
         sum_over_replicas(batch.num_targets, batch.content_hash);
     require_targets(targets);
 
+    phase("gradients", history_.step + 1);
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
-    run_actions();
-    double loss = runner_.cross_entropy_sum();
-    session_.mesh->data().all_reduce_wait({&loss, 1, DType::F64}, comm::ReduceOp::Sum);
-    loss /= static_cast<double>(targets);
-    const double norm = session_.optimizer->gradient_norm(session_.mesh->data(),
-                                                          session_.replicas->sharded());
+    run_plan(plan_);
+    const double loss =
+        sum_over_world(runner_.cross_entropy_sum()) / static_cast<double>(targets);
+    const double norm =
+        session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
     require_finite(loss, norm);
 
     const double lr = schedule_.lr(history_.step + 1);
+    phase("update", history_.step + 1);
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
     session_.replicas->share_weights();
     advance(content);
     return {loss, norm, lr, seconds_since(start), data_time, loader_.epoch()};
   }
 
+  /// What errors and the rank's record say that this rank is doing.
+  void phase(const char* name, int64_t step) {
+    session_.world->ledger().set(name, step);
+  }
+
   /// Sums what every replica has seen of the step.
   std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
     std::array<int64_t, 2> sums = {targets, content};
-    session_.mesh->data().all_reduce_wait({sums.data(), 2, DType::I64},
-                                          comm::ReduceOp::Sum);
+    session_.mesh().dp().all_reduce_wait({sums.data(), 2, DType::I64},
+                                         comm::ReduceOp::Sum);
     return {sums[0], sums[1]};
   }
 
-  void run_actions() {
+  /// Of what the last stage has; the ranks of a tp group have it in common.
+  double sum_over_world(double value) {
+    if (session_.mesh().index().tp != 0) value = 0.0;
+    session_.world->all_reduce_wait({&value, 1, DType::F64}, comm::ReduceOp::Sum);
+    return value;
+  }
+
+  void run_plan(const parallel::PipelinePlan& plan, parallel::Trace* trace = nullptr) {
     try {
-      parallel::execute(actions_, runner_);
+      parallel::execute(plan, runner_, session_.mesh().pp(),
+                        {to_scalar_type(session_.policy.compute), session_.device},
+                        trace);
+      runner_.end_step();
     } catch (...) {
       runner_.clear();
       throw;
@@ -144,21 +178,36 @@ class Trainer {
   }
 
   void validate() {
+    phase("validation", history_.step);
     for (const ValidationSet& set : session_.validation) {
       const auto start = Clock::now();
-      const infer::Evaluation result =
-          infer::evaluate(*session_.model, *set.source, session_.mesh->data(),
-                          {config().validation.batches * config().batch.global_size,
-                           config().batch.micro_size,
-                           config().run.fused,
-                           session_.device,
-                           {}});
+      infer::EvaluateOptions options;
+      options.max_sequences = config().validation.batches * config().batch.global_size;
+      options.micro_size = config().batch.micro_size;
+      options.micro_batches = 2 * config().parallel.pp;
+      const infer::Evaluation result = infer::evaluate(
+          [&](std::vector<data::TokenBatch>& batches) { return loss_sum(batches); },
+          *set.source, session_.mesh().dp(), options);
       run_.record_validation(history_.step, set.name, result.loss(),
                              seconds_since(start));
     }
   }
 
+  /// Cross-entropy over some micro batches of validation, on all ranks that share them.
+  double loss_sum(std::vector<data::TokenBatch>& batches) {
+    const at::NoGradGuard no_grad;
+    runner_.begin_step(batches, 1.0);
+    run_plan(parallel::inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
+                                      static_cast<int64_t>(batches.size())));
+    double sum = runner_.cross_entropy_sum();
+    for (comm::Communicator* group : {&session_.mesh().cp(), &session_.mesh().pp()}) {
+      group->all_reduce_wait({&sum, 1, DType::F64}, comm::ReduceOp::Sum);
+    }
+    return sum;
+  }
+
   void save() {
+    phase("checkpoint", history_.step);
     std::vector<at::Tensor> storage;
     run_.save(session_, history_, capture_state(session_.state(), storage));
   }
@@ -170,7 +219,7 @@ class Trainer {
   History history_;
   data::Loader loader_;
   optim::Schedule schedule_;
-  parallel::Schedule actions_;
+  parallel::PipelinePlan plan_;
   StageRunner runner_;
   SignalWatch signals_;
 };

@@ -1,58 +1,176 @@
 #include "longhaul/parallel/data/data_parallel.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+
 namespace longhaul::parallel {
 namespace {
+
+/// Reductions of full gradients whose memory is taken for one micro batch only: so many
+/// may be under way while the next unit computes.
+constexpr size_t kReductionsAhead = 1;
 
 comm::Buffer buffer_of(const at::Tensor& flat) {
   return {flat.data_ptr(), flat.numel(), from_scalar_type(flat.scalar_type())};
 }
 
-at::Tensor part(const at::Tensor& flat, FlatRange range) {
-  return flat.narrow(0, range.begin, range.size());
-}
-
 }  // namespace
 
-DataParallel::DataParallel(FlatBuffers& flat, comm::Communicator& data, int zero)
-    : flat_(flat), data_(data), zero_(zero) {}
-
-FlatRange DataParallel::saved(const Bucket& bucket) const {
-  return bucket.shard(data_.rank(), data_.size());
+DataParallel::DataParallel(FlatBuffers& flat, DataGroups groups)
+    : flat_(flat), groups_(std::move(groups)) {
+  const FlatSharding& s = flat.sharding();
+  LH_ASSERT(groups_.shard->size() == s.shards && groups_.replicas->size() == s.replicas,
+            "buckets are cut for {} x {} ranks, the groups have {} x {}", s.shards,
+            s.replicas, groups_.shard->size(), groups_.replicas->size());
+  for (const Bucket& bucket : flat.buckets()) units_ = std::max(units_, bucket.unit + 1);
+  gathers_.resize(flat.buckets().size());
+  reduced_.resize(flat.buckets().size());
 }
 
-FlatRange DataParallel::owned(const Bucket& bucket) const {
-  return sharded() ? saved(bucket) : FlatRange{0, bucket.num_elements};
-}
-
-void DataParallel::reduce(Bucket& bucket) {
-  // The wire dtype may be narrower than the accumulator.
-  const auto wire = to_scalar_type(flat_.policy().reduce);
-  const at::Tensor sent = bucket.grads.to(wire);
-  if (sharded()) {
-    const at::Tensor mine = part(sent, owned(bucket));
-    data_.reduce_scatter(buffer_of(sent), buffer_of(mine), comm::ReduceOp::Sum)->wait();
-    if (!sent.is_same(bucket.grads)) part(bucket.grads, owned(bucket)).copy_(mine);
-  } else {
-    data_.all_reduce(buffer_of(sent), comm::ReduceOp::Sum)->wait();
-    if (!sent.is_same(bucket.grads)) bucket.grads.copy_(sent);
+template <typename Do>
+void DataParallel::for_unit(int unit, const Do& act) {
+  for (size_t i = 0; i < flat_.buckets().size(); ++i) {
+    if (flat_.buckets()[i].unit == unit) act(i, flat_.buckets()[i]);
   }
 }
 
-void DataParallel::reduce_gradients() {
-  if (data_.size() == 1) return;
-  for (Bucket& bucket : flat_.buckets()) {
-    if (bucket.grads.defined()) reduce(bucket);
-  }
+void DataParallel::prefetch(int unit) {
+  if (unit < 0 || unit >= units_) return;
+  for_unit(unit, [&](size_t i, Bucket& bucket) {
+    if (bucket.weights.defined()) return;
+    flat_.hold_weights(bucket);
+    gathers_[i] = groups_.shard->all_gather(buffer_of(bucket.owned_weights),
+                                            buffer_of(bucket.weights));
+  });
+}
+
+void DataParallel::settle_weights(size_t index) {
+  if (gathers_[index]) std::exchange(gathers_[index], nullptr)->wait();
+}
+
+void DataParallel::need(int unit) {
+  prefetch(unit);
+  const auto settle = [&](size_t i, Bucket&) { settle_weights(i); };
+  for_unit(unit, settle);
+  for_unit(kResidentUnit, settle);
+}
+
+void DataParallel::release(int unit) {
+  for_unit(unit, [&](size_t i, Bucket& bucket) {
+    // A gather that nobody waited for still writes there.
+    if (!gathers_[i]) flat_.release_weights(bucket);
+  });
 }
 
 void DataParallel::share_weights() {
-  if (data_.size() == 1 || !sharded()) return;
-  for (Bucket& bucket : flat_.buckets()) {
-    data_
-        .all_gather(buffer_of(part(bucket.weights, owned(bucket))),
-                    buffer_of(bucket.weights))
-        ->wait();
+  if (groups_.shard->size() == 1) return;
+  // Forward order: the first that are needed come first.
+  for (size_t i = flat_.buckets().size(); i-- > 0;) {
+    Bucket& bucket = flat_.buckets()[i];
+    if (!bucket.weights_stay) continue;
+    settle_weights(i);
+    gathers_[i] = groups_.shard->all_gather(buffer_of(bucket.owned_weights),
+                                            buffer_of(bucket.weights));
   }
+}
+
+void DataParallel::open_gradients(int unit) {
+  for_unit(unit, [&](size_t i, Bucket& bucket) {
+    if (bucket.grads_stay || bucket.frozen) return;
+    const bool reducing = std::any_of(reductions_.begin(), reductions_.end(),
+                                      [&](const Reduction& r) { return r.bucket == i; });
+    end_reductions(reducing ? 0 : kReductionsAhead);
+    if (bucket.grads.defined()) return;
+    flat_.hold_grads(bucket);
+  });
+}
+
+void DataParallel::close_gradients(int unit, bool last) {
+  for_unit(unit, [&](size_t i, Bucket& bucket) {
+    if (bucket.frozen || (bucket.grads_stay && !last)) return;
+    reduced_[i] = reduced_[i] || last;
+    start_reduction(i);
+  });
+}
+
+void DataParallel::start_reduction(size_t index) {
+  Bucket& bucket = flat_.buckets()[index];
+  LH_ASSERT(bucket.grads.defined(), "unit {} has no gradients to reduce", bucket.unit);
+  comm::Communicator& shard = *groups_.shard;
+  // With one shard the replicas hold all; else they follow at the step's end.
+  const bool whole = shard.size() == 1;
+  if (whole && groups_.replicas->size() == 1) return;
+  Reduction reduction{index, nullptr, bucket.grads, {}};
+  // The wire dtype may be narrower than the accumulator.
+  const auto wire = to_scalar_type(flat_.policy().reduce);
+  if (wire != bucket.grads.scalar_type()) {
+    reduction.sent = flat_.take_scratch(bucket.num_elements, wire);
+    reduction.sent.copy_(bucket.grads);
+  }
+  if (whole) {
+    reduction.received = reduction.sent;
+    reduction.work =
+        groups_.replicas->all_reduce(buffer_of(reduction.sent), comm::ReduceOp::Sum);
+  } else {
+    reduction.received =
+        reduction.sent.narrow(0, bucket.owned.begin, bucket.owned.size());
+    reduction.work = shard.reduce_scatter(
+        buffer_of(reduction.sent), buffer_of(reduction.received), comm::ReduceOp::Sum);
+  }
+  reductions_.push_back(std::move(reduction));
+}
+
+void DataParallel::end_reduction(Reduction& reduction) {
+  Bucket& bucket = flat_.buckets()[reduction.bucket];
+  reduction.work->wait();
+  if (!bucket.grads_stay) {
+    bucket.owned_grads.add_(reduction.received);
+  } else if (!reduction.sent.is_same(bucket.grads)) {
+    bucket.owned_grads.copy_(reduction.received);
+  }
+  if (!reduction.sent.is_same(bucket.grads)) {
+    flat_.give_scratch(std::move(reduction.sent));
+  }
+  flat_.release_grads(bucket);
+}
+
+void DataParallel::end_reductions(size_t left) {
+  while (reductions_.size() > left) {
+    end_reduction(reductions_.front());
+    reductions_.erase(reductions_.begin());
+  }
+}
+
+void DataParallel::sum_owned(comm::Communicator& group, Bucket& bucket) {
+  if (group.size() == 1) return;
+  const auto wire = to_scalar_type(flat_.policy().reduce);
+  const at::Tensor sent = bucket.owned_grads.to(wire);
+  group.all_reduce_wait(buffer_of(sent), comm::ReduceOp::Sum);
+  if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
+}
+
+void DataParallel::finish_gradients() {
+  auto& buckets = flat_.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].frozen) continue;
+    if (!reduced_[i] && buckets[i].grads.defined()) start_reduction(i);
+    reduced_[i] = false;
+  }
+  end_reductions(0);
+  for (Bucket& bucket : buckets) {
+    if (bucket.frozen) continue;
+    if (groups_.shard->size() > 1) sum_owned(*groups_.replicas, bucket);
+    if (bucket.sum_group > 0) {
+      sum_owned(*groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1)), bucket);
+    }
+  }
+}
+
+void DataParallel::abandon() {
+  for (comm::WorkPtr& work : gathers_) work.reset();
+  reductions_.clear();
 }
 
 }  // namespace longhaul::parallel

@@ -1,0 +1,168 @@
+#include "longhaul/parallel/data/data_parallel.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "longhaul/comm/backend.h"
+#include "longhaul/comm/fake.h"
+#include "longhaul/ops/linear.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/parallel/data/unit_runner.h"
+
+namespace longhaul::parallel {
+namespace {
+
+struct Case {
+  int ranks = 1;
+  int shards = 1;  ///< ranks of a shard group
+  bool grads = false;
+  bool weights = false;
+  DType reduce = DType::F32;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const int shards : {1, 2, ranks}) {
+      if (ranks % shards != 0) continue;
+      for (const DType reduce : {DType::F32, DType::BF16}) {
+        all.push_back({ranks, shards, false, false, reduce});
+        if (shards == 1) continue;
+        all.push_back({ranks, shards, true, false, reduce});
+        all.push_back({ranks, shards, true, true, reduce});
+      }
+    }
+  }
+  return all;
+}
+
+/// Everything of one rank: two units of a matrix and a vector each.
+struct Rank {
+  Rank(comm::Communicator& world, const Case& c)
+      : shard(world.split(world.rank() / c.shards, world.rank(), "shard")),
+        replicas(world.split(world.rank() % c.shards, world.rank(), "replicas")),
+        flat({{make_parameter("m0", {64, 64}, {}), {}, 0},
+              {make_parameter("v0", {64}, {}), {}, 0},
+              {make_parameter("m1", {64, 64}, {}), {}, 1},
+              {make_parameter("v1", {64}, {}), {}, 1}},
+             {DType::F32, DType::F32, DType::F32, DType::F32, c.reduce}, at::kCPU,
+             {shard->rank(), shard->size(), replicas->rank(), replicas->size(), c.grads,
+              c.weights}),
+        data(flat, {shard.get(), replicas.get(), {}}) {}
+
+  Bucket& unit(int number) {
+    for (Bucket& bucket : flat.buckets()) {
+      if (bucket.unit == number) return bucket;
+    }
+    throw std::logic_error("no such unit");
+  }
+
+  std::unique_ptr<comm::Communicator> shard, replicas;
+  FlatBuffers flat;
+  DataParallel data;
+};
+
+TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
+  for (const Case& c : cases()) {
+    comm::run_fake_ranks(c.ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      Rank rank(*world, c);
+      for (int micro = 0; micro < 3; ++micro) {
+        for (const int unit : {1, 0}) {
+          rank.data.open_gradients(unit);
+          rank.unit(unit).grads.add_(world->rank() + 1.0);
+          rank.data.close_gradients(unit, micro == 2);
+        }
+        rank.unit(kResidentUnit).grads.add_(world->rank() + 1.0);
+      }
+      rank.data.finish_gradients();
+      const double sum = 3 * c.ranks * (c.ranks + 1) / 2.0;
+      for (const Bucket& bucket : rank.flat.buckets()) {
+        EXPECT_EQ(bucket.owned.size(), bucket.num_elements / c.shards);
+        EXPECT_TRUE(bucket.owned_grads.eq(sum).all().item<bool>()) << bucket.unit;
+      }
+    });
+  }
+}
+
+TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
+  for (const Case& c : cases()) {
+    comm::run_fake_ranks(c.ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      Rank rank(*world, c);
+      for (int step = 1; step <= 2; ++step) {
+        for (Bucket& bucket : rank.flat.buckets()) {
+          bucket.owned_weights.fill_(step * 10 + rank.shard->rank());
+        }
+        rank.data.share_weights();
+        for (const int unit : {0, 1, 0}) {
+          rank.data.need(unit);
+          for (const int number : {unit, kResidentUnit}) {
+            const Bucket& bucket = rank.unit(number);
+            for (int s = 0; s < c.shards; ++s) {
+              const FlatRange part = FlatRange{0, bucket.num_elements}.part(s, c.shards);
+              EXPECT_TRUE(bucket.weights.narrow(0, part.begin, part.size())
+                              .eq(step * 10 + s)
+                              .all()
+                              .item<bool>());
+            }
+          }
+          rank.data.release(unit);
+          EXPECT_EQ(rank.unit(unit).weights.defined(), !c.weights);
+        }
+      }
+    });
+  }
+}
+
+/// Two linear units over some micro batches; returns the owned gradients by bucket.
+std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool units) {
+  Rank rank(world, c);
+  for (Bucket& bucket : rank.flat.buckets()) {
+    const at::Tensor values = at::arange(bucket.num_elements).sin();
+    bucket.owned_weights.copy_(values.narrow(0, bucket.owned.begin, bucket.owned.size()));
+  }
+  rank.data.share_weights();
+  const auto queue = std::make_shared<ops::WeightGradients>();
+  for (int micro = 0; micro < 2; ++micro) {
+    // No random numbers: ranks are threads here and share the generator.
+    const at::Tensor values = (at::arange(8 * 64) * (micro + 1.7)).cos().view({8, 64});
+    const at::Tensor x = ops::leaf(values * (world.rank() + 1));
+    at::Tensor y = x;
+    for (int unit = 0; unit < 2; ++unit) {
+      const ParameterPtr weight = rank.unit(unit).members[0].parameter;
+      const nn::BlockFunction block = [&, weight](const at::Tensor& in) {
+        return ops::linear(ops::LinearInput{in, nullptr}, weight, queue);
+      };
+      UnitUse use;
+      use.unit = unit;
+      use.previous = unit - 1;
+      use.next = unit == 0 ? 1 : -1;
+      use.last_micro_batch = micro == 1;
+      if (!units) rank.data.need(unit);
+      y = units ? run_unit(rank.data, use, block, y) : block(y);
+    }
+    ops::backward(y, at::ones_like(y));
+  }
+  rank.data.finish_gradients();
+  std::vector<at::Tensor> owned;
+  for (const Bucket& bucket : rank.flat.buckets()) {
+    owned.push_back(bucket.owned_grads.clone());
+  }
+  return owned;
+}
+
+TEST(UnitRunner, GivesTheGradientsOfPlainBlocks) {
+  for (const int zero : {0, 1, 2, 3}) {
+    comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+      const Case c{2, zero == 0 ? 1 : 2, zero >= 2, zero == 3};
+      const auto plain = train(*world, {2, c.shards}, false);
+      const auto wrapped = train(*world, c, true);
+      for (size_t i = 0; i < plain.size(); ++i) {
+        ops::expect_close(wrapped[i], plain[i], 1e-6, "bucket " + std::to_string(i));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::parallel

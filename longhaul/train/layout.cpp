@@ -1,0 +1,115 @@
+#include "longhaul/train/layout.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/parallel/pipeline/partition.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Ranks of `data` that share one copy of the state.
+int shard_group_size(const RunConfig& config, const comm::Communicator& data) {
+  if (config.parallel.zero == 0) return 1;
+  const ShardGroup& group = config.parallel.shard_group;
+  if (group.kind == ShardGroup::Kind::World) return data.size();
+  const auto size = static_cast<int>(group.ranks);
+  if (size < 1 || data.size() % size != 0) {
+    throw ConfigError(
+        "parallel",
+        fmt::format("parallel.shard_group = {} does not divide the {} ranks of dp x cp; "
+                    "choose one of their divisors, or \"world\"",
+                    size, data.size()));
+  }
+  return size;
+}
+
+void cut_data_group(const RunConfig& config, Layout& layout) {
+  comm::Communicator& data = layout.mesh->data();
+  const int size = shard_group_size(config, data);
+  const int groups = data.size() / size;
+  const auto keep = [&](std::shared_ptr<comm::Communicator> group) {
+    layout.owned.push_back(group);
+    return group.get();
+  };
+  layout.groups.shard = size == data.size() ? &data
+                        : size == 1
+                            ? keep(comm::self_world("shard"))
+                            : keep(data.split(data.rank() / size, data.rank(), "shard"));
+  layout.groups.replicas =
+      groups == data.size() ? &data
+      : groups == 1         ? keep(comm::self_world("replicas"))
+                    : keep(data.split(data.rank() % size, data.rank(), "replicas"));
+  const bool several = size > 1;
+  layout.sharding = {
+      layout.groups.shard->rank(),          size,
+      layout.groups.replicas->rank(),       groups,
+      several && config.parallel.zero >= 2, several && config.parallel.zero >= 3};
+}
+
+/// Multiplications per token: what a stage's time grows with.
+parallel::LayerCosts layer_costs(const ModelConfig& model, int64_t seq_len) {
+  const auto h = static_cast<double>(model.hidden_size);
+  const auto head_dim = static_cast<double>(model.head_dim);
+  const auto query = static_cast<double>(model.num_attention_heads) * head_dim;
+  const auto key = static_cast<double>(model.num_key_value_heads) * head_dim;
+  const double projections =
+      2 * h * query + 2 * h * key + 3 * h * static_cast<double>(model.intermediate_size);
+  // Causal: half of the positions, twice (scores and values).
+  const double attention = query * static_cast<double>(seq_len);
+  return {projections + attention, h, h * static_cast<double>(model.vocab_size)};
+}
+
+void place_layers(const RunConfig& config, const ModelConfig& model, Layout& layout) {
+  const ParallelSection& p = config.parallel;
+  const int64_t stages = p.pp * p.virtual_stages;
+  layout.chunks = static_cast<int>(p.virtual_stages);
+  if (p.pp > 1) layout.pipeline = p.pipeline;
+  const auto cut =
+      p.partition.empty()
+          ? parallel::partition_layers(model.num_hidden_layers, stages,
+                                       layer_costs(model, config.data.seq_len))
+          : parallel::partition_layers(model.num_hidden_layers, stages, p.partition);
+  for (const parallel::StageLayers& part : cut) {
+    layout.stages.push_back({part.first_layer, part.end_layer, layout.stages.empty(),
+                             layout.stages.size() + 1 == cut.size()});
+  }
+}
+
+/// The first and the last stage hold a tied embedding together.
+void join_tied_stages(const ModelConfig& model, Layout& layout) {
+  layout.tied = model.tie_word_embeddings && layout.mesh->shape().pp > 1;
+  if (!layout.tied) return;
+  comm::Communicator& pp = layout.mesh->pp();
+  const bool end = pp.rank() == 0 || pp.rank() + 1 == pp.size();
+  layout.owned.push_back(pp.split(end ? 0 : 1 + pp.rank(), pp.rank(), "tied"));
+  layout.groups.sums.at(kTiedSum - 1) = layout.owned.back().get();
+}
+
+}  // namespace
+
+std::string Layout::describe() const {
+  const comm::MeshShape& s = mesh->shape();
+  return fmt::format("pp {} x dp {} x cp {} x tp {}, zero {}", s.pp, s.dp, s.cp, s.tp,
+                     zero);
+}
+
+Layout make_layout(const RunConfig& config, const ModelConfig& model,
+                   std::shared_ptr<comm::Communicator> world) {
+  const DerivedBatch batch = derive_batch(config, world->size());
+  const ParallelSection& p = config.parallel;
+  Layout layout;
+  layout.zero = static_cast<int>(p.zero);
+  layout.mesh = std::make_unique<comm::Mesh>(
+      std::move(world),
+      comm::MeshShape{static_cast<int>(p.pp), static_cast<int>(batch.dp),
+                      static_cast<int>(p.cp), static_cast<int>(p.tp)});
+  cut_data_group(config, layout);
+  layout.groups.sums.resize(3);
+  place_layers(config, model, layout);
+  join_tied_stages(model, layout);
+  return layout;
+}
+
+}  // namespace longhaul::train

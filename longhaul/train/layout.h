@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "longhaul/comm/mesh.h"
+#include "longhaul/config/load.h"
+#include "longhaul/models/model.h"
+#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/tensor/flat_buffers.h"
+
+namespace longhaul::train {
+
+/// The sum groups of buckets (Bucket::sum_group).
+enum SumGroup : int {
+  kNoSum = 0,
+  kTensorSum = 1,  ///< over tp: vectors that saw a part of the tokens each
+  kKeySum = 2,     ///< over the ranks that hold the same key heads
+  kTiedSum = 3,    ///< over the first and the last stage: a tied embedding
+};
+
+/// How a run lies on its ranks: the mesh, the groups beside its axes, and which layers
+/// are on which stage. Owns its communicators.
+struct Layout {
+  std::unique_ptr<comm::Mesh> mesh;
+  FlatSharding sharding;
+  parallel::DataGroups groups;
+  /// By global stage: chunk * pp + the rank's pp index.
+  std::vector<models::StageSpec> stages;
+  /// OneFOneB where there is one stage only.
+  PipelineKind pipeline = PipelineKind::OneFOneB;
+  int chunks = 1;     ///< virtual stages per rank
+  bool tied = false;  ///< the first and the last stage hold one embedding
+
+  /// Sequence parallelism is on.
+  bool sequence = false;
+  /// "pp 2 x dp 2 x cp 1 x tp 2, zero 1": for logs and fingerprints.
+  std::string describe() const;
+  int zero = 0;
+
+  std::vector<std::shared_ptr<comm::Communicator>> owned;
+};
+
+/// Checks that the degrees fit the world, the model and the batch, and splits the world.
+/// ConfigError names the key and the numbers. Collective.
+Layout make_layout(const RunConfig& config, const ModelConfig& model,
+                   std::shared_ptr<comm::Communicator> world);
+
+}  // namespace longhaul::train
