@@ -40,3 +40,14 @@ function(longhaul_cuda_sources target)
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   endforeach()
 endfunction()
+
+# NCCL: only its header; the library is the one that LibTorch loads, opened at run time.
+find_path(LONGHAUL_NCCL_INCLUDE nccl.h NO_CACHE
+  HINTS ${PROJECT_SOURCE_DIR}/.cache/cuda/nccl/include ${LONGHAUL_CUDA_HOME}/include)
+if(LONGHAUL_NCCL_INCLUDE)
+  add_library(longhaul_nccl INTERFACE)
+  target_include_directories(longhaul_nccl SYSTEM INTERFACE ${LONGHAUL_NCCL_INCLUDE})
+  target_link_libraries(longhaul_nccl INTERFACE longhaul_cudart)
+else()
+  message(STATUS "no nccl.h: one rank per machine on CUDA; 'make deps-cuda' fetches it")
+endif()

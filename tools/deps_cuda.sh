@@ -1,10 +1,11 @@
 #!/bin/bash
 # Fetches what the CUDA build needs into .cache/cuda: a CUDA LibTorch (the wheel's include/
-# and lib/, 530 MB) and, where the machine has no nvcc, the CUDA compiler's own wheels.
+# and lib/, 530 MB), NCCL's header (out of 190 MB) and, where the machine has no nvcc, the
+# CUDA compiler's own wheels.
 # Needs no GPU. TORCH_CUDA_WHEEL names a wheel that is here already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-torch_version=2.11.0 cuda_version=13.0
+torch_version=2.11.0 cuda_version=13.0 nccl_version=2.28.9
 cache=.cache/cuda
 mkdir -p "$cache/wheels"
 exec 9>"$cache/lock"
@@ -31,6 +32,19 @@ if [ ! -f "$libtorch/.complete" ]; then
       exit 1; }
   touch "$libtorch/.complete"
   rm -f "$cache/wheels/torch-$torch_version"-*.whl
+fi
+
+# NCCL's header; the library comes with LibTorch.
+nccl=$cache/nccl
+if [ ! -f "$nccl/.complete" ]; then
+  echo "deps: fetching NCCL's header"
+  download "nvidia-nccl-cu13==$nccl_version"
+  rm -rf "$nccl" "$nccl.new"
+  unpack "$(ls "$cache/wheels/nvidia_nccl_cu13-$nccl_version"-*.whl)" "$nccl.new"
+  mkdir -p "$nccl"
+  mv "$nccl.new/nvidia/nccl/include" "$nccl/include"
+  rm -rf "$nccl.new" "$cache/wheels/nvidia_nccl_cu13-$nccl_version"-*.whl
+  touch "$nccl/.complete"
 fi
 
 toolkit=$cache/toolkit-$cuda_version

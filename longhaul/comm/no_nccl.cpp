@@ -5,7 +5,8 @@ namespace longhaul::comm {
 
 bool nccl_is_built() { return false; }
 
-std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device) {
+std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device,
+                                         const NcclOptions& /*options*/) {
   throw ConfigError("comm", fmt::format("this build has no NCCL, which {} ranks on CUDA "
                                         "devices need (device {}); run one rank or use "
                                         "run.device = \"cpu\"",

@@ -1,0 +1,205 @@
+#include "longhaul/comm/nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
+
+#include <cstring>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/nccl_communicator.h"
+
+namespace longhaul::comm {
+namespace {
+
+constexpr const char* kLibrary = "libnccl.so.2";
+
+/// The functions of the library that LibTorch has loaded: a second copy would be a
+/// second NCCL in the process.
+class Library {
+ public:
+  Library() {
+    handle_ = ::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD);
+    if (handle_ == nullptr) handle_ = ::dlopen(kLibrary, RTLD_NOW);
+    if (handle_ == nullptr) {
+      throw ConfigError("comm",
+                        fmt::format("{} cannot be loaded ({}); install NCCL, or put its "
+                                    "directory into LD_LIBRARY_PATH",
+                                    kLibrary, ::dlerror()));
+    }
+    int version = 0;
+    get<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
+    if (version / 10000 != NCCL_MAJOR || version < kOldest) {
+      throw ConfigError("comm", fmt::format("{} is NCCL {}; this build needs one of "
+                                            "version {}, at least {}",
+                                            kLibrary, version, NCCL_MAJOR, kOldest));
+    }
+  }
+
+  template <typename Function>
+  Function get(const char* name) const {
+    void* symbol = ::dlsym(handle_, name);
+    if (symbol == nullptr) {
+      throw ConfigError(
+          "comm", fmt::format("{} has no {}; install a newer NCCL", kLibrary, name));
+    }
+    return reinterpret_cast<Function>(symbol);
+  }
+
+ private:
+  static constexpr int kOldest = 21400;  ///< communicators that do not block
+  void* handle_ = nullptr;
+};
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return ncclFloat32;
+    case DType::BF16:
+      return ncclBfloat16;
+    case DType::F64:
+      return ncclFloat64;
+    case DType::I64:
+      return ncclInt64;
+    default:
+      LH_ASSERT(false, "{} reached NCCL", dtype_name(dtype));
+  }
+  return ncclInt8;
+}
+
+ncclRedOp_t op_of(ReduceOp op) { return op == ReduceOp::Sum ? ncclSum : ncclMax; }
+ncclComm_t comm_of(NcclApi::Comm comm) { return static_cast<ncclComm_t>(comm); }
+cudaStream_t stream_of(NcclApi::Stream stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+cudaEvent_t event_of(NcclApi::Event event) { return static_cast<cudaEvent_t>(event); }
+
+/// The calls themselves.
+class RealNccl : public NcclApi {
+ public:
+  int unique_id(UniqueId& id) override {
+    ncclUniqueId made;
+    static_assert(sizeof(made) == sizeof(UniqueId));
+    const int result = get_unique_id_(&made);
+    std::memcpy(id.data(), &made, sizeof(made));
+    return result;
+  }
+  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
+    ncclUniqueId given;
+    std::memcpy(&given, id.data(), sizeof(given));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t made = nullptr;
+    const int result = init_rank_config_(&made, ranks, given, rank, &config);
+    comm = made;
+    return result;
+  }
+  int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
+                 Comm comm, Stream stream) override {
+    return all_reduce_(in, out, count, type_of(dtype), op_of(op), comm_of(comm),
+                       stream_of(stream));
+  }
+  int all_gather(const void* in, void* out, size_t bytes, Comm comm,
+                 Stream stream) override {
+    return all_gather_(in, out, bytes, ncclInt8, comm_of(comm), stream_of(stream));
+  }
+  int reduce_scatter(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
+                     Comm comm, Stream stream) override {
+    return reduce_scatter_(in, out, count, type_of(dtype), op_of(op), comm_of(comm),
+                           stream_of(stream));
+  }
+  int broadcast(void* buffer, size_t bytes, int root, Comm comm, Stream stream) override {
+    return broadcast_(buffer, buffer, bytes, ncclInt8, root, comm_of(comm),
+                      stream_of(stream));
+  }
+  int send(const void* data, size_t bytes, int peer, Comm comm, Stream stream) override {
+    return send_(data, bytes, ncclInt8, peer, comm_of(comm), stream_of(stream));
+  }
+  int recv(void* data, size_t bytes, int peer, Comm comm, Stream stream) override {
+    return recv_(data, bytes, ncclInt8, peer, comm_of(comm), stream_of(stream));
+  }
+  int group_start() override { return group_start_(); }
+  int group_end() override { return group_end_(); }
+  int async_error(Comm comm, int& state) override {
+    ncclResult_t found = ncclSuccess;
+    const int result = async_error_(comm_of(comm), &found);
+    state = found;
+    return result;
+  }
+  int abort(Comm comm) override { return abort_(comm_of(comm)); }
+  std::string nccl_text(int result, Comm comm) override {
+    const char* last = last_error_(comm_of(comm));
+    const std::string text = error_string_(static_cast<ncclResult_t>(result));
+    return last == nullptr || *last == '\0' ? text : text + " (" + last + ")";
+  }
+
+  int set_device(int device) override { return cudaSetDevice(device); }
+  int create_stream(Stream& stream) override {
+    cudaStream_t made = nullptr;
+    const int result = cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking);
+    stream = made;
+    return result;
+  }
+  int create_event(Event& event) override {
+    cudaEvent_t made = nullptr;
+    const int result = cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
+    event = made;
+    return result;
+  }
+  int record(Event event, Stream stream) override {
+    return cudaEventRecord(event_of(event), stream_of(stream));
+  }
+  int stream_waits(Stream stream, Event event) override {
+    return cudaStreamWaitEvent(stream_of(stream), event_of(event), 0);
+  }
+  int is_done(Event event, bool& done) override {
+    const cudaError_t result = cudaEventQuery(event_of(event));
+    done = result == cudaSuccess;
+    return result == cudaErrorNotReady ? 0 : result;
+  }
+  std::string cuda_text(int result) override {
+    return cudaGetErrorString(static_cast<cudaError_t>(result));
+  }
+
+ private:
+  Library library_;
+  template <typename Function>
+  Function f(const char* name) const {
+    return library_.get<Function>(name);
+  }
+  decltype(&ncclGetUniqueId) get_unique_id_ =
+      f<decltype(&ncclGetUniqueId)>("ncclGetUniqueId");
+  decltype(&ncclCommInitRankConfig) init_rank_config_ =
+      f<decltype(&ncclCommInitRankConfig)>("ncclCommInitRankConfig");
+  decltype(&ncclAllReduce) all_reduce_ = f<decltype(&ncclAllReduce)>("ncclAllReduce");
+  decltype(&ncclAllGather) all_gather_ = f<decltype(&ncclAllGather)>("ncclAllGather");
+  decltype(&ncclReduceScatter) reduce_scatter_ =
+      f<decltype(&ncclReduceScatter)>("ncclReduceScatter");
+  decltype(&ncclBroadcast) broadcast_ = f<decltype(&ncclBroadcast)>("ncclBroadcast");
+  decltype(&ncclSend) send_ = f<decltype(&ncclSend)>("ncclSend");
+  decltype(&ncclRecv) recv_ = f<decltype(&ncclRecv)>("ncclRecv");
+  decltype(&ncclGroupStart) group_start_ = f<decltype(&ncclGroupStart)>("ncclGroupStart");
+  decltype(&ncclGroupEnd) group_end_ = f<decltype(&ncclGroupEnd)>("ncclGroupEnd");
+  decltype(&ncclCommGetAsyncError) async_error_ =
+      f<decltype(&ncclCommGetAsyncError)>("ncclCommGetAsyncError");
+  decltype(&ncclCommAbort) abort_ = f<decltype(&ncclCommAbort)>("ncclCommAbort");
+  decltype(&ncclGetLastError) last_error_ =
+      f<decltype(&ncclGetLastError)>("ncclGetLastError");
+  decltype(&ncclGetErrorString) error_string_ =
+      f<decltype(&ncclGetErrorString)>("ncclGetErrorString");
+};
+
+}  // namespace
+
+bool nccl_is_built() { return true; }
+
+std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device,
+                                         const NcclOptions& options) {
+  // The caller keeps it alive.
+  const std::shared_ptr<Communicator> borrowed(&bootstrap, [](Communicator*) {});
+  return std::make_unique<NcclCommunicator>(std::make_shared<RealNccl>(), borrowed,
+                                            device, options);
+}
+
+}  // namespace longhaul::comm
