@@ -4,7 +4,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/pipeline/partition.h"
+#include "longhaul/parallel/tensor/region.h"
 
 namespace longhaul::train {
 namespace {
@@ -87,7 +89,42 @@ void join_tied_stages(const ModelConfig& model, Layout& layout) {
   layout.groups.sums.at(kTiedSum - 1) = layout.owned.back().get();
 }
 
+void split_features(const RunConfig& config, const ModelConfig& model, Layout& layout) {
+  const int tp = layout.mesh->shape().tp;
+  layout.tensor =
+      make_shard_plan(models::sharding_table(model), model.num_attention_heads,
+                      model.num_key_value_heads, tp, tp > 1 && config.parallel.sequence);
+  if (tp == 1) return;
+  comm::Communicator& group = layout.mesh->tp();
+  layout.region = std::make_unique<parallel::TensorRegion>(group, layout.tensor.sequence);
+  layout.groups.sums.at(kTensorSum - 1) = &group;
+  if (tp <= model.num_key_value_heads) return;
+  const KeyReplica replica = key_replica(layout.tensor, layout.mesh->index().tp);
+  layout.owned.push_back(group.split(replica.color, replica.index, "key replicas"));
+  layout.groups.sums.at(kKeySum - 1) = layout.owned.back().get();
+}
+
+void split_positions(const RunConfig& config, Layout& layout) {
+  const int cp = layout.mesh->shape().cp;
+  if (cp == 1) return;
+  layout.context = std::make_unique<parallel::ContextLayout>(config.data.seq_len, cp);
+  layout.attention =
+      parallel::make_attention_core(config.parallel.context, layout.mesh->cp());
+}
+
 }  // namespace
+
+void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
+  if (!context) return;
+  const int index = mesh->index().cp;
+  for (data::TokenBatch& batch : batches) {
+    for (auto* values :
+         {&batch.tokens, &batch.targets, &batch.positions, &batch.document_start}) {
+      *values = context->take(*values, index);
+    }
+    batch.seq_len = context->local_len();
+  }
+}
 
 std::string Layout::describe() const {
   const comm::MeshShape& s = mesh->shape();
@@ -109,6 +146,8 @@ Layout make_layout(const RunConfig& config, const ModelConfig& model,
   layout.groups.sums.resize(3);
   place_layers(config, model, layout);
   join_tied_stages(model, layout);
+  split_features(config, model, layout);
+  split_positions(config, layout);
   return layout;
 }
 

@@ -5,7 +5,10 @@
 
 #include "longhaul/comm/mesh.h"
 #include "longhaul/config/load.h"
+#include "longhaul/data/token_source.h"
+#include "longhaul/format/shard_plan.h"
 #include "longhaul/models/model.h"
+#include "longhaul/parallel/context/layout.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/tensor/flat_buffers.h"
 
@@ -32,8 +35,15 @@ struct Layout {
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
 
-  /// Sequence parallelism is on.
-  bool sequence = false;
+  ShardPlan tensor;  ///< how parameters split over tp
+  /// Null: all features are on this rank.
+  std::unique_ptr<nn::SplitRegion> region;
+  /// Null: all positions are on this rank.
+  std::unique_ptr<parallel::ContextLayout> context;
+  nn::AttentionCore attention;
+
+  /// This rank's positions of its sequences.
+  void take_own_positions(std::vector<data::TokenBatch>& batches) const;
   /// "pp 2 x dp 2 x cp 1 x tp 2, zero 1": for logs and fingerprints.
   std::string describe() const;
   int zero = 0;

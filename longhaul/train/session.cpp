@@ -14,6 +14,7 @@
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/optim/param_groups.h"
+#include "longhaul/parallel/tensor/apply.h"
 
 namespace longhaul::train {
 namespace {
@@ -149,11 +150,37 @@ Chunk build_chunk(const Session& session, int index, int first_unit) {
 
 /// What the layout says about a parameter of this rank.
 FlatParameter place(const Session& session, const ParameterPtr& parameter,
-                    const ParameterClass& kind, int unit) {
-  FlatParameter placed{parameter, kind, unit};
+                    const ParameterShard& shard, const ParameterClass& kind, int unit) {
+  FlatParameter placed{parameter, kind, unit, kNoSum, shard.counted};
+  if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
+  if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
+  // The embedding is the first of all parameters.
   if (session.layout.tied && parameter->name() == session.all_parameters[0]->name()) {
+    LH_ASSERT(placed.sum_group == kNoSum, "a tied embedding with a sum of its own");
     placed.sum_group = kTiedSum;
-    placed.counted = session.mesh().index().pp == 0;
+    placed.counted = placed.counted && session.mesh().index().pp == 0;
+  }
+  return placed;
+}
+
+/// Builds this rank's chunks, cut to its tp index; their parameters in forward order.
+std::vector<FlatParameter> build_chunks(
+    Session& session, const std::map<std::string, ParameterClass>& classes) {
+  std::vector<FlatParameter> placed;
+  int next_unit = 0;
+  for (int i = 0; i < session.layout.chunks; ++i) {
+    session.chunks.push_back(build_chunk(session, i, next_unit));
+    const models::Model& model = *session.chunks.back().model;
+    const auto applied = parallel::apply_shard_plan(
+        model.parameters(), session.layout.tensor, session.mesh().index().tp);
+    size_t number = 0;
+    for (const models::ModelUnit& unit : model.units()) {
+      for (const ParameterPtr& p : unit.parameters) {
+        placed.push_back(place(session, p, applied.shards[number++],
+                               classes.at(p->name()), next_unit));
+      }
+      ++next_unit;
+    }
   }
   return placed;
 }
@@ -163,22 +190,16 @@ void build_model(Session& session, Logger& log) {
   session.all_parameters =
       models::build(session.model_config, models::StageSpec::whole(session.model_config))
           ->parameters();
+  std::vector<TensorSlice> wholes;
   for (const ParameterPtr& p : session.all_parameters) {
     session.parameter_names.push_back(p->name());
+    wholes.push_back(p->slice());
   }
   std::sort(session.parameter_names.begin(), session.parameter_names.end());
-  const auto classes = parameter_classes(session, log);
-  std::vector<FlatParameter> placed;
-  int next_unit = 0;
-  for (int i = 0; i < session.layout.chunks; ++i) {
-    session.chunks.push_back(build_chunk(session, i, next_unit));
-    for (const models::ModelUnit& unit : session.chunks.back().model->units()) {
-      for (const ParameterPtr& p : unit.parameters) {
-        placed.push_back(place(session, p, classes.at(p->name()), next_unit));
-      }
-      ++next_unit;
-    }
+  for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
+    log.info(note);
   }
+  const auto placed = build_chunks(session, parameter_classes(session, log));
   session.flat = std::make_unique<FlatBuffers>(placed, session.policy, session.device,
                                                session.layout.sharding);
   session.replicas =

@@ -41,6 +41,10 @@ StageOptions stage_options(const Session& session) {
   options.hold_whole_step = config.parallel.pp > 1;
   options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;
   options.hidden_size = session.model_config.hidden_size;
+  const Layout& layout = session.layout;
+  options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
+  options.attention = layout.attention;
+  options.region = layout.region.get();
   return options;
 }
 
@@ -102,6 +106,7 @@ class Trainer {
     require_targets(targets);
 
     phase("gradients", history_.step + 1);
+    session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
     run_plan(plan_);
@@ -120,9 +125,7 @@ class Trainer {
   }
 
   /// What errors and the rank's record say that this rank is doing.
-  void phase(const char* name, int64_t step) {
-    session_.world->ledger().set(name, step);
-  }
+  void phase(const char* name, int64_t step) { session_.world->ledger().set(name, step); }
 
   /// Sums what every replica has seen of the step.
   std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
@@ -196,6 +199,7 @@ class Trainer {
   /// Cross-entropy over some micro batches of validation, on all ranks that share them.
   double loss_sum(std::vector<data::TokenBatch>& batches) {
     const at::NoGradGuard no_grad;
+    session_.layout.take_own_positions(batches);
     runner_.begin_step(batches, 1.0);
     run_plan(parallel::inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
                                       static_cast<int64_t>(batches.size())));
