@@ -11,6 +11,10 @@ struct EnumNames<PipelineKind> {
   static constexpr std::array names{"gpipe", "1f1b", "interleaved", "zb-h1"};
 };
 template <>
+struct EnumNames<ContextKind> {
+  static constexpr std::array names{"ring", "gather"};
+};
+template <>
 struct EnumNames<RecomputeKind> {
   static constexpr std::array names{"none", "selective", "full"};
 };
@@ -169,39 +173,41 @@ Fields fields_of(BatchSection& s) {
 
 Fields fields_of(ParallelSection& s) {
   return {
-      make_field("tp", s.tp, Logged, "tensor parallel ranks")
-          .within(1, kMaxRanks)
-          .only_built({"1"}),
-      make_field("pp", s.pp, Logged, "pipeline stages")
-          .within(1, kMaxRanks)
-          .only_built({"1"}),
-      make_field("cp", s.cp, Logged, "context parallel ranks")
-          .within(1, kMaxRanks)
-          .only_built({"1"}),
+      make_field("tp", s.tp, Logged, "tensor parallel ranks").within(1, kMaxRanks),
+      make_field("pp", s.pp, Logged, "pipeline stages").within(1, kMaxRanks),
+      make_field("cp", s.cp, Logged,
+                 "context parallel ranks: each has two parts of every sequence")
+          .within(1, kMaxRanks),
+      make_field("context", s.context, Logged,
+                 "how keys and values reach the ranks of cp: passed round or gathered"),
       make_field("sequence", s.sequence, Logged,
-                 "sequence parallelism inside the tp group; nothing to do with tp = 1")
-          .only_built({"true", "false"}),
-      make_field("pipeline", s.pipeline, Logged, "order of forward and backward passes")
-          .only_built({"\"1f1b\""}),
-      make_field("virtual_stages", s.virtual_stages, Logged, "stages per pipeline rank")
-          .within(1, kMaxRanks)
-          .only_built({"1"}),
+                 "sequence parallelism inside the tp group; nothing to do with tp = 1"),
+      make_field("pipeline", s.pipeline, Logged, "order of forward and backward passes"),
+      make_field("virtual_stages", s.virtual_stages, Logged,
+                 "stages per pipeline rank; above 1 with pipeline = \"interleaved\"")
+          .within(1, kMaxRanks),
+      make_field("partition", s.partition, Logged,
+                 "layers of each of the pp * virtual_stages stages; []: balanced by cost")
+          .at_least(1),
       make_field("zero", s.zero, Logged,
                  "sharded over data parallel ranks: 0 nothing, 1 optimizer state, "
                  "2 + gradients, 3 + parameters")
-          .within(0, 3)
-          .only_built({"0", "1"}),
+          .within(0, 3),
       make_field("shard_group", s.shard_group, Logged,
-                 "zero 3: ranks that share one copy of the parameters")
-          .only_built({"\"world\""}),
+                 "zero 1 to 3: ranks that share one copy of what is sharded: \"world\", "
+                 "\"node\" or their number (shards inside, replicas across)"),
   };
 }
 
 Fields fields_of(MemorySection& s) {
   return {
       make_field("recompute", s.recompute, Free,
-                 "activations computed again in the backward pass")
-          .only_built({"\"none\"", "\"full\""}),
+                 "activations computed again in the backward pass; selective: attention "
+                 "and the SwiGLU product"),
+      make_field("recompute_layers", s.recompute_layers, Free,
+                 "with recompute = \"full\": only the first so many layers")
+          .at_least(0)
+          .when_absent("all"),
       make_field("offload_activations", s.offload_activations, Free,
                  "saved activations wait in host memory")
           .only_built({"false"}),
@@ -350,14 +356,38 @@ Fields fields_of(ResilienceSection& s) {
                  "steps between copies into a neighbour's memory; 0: off")
           .at_least(0)
           .only_built({"0"}),
+      make_field("comm_timeout_s", s.comm_timeout_s, Free,
+                 "seconds that a rank waits for the others before it ends with exit 75; "
+                 "longer than any one checkpoint part or batch takes")
+          .within(1, 1e6),
   };
 }
 
 Fields fields_of(ProfileSection& s) {
   return {
-      make_field("steps", s.steps, Free, "steps to write a trace of")
-          .at_least(1)
-          .only_built({"[]"}),
+      make_field("steps", s.steps, Free,
+                 "steps whose timeline is written to run.dir/trace_step_N.json (Chrome's "
+                 "trace format)")
+          .at_least(1),
+  };
+}
+
+Fields fields_of(CaptureSettings& s) {
+  return {
+      make_field("steps", s.steps, Free, "steps to capture").at_least(1),
+      make_field("ranks", s.ranks, Free, "ranks that write; []: all").at_least(0),
+      make_field("tensors", s.tensors, Free,
+                 "name patterns such as \"gradient.*norm*\" or \"activation.layers.3\"; "
+                 "[]: all"),
+  };
+}
+
+Fields fields_of(DebugSection& s) {
+  return {
+      make_field("capture", s.capture, Free,
+                 "activations and gradients in global coordinates, written to "
+                 "run.dir/captures and compared with longhaul compare")
+          .when_absent("none"),
   };
 }
 
@@ -394,6 +424,11 @@ void check_item(const ParameterGroup& item, const std::string& where,
   }
 }
 
+void check_item(const CaptureSettings& item, const std::string& where,
+                const std::string& name) {
+  if (item.steps.empty()) config::fail_at(where, name + ": needs steps, a list");
+}
+
 namespace config {
 
 std::vector<SectionFields> sections_of(RunConfig& c) {
@@ -414,6 +449,7 @@ std::vector<SectionFields> sections_of(RunConfig& c) {
       {"validation", "loss on data.validation", fields_of(c.validation)},
       {"resilience", "what happens when machines fail", fields_of(c.resilience)},
       {"profile", "where the time goes", fields_of(c.profile)},
+      {"debug", "looking inside a step", fields_of(c.debug)},
   };
 }
 

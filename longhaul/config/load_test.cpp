@@ -214,10 +214,9 @@ steps = []
 TEST(Load, EveryKeyOfTheLargeRecipeIsKnownAndUnbuiltOnesAreRefusedByPlace) {
   EXPECT_EQ(
       message_of<ConfigError>([] { parse_run_config(kLarge, "70b.toml"); }),
-      "[config] 70b.toml:25:6: parallel.tp = 32 is not available yet in this version; "
-      "available: 1");
-  const std::vector<std::string> built{"parallel.tp=1", "parallel.pp=1",
-                                       "memory.recompute=full", "checkpoint.async=false"};
+      "[config] 70b.toml:57:9: checkpoint.async = true is not available yet in this "
+      "version; available: false");
+  const std::vector<std::string> built{"checkpoint.async=false"};
   const LoadedConfig loaded = parse_run_config(kLarge, "70b.toml", built);
   EXPECT_TRUE(loaded.warnings.empty());
   EXPECT_EQ(loaded.config.run.deterministic, true);
@@ -364,32 +363,9 @@ TEST_P(LoadRefusesUnbuilt, SayingNotAvailableYet) {
 INSTANTIATE_TEST_SUITE_P(
     Keys, LoadRefusesUnbuilt,
     testing::Values(
-        NotYet{"parallel.tp=4",
-               "parallel.tp = 4 is not available yet in this version; available: 1"},
-        NotYet{"parallel.pp=2",
-               "parallel.pp = 2 is not available yet in this version; available: 1"},
-        NotYet{"parallel.cp=2",
-               "parallel.cp = 2 is not available yet in this version; available: 1"},
-        NotYet{"parallel.zero=2",
-               "parallel.zero = 2 is not available yet in this version; available: 0, 1"},
-        NotYet{"parallel.zero=3",
-               "parallel.zero = 3 is not available yet in this version; available: 0, 1"},
-        NotYet{"parallel.pipeline=zb-h1",
-               "parallel.pipeline = \"zb-h1\" is not available yet in this version; "
-               "available: \"1f1b\""},
-        NotYet{"parallel.virtual_stages=2",
-               "parallel.virtual_stages = 2 is not available yet in this version; "
-               "available: 1"},
-        NotYet{
-            "parallel.shard_group=8",
-            "parallel.shard_group = 8 is not available yet in this version; available: "
-            "\"world\""},
         NotYet{"memory.offload_activations=true",
                "memory.offload_activations = true is not available yet in this version; "
                "available: false"},
-        NotYet{"memory.recompute=selective",
-               "memory.recompute = \"selective\" is not available yet in this version; "
-               "available: \"none\", \"full\""},
         NotYet{"precision.compute=fp8",
                "precision.compute = \"fp8\" is not available yet in this version; "
                "available: \"fp32\", \"bf16\""},
@@ -410,9 +386,6 @@ INSTANTIATE_TEST_SUITE_P(
         NotYet{"resilience.max_restarts=3",
                "resilience.max_restarts = 3 is not available yet in this version; "
                "available: 0"},
-        NotYet{"profile.steps=[3, 4]",
-               "profile.steps = [3, 4] is not available yet in this version; available: "
-               "[]"},
         NotYet{"run.device_plugin=libx.so",
                "run.device_plugin = \"libx.so\" is not available yet in this version; "
                "available: (none)"}));

@@ -118,6 +118,65 @@ void check_batch(const RunConfig& c) {
   }
 }
 
+void check_pipeline(const RunConfig& c, Warnings& warnings) {
+  const ParallelSection& p = c.parallel;
+  const bool interleaved = p.pipeline == PipelineKind::Interleaved;
+  if (interleaved != (p.virtual_stages > 1)) {
+    fail_key(c, interleaved ? "parallel.pipeline" : "parallel.virtual_stages",
+             fmt::format("parallel.virtual_stages = {} and pipeline = \"interleaved\" go "
+                         "together: several stages per rank alternate; set both, or "
+                         "neither",
+                         p.virtual_stages));
+  }
+  if (interleaved && p.pp == 1) {
+    fail_key(c, "parallel.pipeline",
+             "parallel.pipeline = \"interleaved\" needs parallel.pp of at least 2");
+  }
+  if (p.pp == 1) {
+    if (p.pipeline != ParallelSection{}.pipeline) {
+      warn_unused(c, "parallel.pipeline", "parallel.pp is 1", warnings);
+    }
+    if (!p.partition.empty()) {
+      warn_unused(c, "parallel.partition", "parallel.pp is 1", warnings);
+    }
+  } else if (p.zero >= 2) {
+    warnings.push_back(fmt::format(
+        "{}: parallel.zero = {} with pp = {}: what it shards is whole during a step, "
+        "since micro batches alternate between stages; only between steps it is not",
+        origin(c, "parallel.zero"), p.zero, p.pp));
+  }
+}
+
+void check_parallel(const RunConfig& c, Warnings& warnings) {
+  const ParallelSection& p = c.parallel;
+  check_pipeline(c, warnings);
+  if (p.cp > 1 && c.data.seq_len % (2 * p.cp) != 0) {
+    fail_key(c, "parallel.cp",
+             fmt::format("data.seq_len = {} does not divide by 2 * cp = {}: every rank "
+                         "has one early and one late part of a sequence; the nearest "
+                         "that does: {}",
+                         c.data.seq_len, 2 * p.cp,
+                         (c.data.seq_len / (2 * p.cp) + 1) * 2 * p.cp));
+  }
+  if (p.tp > 1 && p.sequence && c.data.seq_len / p.cp % p.tp != 0) {
+    fail_key(c, "parallel.sequence",
+             fmt::format("parallel.sequence = true splits the {} positions of a rank "
+                         "(data.seq_len {} / cp {}) over tp {}, which does not divide "
+                         "them; change data.seq_len, or set parallel.sequence = false",
+                         c.data.seq_len / p.cp, c.data.seq_len, p.cp, p.tp));
+  }
+  if (p.zero == 0 && p.shard_group != ParallelSection{}.shard_group) {
+    warn_unused(c, "parallel.shard_group", "parallel.zero is 0", warnings);
+  }
+  if (p.cp == 1 && p.context != ParallelSection{}.context) {
+    warn_unused(c, "parallel.context", "parallel.cp is 1", warnings);
+  }
+  if (c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full) {
+    warn_unused(c, "memory.recompute_layers", "memory.recompute is not \"full\"",
+                warnings);
+  }
+}
+
 void check_optimizer(const RunConfig& c, Warnings& warnings) {
   for (const std::string& pattern : c.optimizer.no_decay) {
     if (pattern.empty()) {
@@ -193,6 +252,7 @@ std::vector<std::string> check_rules(const RunConfig& config) {
   check_paths(config);
   check_data(config, warnings);
   check_batch(config);
+  check_parallel(config, warnings);
   check_optimizer(config, warnings);
   check_schedule(config, warnings);
   check_resume_and_log(config, warnings);

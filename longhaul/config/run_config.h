@@ -69,6 +69,10 @@ struct BatchSection {
 
 enum class PipelineKind { GPipe, OneFOneB, Interleaved, ZeroBubbleH1 };
 
+/// How keys and values reach the queries of other ranks: passed round while their
+/// predecessors are worked on, or all at once.
+enum class ContextKind { Ring, Gather };
+
 struct ShardGroup {
   enum class Kind { World, Node, Ranks };
   Kind kind = Kind::World;
@@ -81,9 +85,11 @@ struct ParallelSection {
   int64_t pp = 1;
   int64_t cp = 1;
   bool sequence = true;  ///< acts with tp > 1 only
+  ContextKind context = ContextKind::Ring;
   PipelineKind pipeline = PipelineKind::OneFOneB;
   int64_t virtual_stages = 1;
-  int64_t zero = 1;  ///< 0 .. 3
+  std::vector<int64_t> partition;  ///< layers per stage; empty: balanced by cost
+  int64_t zero = 1;                ///< 0 .. 3
   ShardGroup shard_group;
 };
 
@@ -91,6 +97,7 @@ enum class RecomputeKind { None, Selective, Full };
 
 struct MemorySection {
   RecomputeKind recompute = RecomputeKind::None;
+  std::optional<int64_t> recompute_layers;  ///< Full only; empty: all
   bool offload_activations = false;
 };
 
@@ -215,10 +222,23 @@ struct ResilienceSection {
   std::string health_command;
   fs::path unhealthy_file;
   int64_t peer_memory_every = 0;
+  double comm_timeout_s = 600.0;
 };
 
 struct ProfileSection {
   std::vector<int64_t> steps;
+};
+
+/// Tensors of some steps, written for comparison with another layout.
+struct CaptureSettings {
+  std::vector<int64_t> steps;
+  std::vector<int64_t> ranks;        ///< empty: all
+  std::vector<std::string> tensors;  ///< name patterns; empty: all
+  bool operator==(const CaptureSettings&) const = default;
+};
+
+struct DebugSection {
+  std::optional<CaptureSettings> capture;
 };
 
 /// One run, resolved and checked. Copyable; plain data.
@@ -238,6 +258,7 @@ struct RunConfig {
   ValidationSection validation;
   ResilienceSection resilience;
   ProfileSection profile;
+  DebugSection debug;
 
   /// Where a key was set ("batch.global_size" -> "run.toml:12:15"): for messages only,
   /// no part of the settings, of their hash or of a comparison.
