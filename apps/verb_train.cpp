@@ -2,13 +2,19 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <memory>
+#include <optional>
 
+#include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/memory.h"
+#include "longhaul/base/rank_record.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 #include "longhaul/train/trainer.h"
 
@@ -22,37 +28,79 @@ struct TrainOptions {
 
 constexpr int kTemporary = 75;
 
-/// Names the rank, so that a line in a shared log says who it is from.
-void report(const comm::Communicator& world, const char* what) {
-  if (world.size() == 1) {
-    fmt::print(stderr, "longhaul: error: {}\n", what);
-  } else {
-    fmt::print(stderr, "longhaul: error: rank {} of {}: {}\n", world.rank(), world.size(),
-               what);
-  }
+/// Where a supervisor wants every rank's record; see longhaul/base/rank_record.h.
+constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
+
+void say(const std::string& line) {
+  fmt::print(stderr, "longhaul: error: {}\n", line);
   std::fflush(stderr);
 }
 
-int run_ranks(const LoadedConfig& loaded,
+Error as_error(const std::exception& problem) {
+  if (const auto* error = dynamic_cast<const Error*>(&problem)) return *error;
+  if (const auto* file = dynamic_cast<const fs::filesystem_error*>(&problem)) {
+    return to_error(*file);
+  }
+  return {ErrorKind::Internal, "internal", problem.what()};
+}
+
+void attach_record(comm::Communicator& world) {
+  const char* dir = std::getenv(kRecordDirectory);
+  if (dir == nullptr) return;
+  world.ledger().attach(
+      std::make_shared<RankRecord>(RankRecord::create(dir, world.rank(), world.size())));
+}
+
+/// The settings, or what is wrong with them: with several ranks that is said once, which
+/// takes the others.
+struct Settings {
+  std::optional<LoadedConfig> loaded;
+  std::exception_ptr problem;
+};
+
+Settings read_settings(const TrainOptions& options) {
+  try {
+    return {load_run_config(options.file, options.sets), nullptr};
+  } catch (const std::exception&) {
+    return {std::nullopt, std::current_exception()};
+  }
+}
+
+/// Trains with the ranks of one start, and ends them all when one fails.
+int run_ranks(const Settings& settings,
               const std::shared_ptr<comm::Communicator>& world) {
+  FailureReport failures(*world, say);
   int exit_code = 1;
   try {
-    const train::TrainResult result = train::run_training(loaded, world);
+    if (settings.problem) std::rethrow_exception(settings.problem);
+    attach_record(*world);
+    check_same_config(*world, settings.loaded->config);
+    const train::TrainResult result = train::run_training(*settings.loaded, world);
     comm::finish(*world);
     return result.interrupted ? kTemporary : 0;
-  } catch (const Error& error) {
-    report(*world, error.what());
+  } catch (const std::exception& problem) {
+    const Error error = as_error(problem);
+    if (RankRecord* record = world->ledger().record()) record->failed(error.what());
+    failures.report(error);
     exit_code = error.exit_code();
-  } catch (const fs::filesystem_error& problem) {
-    const Error error = to_error(problem);
-    report(*world, error.what());
-    exit_code = error.exit_code();
-  } catch (const std::exception& error) {
-    report(*world, error.what());
   }
   // The other ranks may be waiting for this one.
   if (world->size() > 1) world->abort(exit_code);
   return exit_code;
+}
+
+int train(const TrainOptions& options) {
+  tune_malloc();
+  // Settings are checked before MPI, a device or any memory is touched.
+  const Settings settings = read_settings(options);
+  const comm::Launch launch = comm::detect_launch();
+  if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
+  comm::CommOptions limits;
+  if (settings.loaded) {
+    limits.deadline_seconds = settings.loaded->config.resilience.comm_timeout_s;
+  }
+  if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
+  return run_ranks(settings, comm::world(comm::Backend::Auto, limits));
 }
 
 }  // namespace
@@ -71,12 +119,7 @@ void add_train(CLI::App& program, Outcome& outcome) {
       "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
       "signal, "
       "saved.");
-  verb->callback([options, &outcome] {
-    tune_malloc();
-    // Settings are checked before MPI, a device or any memory is touched.
-    const LoadedConfig loaded = load_run_config(options->file, options->sets);
-    outcome.exit_code = run_ranks(loaded, comm::world());
-  });
+  verb->callback([options, &outcome] { outcome.exit_code = train(*options); });
 }
 
 }  // namespace longhaul::apps

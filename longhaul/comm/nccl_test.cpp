@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <tuple>
 
@@ -53,6 +54,8 @@ class FakeNccl : public NcclApi {
   int aborted = 0;
   int sent_alone = 0;  ///< transfers outside of a group
   std::vector<std::string> log;
+  std::set<Stream> collective_streams;
+  std::set<Stream> transfer_streams;
 
   int unique_id(UniqueId& id) override {
     if (!knows_ids) return 2;
@@ -69,6 +72,7 @@ class FakeNccl : public NcclApi {
   int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
                  Comm comm, Stream stream) override {
     log.emplace_back("all_reduce");
+    collective_streams.insert(stream);
     if (in != out) std::memcpy(out, in, count * dtype_size(dtype));
     return put(stream,
                of(comm).ranks->all_reduce({out, static_cast<int64_t>(count), dtype}, op));
@@ -177,6 +181,7 @@ class FakeNccl : public NcclApi {
   int transfer(Transfer::Kind kind, void* data, size_t bytes, int peer, Comm comm,
                Stream stream) {
     if (!in_group_) ++sent_alone;
+    transfer_streams.insert(stream);
     Group& group = of(comm);
     if (peer == group.ranks->rank()) {
       // NCCL also carries what a rank sends to itself.
@@ -398,6 +403,18 @@ TEST(NcclStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
     EXPECT_LE(fake.made_events, 2);
     group.all_reduce_wait({x.data(), 0, DType::F32}, ReduceOp::Sum);
     EXPECT_EQ(fake.log.size(), 5U);  // nothing to send, nothing asked
+  });
+}
+
+TEST(NcclStreams, TransfersHaveTheirOwn) {
+  run_ranks(2, [](NcclCommunicator& group, FakeNccl& fake) {
+    float x = 1.0F;
+    group.all_reduce_wait({&x, 1, DType::F32}, ReduceOp::Sum);
+    const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+    group.send_recv({{kind, 1 - group.rank(), {&x, 1, DType::F32}}})->wait();
+    ASSERT_EQ(fake.collective_streams.size(), 1U);
+    ASSERT_EQ(fake.transfer_streams.size(), 1U);
+    EXPECT_NE(*fake.collective_streams.begin(), *fake.transfer_streams.begin());
   });
 }
 

@@ -1,0 +1,126 @@
+#include "apps/ranks.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/hash.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/comm/ledger.h"
+#include "longhaul/config/load.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// "1, 3, 4" and, past a few, how many more.
+std::string list_of(const std::vector<size_t>& ranks) {
+  constexpr size_t kNamed = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(kNamed, ranks.size()); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  if (ranks.size() > kNamed) text += fmt::format(" and {} more", ranks.size() - kNamed);
+  return text;
+}
+
+int64_t number_of(const std::string& text) {
+  const std::string hex = hash_hex(text).substr(0, 15);
+  int64_t number = 0;
+  std::from_chars(hex.data(), hex.data() + hex.size(), number, 16);
+  return number;
+}
+
+}  // namespace
+
+void check_same_config(comm::Communicator& world, const RunConfig& config) {
+  const std::vector<std::string> hashes = world.gather_strings(config_hash(config));
+  std::vector<size_t> others;
+  for (size_t r = 1; r < hashes.size(); ++r) {
+    if (hashes[r] != hashes[0]) others.push_back(r);
+  }
+  if (others.empty()) return;
+  const std::vector<std::string> texts = world.gather_strings(to_toml(config));
+  const size_t other = others.front();
+  const auto changes =
+      diff_configs(parse_run_config(texts[0], "rank 0's settings").config,
+                   parse_run_config(texts[other], "another rank's settings").config);
+  LH_ASSERT(!changes.empty(), "settings of ranks 0 and {} have other hashes", other);
+  throw ConfigError(
+      "config",
+      fmt::format(
+          "rank{} {} of {} {} started with other settings than rank 0: {} = {} on "
+          "rank 0, {} on rank {}{}; start every rank with the same file and --set",
+          others.size() == 1 ? "" : "s", list_of(others), hashes.size(),
+          others.size() == 1 ? "was" : "were", changes[0].key, changes[0].old_value,
+          changes[0].new_value, other,
+          changes.size() == 1 ? "" : fmt::format(" ({} keys differ)", changes.size())));
+}
+
+FailureReport::FailureReport(comm::Communicator& world,
+                             std::function<void(const std::string&)> say,
+                             double patience_seconds)
+    : group_(world.split(0, world.rank(), "failures")),
+      say_(std::move(say)),
+      patience_seconds_(patience_seconds) {}
+
+bool FailureReport::ends_in_time(comm::Work& work) const {
+  using Clock = std::chrono::steady_clock;
+  const auto limit = Clock::now() + std::chrono::duration<double>(patience_seconds_);
+  while (!work.test()) {
+    if (Clock::now() > limit) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+FailureReport::Meeting FailureReport::meet(const std::string& text) {
+  const int64_t mine = number_of(text);
+  std::vector<int64_t> all(static_cast<size_t>(group_->size()));
+  const comm::WorkPtr gather = group_->all_gather(
+      {&mine, 1, DType::I64}, {all.data(), group_->size(), DType::I64});
+  if (!ends_in_time(*gather)) return {};
+  return {true, std::ranges::find(all, mine) - all.begin() == group_->rank(),
+          std::ranges::count(all, mine) == group_->size()};
+}
+
+void FailureReport::report(const Error& error) {
+  const std::string text = error.what();
+  const std::string with_rank =
+      group_->size() == 1
+          ? text
+          : fmt::format("rank {} of {}: {}", group_->rank(), group_->size(), text);
+  Meeting meeting;
+  if (error.area() != "comm" && group_->ledger().under_way() == 0) {
+    try {
+      meeting = meet(text);
+    } catch (const Error&) {
+      // Another rank is gone already: this one speaks for itself.
+    }
+  }
+  if (meeting.speaks) say_(meeting.shared ? text : with_rank);
+  if (!meeting.all_came) return;
+  try {
+    // Whoever aborts first ends the others: not before all have spoken.
+    ends_in_time(*group_->barrier());
+  } catch (const Error&) {
+    // As above.
+  }
+}
+
+std::string mpirun_ends_job() {
+  const RaisedSignal signal = raised_signal();
+  if (signal.number != SIGTERM || signal.sender == 0 || signal.sender != ::getppid()) {
+    return {};
+  }
+  return "mpirun ends the job (SIGTERM): another rank has died or failed; look for the "
+         "first failure in the other ranks' logs";
+}
+
+}  // namespace longhaul::apps

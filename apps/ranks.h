@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/communicator.h"
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::apps {
+
+/// ConfigError, with the same text on every rank, where the ranks were started with
+/// different settings: names the ranks and the first key that differs with its values.
+/// Collective.
+void check_same_config(comm::Communicator& world, const RunConfig& config);
+
+/// Says why a rank ends, in one line of standard error. A text that every rank has is
+/// said once, by rank 0; else the lowest rank with a text says it, with its number.
+class FailureReport {
+ public:
+  /// Makes a group of its own, so that failing ranks can meet while others are in the
+  /// middle of a collective. `say` prints a line. Collective.
+  FailureReport(comm::Communicator& world,
+                std::function<void(const std::string& line)> say,
+                double patience_seconds = 2.0);
+
+  /// Waits for the other ranks as long as the patience lasts; those that do not fail as
+  /// well never come. An error of communication, or one that leaves operations under way,
+  /// is said at once: its neighbours have their own.
+  void report(const Error& error);
+
+ private:
+  struct Meeting {
+    bool all_came = false;
+    bool speaks = true;   ///< no lower rank has the same text
+    bool shared = false;  ///< every rank has it
+  };
+  Meeting meet(const std::string& text);
+  bool ends_in_time(comm::Work& work) const;
+
+  std::unique_ptr<comm::Communicator> group_;
+  std::function<void(const std::string&)> say_;
+  double patience_seconds_;
+};
+
+/// For CommOptions::job_ends: mpirun ends all ranks with SIGTERM, and SIGKILL a second
+/// later, when one dies or aborts. SIGTERM from anybody else asks for a save and an end.
+std::string mpirun_ends_job();
+
+}  // namespace longhaul::apps
