@@ -57,6 +57,9 @@ struct Session {
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log);
 
+/// What the stages of the run do, as its settings and its layout say.
+StageOptions stage_options(const Session& session);
+
 /// The whole model's expected tensors, for WeightsSource::check.
 std::vector<TensorSlice> expected_tensors(const Session& session);
 

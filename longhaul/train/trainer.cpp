@@ -28,26 +28,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-StageOptions stage_options(const Session& session) {
-  const RunConfig& config = session.config;
-  StageOptions options;
-  options.device = session.device;
-  options.fused = config.run.fused;
-  const bool full = config.memory.recompute == RecomputeKind::Full;
-  const int64_t layers = session.model_config.num_hidden_layers;
-  options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
-  options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
-  options.z_loss = config.optimizer.z_loss;
-  options.hold_whole_step = config.parallel.pp > 1;
-  options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;
-  options.hidden_size = session.model_config.hidden_size;
-  const Layout& layout = session.layout;
-  options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
-  options.attention = layout.attention;
-  options.region = layout.region.get();
-  return options;
-}
-
 class Trainer {
  public:
   Trainer(RunLog& run, const LoadedConfig& loaded,
@@ -76,6 +56,7 @@ class Trainer {
       if (last || due(config().validation.every)) validate();
       if (last || stop || due(config().checkpoint.every)) save();
     }
+    session_.replicas->finish_weights();
     run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
     return {history_.step, stop};
   }

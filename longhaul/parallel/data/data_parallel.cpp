@@ -76,6 +76,10 @@ void DataParallel::share_weights() {
   }
 }
 
+void DataParallel::finish_weights() {
+  for (size_t i = 0; i < gathers_.size(); ++i) settle_weights(i);
+}
+
 void DataParallel::open_gradients(int unit) {
   for_unit(unit, [&](size_t i, Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;

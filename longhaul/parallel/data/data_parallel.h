@@ -39,6 +39,9 @@ class DataParallel {
   void release(int unit);
   /// Starts to give every rank the weights that their owners have written; need() waits.
   void share_weights();
+  /// Waits for the weights that are under way: before a program ends, whose buffers must
+  /// outlive what is sent from them.
+  void finish_weights();
 
   // Gradients -----------------------------------------------------------------------
 
