@@ -1,5 +1,6 @@
 #include "longhaul/ops/embedding.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
@@ -8,22 +9,51 @@
 namespace longhaul::ops {
 namespace {
 
+/// Row numbers in the handle's slice of the table; `outside` [T] where it has not the
+/// row, undefined if it is the whole table.
+struct LocalRows {
+  at::Tensor rows;
+  at::Tensor outside;
+};
+
+LocalRows local_rows(const at::Tensor& ids, const Parameter& table) {
+  const TensorSlice& slice = table.slice();
+  if (slice.extent[0] == slice.global_shape[0]) return {ids, {}};
+  const at::Tensor rows = ids - slice.offset[0];
+  return {rows, rows.lt(0).logical_or(rows.ge(slice.extent[0]))};
+}
+
+at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
+  const auto [rows, outside] = local_rows(ids, table);
+  if (!outside.defined()) return at::index_select(table.weight(), 0, rows);
+  return at::index_select(table.weight(), 0, rows.masked_fill(outside, 0))
+      .masked_fill_(outside.unsqueeze(1), 0);
+}
+
+void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
+  at::Tensor grad = table.grad();
+  const auto [rows, outside] = local_rows(ids, table);
+  if (!outside.defined()) {
+    grad.index_add_(0, rows, dy.to(grad.scalar_type()));
+    return;
+  }
+  const at::Tensor here = outside.logical_not().nonzero().squeeze(1);
+  grad.index_add_(0, at::index_select(rows, 0, here),
+                  at::index_select(dy, 0, here).to(grad.scalar_type()));
+}
+
 struct EmbeddingNode : Function<EmbeddingNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& /*anchor*/,
                             const at::Tensor& ids, ParameterPtr table) {
     ctx->save_for_backward({ids});
-    at::Tensor y = at::index_select(table->weight(), 0, ids);
+    at::Tensor y = look_up(ids, *table);
     save(ctx, std::move(table));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const ParameterPtr& table = saved<ParameterPtr>(ctx);
-    if (!table->frozen()) {
-      const at::Tensor ids = ctx->get_saved_variables()[0];
-      at::Tensor grad = table->grad();
-      grad.index_add_(0, ids, grads[0].to(grad.scalar_type()));
-    }
+    if (!table->frozen()) add_gradient(ctx->get_saved_variables()[0], grads[0], *table);
     return {Variable(), Variable(), Variable()};
   }
 };
@@ -31,7 +61,7 @@ struct EmbeddingNode : Function<EmbeddingNode> {
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& ids, const ParameterPtr& table) {
-  if (!at::GradMode::is_enabled()) return at::index_select(table->weight(), 0, ids);
+  if (!at::GradMode::is_enabled()) return look_up(ids, *table);
   const at::Tensor anchor =
       at::empty({0}, table->weight().options()).set_requires_grad(true);
   return EmbeddingNode::apply(anchor, ids, table);

@@ -165,6 +165,32 @@ void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
   });
 }
 
+bool supports_split_cross_entropy(const at::Tensor& logits) {
+  return logits.is_cpu() && supports(logits);
+}
+
+void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
+                              at::Tensor& maximum, at::Tensor& sum_exp,
+                              at::Tensor& picked) {
+  with_type(logits, [&](auto type) {
+    using T = decltype(type);
+    kernels::cross_entropy_statistics<T>(
+        pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
+        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked));
+  });
+}
+
+void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
+                            const at::Tensor& lse, const at::Tensor& row_scale,
+                            double z_loss) {
+  with_type(logits, [&](auto type) {
+    using T = decltype(type);
+    kernels::cross_entropy_gradient<T>(
+        pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
+        pointer<float>(lse), pointer<float>(row_scale), z_loss);
+  });
+}
+
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy) {
   const bool fits = x.is_cpu() && x.scalar_type() == at::kBFloat16 &&

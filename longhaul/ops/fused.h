@@ -48,6 +48,19 @@ void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse);
 
+/// The two forms below, for a part of the vocabulary, exist for these logits.
+bool supports_split_cross_entropy(const at::Tensor& logits);
+/// logits [R, V]; targets [R] int64, outside of [0, V): in another part. Per row, fp32
+/// [R]: the maximum, the sum of exp(logit - maximum), and the target's logit, or 0.
+void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
+                              at::Tensor& maximum, at::Tensor& sum_exp,
+                              at::Tensor& picked);
+/// logits = row_scale (softmax (1 + 2 z_loss lse) - onehot(target)), in place; `lse` [R]
+/// over all parts, `row_scale` [R], 0 where there is no target; fp32.
+void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
+                            const at::Tensor& lse, const at::Tensor& row_scale,
+                            double z_loss);
+
 /// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
 /// false: no such kernel here, nothing done.
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,

@@ -12,32 +12,49 @@ namespace {
 struct LinearSaved {
   ParameterPtr weight;
   WeightGradientsPtr gradients;
+  std::shared_ptr<SavedInput> again;
 };
 
 struct LinearNode : Function<LinearNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            ParameterPtr weight, WeightGradientsPtr gradients) {
-    ctx->save_for_backward({x});
-    at::Tensor y = at::linear(x, weight->weight());
-    save(ctx, LinearSaved{std::move(weight), std::move(gradients)});
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, LinearSaved kept) {
+    // A frozen weight takes nothing.
+    if (!kept.again) {
+      ctx->save_for_backward({x});
+    } else if (!kept.weight->frozen()) {
+      kept.again->hold();
+    }
+    at::Tensor y = at::linear(x, kept.weight->weight());
+    save(ctx, std::move(kept));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const at::Tensor dy = grads[0].contiguous();
-    auto& [weight, gradients] = saved<LinearSaved>(ctx);
-    const at::Tensor x = ctx->get_saved_variables()[0];
+    auto& [weight, gradients, again] = saved<LinearSaved>(ctx);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight->weight());
-    gradients->push(weight, x, dy);
-    return {dx, Variable(), Variable()};
+    if (again) {
+      gradients->push(weight, {at::Tensor(), std::move(again)}, dy);
+    } else {
+      gradients->push(weight, ctx->get_saved_variables()[0], dy);
+    }
+    return {dx, Variable()};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight,
+at::Tensor SavedInput::take() {
+  LH_ASSERT(holders_ > 0, "a saved input is taken more often than it is held");
+  if (!made_.defined()) made_ = make();
+  const at::Tensor result = made_;
+  if (--holders_ == 0) made_.reset();
+  return result;
+}
+
+at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients) {
+  const at::Tensor& x = input.x;
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[1], "linear",
            "{} needs an input with {} features, got {} dims, last {}", weight->name(),
            weight->slice().extent[1], x.dim(), x.size(-1));
@@ -46,7 +63,7 @@ at::Tensor linear(const at::Tensor& x, const ParameterPtr& weight,
             "{}: its input is not part of a graph, so its gradient would "
             "silently be lost",
             weight->name());
-  return LinearNode::apply(x, weight, gradients);
+  return LinearNode::apply(x, LinearSaved{weight, gradients, input.again});
 }
 
 }  // namespace longhaul::ops

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
@@ -32,23 +31,77 @@ struct ChunkLoss {
   at::Tensor squared_lse;
 };
 
+/// The composite form. Of a part of the vocabulary that begins at `begin`, or of all.
 /// Replaces the logits by the gradient of the scaled loss when `want_gradient`.
-ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets,
+ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                           const LossHeadOptions& options, bool want_gradient) {
   const at::Tensor wide = logits.to(at::kFloat);
-  const at::Tensor lse = at::logsumexp(wide, 1);
-  const at::Tensor valid = targets.ge(0);
-  const at::Tensor index = targets.clamp_min(0).unsqueeze(1);
-  const at::Tensor picked = at::gather(wide, 1, index).squeeze(1);
-  const at::Tensor mask = valid.to(at::kFloat);
+  const at::Tensor local = targets - begin;
+  const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(logits.size(1)));
+  const at::Tensor index = local.masked_fill(elsewhere, 0).unsqueeze(1);
+  at::Tensor lse = at::logsumexp(wide, 1);
+  at::Tensor picked = at::gather(wide, 1, index).squeeze(1).masked_fill_(elsewhere, 0.0);
+  if (options.combine) options.combine(lse, picked);
+  const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (want_gradient) {
     at::Tensor p = at::exp(wide - lse.unsqueeze(1));
     p.mul_((1.0 + 2.0 * options.z_loss * lse).unsqueeze(1));
-    p.scatter_add_(1, index, at::full_like(index, -1.0, p.options()));
+    p.scatter_add_(1, index, elsewhere.to(at::kFloat).sub_(1.0).unsqueeze(1));
     logits = p.mul_((mask * options.scale).unsqueeze(1)).to(logits.scalar_type());
   }
   return result;
+}
+
+/// fp32 [R].
+at::Tensor row_values(const at::Tensor& logits) {
+  return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+}
+
+/// The fused form for a whole vocabulary: one pass while a row is in cache.
+ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
+                      const LossHeadOptions& options, bool want_gradient) {
+  ChunkLoss loss{row_values(logits), row_values(logits)};
+  fused::cross_entropy(logits, targets, options.scale, options.z_loss, want_gradient,
+                       loss.cross_entropy, loss.squared_lse);
+  return loss;
+}
+
+/// The fused form for a part that begins at `begin`.
+ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+                            const LossHeadOptions& options, bool want_gradient) {
+  const at::Tensor local = targets - begin;
+  at::Tensor maximum = row_values(logits), lse = row_values(logits),
+             picked = row_values(logits);
+  fused::cross_entropy_statistics(logits, local, maximum, lse, picked);
+  lse.log_().add_(maximum);
+  options.combine(lse, picked);
+  const at::Tensor mask = targets.ge(0).to(at::kFloat);
+  ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
+  if (want_gradient) {
+    fused::cross_entropy_gradient(logits, local, lse, mask * options.scale,
+                                  options.z_loss);
+  }
+  return result;
+}
+
+ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+                     const LossHeadOptions& options, bool want_gradient) {
+  if (options.fused && !options.combine && fused::supports(logits)) {
+    return fused_chunk(logits, targets, options, want_gradient);
+  }
+  if (options.fused && options.combine && fused::supports_split_cross_entropy(logits)) {
+    return fused_split_chunk(logits, targets, begin, options, want_gradient);
+  }
+  return composite_chunk(logits, targets, begin, options, want_gradient);
+}
+
+/// Rows of a chunk. With a split vocabulary from the whole size: ranks agree.
+int64_t chunk_rows(const Parameter& weight, int64_t T, const LossHeadOptions& options) {
+  const int64_t vocabulary =
+      options.combine ? weight.slice().global_shape[0] / options.vocabulary_parts + 1
+                      : weight.slice().extent[0];
+  return std::min(T, std::max<int64_t>(kChunkElements / vocabulary, 64));
 }
 
 struct HeadTotals {
@@ -61,8 +114,8 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
                       bool want_gradient) {
   const int64_t T = h.size(0);
-  const int64_t rows =
-      std::clamp<int64_t>(kChunkElements / weight->weight().size(0), 64, T);
+  const int64_t rows = chunk_rows(*weight, T, options);
+  const int64_t begin = weight->slice().offset[0];
   HeadTotals totals;
   if (want_gradient) totals.dh = at::empty_like(h);
   for (int64_t from = 0; from < T; from += rows) {
@@ -70,15 +123,7 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     const at::Tensor part = h.narrow(0, from, n);
     const at::Tensor labels = targets.narrow(0, from, n);
     at::Tensor logits = at::linear(part, weight->weight());
-    ChunkLoss loss;
-    if (options.fused && fused::supports(logits)) {
-      loss.cross_entropy = at::empty({n}, h.options().dtype(at::kFloat));
-      loss.squared_lse = at::empty_like(loss.cross_entropy);
-      fused::cross_entropy(logits, labels, options.scale, options.z_loss, want_gradient,
-                           loss.cross_entropy, loss.squared_lse);
-    } else {
-      loss = composite_chunk(logits, labels, options, want_gradient);
-    }
+    const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
     totals.cross_entropy += loss.cross_entropy.sum(at::kDouble).item<double>();
     totals.squared_lse += loss.squared_lse.sum(at::kDouble).item<double>();
     if (!want_gradient) continue;
@@ -113,6 +158,10 @@ LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
   LH_CHECK(h.dim() == 2 && targets.dim() == 1 && targets.size(0) == h.size(0) &&
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows, {} targets", h.size(0), targets.numel());
+  const TensorSlice& slice = weight->slice();
+  LH_CHECK(options.combine || slice.extent[0] == slice.global_shape[0], "loss_head",
+           "{} is a part of the vocabulary, and nothing combines the parts",
+           describe_slice(slice));
   HeadTotals totals;
   at::Tensor loss;
   if (at::GradMode::is_enabled()) {

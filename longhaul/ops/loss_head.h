@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "longhaul/ops/weight_gradients.h"
 
 namespace longhaul::ops {
@@ -13,6 +15,11 @@ struct LossHeadOptions {
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
   bool fused = true;
+  /// Where the weight is a part of the vocabulary: makes of this part's `lse` [R] and
+  /// `picked` [R], fp32, those of all `vocabulary_parts`, in place; called once a chunk,
+  /// of the same rows on every rank. Empty: the weight is the whole vocabulary.
+  std::function<void(at::Tensor& lse, at::Tensor& picked)> combine = nullptr;
+  int64_t vocabulary_parts = 1;
 };
 
 struct LossHeadResult {
@@ -27,6 +34,10 @@ struct LossHeadResult {
 /// target. With grad mode the gradients of each chunk are formed while its logits are in
 /// cache: dW goes straight to the accumulator, dh is kept for the backward. So the
 /// result's loss has to be the root of the backward, with gradient 1.
+/// With a part of the vocabulary, the loss is that of all parts on every rank, and dh is
+/// this part's share: the sum over parts is the gradient. Per chunk only the rows'
+/// log-sum-exps and target logits cross the ranks (Shoeybi et al., "Megatron-LM",
+/// section 3).
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 

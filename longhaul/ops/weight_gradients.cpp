@@ -9,20 +9,24 @@
 
 namespace longhaul::ops {
 
-void WeightGradients::push(ParameterPtr weight, at::Tensor x, at::Tensor dy) {
+void WeightGradients::push(ParameterPtr weight, LinearInput x, at::Tensor dy) {
   if (weight->frozen()) return;
+  Entry entry{std::move(weight), std::move(x), std::move(dy)};
   if (immediate_) {
-    accumulate_weight_gradient(weight->grad(), x, dy);
+    compute(entry);
   } else {
-    entries_.push_back({std::move(weight), std::move(x), std::move(dy)});
+    entries_.push_back(std::move(entry));
   }
 }
 
 void WeightGradients::drain() {
   const auto entries = std::exchange(entries_, {});
-  for (const Entry& entry : entries) {
-    accumulate_weight_gradient(entry.weight->grad(), entry.x, entry.dy);
-  }
+  for (const Entry& entry : entries) compute(entry);
+}
+
+void WeightGradients::compute(const Entry& entry) {
+  const at::Tensor x = entry.x.again ? entry.x.again->take() : entry.x.x;
+  accumulate_weight_gradient(entry.weight->grad(), x, entry.dy);
 }
 
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,

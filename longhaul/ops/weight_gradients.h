@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "longhaul/ops/linear_input.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::ops {
@@ -16,8 +17,9 @@ namespace longhaul::ops {
 /// which is ascending micro batches.
 class WeightGradients {
  public:
-  /// x [T, K], dy [T, N], weight [N, K]. Frozen parameters are left out.
-  void push(ParameterPtr weight, at::Tensor x, at::Tensor dy);
+  /// x [T, K], or how to have it again when its turn comes; dy [T, N], weight [N, K].
+  /// Frozen parameters are left out.
+  void push(ParameterPtr weight, LinearInput x, at::Tensor dy);
   /// Computes and forgets all entries.
   void drain();
   /// Forgets all entries: after a failure, since a graph cannot be run again.
@@ -30,9 +32,11 @@ class WeightGradients {
  private:
   struct Entry {
     ParameterPtr weight;
-    at::Tensor x;
+    LinearInput x;
     at::Tensor dy;
   };
+  static void compute(const Entry& entry);
+
   bool immediate_ = true;
   std::vector<Entry> entries_;
 };

@@ -4,6 +4,15 @@
 
 namespace longhaul {
 
+void Parameter::set_slice(TensorSlice slice) {
+  slice.check();
+  LH_CHECK(!weight_.defined() && slice.name == slice_.name &&
+               slice.global_shape == slice_.global_shape,
+           "parameter", "{} cannot become {}{}", describe_slice(slice_),
+           describe_slice(slice), weight_.defined() ? ": it has storage" : "");
+  slice_ = std::move(slice);
+}
+
 const at::Tensor& Parameter::weight() const {
   LH_ASSERT(weight_.defined(), "{}: its weight is used while nobody holds it", name());
   return weight_;

@@ -30,6 +30,9 @@ class Parameter {
 
   const std::string& name() const { return slice_.name; }
   const TensorSlice& slice() const { return slice_; }
+  /// The part of the tensor that this rank holds, before storage is bound: same name and
+  /// global shape.
+  void set_slice(TensorSlice slice);
   const Init& init() const { return init_; }
   /// Without a gradient: nothing is computed for it. So it starts.
   bool frozen() const { return frozen_; }

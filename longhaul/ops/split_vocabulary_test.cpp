@@ -1,0 +1,110 @@
+// Embedding and loss head over parts of the vocabulary, against the whole.
+#include "longhaul/ops/embedding.h"
+#include "longhaul/ops/loss_head.h"
+#include "longhaul/ops/ops_test_support.h"
+
+namespace longhaul::ops {
+namespace {
+
+/// Rows [begin, end) of a table.
+ParameterPtr part_of(const at::Tensor& table, int64_t begin, int64_t end) {
+  auto parameter = make_parameter("table", table.sizes().vec(), {});
+  TensorSlice slice = parameter->slice();
+  slice.offset[0] = begin;
+  slice.extent[0] = end - begin;
+  parameter->set_slice(slice);
+  parameter->set_frozen(false);
+  const at::Tensor rows = table.narrow(0, begin, end - begin).clone();
+  parameter->bind(rows, at::zeros(rows.sizes(), at::kFloat));
+  return parameter;
+}
+
+const std::vector<std::pair<int64_t, int64_t>> kParts = {{0, 34}, {34, 68}, {68, 101}};
+
+TEST(SplitEmbedding, PartsAddUpToTheWholeTable) {
+  at::manual_seed(1);
+  const at::Tensor table = at::randn({101, 16}), dy = at::randn({40, 16});
+  const at::Tensor ids = at::randint(0, 101, {40}, at::kInt);
+  const auto whole = bound(table);
+  const at::Tensor y = embedding(ids, whole);
+  backward(y, dy);
+  at::Tensor sum = at::zeros_like(y);
+  std::vector<at::Tensor> grads;
+  for (const auto& [begin, end] : kParts) {
+    const auto part = part_of(table, begin, end);
+    const at::Tensor mine = embedding(ids, part);
+    const at::Tensor outside = ids.lt(begin).logical_or(ids.ge(end));
+    EXPECT_EQ(mine.index({outside}).abs().sum().item<float>(), 0.0F);
+    backward(mine, dy);
+    sum.add_(mine.detach());
+    grads.push_back(part->grad());
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(embedding(ids, part), mine));
+  }
+  EXPECT_TRUE(at::equal(sum, y));
+  EXPECT_TRUE(at::equal(at::cat(grads), whole->grad()));
+}
+
+class SplitLossHead
+    : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double>> {};
+
+INSTANTIATE_TEST_SUITE_P(All, SplitLossHead,
+                         ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
+                                            ::testing::Bool(),
+                                            ::testing::Values(0.0, 1e-2)));
+
+/// The parts one after the other: their statistics first, then the loss with all of them.
+TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
+  const auto [type, fused, z_loss] = GetParam();
+  at::manual_seed(3);
+  const at::Tensor h = at::randn({50, 24}).to(type), w = at::randn({101, 24}).to(type);
+  at::Tensor targets = at::randint(0, 101, {50}, at::kLong);
+  targets.narrow(0, 10, 7).fill_(-100);
+  LossHeadOptions options{1.0 / 43.0, z_loss, fused};
+  const auto whole = bound(w);
+  const at::Tensor in = leaf(h);
+  const LossHeadResult expected = loss_head(in, whole, targets, options);
+  torch::autograd::backward({expected.loss}, {});
+
+  options.vocabulary_parts = 3;
+  std::vector<at::Tensor> lses, picks;
+  options.combine = [&](at::Tensor& lse, at::Tensor& picked) {
+    lses.push_back(lse.clone());
+    picks.push_back(picked.clone());
+  };
+  for (const auto& [begin, end] : kParts) {
+    const at::NoGradGuard no_grad;
+    loss_head(h, part_of(w, begin, end), targets, options);
+  }
+  ASSERT_EQ(lses.size(), 3U);
+  options.combine = [&](at::Tensor& lse, at::Tensor& picked) {
+    lse.copy_(at::logsumexp(at::stack(lses), {0}));
+    picked.copy_(at::stack(picks).sum({0}));
+  };
+  at::Tensor dh = at::zeros({50, 24});
+  std::vector<at::Tensor> grads;
+  for (const auto& [begin, end] : kParts) {
+    const auto part = part_of(w, begin, end);
+    const at::Tensor mine = leaf(h);
+    const LossHeadResult result = loss_head(mine, part, targets, options);
+    torch::autograd::backward({result.loss}, {});
+    EXPECT_NEAR(result.loss.item<double>(), expected.loss.item<double>(),
+                1e-6 * expected.loss.item<double>());
+    EXPECT_NEAR(result.cross_entropy_sum, expected.cross_entropy_sum,
+                1e-6 * expected.cross_entropy_sum);
+    dh.add_(mine.grad());
+    grads.push_back(part->grad());
+  }
+  const double tolerance = tolerance_of(type);
+  expect_close(dh, in.grad(), tolerance, "dh");
+  expect_close(at::cat(grads), whole->grad(), tolerance, "dw");
+}
+
+TEST(SplitLossHead, RefusesAPartThatNothingCombines) {
+  const auto part = part_of(at::ones({10, 4}), 0, 5);
+  EXPECT_ANY_THROW(
+      loss_head(leaf(at::ones({3, 4})), part, at::zeros({3}, at::kLong), {}));
+}
+
+}  // namespace
+}  // namespace longhaul::ops
