@@ -22,6 +22,7 @@ constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill",  "import", "l
                                        "plan",  "report", "submit", "watch"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
+  add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);
   add_eval(program, outcome);

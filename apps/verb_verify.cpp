@@ -8,21 +8,11 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/data/open_source.h"
 
 namespace longhaul::apps {
 namespace {
-
-/// The checkpoint that a path stands for, or nothing.
-std::optional<fs::path> checkpoint_of(const fs::path& path) {
-  if (fs::exists(path / checkpoint::kManifestName)) return path;
-  for (const fs::path& dir : {checkpoint::checkpoints_dir_of(path), path}) {
-    if (const auto latest = checkpoint::find_latest(dir)) return latest->path;
-  }
-  return std::nullopt;
-}
 
 void run_verify(const fs::path& path) {
   const auto start = std::chrono::steady_clock::now();
@@ -31,7 +21,7 @@ void run_verify(const fs::path& path) {
   if (!fs::is_directory(path)) {
     throw InputError("verify", path.string() + ": no such directory");
   }
-  if (const auto step = checkpoint_of(path)) {
+  if (const auto step = checkpoint::find_checkpoint(path)) {
     const auto reader = checkpoint::CheckpointReader::open(*step);
     bytes = reader.verify();
     what = fmt::format("checkpoint of step {} ({})", reader.step(), step->string());

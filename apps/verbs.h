@@ -13,6 +13,7 @@ struct Outcome {
 // program. The subcommand's callback does the work, throws longhaul::Error on failure and
 // sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
 
+void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);

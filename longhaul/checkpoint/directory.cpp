@@ -153,4 +153,12 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
   return run_dir / "checkpoints";
 }
 
+std::optional<fs::path> find_checkpoint(const fs::path& path) {
+  if (fs::exists(path / kManifestName)) return path;
+  for (const fs::path& dir : {checkpoints_dir_of(path), path}) {
+    if (const auto latest = find_latest(dir)) return latest->path;
+  }
+  return std::nullopt;
+}
+
 }  // namespace longhaul::checkpoint

@@ -47,4 +47,8 @@ std::optional<fs::path> choose_resume(const ResumeFrom& resume,
 /// [checkpoint] dir in its config.toml says.
 fs::path checkpoints_dir_of(const fs::path& run_dir);
 
+/// The checkpoint that a path stands for: itself, or the newest valid one of a run or of
+/// a directory of checkpoints; nothing if it is none of these.
+std::optional<fs::path> find_checkpoint(const fs::path& path);
+
 }  // namespace longhaul::checkpoint

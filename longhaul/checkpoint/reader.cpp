@@ -43,7 +43,7 @@ struct CheckpointReader::RankFile {
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 CheckpointReader::~CheckpointReader() = default;
 
-CheckpointReader CheckpointReader::open(const fs::path& step_dir) {
+CheckpointReader CheckpointReader::open(const fs::path& step_dir, Tensors tensors) {
   CheckpointReader reader;
   reader.dir_ = step_dir;
   reader.manifest_ = Manifest::read(step_dir);
@@ -52,7 +52,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir) {
                              (step_dir / reader.manifest_.state.name).string());
   for (const Manifest::FileEntry& file : reader.manifest_.hf) read_hashed(step_dir, file);
   for (const Manifest::RankEntry& rank : reader.manifest_.ranks) reader.load_rank(rank);
-  reader.check_tiling();
+  reader.check_tiling(tensors);
   return reader;
 }
 
@@ -85,7 +85,7 @@ void CheckpointReader::load_rank(const Manifest::RankEntry& entry) {
 }
 
 // Copies of one box (replicas) are dropped; the rest must tile the tensor.
-void CheckpointReader::check_tiling() {
+void CheckpointReader::check_tiling(Tensors tensors) {
   for (auto& [key, pieces] : pieces_) {
     std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
       return std::tie(a.slice.offset, a.slice.extent) <
@@ -112,7 +112,7 @@ void CheckpointReader::check_tiling() {
       }
     }
     const int64_t wanted = pieces.front().slice.global_num_elements();
-    if (elements != wanted) {
+    if (elements != wanted && tensors == Tensors::Whole) {
       throw InputError(
           "checkpoint",
           fmt::format("{}: {} of {} has {} of {} elements; a rank's file lacks "
@@ -144,6 +144,21 @@ std::vector<TensorSlice> CheckpointReader::tensors(const std::string& kind) cons
 
 bool CheckpointReader::has(const std::string& kind, const std::string& name) const {
   return pieces_.contains({kind, name});
+}
+
+std::vector<std::pair<std::string, std::string>> CheckpointReader::names() const {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [key, pieces] : pieces_) result.push_back(key);
+  return result;
+}
+
+std::vector<TensorSlice> CheckpointReader::boxes(const std::string& kind,
+                                                 const std::string& name) const {
+  std::vector<TensorSlice> result;
+  const auto found = pieces_.find({kind, name});
+  if (found == pieces_.end()) return result;
+  for (const Piece& piece : found->second) result.push_back(piece.slice);
+  return result;
 }
 
 void CheckpointReader::read(const std::string& kind, const TensorSlice& box, DType dst,

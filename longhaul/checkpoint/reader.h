@@ -18,9 +18,14 @@ namespace longhaul::checkpoint {
 /// checked against its hash. Immutable after open; any thread may read.
 class CheckpointReader {
  public:
+  enum class Tensors {
+    Whole,      ///< the boxes of each tensor tile it
+    MayBeParts  ///< of some tensors only parts were written; no box twice
+  };
   /// Checks the manifest, every file's presence and size, the hashes of the small files,
-  /// and that the boxes of each tensor tile it. Throws InputError with path and reason.
-  static CheckpointReader open(const fs::path& step_dir);
+  /// and the boxes of each tensor. Throws InputError with path and reason.
+  static CheckpointReader open(const fs::path& step_dir,
+                               Tensors tensors = Tensors::Whole);
   CheckpointReader(CheckpointReader&&) noexcept;
   ~CheckpointReader();
 
@@ -37,6 +42,10 @@ class CheckpointReader {
   /// Whole tensors of one kind with their stored dtype, by name.
   std::vector<TensorSlice> tensors(const std::string& kind) const;
   bool has(const std::string& kind, const std::string& name) const;
+  /// (kind, name) of everything, sorted.
+  std::vector<std::pair<std::string, std::string>> names() const;
+  /// The boxes of a tensor as they were written; none where it is absent.
+  std::vector<TensorSlice> boxes(const std::string& kind, const std::string& name) const;
 
   /// Fills `out` (elements of `box` row-major, in dtype `dst`) from whatever pieces hold
   /// them, converting F32, BF16, F16 and F64 into each other. box.dtype is not used.
@@ -61,7 +70,7 @@ class CheckpointReader {
   };
   struct RankFile;
   void load_rank(const Manifest::RankEntry& entry);
-  void check_tiling();
+  void check_tiling(Tensors tensors);
 
   fs::path dir_;
   Manifest manifest_;

@@ -126,6 +126,26 @@ void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
   }
 }
 
+ActivationPlace Layout::activation_place(const RunConfig& config) const {
+  const comm::MeshShape& shape = mesh->shape();
+  const comm::MeshIndex& index = mesh->index();
+  ActivationPlace place;
+  place.global_size = config.batch.global_size;
+  place.micro_size = config.batch.micro_size;
+  place.dp = shape.dp;
+  place.dp_index = index.dp;
+  place.seq_len = config.data.seq_len;
+  place.chunks = {{0, 0, config.data.seq_len}};
+  if (context) place.chunks = context->chunks(index.cp);
+  if (tensor.sequence) {
+    place.token_parts = shape.tp;
+    place.token_part = index.tp;
+  } else {
+    place.copy = index.tp > 0;
+  }
+  return place;
+}
+
 std::string Layout::describe() const {
   const comm::MeshShape& s = mesh->shape();
   return fmt::format("pp {} x dp {} x cp {} x tp {}, zero {}", s.pp, s.dp, s.cp, s.tp,

@@ -11,6 +11,7 @@
 #include "longhaul/parallel/context/layout.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/tensor/flat_buffers.h"
+#include "longhaul/train/capture.h"
 
 namespace longhaul::train {
 
@@ -42,6 +43,8 @@ struct Layout {
   std::unique_ptr<parallel::ContextLayout> context;
   nn::AttentionCore attention;
 
+  /// Where its activations lie in those of all ranks.
+  ActivationPlace activation_place(const RunConfig& config) const;
   /// This rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
   /// "pp 2 x dp 2 x cp 1 x tp 2, zero 1": for logs and fingerprints.

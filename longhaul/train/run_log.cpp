@@ -169,6 +169,18 @@ void RunLog::save(const Session& session, const History& history,
   }
 }
 
+void RunLog::save_capture(const Session& session, int64_t step,
+                          const std::vector<checkpoint::StateTensor>& tensors) {
+  checkpoint::CheckpointWriter writer({config_.run.dir / "captures", attempt_,
+                                       build_info().one_line(), layout_of(session),
+                                       nullptr});
+  const checkpoint::SaveReport report =
+      writer.save(step, tensors, Json::object(), {}, *session.world);
+  log_->info(fmt::format("capture step {} saved {} in {}", step,
+                         human_bytes(static_cast<double>(report.bytes)),
+                         report.path.string()));
+}
+
 void RunLog::finish(const Session& session, const History& history, int signal) {
   if (!metrics_) return;
   std::string dataset;

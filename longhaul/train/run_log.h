@@ -44,6 +44,9 @@ class RunLog {
   /// Collective.
   void save(const Session& session, const History& history,
             const std::vector<checkpoint::StateTensor>& tensors);
+  /// Writes what was captured of a step to run.dir/captures. Collective.
+  void save_capture(const Session& session, int64_t step,
+                    const std::vector<checkpoint::StateTensor>& tensors);
   /// results.json and the last lines.
   void finish(const Session& session, const History& history, int signal);
   /// Leaves the error that ends the attempt in log.txt and events.jsonl, where they can

@@ -234,7 +234,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   return session;
 }
 
-StageOptions stage_options(const Session& session) {
+StageOptions stage_options(const Session& session, Capture* capture) {
   const RunConfig& config = session.config;
   StageOptions options;
   options.device = session.device;
@@ -251,6 +251,7 @@ StageOptions stage_options(const Session& session) {
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
   options.attention = layout.attention;
   options.region = layout.region.get();
+  options.capture = capture;
   return options;
 }
 

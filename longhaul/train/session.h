@@ -58,7 +58,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
                       Logger& log);
 
 /// What the stages of the run do, as its settings and its layout say.
-StageOptions stage_options(const Session& session);
+StageOptions stage_options(const Session& session, Capture* capture = nullptr);
 
 /// The whole model's expected tensors, for WeightsSource::check.
 std::vector<TensorSlice> expected_tensors(const Session& session);

@@ -52,12 +52,26 @@ std::vector<int64_t> StageRunner::boundary_shape(int64_t micro_batch) {
           options_.hidden_size};
 }
 
-at::Tensor StageRunner::run_block(const Chunk& chunk, bool last, int64_t layer,
+void StageRunner::capture(int64_t layer, int64_t micro_batch, const at::Tensor& y) {
+  Capture* sink = options_.capture;
+  if (sink == nullptr || !sink->active()) return;
+  const std::string name =
+      layer == nn::kEmbeddingLayer ? "embedding" : "layers." + std::to_string(layer);
+  sink->activation("activation", name, micro_batch, y);
+  if (!y.requires_grad()) return;
+  y.register_hook([sink, name, micro_batch](const at::Tensor& grad) {
+    sink->activation("activation_gradient", name, micro_batch, grad);
+  });
+}
+
+at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
                                   const nn::BlockFunction& block, const at::Tensor& x) {
   const bool embedding = layer == nn::kEmbeddingLayer;
   const bool again = !embedding && layer < options_.recompute_end;
-  const nn::BlockFunction run = [&block, again](const at::Tensor& in) {
-    return again ? parallel::recompute(block, in) : block(in);
+  const nn::BlockFunction run = [&](const at::Tensor& in) {
+    at::Tensor y = again ? parallel::recompute(block, in) : block(in);
+    capture(layer, micro_batch, y);
+    return y;
   };
   if (options_.hold_whole_step) return run(x);
   const models::StageSpec& spec = chunk.spec;
@@ -67,7 +81,7 @@ at::Tensor StageRunner::run_block(const Chunk& chunk, bool last, int64_t layer,
                  ? chunk.block_unit(std::max(layer + 1, spec.first_layer))
                  : chunk.head_unit;
   if (!embedding && layer > spec.first_layer) use.previous = use.unit - 1;
-  use.last_micro_batch = last;
+  use.last_micro_batch = is_last(micro_batch);
   use.weights_in_backward = !embedding;
   return parallel::run_unit(replicas_, use, run, x);
 }
@@ -87,10 +101,10 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   context.attention = options_.attention;
   context.region = options_.region;
   context.selective_recompute = options_.selective_recompute;
-  const bool last = is_last(micro_batch);
-  context.run_block = [this, chunk, last](int64_t layer, const nn::BlockFunction& block,
-                                          const at::Tensor& x) {
-    return run_block(chunks_[static_cast<size_t>(chunk)], last, layer, block, x);
+  context.run_block = [this, chunk, micro_batch](int64_t layer,
+                                                 const nn::BlockFunction& block,
+                                                 const at::Tensor& x) {
+    return run_block(chunks_[static_cast<size_t>(chunk)], micro_batch, layer, block, x);
   };
   flight.input = input;
   if (input.defined() && at::GradMode::is_enabled()) {

@@ -11,6 +11,7 @@
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/parallel/pipeline/runner.h"
+#include "longhaul/train/capture.h"
 
 namespace longhaul::train {
 
@@ -45,6 +46,7 @@ struct StageOptions {
   int64_t token_parts = 1;
   nn::AttentionCore attention;
   const nn::SplitRegion* region = nullptr;
+  Capture* capture = nullptr;  ///< where activations are to be looked at
 };
 
 /// Does the actions of a schedule for the chunks of this rank: runs their forward and
@@ -86,8 +88,9 @@ class StageRunner : public parallel::PipelineStage {
   using Key = std::pair<int64_t, int64_t>;  // chunk, micro batch
 
   Flight& begin_flight(int64_t chunk, int64_t micro_batch, const at::Tensor& input);
-  at::Tensor run_block(const Chunk& chunk, bool last, int64_t layer,
+  at::Tensor run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
                        const nn::BlockFunction& block, const at::Tensor& x);
+  void capture(int64_t layer, int64_t micro_batch, const at::Tensor& y);
   at::Tensor loss(const Chunk& chunk, bool last, const Flight& flight,
                   const at::Tensor& hidden);
   bool is_last(int64_t micro_batch) const;

@@ -42,7 +42,9 @@ class Trainer {
         plan_(parallel::make_pipeline_plan(
             session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
             loader_.micro_batches())),
-        runner_(session_.chunks, *session_.replicas, stage_options(session_)) {
+        capture_(config().debug.capture.value_or(CaptureSettings{}),
+                 session_.layout.activation_place(config()), session_.world->rank()),
+        runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)) {
     run_.start(session_, history_, total_steps_, last_step_);
   }
 
@@ -90,7 +92,10 @@ class Trainer {
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
-    run_plan(plan_);
+    const bool captured = capture_.due(history_.step + 1);
+    capture_.set_active(captured);
+    run_training_plan();
+    if (captured) write_capture();
     const double loss =
         sum_over_world(runner_.cross_entropy_sum()) / static_cast<double>(targets);
     const double norm =
@@ -121,6 +126,26 @@ class Trainer {
     if (session_.mesh().index().tp != 0) value = 0.0;
     session_.world->all_reduce_wait({&value, 1, DType::F64}, comm::ReduceOp::Sum);
     return value;
+  }
+
+  /// One step's passes, with a timeline where [profile] asks for one.
+  void run_training_plan() {
+    const int64_t step = history_.step + 1;
+    if (std::ranges::count(config().profile.steps, step) == 0) return run_plan(plan_);
+    session_.world->barrier_wait();  // a common origin
+    parallel::Trace trace(session_.world->rank());
+    run_plan(plan_, &trace);
+    const auto ranks = session_.world->gather_strings(trace.json());
+    if (session_.world->rank() > 0) return;
+    const fs::path path = config().run.dir / fmt::format("trace_step_{}.json", step);
+    parallel::write_trace(path, ranks);
+    run_.log().info("timeline: " + path.string());
+  }
+
+  void write_capture() {
+    capture_.gradients(*session_.flat);
+    run_.save_capture(session_, history_.step + 1, capture_.tensors());
+    capture_.set_active(false);
   }
 
   void run_plan(const parallel::PipelinePlan& plan, parallel::Trace* trace = nullptr) {
@@ -205,6 +230,7 @@ class Trainer {
   data::Loader loader_;
   optim::Schedule schedule_;
   parallel::PipelinePlan plan_;
+  Capture capture_;
   StageRunner runner_;
   SignalWatch signals_;
 };

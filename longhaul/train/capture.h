@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/writer.h"
+#include "longhaul/config/run_config.h"
+#include "longhaul/parallel/context/layout.h"
+#include "longhaul/tensor/flat_buffers.h"
+
+namespace longhaul::train {
+
+/// Where this rank's activations lie in those of the whole step: [global_size sequences,
+/// seq_len, features].
+struct ActivationPlace {
+  int64_t global_size = 0;
+  int64_t micro_size = 0;
+  int64_t dp = 1;
+  int64_t dp_index = 0;
+  /// Its positions of a sequence.
+  std::vector<parallel::ContextChunk> chunks;
+  int64_t seq_len = 0;  ///< of the whole sequence
+  /// Contiguous parts into which the tokens of a micro batch are split beyond that.
+  int64_t token_parts = 1;
+  int64_t token_part = 0;
+  /// Another rank has the same activations and writes them.
+  bool copy = false;
+};
+
+/// Collects activations and gradients of one step in global coordinates, to be written as
+/// a checkpoint of its own kinds: "activation", "activation_gradient", "gradient". So any
+/// two layouts can be compared (checkpoint/compare.h). One thread.
+class Capture {
+ public:
+  Capture(CaptureSettings settings, ActivationPlace place, int rank);
+
+  /// Is this step to be captured?
+  bool due(int64_t step) const;
+  /// From now on tensors are kept, or passed over.
+  void set_active(bool active);
+  bool active() const { return active_; }
+
+  /// [T, features] of a micro batch, as this rank has them; copied.
+  void activation(const std::string& kind, const std::string& name, int64_t micro_batch,
+                  const at::Tensor& tensor);
+  /// What this rank alone counts of the reduced gradients; copied.
+  void gradients(const FlatBuffers& flat);
+
+  /// What was kept. Valid until set_active.
+  const std::vector<checkpoint::StateTensor>& tensors() const { return tensors_; }
+
+ private:
+  bool wanted(const std::string& kind, const std::string& name) const;
+
+  CaptureSettings settings_;
+  ActivationPlace place_;
+  bool writes_;  ///< this rank is one of settings.ranks
+  bool active_ = false;
+  std::vector<at::Tensor> storage_;
+  std::vector<checkpoint::StateTensor> tensors_;
+};
+
+}  // namespace longhaul::train

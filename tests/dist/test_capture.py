@@ -1,0 +1,83 @@
+"""Captured tensors of two layouts are compared in global coordinates."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from runs import write_config  # noqa: E402
+
+SETS = ['precision.compute="fp32"', "run.steps=3", "checkpoint.every=0", "profile.steps=[2]"]
+
+
+def train(run, path, *sets, ranks=1):
+    run("longhaul", "train", path, *[w for s in [*SETS, *sets] for w in ("--set", s)],
+        ranks=ranks, env={"OMP_NUM_THREADS": "1"})
+
+
+def rows(run, first, second, *arguments, check=True):
+    result = run("longhaul", "compare", first, second, "--json", *arguments, check=check)
+    return {(r["kind"], r["name"]): r for r in json.loads(result.stdout)}, result.returncode
+
+
+@pytest.fixture(scope="module")
+def one_rank(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("one")
+    train(run, write_config(path), "debug.capture={steps=[1]}")
+    return path / "run"
+
+
+CAPTURE = "captures/step_00000001"
+ACTIVATIONS = {"embedding", "layers.0", "layers.1"}
+
+
+@pytest.mark.parametrize("ranks,sets", [
+    (4, ["parallel.tp=2", "parallel.cp=2"]),
+    (4, ["parallel.pp=2", "parallel.zero=1"]),
+    (2, ["parallel.zero=3", 'memory.recompute="full"']),
+])
+def test_every_tensor_of_a_layout_is_that_of_one_rank(run, tmp_path, one_rank, ranks, sets):
+    train(run, write_config(tmp_path), "debug.capture={steps=[1]}", *sets, ranks=ranks)
+    found, _ = rows(run, tmp_path / "run" / CAPTURE, one_rank / CAPTURE)
+    for kind in ("activation", "activation_gradient"):
+        assert {name for k, name in found if k == kind} == ACTIVATIONS
+        for name in ACTIVATIONS:
+            assert found[kind, name]["elements"] == 8 * 32 * 64
+    assert sum(k == "gradient" for k, _ in found) == 21
+    assert all(r["verdict"] in ("ok", "equal") for r in found.values())
+    assert all(r["norm"] > 0 for r in found.values())
+
+
+def test_chosen_ranks_and_names_are_written_alone(run, tmp_path, one_rank):
+    train(run, write_config(tmp_path),
+          'debug.capture={steps=[1], ranks=[1], tensors=["*layers.1", "gradient.*norm*"]}',
+          ranks=2)
+    found, _ = rows(run, tmp_path / "run" / CAPTURE, one_rank / CAPTURE)
+    both = {key for key, r in found.items() if r["elements"] > 0}
+    assert {name for k, name in both if k == "activation"} == {"layers.1"}
+    assert found["activation", "layers.1"]["elements"] == 8 * 32 * 64 // 2
+    assert {name for k, name in both if k == "gradient"} <= {
+        n for k, n in found if "norm" in n}
+    assert found["activation", "layers.0"]["verdict"] == "not in both"
+
+
+def test_another_seed_differs_and_says_so_by_exit_code(run, tmp_path, one_rank):
+    train(run, write_config(tmp_path), "debug.capture={steps=[1]}", "run.seed=7")
+    found, code = rows(run, tmp_path / "run" / CAPTURE, one_rank / CAPTURE, check=False)
+    assert code == 1
+    assert found["gradient", "lm_head.weight"]["verdict"] == "DIFFERS"
+    # Checkpoints are compared alike.
+    _, code = rows(run, tmp_path / "run", tmp_path / "run", "--tolerance", "0")
+    assert code == 0
+
+
+def test_a_timeline_has_the_actions_of_every_rank(run, tmp_path):
+    train(run, write_config(tmp_path), "parallel.pp=2", ranks=2)
+    events = json.loads((tmp_path / "run/trace_step_2.json").read_text())
+    actions = {(e["pid"], e["name"]) for e in events if e["tid"] == 0}
+    for rank in (0, 1):
+        for micro_batch in range(4):
+            for kind in "FBW":
+                assert (rank, f"{kind}0.{micro_batch}") in actions
