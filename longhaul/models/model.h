@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/config/model_config.h"
+#include "longhaul/format/shard_plan.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/tensor/parameter.h"
@@ -42,7 +43,8 @@ class Model {
   std::vector<ParameterPtr> parameters() const;
 
   /// Stage input -> hidden states [T, H]. With the embedding the input is token ids [T],
-  /// else hidden states. With the head the final norm has been applied.
+  /// else hidden states. With the head the final norm has been applied. Hidden states are
+  /// those of this rank's part of T where context.region splits tokens.
   virtual at::Tensor hidden(const at::Tensor& input,
                             const nn::ForwardContext& context) const = 0;
 
@@ -52,7 +54,7 @@ class Model {
                                    const ops::LossHeadOptions& options) const = 0;
 
   /// Logits of some rows of the last stage's hidden states, in the compute dtype; without
-  /// grad mode.
+  /// grad mode. Of a split vocabulary, this rank's part of it.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 
   /// An empty cache for `batch` sequences of up to `capacity` positions.
@@ -65,5 +67,9 @@ class Model {
 
 /// Builds the stage of a model by config.model_type; an unknown family throws InputError.
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage);
+
+/// How the family's parameters split over the ranks of tensor parallelism, by their
+/// names; an unknown family throws InputError.
+const std::vector<ShardRule>& sharding_table(const ModelConfig& config);
 
 }  // namespace longhaul::models

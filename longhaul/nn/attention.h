@@ -21,10 +21,12 @@ struct AttentionSizes {
 class Attention {
  public:
   Attention(const std::string& name, const AttentionSizes& sizes, int64_t layer);
-  /// x [T, H] -> [T, H].
+  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
                      const ForwardContext& context) const;
   std::vector<ParameterPtr> parameters() const;
+  /// Key heads that this rank has.
+  int64_t key_heads() const { return k_.weight()->slice().extent[0] / head_dim_; }
 
  private:
   Linear q_, k_, v_, o_;

@@ -21,7 +21,8 @@ struct KvCache {
 };
 
 /// Runs one block; run-time policies (recompute, gathering of sharded weights) may wrap
-/// it. `layer` is the block's number in the whole model.
+/// it. `layer` is the block's number in the whole model, or kEmbeddingLayer.
+inline constexpr int64_t kEmbeddingLayer = -1;
 using BlockFunction = std::function<at::Tensor(const at::Tensor&)>;
 using BlockRunner =
     std::function<at::Tensor(int64_t layer, const BlockFunction&, const at::Tensor&)>;
@@ -40,10 +41,13 @@ using AttentionCore =
 class SplitRegion {
  public:
   virtual ~SplitRegion() = default;
+  /// Ranks that share a region.
+  virtual int64_t ranks() const = 0;
   /// Activations [T or a part of it, H] -> the linear layers' input [T, H]; the backward
   /// sums the ranks' gradients. Collective.
   virtual ops::LinearInput enter(const at::Tensor& x) const = 0;
-  /// Sums the ranks' partial results [T, H] -> [T or a part of it, H]. Collective.
+  /// Sums the ranks' partial results [T, H] -> [T or a part of it, H]; the result may lie
+  /// in the memory of `partial`. Collective.
   virtual at::Tensor leave(const at::Tensor& partial) const = 0;
   /// For a vocabulary that is split: in place over the ranks, `lse` [R] becomes the
   /// log-sum-exp of all, `picked` [R] the sum of all. fp32. Collective.
@@ -63,9 +67,18 @@ struct ForwardContext {
   BlockRunner run_block;                     ///< empty: blocks run plainly
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here
-  /// Attention and the SwiGLU product are computed again in the backward.
+  /// The results of attention's core and of the SwiGLU product are not kept but computed
+  /// again in the backward (ops/recomputed.h).
   bool selective_recompute = false;
   KvCache* cache = nullptr;
+
+  /// SplitRegion::enter and leave where there is a region.
+  ops::LinearInput enter(const at::Tensor& x) const {
+    return region == nullptr ? ops::LinearInput(x) : region->enter(x);
+  }
+  at::Tensor leave(const at::Tensor& partial) const {
+    return region == nullptr ? partial : region->leave(partial);
+  }
 };
 
 }  // namespace longhaul::nn

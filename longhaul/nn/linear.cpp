@@ -10,7 +10,8 @@ Linear::Linear(const std::string& name, int64_t in, int64_t out, double stddev)
     : weight_(make_parameter(name + ".weight", {out, in}, {Init::Kind::Normal, stddev})) {
 }
 
-at::Tensor Linear::forward(const at::Tensor& x, const ForwardContext& context) const {
+at::Tensor Linear::forward(const ops::LinearInput& x,
+                           const ForwardContext& context) const {
   return ops::linear(x, weight_, context.weight_gradients);
 }
 
@@ -19,8 +20,9 @@ Embedding::Embedding(const std::string& name, int64_t vocab, int64_t hidden,
     : weight_(make_parameter(name + ".weight", {vocab, hidden},
                              {Init::Kind::Normal, stddev})) {}
 
-at::Tensor Embedding::forward(const at::Tensor& ids) const {
-  return ops::embedding(ids, weight_);
+at::Tensor Embedding::forward(const at::Tensor& ids,
+                              const ForwardContext& context) const {
+  return context.leave(ops::embedding(ids, weight_));
 }
 
 RmsNorm::RmsNorm(const std::string& name, int64_t hidden, double eps)

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
 namespace {
@@ -80,7 +81,14 @@ std::vector<ModelUnit> Llama::units() const {
 
 at::Tensor Llama::hidden(const at::Tensor& input,
                          const nn::ForwardContext& context) const {
-  at::Tensor x = input.is_floating_point() ? input : embedding_->forward(input);
+  at::Tensor x = input;
+  if (!input.is_floating_point()) {
+    const auto embed = [&](const at::Tensor& ids) {
+      return embedding_->forward(ids, context);
+    };
+    x = context.run_block ? context.run_block(nn::kEmbeddingLayer, embed, input)
+                          : embed(input);
+  }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto run = [&, i](const at::Tensor& in) {
       return blocks_[i].forward(in, rope_, context);
@@ -93,9 +101,9 @@ at::Tensor Llama::hidden(const at::Tensor& input,
 }
 
 ops::LossHeadResult Llama::loss(const at::Tensor& hidden, const at::Tensor& targets,
-                                const nn::ForwardContext& /*context*/,
+                                const nn::ForwardContext& context,
                                 const ops::LossHeadOptions& options) const {
-  return ops::loss_head(hidden, head_weight(), targets, options);
+  return nn::loss_head(hidden, head_weight(), targets, context, options);
 }
 
 at::Tensor Llama::logits(const at::Tensor& hidden) const {
@@ -105,9 +113,9 @@ at::Tensor Llama::logits(const at::Tensor& hidden) const {
 nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
   nn::KvCache cache;
   const auto options = head_weight()->weight().options();
-  for (size_t i = 0; i < blocks_.size(); ++i) {
+  for (const LlamaBlock& block : blocks_) {
     const auto store = [&] {
-      return at::zeros({batch, capacity, config_.num_key_value_heads, config_.head_dim},
+      return at::zeros({batch, capacity, block.attention().key_heads(), config_.head_dim},
                        options);
     };
     cache.layers.push_back({store(), store()});

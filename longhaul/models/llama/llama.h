@@ -16,6 +16,7 @@ class LlamaBlock {
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
                      const nn::ForwardContext& context) const;
   std::vector<ParameterPtr> parameters() const;
+  const nn::Attention& attention() const { return attention_; }
 
  private:
   nn::RmsNorm input_norm_;
