@@ -1,0 +1,218 @@
+#include "longhaul/parallel/tensor/region.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StorageImpl.h>
+
+#include <map>
+#include <mutex>
+
+#include "longhaul/comm/fake.h"
+#include "longhaul/nn/attention.h"
+#include "longhaul/nn/feed_forward.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/parallel/tensor/apply.h"
+#include "longhaul/tensor/init.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using comm::Communicator;
+
+/// Calls of a verb, and the bytes of the whole tensor in each.
+using Counts = std::map<std::string, std::vector<size_t>>;
+
+/// Passes everything on and counts the verbs of tensor parallelism.
+class Counting : public Communicator {
+ public:
+  explicit Counting(Communicator& inner) : inner_(inner) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  const std::string& name() const override { return inner_.name(); }
+  comm::WorkPtr all_reduce(comm::Buffer b, comm::ReduceOp op) override {
+    counts["all_reduce"].push_back(b.bytes());
+    return inner_.all_reduce(b, op);
+  }
+  comm::WorkPtr all_gather(comm::ConstBuffer in, comm::Buffer out) override {
+    counts["all_gather"].push_back(out.bytes());
+    return inner_.all_gather(in, out);
+  }
+  comm::WorkPtr reduce_scatter(comm::ConstBuffer in, comm::Buffer out,
+                               comm::ReduceOp op) override {
+    counts["reduce_scatter"].push_back(in.bytes());
+    return inner_.reduce_scatter(in, out, op);
+  }
+  comm::WorkPtr all_to_all(comm::ConstBuffer in, comm::Buffer out) override {
+    return inner_.all_to_all(in, out);
+  }
+  comm::WorkPtr broadcast(comm::Buffer b, int root) override {
+    return inner_.broadcast(b, root);
+  }
+  comm::WorkPtr send_recv(std::vector<comm::Transfer> transfers) override {
+    return inner_.send_recv(std::move(transfers));
+  }
+  comm::WorkPtr barrier() override { return inner_.barrier(); }
+  std::unique_ptr<Communicator> split(int color, int key, std::string name) override {
+    return inner_.split(color, key, std::move(name));
+  }
+  void abort(int exit_code) override { inner_.abort(exit_code); }
+
+  Counts take() { return std::exchange(counts, {}); }
+  Counts counts;
+
+ private:
+  Communicator& inner_;
+};
+
+constexpr int64_t kTokens = 24, kHidden = 32;
+
+/// Attention and feed-forward, cut for one rank, with values.
+struct Layer {
+  Layer(Communicator& tp, bool sequence) {
+    std::vector<ParameterPtr> all = attention.parameters();
+    for (const auto& p : feed_forward.parameters()) all.push_back(p);
+    const ShardPlan plan = make_shard_plan({{"*.q_proj.weight", 0, ShardUnit::QueryHeads},
+                                            {"*.k_proj.weight", 0, ShardUnit::KeyHeads},
+                                            {"*.v_proj.weight", 0, ShardUnit::KeyHeads},
+                                            {"*.o_proj.weight", 1, ShardUnit::QueryHeads},
+                                            {"*.gate_proj.weight", 0},
+                                            {"*.up_proj.weight", 0},
+                                            {"*.down_proj.weight", 1}},
+                                           4, 2, tp.size(), sequence);
+    apply_shard_plan(all, plan, tp.rank());
+    for (const ParameterPtr& p : all) {
+      at::Tensor values = at::empty(p->slice().extent, at::kFloat);
+      initial_values(p->slice(), {}, 1, 0, values.numel(), values.data_ptr<float>());
+      p->set_frozen(false);
+      p->bind(values, at::zeros_like(values));
+    }
+    RopeConfig config;
+    config.theta = 10000.0;
+    rope = ops::make_rope_table(config, 8, kTokens, at::kCPU);
+    context.batch = 1;
+    context.seq = kTokens;
+    context.positions = at::arange(kTokens, at::kInt);
+    context.weight_gradients = std::make_shared<ops::WeightGradients>();
+  }
+  at::Tensor forward(const at::Tensor& x) const {
+    return feed_forward.forward(attention.forward(x, rope, context), context);
+  }
+  nn::Attention attention{"a", {kHidden, 4, 2, 8, 0.02}, 0};
+  nn::FeedForward feed_forward{"f", kHidden, 48, 0.02};
+  ops::RopeTable rope;
+  nn::ForwardContext context;
+};
+
+TEST(TensorRegion, MovesTheTextbooksBytesPerLayer) {
+  static constexpr size_t kBytes = kTokens * kHidden * sizeof(float);
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    for (const bool sequence : {false, true}) {
+      Counting tp(*world);
+      Layer layer(tp, sequence);
+      const TensorRegion region(tp, sequence);
+      layer.context.region = &region;
+      const int64_t rows = sequence ? kTokens / 2 : kTokens;
+      const at::Tensor y = layer.forward(ops::leaf(at::ones({rows, kHidden})));
+      const Counts forward = tp.take();
+      ops::backward(y, at::ones_like(y));
+      const Counts backward = tp.take();
+      const std::vector<size_t> two(2, kBytes), four(4, kBytes);
+      if (!sequence) {
+        EXPECT_EQ(forward, (Counts{{"all_reduce", two}}));
+        EXPECT_EQ(backward, (Counts{{"all_reduce", two}}));
+      } else {
+        EXPECT_EQ(forward, (Counts{{"all_gather", two}, {"reduce_scatter", two}}));
+        // Two gathers of gradients, and two of inputs that were not kept.
+        EXPECT_EQ(backward, (Counts{{"all_gather", four}, {"reduce_scatter", two}}));
+      }
+    }
+  });
+}
+
+TEST(TensorRegion, DoesNotKeepGatheredRowsForTheBackward) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    const auto weight = ops::bound(at::ones({5, 8}));
+    const TensorRegion region(*world, true);
+    const at::Tensor x = ops::leaf(at::full({3, 8}, world->rank() + 1.0));
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage(
+        c10::intrusive_ptr<c10::StorageImpl>{});
+    at::Tensor y;
+    {
+      const ops::LinearInput in = region.enter(x);
+      storage = in.x.storage().getWeakStorageImpl();
+      y = ops::linear(in, weight, std::make_shared<ops::WeightGradients>());
+    }
+    EXPECT_TRUE(storage.expired());
+    ops::backward(y, at::ones_like(y));
+    // All six rows: 3 of one and 3 of two.
+    EXPECT_TRUE(weight->grad().eq(9.0).all().item<bool>());
+    EXPECT_TRUE(x.grad().eq(2 * 5.0).all().item<bool>()) << "both ranks' gradients";
+  });
+}
+
+TEST(TensorRegion, EnterAndLeaveAreEachOthersBackward) {
+  comm::run_fake_ranks(3, [](const std::shared_ptr<Communicator>& world) {
+    const auto r = static_cast<double>(world->rank());
+    for (const bool sequence : {false, true}) {
+      const TensorRegion region(*world, sequence);
+      const int64_t rows = sequence ? 2 : 6;
+      const at::Tensor x = ops::leaf(at::full({rows, 4}, r));
+      const at::Tensor in = region.enter(x).x;
+      ASSERT_EQ(in.size(0), 6);
+      EXPECT_EQ(in[5][0].item<double>(), sequence ? 2.0 : r);
+      ops::backward(in, at::full({6, 4}, r + 1.0));
+      EXPECT_TRUE(x.grad().eq(6.0).all().item<bool>());
+      const at::Tensor partial = ops::leaf(at::full({6, 4}, r + 1.0));
+      const at::Tensor y = region.leave(partial * 1.0);
+      ASSERT_EQ(y.size(0), rows);
+      EXPECT_TRUE(y.eq(6.0).all().item<bool>());
+      ops::backward(y, at::full({rows, 4}, r));
+      EXPECT_EQ(partial.grad()[5][0].item<double>(), sequence ? 2.0 : r);
+    }
+  });
+}
+
+TEST(TensorRegion, LeavesTheGradientOfItsUserAsItIs) {
+  comm::run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    const TensorRegion region(*world, false);
+    const at::Tensor x = ops::leaf(at::ones({2, 2})), dy = at::ones({2, 2});
+    ops::backward(region.enter(x).x, dy);
+    EXPECT_TRUE(dy.eq(1.0).all().item<bool>());
+    EXPECT_TRUE(x.grad().eq(2.0).all().item<bool>());
+  });
+}
+
+TEST(TensorRegion, RefusesTokensThatDoNotSplit) {
+  const auto leave = [](const std::shared_ptr<Communicator>& world) {
+    TensorRegion(*world, true).leave(at::ones({7, 4}));
+  };
+  try {
+    comm::run_fake_ranks(2, leave);
+    FAIL() << "accepted";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("7 tokens do not split over tp = 2 ranks"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(TensorRegion, CombinesTheLossToTheSameBitsOnEveryRank) {
+  at::manual_seed(5);
+  const at::Tensor logits = at::randn({9, 30}) * 20.0;
+  std::mutex mutex;
+  std::vector<at::Tensor> results;
+  comm::run_fake_ranks(3, [&](const std::shared_ptr<Communicator>& world) {
+    const at::Tensor part = logits.narrow(1, 10 * world->rank(), 10);
+    at::Tensor lse = at::logsumexp(part, {1});
+    at::Tensor picked = world->rank() == 1 ? part.select(1, 4).clone() : at::zeros({9});
+    TensorRegion(*world, true).combine_loss(lse, picked);
+    const std::lock_guard lock(mutex);
+    results.push_back(at::stack({lse, picked}));
+  });
+  ASSERT_EQ(results.size(), 3U);
+  for (const at::Tensor& result : results) EXPECT_TRUE(at::equal(result, results[0]));
+  ops::expect_close(results[0][0], at::logsumexp(logits, {1}), 1e-6, "lse");
+  EXPECT_TRUE(at::equal(results[0][1], logits.select(1, 14)));
+}
+
+}  // namespace
+}  // namespace longhaul::parallel

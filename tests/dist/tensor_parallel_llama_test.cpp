@@ -1,0 +1,91 @@
+// The whole Llama under tensor and sequence parallelism against its twin on one rank.
+// Here since models and parallel do not see each other.
+#include "longhaul/models/model.h"
+#include "longhaul/parallel/tensor/twin_test_support.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using twin::Case;
+
+ModelConfig small(bool tied) {
+  ModelConfig c;
+  c.model_type = "llama";
+  c.vocab_size = 101;
+  c.hidden_size = 40;
+  c.intermediate_size = 49;
+  c.num_hidden_layers = 2;
+  c.num_attention_heads = 6;
+  c.num_key_value_heads = 2;
+  c.head_dim = 8;
+  c.max_position_embeddings = 64;
+  c.rms_norm_eps = 1e-5;
+  c.rope.theta = 10000.0;
+  c.tie_word_embeddings = tied;
+  return c;
+}
+
+twin::Model llama(bool tied) {
+  const ModelConfig config = small(tied);
+  const auto make = [config] {
+    const std::shared_ptr<models::Model> model =
+        models::build(config, models::StageSpec::whole(config));
+    model->prepare(twin::kSeq, at::kCPU);
+    twin::Family family;
+    family.owner = model;
+    family.parameters = model->parameters();
+    family.hidden = [m = model.get()](const at::Tensor& ids,
+                                      const nn::ForwardContext& context) {
+      return m->hidden(ids, context);
+    };
+    family.loss = [m = model.get()](const at::Tensor& hidden, const at::Tensor& targets,
+                                    const nn::ForwardContext& context,
+                                    const ops::LossHeadOptions& options) {
+      return m->loss(hidden, targets, context, options);
+    };
+    return family;
+  };
+  return {make, models::sharding_table(config)};
+}
+
+TEST(TensorParallelLlama, MatchesTheTwinOnOneRank) {
+  twin::check_against_twin(llama(false));
+}
+
+TEST(TensorParallelLlama, MatchesTheTwinWithTiedEmbeddings) {
+  twin::check_against_twin(llama(true));
+}
+
+TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
+  for (const int tp : {1, 2, 4}) {
+    Case c;
+    c.tp = tp;
+    c.sequence = tp == 4;
+    c.type = at::kBFloat16;
+    const twin::Result plain = run(llama(false), c);
+    c.selective = true;
+    expect_same_bits(run(llama(false), c), plain, describe(c));
+  }
+}
+
+TEST(TensorParallelLlama, EveryMatrixHasARow) {
+  const ModelConfig config = small(false);
+  const ShardPlan plan = make_shard_plan(models::sharding_table(config), 6, 2, 2, true);
+  for (const ParameterPtr& p :
+       models::build(config, models::StageSpec::whole(config))->parameters()) {
+    const ParameterShard shard = plan_parameter(plan, p->slice(), 1);
+    EXPECT_EQ(shard.slice.is_whole(), p->slice().extent.size() == 1) << p->name();
+  }
+}
+
+TEST(TensorParallelLlama, TheCacheHasTheKeyHeadsOfItsRank) {
+  const ModelConfig config = small(false);
+  const auto model = models::build(config, models::StageSpec::whole(config));
+  apply_shard_plan(model->parameters(),
+                   make_shard_plan(models::sharding_table(config), 6, 2, 2, false), 1);
+  twin::bind_values(model->parameters(), at::kFloat);
+  EXPECT_EQ(model->make_cache(1, 4).layers.at(0).keys.size(2), 1);
+}
+
+}  // namespace
+}  // namespace longhaul::parallel
