@@ -1,15 +1,18 @@
 #include "longhaul/ops/attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,28 +20,38 @@
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
-// Shapes: B sequences, S queries, P cached positions, K = P + S keys, Hq and Hkv heads,
-// G = Hq / Hkv, D head dim, n queries of a block, m keys that a block can see.
+// Shapes: B sequences, S queries, K keys (P cached ones before the queries' own), Hq and
+// Hkv heads, G = Hq / Hkv, D head dim, n queries of a block, m keys that a block can see.
 
 namespace longhaul::ops {
 namespace {
 
 constexpr int64_t kQueryBlock = 256;
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 struct Shape {
-  int64_t B, S, K, Hq, Hkv, D;
-  int64_t cached() const { return K - S; }
-  int64_t group() const { return Hq / Hkv; }
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(D)); }
+  explicit Shape(const AttentionPart& part)
+      : B(part.q.size(0)),
+        S(part.q.size(1)),
+        K(part.k.size(1)),
+        Hkv(part.k.size(2)),
+        G(part.q.size(2) / part.k.size(2)),
+        offset(part.query_begin - part.key_begin),
+        scale(1.0 / std::sqrt(static_cast<double>(part.q.size(3)))) {}
+  int64_t B, S, K, Hkv, G;
+  int64_t offset;  ///< of query 0 among the keys
+  double scale;
+
+  /// Queries before `end` see keys in [0, m) only.
+  int64_t seen(int64_t end) const { return std::clamp<int64_t>(offset + end, 0, K); }
 };
 
-Shape shape_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   LH_CHECK(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) &&
-          q.size(3) == k.size(3) && k.size(1) >= q.size(1) && q.size(2) % k.size(2) == 0,
+          q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
       "attention", "queries of {} heads and length {}, keys of {} heads and length {}",
       q.size(2), q.size(1), k.size(2), k.size(1));
-  return {q.size(0), q.size(1), k.size(1), q.size(2), k.size(2), q.size(3)};
 }
 
 /// [B, L, Hkv * G, D] -> [B, Hkv, G, L, D]
@@ -47,83 +60,119 @@ at::Tensor by_group(const at::Tensor& x, int64_t key_heads) {
       .permute({0, 2, 3, 1, 4});
 }
 
-/// The scores of queries [from, from + n) against keys [0, m), fp32, masked:
-/// [B, Hkv, G, n, m].
-at::Tensor block_scores(const at::Tensor& q, const at::Tensor& k, const at::Tensor& start,
-                        const Shape& s, int64_t from, int64_t n) {
-  const int64_t m = s.cached() + from + n;
-  const at::Tensor queries = by_group(q.narrow(1, from, n), s.Hkv);
-  const at::Tensor keys = by_group(k.narrow(1, 0, m), s.Hkv);
-  at::Tensor scores =
-      at::matmul(queries, keys.transpose(-1, -2)).to(at::kFloat).mul_(s.scale());
-  const auto index = at::TensorOptions().dtype(at::kInt).device(q.device());
-  const at::Tensor key = at::arange(m, index);
-  const at::Tensor last = at::arange(s.cached() + from, m, index).unsqueeze(1);
-  at::Tensor hidden = key > last;  // [n, m]
-  if (start.defined()) {
-    hidden = hidden.unsqueeze(0).logical_or(key < start.narrow(1, from, n).unsqueeze(2));
-    hidden = hidden.view({s.B, 1, 1, n, m});
+/// One block of queries, [from, from + n), with the m keys that it can see.
+struct Block {
+  Block(const AttentionPart& part, const Shape& s, int64_t from_)
+      : from(from_),
+        n(std::min(kQueryBlock, s.S - from)),
+        m(s.seen(from + n)),
+        q(by_group(part.q.narrow(1, from, n), s.Hkv)),
+        k(by_group(part.k.narrow(1, 0, m), s.Hkv)),
+        v(by_group(part.v.narrow(1, 0, m), s.Hkv)) {}
+  int64_t from, n, m;
+  at::Tensor q, k, v;  ///< [B, Hkv, G or 1, n or m, D]
+
+  /// fp32, masked: [B, Hkv, G, n, m].
+  at::Tensor scores(const AttentionPart& part, const Shape& s) const {
+    at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(at::kFloat).mul_(s.scale);
+    const auto index = at::TensorOptions().dtype(at::kInt).device(q.device());
+    const at::Tensor key = at::arange(m, index);
+    const at::Tensor last = at::arange(s.offset + from, s.offset + from + n, index);
+    at::Tensor hidden = key > last.unsqueeze(1);  // [n, m]
+    if (part.document_start.defined()) {
+      const at::Tensor first = part.document_start.narrow(1, from, n) - part.key_begin;
+      hidden = hidden.unsqueeze(0).logical_or(key < first.unsqueeze(2));
+      hidden = hidden.view({s.B, 1, 1, n, m});
+    }
+    return scores.masked_fill_(hidden, kMinusInfinity);
   }
-  return scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+};
+
+/// The rows of a block in a [B, Hq, S] tensor: [B, Hkv, G, n].
+at::Tensor rows_of(const at::Tensor& lse, const Shape& s, const Block& b) {
+  return lse.view({s.B, s.Hkv, s.G, s.S}).narrow(3, b.from, b.n);
+}
+
+/// Minus infinity, a row without keys, made 0: e^(score - lse) is then 0, not NaN.
+at::Tensor finite(const at::Tensor& lse) {
+  return lse.masked_fill(lse == kMinusInfinity, 0.0);
 }
 
 /// The composite form: plain ATen operations on any device.
+void composite_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
+  const Shape s(part);
+  for (int64_t from = 0; from < s.S; from += kQueryBlock) {
+    const Block b(part, s, from);
+    if (b.m == 0) continue;
+    const at::Tensor scores = b.scores(part, s);
+    const at::Tensor before = rows_of(lse, s, b);
+    const at::Tensor now = at::logaddexp(before, at::logsumexp(scores, -1));
+    const at::Tensor base = finite(now);
+    const at::Tensor p = at::exp(scores - base.unsqueeze(-1)).to(part.q.scalar_type());
+    by_group(out.narrow(1, from, b.n), s.Hkv)
+        .mul_(at::exp(before - base).unsqueeze(-1))
+        .add_(at::matmul(p, b.v));
+    before.copy_(now);
+  }
+}
+
+void composite_backward(const AttentionPart& part, const at::Tensor& dout,
+                        const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                        at::Tensor& dk, at::Tensor& dv) {
+  const Shape s(part);
+  const auto type = part.q.scalar_type();
+  const auto sums = [](const at::Tensor& x, int64_t m) {
+    return x.permute({0, 2, 1, 3}).narrow(2, 0, m);  // [B, Hkv, m, D]
+  };
+  for (int64_t from = 0; from < s.S; from += kQueryBlock) {
+    const Block b(part, s, from);
+    if (b.m == 0) continue;
+    const at::Tensor scores = b.scores(part, s);
+    const at::Tensor p = at::exp(scores - finite(rows_of(lse, s, b)).unsqueeze(-1));
+    const at::Tensor dy = by_group(dout.narrow(1, from, b.n), s.Hkv);
+    const at::Tensor y = by_group(out.narrow(1, from, b.n), s.Hkv);
+    const at::Tensor delta =
+        (dy.to(at::kFloat) * y.to(at::kFloat)).sum({-1}, /*keepdim=*/true);
+    const at::Tensor dp = at::matmul(dy, b.v.transpose(-1, -2)).to(at::kFloat);
+    const at::Tensor ds = (p * (dp - delta)).mul_(s.scale).to(type);
+    by_group(dq.narrow(1, from, b.n), s.Hkv).add_(at::matmul(ds, b.k));
+    // The heads of a group add up.
+    sums(dk, b.m).add_(at::matmul(ds.transpose(-1, -2), b.q).sum({2}));
+    sums(dv, b.m).add_(at::matmul(p.to(type).transpose(-1, -2), dy).sum({2}));
+  }
+}
+
+/// All keys at once: those from the queries' own on are the last S.
+AttentionPart all_keys(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const at::Tensor& start) {
+  return {q, k, v, start, k.size(1) - q.size(1), 0, false};
+}
+
 struct CompositeNode : Function<CompositeNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
                             std::optional<at::Tensor> start) {
-    const Shape s = shape_of(q, k, v);
-    at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-    at::Tensor lse =
-        at::empty({s.B, s.Hkv, s.group(), s.S}, q.options().dtype(at::kFloat));
-    for (int64_t from = 0; from < s.S; from += kQueryBlock) {
-      const int64_t n = std::min(kQueryBlock, s.S - from);
-      const at::Tensor scores =
-          block_scores(q, k, start.value_or(at::Tensor()), s, from, n);
-      const at::Tensor block_lse = at::logsumexp(scores, -1);
-      const at::Tensor p = at::exp(scores - block_lse.unsqueeze(-1)).to(q.scalar_type());
-      const at::Tensor values = by_group(v.narrow(1, 0, scores.size(-1)), s.Hkv);
-      by_group(out.narrow(1, from, n), s.Hkv).copy_(at::matmul(p, values));
-      lse.narrow(3, from, n).copy_(block_lse);
-    }
-    ctx->save_for_backward({q, k, v, out, lse, start.value_or(at::Tensor())});
+    const at::Tensor first = start.value_or(at::Tensor());
+    const auto fp32 = q.options().dtype(at::kFloat);
+    at::Tensor sum = at::zeros_like(q, fp32, at::MemoryFormat::Contiguous);
+    at::Tensor lse = at::full({q.size(0), q.size(2), q.size(1)}, kMinusInfinity, fp32);
+    composite_forward(all_keys(q, k, v, first), sum, lse);
+    at::Tensor out = sum.to(q.scalar_type());
+    ctx->save_for_backward({q, k, v, out, lse, first});
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    const at::Tensor &q = t[0], &k = t[1], &v = t[2], &out = t[3], &lse = t[4],
-                     &start = t[5];
-    const Shape s = shape_of(q, k, v);
-    const at::Tensor dout = grads[0].contiguous();
-    at::Tensor dq = at::empty_like(q, at::MemoryFormat::Contiguous);
-    // Sums over query blocks in fp32.
-    at::Tensor dk = at::zeros({s.B, s.Hkv, s.K, s.D}, q.options().dtype(at::kFloat));
-    at::Tensor dv = at::zeros_like(dk);
-    for (int64_t from = 0; from < s.S; from += kQueryBlock) {
-      const int64_t n = std::min(kQueryBlock, s.S - from);
-      const at::Tensor scores = block_scores(q, k, start, s, from, n);
-      const int64_t m = scores.size(-1);
-      const at::Tensor p = at::exp(scores - lse.narrow(3, from, n).unsqueeze(-1));
-      const at::Tensor dy = by_group(dout.narrow(1, from, n), s.Hkv);
-      const at::Tensor y = by_group(out.narrow(1, from, n), s.Hkv);
-      const at::Tensor delta =
-          (dy.to(at::kFloat) * y.to(at::kFloat)).sum({-1}, /*keepdim=*/true);
-      const at::Tensor values = by_group(v.narrow(1, 0, m), s.Hkv);
-      const at::Tensor dp = at::matmul(dy, values.transpose(-1, -2)).to(at::kFloat);
-      const at::Tensor ds = (p * (dp - delta)).mul_(s.scale()).to(q.scalar_type());
-      const at::Tensor keys = by_group(k.narrow(1, 0, m), s.Hkv);
-      const at::Tensor queries = by_group(q.narrow(1, from, n), s.Hkv);
-      by_group(dq.narrow(1, from, n), s.Hkv).copy_(at::matmul(ds, keys));
-      // The heads of a group add up.
-      dk.narrow(2, 0, m).add_(at::matmul(ds.transpose(-1, -2), queries).sum({2}));
-      dv.narrow(2, 0, m).add_(
-          at::matmul(p.to(q.scalar_type()).transpose(-1, -2), dy).sum({2}));
-    }
-    const auto home = [&](const at::Tensor& x) {
-      return x.permute({0, 2, 1, 3}).to(q.scalar_type()).contiguous();
+    const auto zeros = [](const at::Tensor& x) {
+      return at::zeros_like(x, x.options().dtype(at::kFloat),
+                            at::MemoryFormat::Contiguous);
     };
-    return {dq, home(dk), home(dv), Variable()};
+    at::Tensor dq = zeros(t[0]), dk = zeros(t[1]), dv = zeros(t[2]);
+    composite_backward(all_keys(t[0], t[1], t[2], t[5]), grads[0].contiguous(), t[3],
+                       t[4], dq, dk, dv);
+    const auto type = t[0].scalar_type();
+    return {dq.to(type), dk.to(type), dv.to(type), Variable()};
   }
 };
 
@@ -154,11 +203,39 @@ struct FusedNode : Function<FusedNode> {
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& document_start, bool fused) {
-  const Shape s = shape_of(q, k, v);
+  check(q, k, v);
+  LH_CHECK(k.size(1) >= q.size(1), "attention", "{} queries, but {} keys", q.size(1),
+           k.size(1));
   const auto start =
       document_start.defined() ? std::optional(document_start) : std::nullopt;
-  if (fused && fused::supports_attention(q, s.D)) return FusedNode::apply(q, k, v, start);
+  if (fused && fused::supports_attention(q, q.size(3))) {
+    return FusedNode::apply(q, k, v, start);
+  }
   return CompositeNode::apply(q, k, v, start);
+}
+
+void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
+  const at::NoGradGuard no_grad;
+  check(part.q, part.k, part.v);
+  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
+    return fused::attention_part_forward(part.q, part.k, part.v, part.document_start,
+                                         part.query_begin - part.key_begin,
+                                         part.key_begin, out, lse);
+  }
+  composite_forward(part, out, lse);
+}
+
+void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
+                             const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                             at::Tensor& dk, at::Tensor& dv) {
+  const at::NoGradGuard no_grad;
+  check(part.q, part.k, part.v);
+  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
+    return fused::attention_part_backward(
+        dout, part.q, part.k, part.v, out, lse, part.document_start,
+        part.query_begin - part.key_begin, part.key_begin, dq, dk, dv);
+  }
+  composite_backward(part, dout, out, lse, dq, dk, dv);
 }
 
 }  // namespace longhaul::ops

@@ -14,4 +14,30 @@ namespace longhaul::ops {
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const at::Tensor& document_start, bool fused);
 
+// ---- Keys that come in parts (on several ranks: parallel/context). No graph is made.
+
+/// A run of queries and a run of keys of the same sequences. Query i has index
+/// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
+/// document_start <= index of the key <= index of the query.
+struct AttentionPart {
+  at::Tensor q;               ///< [B, S, Hq, D], any strides but 1 for D; so all others
+  at::Tensor k, v;            ///< [B, K, Hkv, D], dtype as q
+  at::Tensor document_start;  ///< [B, S] int32 contiguous; undefined: all 0
+  int64_t query_begin = 0;
+  int64_t key_begin = 0;
+  bool fused = true;
+};
+
+/// Takes the part's keys into the softmax: `out` [B, S, Hq, D] fp32 and `lse` [B, Hq, S]
+/// fp32 contiguous hold the result for the parts before (at first 0 and minus infinity,
+/// which is also the result of a query that sees no key) and leave with this part merged
+/// by log-sum-exp: out = out e^(lse - new) + softmax(part) v e^(lse(part) - new).
+void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
+
+/// Adds to dq [B, S, Hq, D], dk and dv [B, K, Hkv, D], fp32. `out` (dtype of q) and `lse`
+/// are those over all parts, so that exp(scores - lse) is the softmax over all keys.
+void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
+                             const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                             at::Tensor& dk, at::Tensor& dv);
+
 }  // namespace longhaul::ops

@@ -41,16 +41,24 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
 }
 
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& document_start) {
+                                        const at::Tensor& document_start,
+                                        int64_t query_offset, int64_t first_key) {
   return {q.size(0),
           q.size(1),
           k.size(1),
           q.size(2),
           k.size(2),
           q.size(3),
-          k.size(1) - q.size(1),
+          query_offset,
           1.0F / std::sqrt(static_cast<float>(q.size(3))),
-          document_start.defined() ? pointer<int32_t>(document_start) : nullptr};
+          document_start.defined() ? pointer<int32_t>(document_start) : nullptr,
+          first_key};
+}
+
+/// All keys at once, the cached ones first.
+kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
+                                        const at::Tensor& document_start) {
+  return attention_shape(q, k, document_start, k.size(1) - q.size(1), 0);
 }
 
 }  // namespace
@@ -147,6 +155,32 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
                                    input<T>(k), input<T>(v), input<T>(out),
                                    input<T>(dout), pointer<float>(lse), output<T>(dq),
                                    output<T>(dk), output<T>(dv));
+  });
+}
+
+void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& document_start, int64_t query_offset,
+                            int64_t first_key, at::Tensor& out, at::Tensor& lse) {
+  with_type(q, [&](auto type) {
+    using T = decltype(type);
+    kernels::attention_forward_part<T>(
+        attention_shape(q, k, document_start, query_offset, first_key), input<T>(q),
+        input<T>(k), input<T>(v), output<float>(out), pointer<float>(lse));
+  });
+}
+
+void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& out, const at::Tensor& lse,
+                             const at::Tensor& document_start, int64_t query_offset,
+                             int64_t first_key, at::Tensor& dq, at::Tensor& dk,
+                             at::Tensor& dv) {
+  with_type(q, [&](auto type) {
+    using T = decltype(type);
+    kernels::attention_backward_part<T>(
+        attention_shape(q, k, document_start, query_offset, first_key), input<T>(q),
+        input<T>(k), input<T>(v), input<T>(out), input<T>(dout), pointer<float>(lse),
+        output<float>(dq), output<float>(dk), output<float>(dv));
   });
 }
 

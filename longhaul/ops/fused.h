@@ -42,6 +42,20 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
                         const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
                         at::Tensor& dv);
 
+/// One part of the keys, where key 0 lies before query 0 by `query_offset` and has the
+/// number `first_key` in document_start: out [B, S, Hq, D] fp32 and lse go on from the
+/// parts before; dq, dk, dv fp32 are added to. The last dim is contiguous, the others
+/// have any strides.
+void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& document_start, int64_t query_offset,
+                            int64_t first_key, at::Tensor& out, at::Tensor& lse);
+void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& out, const at::Tensor& lse,
+                             const at::Tensor& document_start, int64_t query_offset,
+                             int64_t first_key, at::Tensor& dq, at::Tensor& dk,
+                             at::Tensor& dv);
+
 /// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R]
 /// int64; cross_entropy, squared_lse [R] fp32, zero where there is no target.
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,

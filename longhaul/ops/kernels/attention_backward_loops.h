@@ -33,10 +33,10 @@ struct BackwardScratch {
 };
 
 /// One query head of one sequence.
-template <typename T>
+template <typename T, typename O>
 struct QueryHead {
   const T *q, *out, *dout;
-  T* dq;
+  O* dq;
   const float* lse;
   int64_t q_stride, out_stride, dout_stride, dq_stride;
 };
@@ -47,9 +47,9 @@ struct KeyGradients {
   float* dv;
 };
 
-template <typename E, typename T>
+template <typename E, typename T, typename O>
 void load_queries(const AttentionSizes<E>& sizes, const QueryBlock& block,
-                  const QueryHead<T>& h, BackwardScratch<E>& w) {
+                  const QueryHead<T, O>& h, BackwardScratch<E>& w) {
   const int64_t dim = sizes.shape.head_dim;
   const T* q = h.q + block.first * h.q_stride;
   const T* dout = h.dout + block.first * h.dout_stride;
@@ -143,10 +143,20 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
                            w.dquery.get() + k.lane * dim, dim);
 }
 
+/// One row of a result: replaced, or added to.
+template <Results kResults, typename O>
+LH_INLINE void put_row(const float* from, int64_t dim, O* to) {
+  for_lanes(dim, [&](int64_t d, auto lanes) {
+    Vec x = load(from + d, lanes);
+    if constexpr (kResults == Results::GoOn) x = add(load(to + d, lanes), x);
+    store(to + d, x, lanes);
+  });
+}
+
 /// All queries of one head; grads are overwritten.
-template <typename E, typename T>
+template <Results kResults, typename E, typename T, typename O>
 void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
-                   const PackedHead<E>& head, const QueryHead<T>& h,
+                   const PackedHead<E>& head, const QueryHead<T, O>& h,
                    const KeyGradients& grads, BackwardScratch<E>& w) {
   const auto bytes =
       static_cast<size_t>(sizes.padded_keys * sizes.padded_dim) * sizeof(float);
@@ -154,6 +164,7 @@ void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
   memset(grads.dv, 0, bytes);
   for (int64_t index = 0; index < sizes.query_blocks; ++index) {
     const QueryBlock block(sizes.shape, batch, index);
+    if (kResults == Results::GoOn && block.begin >= block.end) continue;
     load_queries(sizes, block, h, w);
     memset(w.dquery.get(), 0,
            static_cast<size_t>(block.count * sizes.padded_dim) * sizeof(float));
@@ -161,11 +172,8 @@ void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
       backward_key_block(sizes, block, key, head, grads, w);
     }
     for (int64_t i = 0; i < block.count; ++i) {
-      T* to = h.dq + (block.first + i) * h.dq_stride;
-      const float* from = w.dquery.get() + i * sizes.padded_dim;
-      for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
-        store(to + d, load(from + d, lanes), lanes);
-      });
+      put_row<kResults>(w.dquery.get() + i * sizes.padded_dim, sizes.shape.head_dim,
+                        h.dq + (block.first + i) * h.dq_stride);
     }
   }
 }
@@ -180,28 +188,26 @@ void add_gradients(const AttentionSizes<E>& sizes, const KeyGradients& part,
   });
 }
 
-template <typename E, typename T>
-void store_gradients(const AttentionSizes<E>& sizes, const float* from, T* to,
+template <Results kResults, typename E, typename O>
+void store_gradients(const AttentionSizes<E>& sizes, const float* from, O* to,
                      int64_t stride) {
-  for (int64_t j = 0; j < sizes.shape.keys; ++j) {
-    if (j >= sizes.visible) {
-      memset(static_cast<void*>(to + j * stride), 0,
-             static_cast<size_t>(sizes.shape.head_dim) * sizeof(T));
-      continue;
-    }
-    for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
-      store(to + j * stride + d, load(from + j * sizes.padded_dim + d, lanes), lanes);
-    });
+  const int64_t dim = sizes.shape.head_dim;
+  for (int64_t j = 0; j < sizes.visible; ++j) {
+    put_row<kResults>(from + j * sizes.padded_dim, dim, to + j * stride);
+  }
+  if constexpr (kResults == Results::GoOn) return;
+  for (int64_t j = sizes.visible; j < sizes.shape.keys; ++j) {
+    memset(static_cast<void*>(to + j * stride), 0, static_cast<size_t>(dim) * sizeof(O));
   }
 }
 
 /// The backward's arguments, and the packed keys and values of every key head.
-template <typename E, typename T>
+template <Results kResults, typename E, typename T, typename O>
 struct BackwardTask {
   AttentionSizes<E> sizes;
   AttentionInput<T> q, out, dout;
   const float* lse;
-  AttentionOutput<T> dq, dk, dv;
+  AttentionOutput<O> dq, dk, dv;
   const E *key_rows, *key_pairs, *value_rows;
 
   PackedHead<E> packed(int64_t key_head) const {
@@ -209,12 +215,12 @@ struct BackwardTask {
             key_pairs + key_head * sizes.packed_pairs(),
             value_rows + key_head * sizes.packed_rows(), nullptr};
   }
-  QueryHead<T> query_head(int64_t batch, int64_t head) const {
+  QueryHead<T, O> query_head(int64_t batch, int64_t head) const {
     const AttentionShape& s = sizes.shape;
     return {rows_of<T>(q, batch, 0, head),
             rows_of<T>(out, batch, 0, head),
             rows_of<T>(dout, batch, 0, head),
-            rows_of<T>(dq, batch, 0, head),
+            rows_of<O>(dq, batch, 0, head),
             lse + (batch * s.query_heads + head) * s.queries,
             q.strides.token,
             out.strides.token,
@@ -222,15 +228,18 @@ struct BackwardTask {
             dq.strides.token};
   }
   void store(int64_t batch, int64_t key_head, const KeyGradients& sum) const {
-    store_gradients(sizes, sum.dk, rows_of<T>(dk, batch, 0, key_head), dk.strides.token);
-    store_gradients(sizes, sum.dv, rows_of<T>(dv, batch, 0, key_head), dv.strides.token);
+    store_gradients<kResults>(sizes, sum.dk, rows_of<O>(dk, batch, 0, key_head),
+                              dk.strides.token);
+    store_gradients<kResults>(sizes, sum.dv, rows_of<O>(dv, batch, 0, key_head),
+                              dv.strides.token);
   }
   int64_t gradient_size() const { return sizes.padded_keys * sizes.padded_dim; }
 };
 
 /// One item per (sequence, key head): the heads of a group one after the other.
-template <typename E, typename T>
-void backward_by_group(const BackwardTask<E, T>& task, BackwardScratch<E>& w) {
+template <Results kResults, typename E, typename T, typename O>
+void backward_by_group(const BackwardTask<kResults, E, T, O>& task,
+                       BackwardScratch<E>& w) {
   const AttentionShape& s = task.sizes.shape;
   const int64_t size = task.gradient_size();
   const Scratch<float> buffer(4 * size);
@@ -242,7 +251,8 @@ void backward_by_group(const BackwardTask<E, T>& task, BackwardScratch<E>& w) {
     const int64_t key_head = i % s.key_heads;
     for (int64_t g = 0; g < task.sizes.group; ++g) {
       const auto head = task.query_head(batch, key_head * task.sizes.group + g);
-      backward_head(task.sizes, batch, task.packed(i), head, g == 0 ? sum : part, w);
+      backward_head<kResults>(task.sizes, batch, task.packed(i), head,
+                              g == 0 ? sum : part, w);
       if (g > 0) add_gradients(task.sizes, part, sum);
     }
     task.store(batch, key_head, sum);
@@ -251,8 +261,8 @@ void backward_by_group(const BackwardTask<E, T>& task, BackwardScratch<E>& w) {
 
 /// One item per query head, for many threads; `buffer` holds all heads' gradients, which
 /// are added in the order of the form above.
-template <typename E, typename T>
-void backward_by_head(const BackwardTask<E, T>& task, float* buffer,
+template <Results kResults, typename E, typename T, typename O>
+void backward_by_head(const BackwardTask<kResults, E, T, O>& task, float* buffer,
                       BackwardScratch<E>& w) {
   const AttentionShape& s = task.sizes.shape;
   const int64_t size = task.gradient_size();
@@ -262,8 +272,8 @@ void backward_by_head(const BackwardTask<E, T>& task, float* buffer,
 #pragma omp for schedule(dynamic, 1)
   for (int64_t i = 0; i < s.batch * s.query_heads; ++i) {
     const int64_t batch = i / s.query_heads;
-    backward_head(task.sizes, batch, task.packed(i / task.sizes.group),
-                  task.query_head(batch, i % s.query_heads), grads(i), w);
+    backward_head<kResults>(task.sizes, batch, task.packed(i / task.sizes.group),
+                            task.query_head(batch, i % s.query_heads), grads(i), w);
   }
 #pragma omp for schedule(dynamic, 1)
   for (int64_t i = 0; i < s.batch * s.key_heads; ++i) {
@@ -275,19 +285,19 @@ void backward_by_head(const BackwardTask<E, T>& task, float* buffer,
   }
 }
 
-template <typename E, typename T>
+template <Results kResults, typename E, typename T, typename O>
 void attention_backward_loop(const AttentionShape& s, const AttentionInput<T>& q,
                              const AttentionInput<T>& k, const AttentionInput<T>& v,
                              const AttentionInput<T>& out, const AttentionInput<T>& dout,
-                             const float* lse, const AttentionOutput<T>& dq,
-                             const AttentionOutput<T>& dk, const AttentionOutput<T>& dv,
+                             const float* lse, const AttentionOutput<O>& dq,
+                             const AttentionOutput<O>& dk, const AttentionOutput<O>& dv,
                              int threads) {
   const AttentionSizes<E> sizes(s);
   const int64_t key_heads = s.batch * s.key_heads;
   const Scratch<E> key_rows(key_heads * sizes.packed_rows());
   const Scratch<E> key_pairs(key_heads * sizes.packed_pairs());
   const Scratch<E> value_rows(key_heads * sizes.packed_rows());
-  const BackwardTask<E, T> task{
+  const BackwardTask<kResults, E, T, O> task{
       sizes,           q, out, dout, lse, dq, dk, dv, key_rows.get(), key_pairs.get(),
       value_rows.get()};
   const bool by_head =

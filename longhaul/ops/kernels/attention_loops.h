@@ -24,7 +24,7 @@ struct AttentionSizes {
       : shape(s),
         group(s.query_heads / s.key_heads),
         query_blocks(ceil_div(s.queries, kQueryBlock)),
-        visible(s.query_offset + s.queries),
+        visible(larger(0, smaller(s.keys, s.query_offset + s.queries))),
         padded_keys(round_up(visible, kKeyBlock)),
         row_width(s.head_dim / Element<E>::kPair),
         padded_dim(round_up(s.head_dim, kLanes)) {}
@@ -50,6 +50,7 @@ struct QueryBlock {
   int64_t end;     ///< one past the last key
   int64_t latest;  ///< the latest document start among the lanes
   int64_t base;    ///< position of lane 0 among the keys
+  int64_t reach;   ///< the last key that every lane's causal mask lets it see
   alignas(64) int32_t low[kQueryBlock];
   alignas(64) int32_t high[kQueryBlock];
 
@@ -58,15 +59,17 @@ struct QueryBlock {
         count(smaller(kQueryBlock, shape.queries - first)),
         vecs(ceil_div(count, kLanes)),
         begin(shape.query_offset + first),
-        end(shape.query_offset + first + count),
+        end(smaller(shape.keys, shape.query_offset + first + count)),
         latest(0),
-        base(shape.query_offset + first) {
+        base(shape.query_offset + first),
+        reach(smaller(base, shape.keys - 1)) {
     for (int64_t i = 0; i < kQueryBlock; ++i) {
-      const int64_t start = shape.document_start == nullptr || i >= count
-                                ? 0
-                                : shape.document_start[batch * shape.queries + first + i];
+      const int64_t start =
+          shape.document_start == nullptr || i >= count
+              ? 0
+              : shape.document_start[batch * shape.queries + first + i] - shape.first_key;
       low[i] = static_cast<int32_t>(start);
-      high[i] = static_cast<int32_t>(base + i);
+      high[i] = static_cast<int32_t>(smaller(base + i, shape.keys - 1));
       if (i < count) begin = smaller(begin, start);
       latest = larger(latest, start);
     }
@@ -85,7 +88,7 @@ struct KeyBlock {
       : first(key),
         rows(round_up(smaller(kKeyBlock, q.end - key), pair)),
         lane(larger(0, key - q.base) / kLanes * kLanes),
-        masked(key < q.latest || key + rows - 1 > q.base) {}
+        masked(key < q.latest || key + rows - 1 > q.reach) {}
 };
 
 /// Keys and values of one (sequence, key head), packed. Absent layouts are null.
@@ -187,20 +190,58 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
   }
 }
 
-template <typename E, typename T>
-void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q,
-                             const PackedHead<E>& head, const T* query,
-                             int64_t query_stride, T* out, int64_t out_stride, float* lse,
-                             ForwardScratch<E>& w) {
-  constexpr int64_t kPair = Element<E>::kPair;
+/// Whether results replace what is there, or go on from what earlier parts of the keys
+/// left there.
+enum class Results { Replace, GoOn };
+
+/// The state before any key; or, of lanes that have seen keys in earlier parts, the one
+/// that gives their out and lse: the maximum is lse, the total 1.
+template <Results kResults, typename E, typename O>
+void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O* out,
+                   int64_t out_stride, const float* lse, ForwardScratch<E>& w) {
   const int64_t dim = sizes.padded_dim;
-  pack_columns(query, query_stride, q.count, q.vecs * kLanes, sizes.shape.head_dim,
-               kQueryBlock, w.query.get());
   memset(w.sum.get(), 0, static_cast<size_t>(q.count * dim) * sizeof(float));
   for (int64_t i = 0; i < kQueryBlock; ++i) {
     w.maximum[i] = kHidden;
     w.total[i] = 0.0F;
+    if constexpr (kResults == Results::GoOn) {
+      if (i >= q.count || lse[i] == -__builtin_inff()) continue;
+      w.maximum[i] = lse[i] / sizes.shape.scale;
+      w.total[i] = 1.0F;
+      for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
+        store(w.sum.get() + i * dim + d, load(out + i * out_stride + d, lanes), lanes);
+      });
+    }
   }
+}
+
+/// The state -> out and lse; 0 and minus infinity where a query has seen no key.
+template <typename E, typename O>
+void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
+                 const ForwardScratch<E>& w, O* out, int64_t out_stride, float* lse) {
+  for (int64_t i = 0; i < q.count; ++i) {
+    const bool none = w.maximum[i] <= kHidden;
+    const Vec inverse = set1(none ? 0.0F : 1.0F / w.total[i]);
+    for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
+      store(out + i * out_stride + d,
+            mul(load(w.sum.get() + i * sizes.padded_dim + d, lanes), inverse), lanes);
+    });
+    lse[i] = none ? -__builtin_inff()
+                  : w.maximum[i] * sizes.shape.scale + __builtin_logf(w.total[i]);
+  }
+}
+
+template <Results kResults, typename E, typename T, typename O>
+void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q,
+                             const PackedHead<E>& head, const T* query,
+                             int64_t query_stride, O* out, int64_t out_stride, float* lse,
+                             ForwardScratch<E>& w) {
+  constexpr int64_t kPair = Element<E>::kPair;
+  const int64_t dim = sizes.padded_dim;
+  if (kResults == Results::GoOn && q.begin >= q.end) return;
+  pack_columns(query, query_stride, q.count, q.vecs * kLanes, sizes.shape.head_dim,
+               kQueryBlock, w.query.get());
+  begin_softmax<kResults>(sizes, q, out, out_stride, lse, w);
   for (int64_t key = q.begin; key < q.end; key += kKeyBlock) {
     const KeyBlock k(q, key, kPair);
     small_product<Into::Overwrite>(
@@ -213,20 +254,13 @@ void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q
                                   head.value_pairs + key / kPair * dim, dim,
                                   w.sum.get() + k.lane * dim, dim, w.factor + k.lane);
   }
-  for (int64_t i = 0; i < q.count; ++i) {
-    const Vec inverse = set1(1.0F / w.total[i]);
-    for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
-      store(out + i * out_stride + d,
-            mul(load(w.sum.get() + i * dim + d, lanes), inverse), lanes);
-    });
-    lse[i] = w.maximum[i] * sizes.shape.scale + __builtin_logf(w.total[i]);
-  }
+  end_softmax(sizes, q, w, out, out_stride, lse);
 }
 
-template <typename E, typename T>
+template <Results kResults, typename E, typename T, typename O>
 void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
                             const AttentionInput<T>& k, const AttentionInput<T>& v,
-                            const AttentionOutput<T>& out, float* lse) {
+                            const AttentionOutput<O>& out, float* lse) {
   const AttentionSizes<E> sizes(s);
   const int64_t key_heads = s.batch * s.key_heads;
   const Scratch<E> key_rows(key_heads * sizes.packed_rows());
@@ -247,9 +281,9 @@ void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
       const PackedHead<E> packed{key_rows.get() + key_head * sizes.packed_rows(), nullptr,
                                  nullptr,
                                  value_pairs.get() + key_head * sizes.packed_pairs()};
-      attention_forward_block(
+      attention_forward_block<kResults>(
           sizes, block, packed, rows_of<T>(q, batch, block.first, head), q.strides.token,
-          rows_of<T>(out, batch, block.first, head), out.strides.token,
+          rows_of<O>(out, batch, block.first, head), out.strides.token,
           lse + (batch * s.query_heads + head) * s.queries + block.first, scratch);
     }
   }

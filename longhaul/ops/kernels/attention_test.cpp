@@ -241,6 +241,118 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
   });
 }
 
+/// Keys [begin, end) of a problem.
+struct KeyRange {
+  int64_t begin, end;
+};
+
+struct PartsResult {
+  std::vector<float> out, lse, dq, dk, dv;
+};
+
+/// The problem with its keys in parts, in the order given.
+template <typename T>
+PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts,
+                         Isa isa) {
+  const auto zeros = [](int64_t n) { return std::vector<float>(static_cast<size_t>(n)); };
+  const int64_t queries = p.B * p.S * p.Hq;
+  const int64_t keys = p.B * p.keys() * p.Hkv * p.D;
+  PartsResult r{zeros(queries * p.D),
+                std::vector<float>(static_cast<size_t>(queries), -INFINITY),
+                zeros(queries * p.D), zeros(keys), zeros(keys)};
+  const auto dense = attention_strides(p.S, p.Hq, p.D);
+  const auto sums = attention_strides(p.keys(), p.Hkv, p.D);
+  const auto wide = p.wide(p.keys(), p.Hkv);
+  const AttentionInput<T> q{p.q.data(), p.wide(p.S, p.Hq)};
+  const auto shape = [&](KeyRange part) {
+    AttentionShape s = p.shape();
+    s.keys = part.end - part.begin;
+    s.query_offset = p.offset - part.begin;
+    s.first_key = part.begin;
+    return s;
+  };
+  const auto from = [](auto* data, const AttentionStrides& s, int64_t token) {
+    return data + token * s.token;
+  };
+  for (const KeyRange part : parts) {
+    attention_forward_part<T>(shape(part), q, {from(p.k.data(), wide, part.begin), wide},
+                              {from(p.v.data(), wide, part.begin), wide},
+                              {r.out.data(), dense}, r.lse.data(), isa);
+  }
+  std::vector<T> out(r.out.size());
+  for (size_t i = 0; i < out.size(); ++i) narrow(r.out[i], &out[i]);
+  for (const KeyRange part : parts) {
+    attention_backward_part<T>(shape(part), q, {from(p.k.data(), wide, part.begin), wide},
+                               {from(p.v.data(), wide, part.begin), wide},
+                               {out.data(), dense}, {p.dout.data(), dense}, r.lse.data(),
+                               {r.dq.data(), dense},
+                               {from(r.dk.data(), sums, part.begin), sums},
+                               {from(r.dv.data(), sums, part.begin), sums}, isa);
+  }
+  return r;
+}
+
+template <typename T>
+void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts, Isa isa) {
+  p.fill();
+  const Reference want = reference(p);
+  const PartsResult got = run_in_parts(p, parts, isa);
+  const double once = kRounding<T>;
+  EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
+  EXPECT_LT(distance(got.lse, want.lse), kSums);
+  EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
+  EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
+  EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
+}
+
+TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    // Odd lengths and edges; parts wholly before, inside and after blocks of queries.
+    const std::vector<KeyRange> parts{{0, 51}, {51, 64}, {64, 65}, {65, 149}, {149, 181}};
+    const std::vector<KeyRange> backwards(parts.rbegin(), parts.rend());
+    expect_parts_close<T>({1, 181, 0, 4, 2, 40, {}, {}, {}, {}, {}}, parts, isa);
+    expect_parts_close<T>({1, 181, 0, 1, 1, 64, {}, {}, {}, {}, {}}, backwards, isa);
+    expect_parts_close<T>({1, 31, 150, 2, 1, 64, {}, {}, {}, {}, {}}, parts, isa);
+    expect_parts_close<T>({2, 181, 0, 2, 1, 24, documents(2, 181), {}, {}, {}, {}}, parts,
+                          isa);
+    expect_parts_close<T>({1, 181, 0, 1, 1, 24, documents(1, 181), {}, {}, {}, {}},
+                          backwards, isa);
+  });
+}
+
+TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    // Of keys [40, 80), queries before 40 see none, and those from 90 on neither.
+    Problem<T> p{1, 120, 0, 1, 1, 16, std::vector<int32_t>(120, 0), {}, {}, {}, {}};
+    for (size_t i = 90; i < 120; ++i) p.document_start[i] = 80;
+    p.fill();
+    AttentionShape shape = p.shape();
+    shape.keys = 40;
+    shape.query_offset = -40;
+    shape.first_key = 40;
+    const AttentionStrides dense = attention_strides(120, 1, 16);
+    std::vector<T> out(120 * 16), dq(120 * 16), dk(40 * 16), dv(40 * 16);
+    std::vector<float> lse(120);
+    const AttentionInput<T> x{p.q.data(), dense};
+    attention_forward<T>(shape, x, x, x, {out.data(), dense}, lse.data(), isa);
+    attention_backward<T>(shape, x, x, x, {out.data(), dense}, x, lse.data(),
+                          {dq.data(), dense}, {dk.data(), dense}, {dv.data(), dense},
+                          isa);
+    for (size_t i = 0; i < 120; ++i) {
+      const bool none = i < 40 || i >= 90;
+      ASSERT_EQ(std::isinf(lse[i]), none) << i;
+      ASSERT_EQ(widen(out[i * 16]) == 0.0F, none) << i;
+      // The first that sees a key sees one only: its softmax is 1, whatever the score.
+      if (i == 40) continue;
+      ASSERT_EQ(widen(dq[i * 16]) == 0.0F, none) << i;
+    }
+    for (const T value : dk) ASSERT_TRUE(std::isfinite(widen(value)));
+    for (const T value : dv) ASSERT_TRUE(widen(value) != 0.0F);
+  });
+}
+
 TEST(Attention, DependsNeitherOnTheRunNorOnTheThreads) {
   const int before = omp_get_max_threads();
   for_all([](auto t, Isa isa) {

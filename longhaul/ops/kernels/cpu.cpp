@@ -45,9 +45,6 @@ void check(const AttentionShape& s) {
            "head dim {}; the kernel takes multiples of 8 up to 256", s.head_dim);
   LH_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "attention",
            "{} query heads are no multiple of {} key heads", s.query_heads, s.key_heads);
-  LH_CHECK(s.query_offset >= 0 && s.query_offset + s.queries <= s.keys, "attention",
-           "{} queries from position {} on, but {} keys", s.queries, s.query_offset,
-           s.keys);
   LH_CHECK(s.scale > 0.0F, "attention", "scale {}, must be positive", s.scale);
 }
 
@@ -131,6 +128,27 @@ void attention_backward(const AttentionShape& shape, const AttentionInput<T>& q,
 }
 
 template <typename T>
+void attention_forward_part(const AttentionShape& shape, const AttentionInput<T>& q,
+                            const AttentionInput<T>& k, const AttentionInput<T>& v,
+                            const AttentionOutput<float>& out, float* lse, Isa isa) {
+  check(shape);
+  typed(isa, q.data).attention_forward_part(shape, q, k, v, out, lse);
+}
+
+template <typename T>
+void attention_backward_part(const AttentionShape& shape, const AttentionInput<T>& q,
+                             const AttentionInput<T>& k, const AttentionInput<T>& v,
+                             const AttentionInput<T>& out, const AttentionInput<T>& dout,
+                             const float* lse, const AttentionOutput<float>& dq,
+                             const AttentionOutput<float>& dk,
+                             const AttentionOutput<float>& dv, Isa isa) {
+  check(shape);
+  typed(isa, q.data)
+      .attention_backward_part(shape, q, k, v, out, dout, lse, dq, dk, dv,
+                               omp_get_max_threads());
+}
+
+template <typename T>
 void cross_entropy_statistics(const T* logits, const int64_t* targets, int64_t rows,
                               int64_t vocabulary, float* maximum, float* sum_exp,
                               float* picked, Isa isa) {
@@ -197,6 +215,14 @@ void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x
       const AttentionInput<T>&, const AttentionInput<T>&, const AttentionInput<T>&,      \
       const float*, const AttentionOutput<T>&, const AttentionOutput<T>&,                \
       const AttentionOutput<T>&, Isa);                                                   \
+  template void attention_forward_part(                                                  \
+      const AttentionShape&, const AttentionInput<T>&, const AttentionInput<T>&,         \
+      const AttentionInput<T>&, const AttentionOutput<float>&, float*, Isa);             \
+  template void attention_backward_part(                                                 \
+      const AttentionShape&, const AttentionInput<T>&, const AttentionInput<T>&,         \
+      const AttentionInput<T>&, const AttentionInput<T>&, const AttentionInput<T>&,      \
+      const float*, const AttentionOutput<float>&, const AttentionOutput<float>&,        \
+      const AttentionOutput<float>&, Isa);                                               \
   template void cross_entropy_statistics(const T*, const int64_t*, int64_t, int64_t,     \
                                          float*, float*, float*, Isa);                   \
   template void cross_entropy_gradient(T*, const int64_t*, int64_t, int64_t,             \

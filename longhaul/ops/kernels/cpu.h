@@ -89,19 +89,24 @@ struct AttentionStrides {
   int64_t head;
 };
 
-/// Query i of sequence b sees keys j with document_start[b][i] <= j <= query_offset + i.
+/// Query i of sequence b sees the keys j < keys with
+/// document_start[b][i] - first_key <= j <= query_offset + i; a query that sees none gets
+/// the result 0.
 /// Query heads h * G ... h * G + G - 1 share key head h, G = query_heads / key_heads.
 struct AttentionShape {
   int64_t batch;
   int64_t queries;      ///< S
-  int64_t keys;         ///< at least query_offset + S; later ones are never read
+  int64_t keys;         ///< those past query_offset + S are never read
   int64_t query_heads;  ///< a multiple of key_heads
   int64_t key_heads;
-  int64_t head_dim;      ///< a multiple of 8, 8 to 256
-  int64_t query_offset;  ///< position of query 0 among the keys: cached positions
-  float scale;           ///< of the scores, 1 / sqrt(head_dim)
-  /// [batch, queries], each at most the query's own position; null: all 0.
+  int64_t head_dim;  ///< a multiple of 8, 8 to 256
+  /// Position of query 0 among the keys: how many are cached. From `keys` on, every
+  /// query may see all; negative: the first queries see none.
+  int64_t query_offset;
+  float scale;  ///< of the scores, 1 / sqrt(head_dim)
+  /// [batch, queries]; null: no limit.
   const int32_t* document_start;
+  int64_t first_key = 0;  ///< the number that document_start has for key 0
 };
 
 /// Strides of a contiguous [batch, tokens, heads, head_dim].
@@ -125,7 +130,8 @@ struct AttentionOutput {
 /// Head dims that the two functions below take.
 bool attention_supported(int64_t head_dim);
 
-/// out [B, S, Hq, D]; lse [B, Hq, S] contiguous: natural log of the sum of exp(scores).
+/// out [B, S, Hq, D]; lse [B, Hq, S] contiguous: natural log of the sum of exp(scores),
+/// minus infinity for a query that sees no key.
 template <typename T>
 void attention_forward(const AttentionShape& shape, const AttentionInput<T>& q,
                        const AttentionInput<T>& k, const AttentionInput<T>& v,
@@ -140,6 +146,25 @@ void attention_backward(const AttentionShape& shape, const AttentionInput<T>& q,
                         const float* lse, const AttentionOutput<T>& dq,
                         const AttentionOutput<T>& dk, const AttentionOutput<T>& dv,
                         Isa isa = best_isa());
+
+/// The forward over keys that come in parts: out and lse hold the result for the parts
+/// before (for none: 0 and minus infinity) and leave with these keys taken in, as one
+/// softmax over all.
+template <typename T>
+void attention_forward_part(const AttentionShape& shape, const AttentionInput<T>& q,
+                            const AttentionInput<T>& k, const AttentionInput<T>& v,
+                            const AttentionOutput<float>& out, float* lse,
+                            Isa isa = best_isa());
+
+/// The backward for one part of the keys; out and lse are those over all parts. Adds to
+/// dq, and to dk and dv of this part.
+template <typename T>
+void attention_backward_part(const AttentionShape& shape, const AttentionInput<T>& q,
+                             const AttentionInput<T>& k, const AttentionInput<T>& v,
+                             const AttentionInput<T>& out, const AttentionInput<T>& dout,
+                             const float* lse, const AttentionOutput<float>& dq,
+                             const AttentionOutput<float>& dk,
+                             const AttentionOutput<float>& dv, Isa isa = best_isa());
 
 // ---- Loss head
 // -------------------------------------------------------------------------

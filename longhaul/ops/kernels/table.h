@@ -32,6 +32,16 @@ struct TypedKernels {
                              const float* lse, const AttentionOutput<T>& dq,
                              const AttentionOutput<T>& dk, const AttentionOutput<T>& dv,
                              int threads);
+  void (*attention_forward_part)(const AttentionShape& shape, const AttentionInput<T>& q,
+                                 const AttentionInput<T>& k, const AttentionInput<T>& v,
+                                 const AttentionOutput<float>& out, float* lse);
+  void (*attention_backward_part)(const AttentionShape& shape, const AttentionInput<T>& q,
+                                  const AttentionInput<T>& k, const AttentionInput<T>& v,
+                                  const AttentionInput<T>& out,
+                                  const AttentionInput<T>& dout, const float* lse,
+                                  const AttentionOutput<float>& dq,
+                                  const AttentionOutput<float>& dk,
+                                  const AttentionOutput<float>& dv, int threads);
   void (*cross_entropy_statistics)(const T* logits, const int64_t* targets, int64_t rows,
                                    int64_t vocabulary, float* maximum, float* sum_exp,
                                    float* picked);
