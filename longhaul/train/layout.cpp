@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/pipeline/partition.h"
 #include "longhaul/parallel/tensor/region.h"
@@ -11,11 +14,31 @@
 namespace longhaul::train {
 namespace {
 
-/// Ranks of `data` that share one copy of the state.
-int shard_group_size(const RunConfig& config, const comm::Communicator& data) {
+/// Ranks of `data` on each machine. ConfigError unless all have as many, side by side.
+/// Collective.
+int ranks_per_node(comm::Communicator& data) {
+  const auto host = comm::split_by_host(data, "node");
+  const int64_t mine = host->size();
+  std::array<int64_t, 2> largest = {mine, -mine};
+  data.all_reduce_wait({largest.data(), 2, DType::I64}, comm::ReduceOp::Max);
+  const bool apart = data.any(host->rank() != data.rank() % host->size());
+  if (largest[0] != -largest[1] || apart) {
+    throw ConfigError(
+        "parallel",
+        fmt::format("parallel.shard_group = \"node\" needs the same number of data "
+                    "parallel ranks on every machine, side by side; here there are {} to "
+                    "{}; start them so (srun --distribution=block), or give a number",
+                    -largest[1], largest[0]));
+  }
+  return static_cast<int>(mine);
+}
+
+/// Ranks of `data` that share one copy of the state. Collective.
+int shard_group_size(const RunConfig& config, comm::Communicator& data) {
   if (config.parallel.zero == 0) return 1;
   const ShardGroup& group = config.parallel.shard_group;
   if (group.kind == ShardGroup::Kind::World) return data.size();
+  if (group.kind == ShardGroup::Kind::Node) return ranks_per_node(data);
   const auto size = static_cast<int>(group.ranks);
   if (size < 1 || data.size() % size != 0) {
     throw ConfigError(
