@@ -31,11 +31,11 @@ std::vector<StageLayers> from_counts(std::span<const int64_t> counts) {
 
 /// `layers` over `stages` as evenly as possible, the later ones larger.
 std::vector<int64_t> evenly(int64_t layers, int64_t stages) {
-  std::vector<int64_t> counts;
+  std::vector<int64_t> counts(static_cast<size_t>(stages), 0);
   for (int64_t s = 0; s < stages; ++s) {
-    counts.push_back((s + 1) * layers / stages - s * layers / stages);
+    // The last (layers mod stages) of them hold one more.
+    counts[static_cast<size_t>(s)] = (layers + s) / stages;
   }
-  std::sort(counts.begin(), counts.end());
   return counts;
 }
 

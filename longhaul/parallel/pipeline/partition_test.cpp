@@ -111,7 +111,7 @@ TEST(Partition, RefusesWhatCannotBe) {
   expect_config_error([] { partition_layers(6, 8, LayerCosts{}); },
                       "6 layers cannot fill 8 stages (parallel.pp x virtual_stages): "
                       "every stage holds at least one layer; use at most 6 stages");
-  const auto counts = [](int64_t layers, int64_t stages, Sizes given) {
+  const auto counts = [](int64_t layers, int64_t stages, const Sizes& given) {
     return [=] { partition_layers(layers, stages, given); };
   };
   expect_config_error(counts(7, 3, {3, 4}), "2 layer counts for 3 stages");

@@ -116,7 +116,7 @@ class TanhStage : public PipelineStage {
   at::Tensor forward(int64_t c, int64_t m, const at::Tensor& input) override {
     pause(c + 3 * m);
     EXPECT_EQ(input.defined(), global(c) != 0);
-    const at::Tensor output =
+    at::Tensor output =
         layer(c).forward(m, input.defined() ? input : input_of(m, dtype_));
     if (global(c) + 1 < plan_.global_stages()) return output;
     results.outputs[m] = output.detach();
@@ -158,6 +158,7 @@ class TanhStage : public PipelineStage {
 Results plain_loop(int64_t stages, int64_t micro_batches, at::ScalarType dtype) {
   at::set_num_threads(1);
   std::vector<TanhLayer> layers;
+  layers.reserve(static_cast<size_t>(stages));
   for (int64_t s = 0; s < stages; ++s) layers.emplace_back(s, dtype);
   Results results;
   for (int64_t m = 0; m < micro_batches; ++m) {
@@ -253,11 +254,23 @@ TEST(Runner, InferencePlansGiveTheSameOutputs) {
   }
 }
 
+/// Messages carry no tag: a receiver that went by its own order would mix them up.
+TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
+  auto plan = inference_plan(2, 1, 5);
+  std::swap(plan.actions[0][1], plan.actions[0][3]);
+  expect_as_plain_loop(plan);
+  plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
+  std::swap(plan.actions[0][1], plan.actions[0][0]);
+  simulate(plan, {});
+  expect_as_plain_loop(plan);
+}
+
 /// The plain loop is itself checked: its split backward is autograd's.
 TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
   constexpr int64_t kStages = 3;
   constexpr int64_t kMicroBatches = 4;
   std::vector<at::Tensor> weights;
+  weights.reserve(kStages);
   for (int64_t s = 0; s < kStages; ++s) {
     weights.push_back(
         (values({kWidth, kWidth}, static_cast<double>(s)) * 0.4).set_requires_grad(true));
