@@ -208,9 +208,10 @@ Fields fields_of(MemorySection& s) {
                  "with recompute = \"full\": only the first so many layers")
           .at_least(0)
           .when_absent("all"),
-      make_field("offload_activations", s.offload_activations, Free,
-                 "saved activations wait in host memory")
-          .only_built({"false"}),
+      make_field(
+          "offload_activations", s.offload_activations, Free,
+          "with recompute = \"full\" on a device with memory of its own: the inputs "
+          "that layers keep wait in host memory"),
   };
 }
 

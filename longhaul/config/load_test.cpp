@@ -363,9 +363,6 @@ TEST_P(LoadRefusesUnbuilt, SayingNotAvailableYet) {
 INSTANTIATE_TEST_SUITE_P(
     Keys, LoadRefusesUnbuilt,
     testing::Values(
-        NotYet{"memory.offload_activations=true",
-               "memory.offload_activations = true is not available yet in this version; "
-               "available: false"},
         NotYet{"precision.compute=fp8",
                "precision.compute = \"fp8\" is not available yet in this version; "
                "available: \"fp32\", \"bf16\""},

@@ -171,6 +171,11 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
   if (p.cp == 1 && p.context != ParallelSection{}.context) {
     warn_unused(c, "parallel.context", "parallel.cp is 1", warnings);
   }
+  if (c.memory.offload_activations && c.memory.recompute != RecomputeKind::Full) {
+    fail_key(c, "memory.offload_activations",
+             "memory.offload_activations = true moves what recompute = \"full\" keeps; "
+             "set memory.recompute = \"full\"");
+  }
   if (c.memory.recompute_layers && c.memory.recompute != RecomputeKind::Full) {
     warn_unused(c, "memory.recompute_layers", "memory.recompute is not \"full\"",
                 warnings);

@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
+#include "longhaul/comm/nccl.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/pipeline/partition.h"
 #include "longhaul/parallel/tensor/region.h"
@@ -54,18 +55,20 @@ void cut_data_group(const RunConfig& config, Layout& layout) {
   comm::Communicator& data = layout.mesh->data();
   const int size = shard_group_size(config, data);
   const int groups = data.size() / size;
-  const auto keep = [&](std::shared_ptr<comm::Communicator> group) {
-    layout.owned.push_back(group);
-    return group.get();
-  };
-  layout.groups.shard = size == data.size() ? &data
-                        : size == 1
-                            ? keep(comm::self_world("shard"))
-                            : keep(data.split(data.rank() / size, data.rank(), "shard"));
-  layout.groups.replicas =
-      groups == data.size() ? &data
-      : groups == 1         ? keep(comm::self_world("replicas"))
-                    : keep(data.split(data.rank() % size, data.rank(), "replicas"));
+  comm::Communicator* shard = &data;
+  comm::Communicator* replicas = &data;
+  if (size == 1) {
+    shard = layout.keep(comm::self_world("shard"));
+  } else if (size < data.size()) {
+    shard = layout.keep(data.split(data.rank() / size, data.rank(), "shard"));
+  }
+  if (groups == 1) {
+    replicas = layout.keep(comm::self_world("replicas"));
+  } else if (groups < data.size()) {
+    replicas = layout.keep(data.split(data.rank() % size, data.rank(), "replicas"));
+  }
+  layout.groups.shard = layout.for_tensors(*shard);
+  layout.groups.replicas = layout.for_tensors(*replicas);
   const bool several = size > 1;
   layout.sharding = {
       layout.groups.shard->rank(),          size,
@@ -108,8 +111,9 @@ void join_tied_stages(const ModelConfig& model, Layout& layout) {
   if (!layout.tied) return;
   comm::Communicator& pp = layout.mesh->pp();
   const bool end = pp.rank() == 0 || pp.rank() + 1 == pp.size();
-  layout.owned.push_back(pp.split(end ? 0 : 1 + pp.rank(), pp.rank(), "tied"));
-  layout.groups.sums.at(kTiedSum - 1) = layout.owned.back().get();
+  comm::Communicator* tied =
+      layout.keep(pp.split(end ? 0 : 1 + pp.rank(), pp.rank(), "tied"));
+  layout.groups.sums.at(kTiedSum - 1) = layout.for_tensors(*tied);
 }
 
 void split_features(const RunConfig& config, const ModelConfig& model, Layout& layout) {
@@ -118,24 +122,38 @@ void split_features(const RunConfig& config, const ModelConfig& model, Layout& l
       make_shard_plan(models::sharding_table(model), model.num_attention_heads,
                       model.num_key_value_heads, tp, tp > 1 && config.parallel.sequence);
   if (tp == 1) return;
-  comm::Communicator& group = layout.mesh->tp();
-  layout.region = std::make_unique<parallel::TensorRegion>(group, layout.tensor.sequence);
-  layout.groups.sums.at(kTensorSum - 1) = &group;
+  comm::Communicator* group = layout.for_tensors(layout.mesh->tp());
+  layout.region =
+      std::make_unique<parallel::TensorRegion>(*group, layout.tensor.sequence);
+  layout.groups.sums.at(kTensorSum - 1) = group;
   if (tp <= model.num_key_value_heads) return;
   const KeyReplica replica = key_replica(layout.tensor, layout.mesh->index().tp);
-  layout.owned.push_back(group.split(replica.color, replica.index, "key replicas"));
-  layout.groups.sums.at(kKeySum - 1) = layout.owned.back().get();
+  comm::Communicator* replicas =
+      layout.keep(layout.mesh->tp().split(replica.color, replica.index, "key replicas"));
+  layout.groups.sums.at(kKeySum - 1) = layout.for_tensors(*replicas);
 }
 
 void split_positions(const RunConfig& config, Layout& layout) {
   const int cp = layout.mesh->shape().cp;
   if (cp == 1) return;
   layout.context = std::make_unique<parallel::ContextLayout>(config.data.seq_len, cp);
-  layout.attention =
-      parallel::make_attention_core(config.parallel.context, layout.mesh->cp());
+  layout.attention = parallel::make_attention_core(
+      config.parallel.context, *layout.for_tensors(layout.mesh->cp()));
 }
 
 }  // namespace
+
+comm::Communicator* Layout::keep(std::shared_ptr<comm::Communicator> group) {
+  owned.push_back(std::move(group));
+  return owned.back().get();
+}
+
+comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
+  if (device.is_cpu() || group.size() == 1) return &group;
+  comm::NcclOptions options;
+  options.limits.deadline_seconds = deadline_seconds;
+  return keep(comm::nccl_group(group, device.index(), options));
+}
 
 void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
   if (!context) return;
@@ -175,12 +193,14 @@ std::string Layout::describe() const {
                      zero);
 }
 
-Layout make_layout(const RunConfig& config, const ModelConfig& model,
+Layout make_layout(const RunConfig& config, const ModelConfig& model, at::Device device,
                    std::shared_ptr<comm::Communicator> world) {
   const DerivedBatch batch = derive_batch(config, world->size());
   const ParallelSection& p = config.parallel;
   Layout layout;
   layout.zero = static_cast<int>(p.zero);
+  layout.device = device;
+  layout.deadline_seconds = config.resilience.comm_timeout_s;
   layout.mesh = std::make_unique<comm::Mesh>(
       std::move(world),
       comm::MeshShape{static_cast<int>(p.pp), static_cast<int>(batch.dp),
@@ -191,6 +211,7 @@ Layout make_layout(const RunConfig& config, const ModelConfig& model,
   join_tied_stages(model, layout);
   split_features(config, model, layout);
   split_positions(config, layout);
+  layout.boundaries = layout.for_tensors(layout.mesh->pp());
   return layout;
 }
 

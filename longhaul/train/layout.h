@@ -51,12 +51,21 @@ struct Layout {
   std::string describe() const;
   int zero = 0;
 
+  /// For what passes between stages.
+  comm::Communicator* boundaries = nullptr;
+
+  at::Device device = at::kCPU;
+  double deadline_seconds = 0.0;
   std::vector<std::shared_ptr<comm::Communicator>> owned;
+  comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
+  /// The group for tensors of the device, made of a group for host memory; it itself on a
+  /// CPU. Collective.
+  comm::Communicator* for_tensors(comm::Communicator& group);
 };
 
 /// Checks that the degrees fit the world, the model and the batch, and splits the world.
 /// ConfigError names the key and the numbers. Collective.
-Layout make_layout(const RunConfig& config, const ModelConfig& model,
+Layout make_layout(const RunConfig& config, const ModelConfig& model, at::Device device,
                    std::shared_ptr<comm::Communicator> world);
 
 }  // namespace longhaul::train

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,12 +38,18 @@ at::Device choose_device(const RunConfig& config, int world) {
                                             "usable here; use \"cpu\" or \"auto\"",
                                             name));
   }
-  if (world > 1) {
-    throw ConfigError("device",
-                      "several ranks on CUDA devices are not available yet; run one "
-                      "rank, or set run.device = \"cpu\"");
+  const comm::Launch launch = comm::detect_launch();
+  const auto devices = static_cast<int>(at::getNumGPUs());
+  if (world > 1 && launch.local_ranks > devices) {
+    throw ConfigError(
+        "device",
+        fmt::format("{} ranks on this machine, which has {} CUDA devices; start one rank "
+                    "per device, or set run.device = \"cpu\"",
+                    launch.local_ranks, devices));
   }
-  return {at::kCUDA, 0};
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(launch.local_rank));
+  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
+  return device;
 }
 
 /// The CPU forms always repeat bitwise; elsewhere ATen is told to.
@@ -221,6 +228,9 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   session.policy = make_policy(config.precision);
   session.device = choose_device(config, session.world->size());
   set_determinism(config, session.device, log);
+  if (config.memory.offload_activations && session.device.is_cpu()) {
+    log.warning("memory.offload_activations has no effect: a CPU has no other memory");
+  }
   set_threads(config, comm::detect_launch().local_ranks);
   session.model_config = load_model_config(config.model.config, config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
@@ -229,7 +239,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   }
   check_against_model(config, session.model_config);
   open_sources(session, log);
-  session.layout = make_layout(config, session.model_config, session.world);
+  session.layout =
+      make_layout(config, session.model_config, session.device, session.world);
   build_model(session, log);
   return session;
 }
@@ -243,6 +254,7 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   const int64_t layers = session.model_config.num_hidden_layers;
   options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
   options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
+  options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
   options.hold_whole_step = config.parallel.pp > 1;
   options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;

@@ -69,7 +69,7 @@ at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64
   const bool embedding = layer == nn::kEmbeddingLayer;
   const bool again = !embedding && layer < options_.recompute_end;
   const nn::BlockFunction run = [&](const at::Tensor& in) {
-    at::Tensor y = again ? parallel::recompute(block, in) : block(in);
+    at::Tensor y = again ? parallel::recompute(block, in, options_.offload) : block(in);
     capture(layer, micro_batch, y);
     return y;
   };

@@ -35,6 +35,7 @@ struct StageOptions {
   /// Layers [0, recompute_end) keep their input only; `selective` for the others.
   int64_t recompute_end = 0;
   bool selective_recompute = false;
+  bool offload = false;  ///< inputs kept for recomputation wait in host memory
   double z_loss = 0.0;
   /// Weights and gradients stay whole during a step, and are reduced at its end: where
   /// micro batches of several chunks alternate.

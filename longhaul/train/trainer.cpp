@@ -150,7 +150,7 @@ class Trainer {
 
   void run_plan(const parallel::PipelinePlan& plan, parallel::Trace* trace = nullptr) {
     try {
-      parallel::execute(plan, runner_, session_.mesh().pp(),
+      parallel::execute(plan, runner_, *session_.layout.boundaries,
                         {to_scalar_type(session_.policy.compute), session_.device},
                         trace);
       runner_.end_step();

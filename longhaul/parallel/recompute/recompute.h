@@ -8,6 +8,9 @@ namespace longhaul::parallel {
 /// a graph (Chen et al., "Training Deep Nets with Sublinear Memory Cost"). Bitwise the
 /// same as running it plainly. `block` and what it refers to must live until the
 /// backward.
-at::Tensor recompute(const nn::BlockFunction& block, const at::Tensor& x);
+/// `offload`: the kept input waits in (pinned) host memory where the device has memory of
+/// its own; copies are ordered on the current stream.
+at::Tensor recompute(const nn::BlockFunction& block, const at::Tensor& x,
+                     bool offload = false);
 
 }  // namespace longhaul::parallel
