@@ -106,17 +106,18 @@ Launch launched(const std::map<std::string, std::string>& environment) {
 }
 
 TEST(Launch, IsReadFromTheLaunchersEnvironment) {
-  EXPECT_FALSE(launched({}).by_launcher);
+  EXPECT_FALSE(launched({}).several());
+  EXPECT_FALSE(launched({{"OMPI_COMM_WORLD_SIZE", "1"}}).several());
   const Launch mpirun = launched({{"OMPI_COMM_WORLD_SIZE", "8"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "3"},
                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}});
-  EXPECT_TRUE(mpirun.by_launcher);
+  EXPECT_TRUE(mpirun.by_launcher && mpirun.by_mpirun && mpirun.several());
   EXPECT_EQ(mpirun.ranks, 8);
   EXPECT_EQ(mpirun.local_rank, 3);
   EXPECT_EQ(mpirun.local_ranks, 4);
   const Launch srun = launched(
       {{"PMIX_RANK", "1"}, {"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_LOCALID", "1"}});
-  EXPECT_TRUE(srun.by_launcher);
+  EXPECT_TRUE(srun.by_launcher && !srun.by_mpirun && srun.several());
   EXPECT_EQ(srun.ranks, 16);
   EXPECT_EQ(srun.local_rank, 1);
 }

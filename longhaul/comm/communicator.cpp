@@ -6,6 +6,18 @@
 
 namespace longhaul::comm {
 
+namespace {
+
+[[noreturn]] void fail_absent(const std::string& group, const char* what) {
+  throw Error(ErrorKind::Internal, "comm", fmt::format("'{}' has no {}", group, what));
+}
+
+}  // namespace
+
+const CommCounts& Communicator::counts() const { fail_absent(name(), "counts"); }
+
+Ledger& Communicator::ledger() { fail_absent(name(), "ledger"); }
+
 std::vector<std::string> Communicator::gather_strings(const std::string& mine) {
   const auto ranks = static_cast<size_t>(size());
   const auto length = static_cast<int64_t>(mine.size());

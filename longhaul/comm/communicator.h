@@ -92,10 +92,11 @@ class Communicator {
   virtual void progress() {}
   /// Ends the process group without a collective; called on one rank after a failure.
   virtual void abort(int exit_code) = 0;
-  /// What this rank has sent through this communicator.
-  virtual const CommCounts& counts() const = 0;
+  /// What this rank has sent through this communicator. Every backend has both; what only
+  /// wraps another communicator need not.
+  virtual const CommCounts& counts() const;
   /// What this rank is doing; one for all communicators that come from one world.
-  virtual Ledger& ledger() = 0;
+  virtual Ledger& ledger();
 
   // Helpers on top of the verbs; each waits.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }

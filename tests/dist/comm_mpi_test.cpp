@@ -4,6 +4,7 @@
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/conformance.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/comm/mesh.h"
 
 namespace longhaul::comm {
@@ -30,6 +31,13 @@ TEST(MpiDeadline, NamesOperationNumberRankAndSeconds) {
   options.deadline_seconds = 0.3;
   const auto group = world(Backend::Mpi, options);
   if (group->size() > 1) check_deadline(*group);
+}
+
+TEST(MpiHosts, RanksOfThisMachineFindEachOther) {
+  const auto group = world(Backend::Mpi);
+  const auto node = split_by_host(*group, "node");
+  EXPECT_EQ(node->size(), group->size());
+  EXPECT_EQ(node->rank(), group->rank());
 }
 
 TEST(MpiMesh, AxesSplitTheWorld) {
