@@ -137,8 +137,8 @@ def test_a_wrong_command_line(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-VERBS = ["config", "data", "data build", "data train-tokenizer", "eval", "export", "generate",
-         "inspect", "recipe", "recipe list", "recipe show", "train", "verify"]
+VERBS = ["compare", "config", "data", "data build", "data train-tokenizer", "eval", "export",
+         "generate", "inspect", "recipe", "recipe list", "recipe show", "train", "verify"]
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
