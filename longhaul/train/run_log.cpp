@@ -12,6 +12,7 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/train/matmul_rate.h"
 #include "longhaul/train/rank_zero.h"
 
@@ -31,6 +32,21 @@ Json layout_of(const Session& session) {
           {"cp", shape.cp},
           {"tp", shape.tp},
           {"zero", session.config.parallel.zero}};
+}
+
+/// By the names of the groups and their operations, what this rank has sent.
+Json traffic_of(comm::Ledger& ledger) {
+  Json groups = Json::object();
+  for (const auto& [name, counts] : ledger.counts()) {
+    for (size_t v = 0; v < comm::kVerbs; ++v) {
+      const auto verb = static_cast<comm::Verb>(v);
+      const comm::VerbCount& count = counts[verb];
+      if (count.calls == 0) continue;
+      groups[name][comm::verb_name(verb)] = {{"calls", count.calls},
+                                             {"bytes", count.bytes}};
+    }
+  }
+  return groups;
 }
 
 }  // namespace
@@ -78,6 +94,10 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                          first_step_ + 1, last_step_, total_steps_,
                          static_cast<double>(session.train_sequences) /
                              static_cast<double>(config_.batch.global_size)));
+}
+
+void RunLog::measure_peak(const Session& session) {
+  peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
   log_->info(
       fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
                   dtype_name(session.policy.compute), peak_flops_ * 1e-12));
@@ -92,7 +112,6 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   flops_ =
       flops_per_token(model.num_parameters_without_embedding(), model.num_hidden_layers,
                       model.num_attention_heads * model.head_dim, config_.data.seq_len);
-  peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
   const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
                                        session.mesh().coordinates());
   std::string hosts;
@@ -120,8 +139,11 @@ void RunLog::start(const Session& session, const History& history, int64_t total
 
 void RunLog::record(const Session& session, const History& history,
                     const StepRecord& record) {
+  const double ended = unix_time();
   int64_t peak = peak_resident_bytes();
   session.world->all_reduce_wait({&peak, 1, DType::I64}, comm::ReduceOp::Max);
+  // After the first step, which it would only delay; by all ranks, which compute alike.
+  if (peak_flops_ == 0.0) measure_peak(session);
   if (log_->silent()) return;
   StepMetrics m;
   m.step = history.step;
@@ -141,7 +163,7 @@ void RunLog::record(const Session& session, const History& history,
   m.memory_peak_bytes = peak;
   m.host_memory_bytes = resident_bytes();
   m.epoch = record.epoch;
-  m.time = unix_time();
+  m.time = ended;
   metrics_->step(m);
 }
 
@@ -201,6 +223,11 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
                     unreadable));
   }
   const double seconds = unix_time() - started_;
+  if (session.world->size() > 1) {
+    metrics_->event("traffic", {{"attempt", attempt_},
+                                {"steps", history.step - first_step_},
+                                {"sent", traffic_of(session.world->ledger())}});
+  }
   metrics_->event("end", {{"step", history.step},
                           {"attempt", attempt_},
                           {"signal", signal},

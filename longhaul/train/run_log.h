@@ -32,11 +32,12 @@ class RunLog {
   Logger& log() { return *log_; }
   int attempt() const { return attempt_; }
 
-  /// config.toml and the log's head: versions, hosts, layout, settings that matter;
-  /// measures the peak that mfu relates to. Collective.
+  /// config.toml and the log's head: versions, hosts, layout, settings that matter.
+  /// Collective.
   void start(const Session& session, const History& history, int64_t total_steps,
              int64_t last_step);
-  /// Memory is the largest over the ranks. Collective.
+  /// Memory is the largest over the ranks. The first call measures the peak that mfu
+  /// relates to. Collective.
   void record(const Session& session, const History& history, const StepRecord& record);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
@@ -47,7 +48,7 @@ class RunLog {
   /// Writes what was captured of a step to run.dir/captures. Collective.
   void save_capture(const Session& session, int64_t step,
                     const std::vector<checkpoint::StateTensor>& tensors);
-  /// results.json and the last lines.
+  /// results.json, what rank 0 has sent to other ranks (event "traffic"), the last lines.
   void finish(const Session& session, const History& history, int signal);
   /// Leaves the error that ends the attempt in log.txt and events.jsonl, where they can
   /// still be written.
@@ -55,6 +56,7 @@ class RunLog {
 
  private:
   void write_head(const Session& session, const std::string& hosts);
+  void measure_peak(const Session& session);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
   std::optional<checkpoint::RunLock> lock_;
