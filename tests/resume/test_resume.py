@@ -38,6 +38,14 @@ def test_the_comparison_sees_another_data_order(run, tmp_path):
     assert state(final(tmp_path / "one")) != state(final(tmp_path / "other"))
 
 
+def test_every_figure_of_every_step_is_a_number(run, tmp_path):
+    train(run, write_config(tmp_path))
+    for step, record in steps_of(tmp_path / "run").items():
+        assert 0.0 < record["mfu_causal"] < record["mfu"] < 10.0, step
+        assert record["tokens_per_s"] > 0 and record["memory_peak_bytes"] > 0
+        assert all(isinstance(value, (int, float)) for value in record.values())
+
+
 def test_the_same_run_twice_is_bitwise_the_same(run, tmp_path):
     one, other = write_config(tmp_path, "one"), write_config(tmp_path, "other")
     train(run, one)
