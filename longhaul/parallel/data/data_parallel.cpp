@@ -1,9 +1,12 @@
 #include "longhaul/parallel/data/data_parallel.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/ledger.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -107,6 +110,8 @@ void DataParallel::start_reduction(size_t index) {
   const bool whole = shard.size() == 1;
   if (whole && groups_.replicas->size() == 1) return;
   Reduction reduction{index, nullptr, bucket.grads, {}};
+  comm::Communicator& group = whole ? *groups_.replicas : shard;
+  const comm::Label label(group.ledger(), fmt::format("gradient bucket {}", index));
   // The wire dtype may be narrower than the accumulator.
   const auto wire = to_scalar_type(flat_.policy().reduce);
   if (wire != bucket.grads.scalar_type()) {
@@ -115,12 +120,11 @@ void DataParallel::start_reduction(size_t index) {
   }
   if (whole) {
     reduction.received = reduction.sent;
-    reduction.work =
-        groups_.replicas->all_reduce(buffer_of(reduction.sent), comm::ReduceOp::Sum);
+    reduction.work = group.all_reduce(buffer_of(reduction.sent), comm::ReduceOp::Sum);
   } else {
     reduction.received =
         reduction.sent.narrow(0, bucket.owned.begin, bucket.owned.size());
-    reduction.work = shard.reduce_scatter(
+    reduction.work = group.reduce_scatter(
         buffer_of(reduction.sent), buffer_of(reduction.received), comm::ReduceOp::Sum);
   }
   reductions_.push_back(std::move(reduction));
