@@ -1,0 +1,40 @@
+import pytest
+from layouts import build_store, run_layout, train, write_run
+
+
+@pytest.fixture(scope="session")
+def store(run, tmp_path_factory):
+    """A token store with documents, for every run of a suite."""
+    return build_store(run, tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def judged(run, store, tmp_path_factory):
+    """Trains a layout as the comparisons want it, each kind of run once per suite."""
+    done = {}
+
+    def call(layout, *sets, **model_changes):
+        key = repr((layout, sets, sorted(model_changes.items())))
+        if key not in done:
+            done[key] = run_layout(run, tmp_path_factory.mktemp("judged"), store, layout, *sets,
+                                   **model_changes)
+        return done[key]
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def trained(run, store, tmp_path_factory):
+    """Trains a layout as a user would, each kind of run once per suite; its directory."""
+    done = {}
+
+    def call(layout, *sets, copy=0):
+        key = repr((layout, sets, copy))
+        if key not in done:
+            path = tmp_path_factory.mktemp("trained")
+            ranks, keys = layout
+            train(run, write_run(path, store), *keys, *sets, ranks=ranks)
+            done[key] = path / "run"
+        return done[key]
+
+    return call

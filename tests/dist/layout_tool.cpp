@@ -1,0 +1,215 @@
+// For the tests of layouts: trains a few steps as `longhaul train` does, with one thing
+// broken on purpose, so that the comparisons can be seen to fail.
+//   longhaul_layout_tool RUN.toml STEPS [--set KEY=VALUE] [--fault NAME]
+// Rank 0 prints one JSON line per step; a checkpoint follows the first step. Without a
+// fault the curve is that of `longhaul train`.
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/writer.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/data/loader.h"
+#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/schedule.h"
+#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/train/session.h"
+#include "tests/dist/deaf_group.h"
+
+namespace longhaul {
+namespace {
+
+using train::Session;
+
+struct Arguments {
+  std::string file;
+  int64_t steps = 0;
+  std::vector<std::string> sets;
+  std::string fault;
+};
+
+/// Leaves out one of the sums of gradients.
+void break_groups(Session& session, const std::string& fault) {
+  parallel::DataGroups& groups = session.layout.groups;
+  const auto deafen = [&](comm::Communicator*& group) {
+    LH_CHECK(group != nullptr, "tool", "{}: the layout has no such sum", fault);
+    session.layout.owned.push_back(std::make_shared<testing::DeafGroup>(*group));
+    group = session.layout.owned.back().get();
+  };
+  if (fault == "no_norm_sum") {
+    deafen(groups.sums.at(train::kTensorSum - 1));
+  } else if (fault == "no_key_sum") {
+    deafen(groups.sums.at(train::kKeySum - 1));
+  } else if (fault == "no_tied_sum") {
+    deafen(groups.sums.at(train::kTiedSum - 1));
+  } else if (fault == "no_replica_sum") {
+    deafen(groups.replicas);
+  } else {
+    return;
+  }
+  session.replicas = std::make_unique<parallel::DataParallel>(*session.flat, groups);
+}
+
+/// Exchanges a rank's early and late positions, and leaves the numbers of the positions.
+void exchange_chunks(std::vector<data::TokenBatch>& batches) {
+  for (data::TokenBatch& batch : batches) {
+    for (auto* values : {&batch.tokens, &batch.targets}) {
+      for (int64_t row = 0; row < batch.num_sequences; ++row) {
+        const auto begin = values->begin() + row * batch.seq_len;
+        std::rotate(begin, begin + batch.seq_len / 2, begin + batch.seq_len);
+      }
+    }
+  }
+}
+
+/// Halves what this rank owns of one tensor's gradient.
+void halve_gradient(Session& session) {
+  for (Bucket& bucket : session.flat->buckets()) {
+    for (const FlatMember& member : bucket.members) {
+      if (member.parameter->name() != "model.layers.1.mlp.up_proj.weight") continue;
+      const FlatRange range = Bucket::overlap(member, bucket.owned);
+      if (range.size() <= 0) continue;
+      bucket.owned_grads.narrow(0, range.begin - bucket.owned.begin, range.size())
+          .mul_(0.5);
+    }
+  }
+}
+
+class Run {
+ public:
+  Run(const Arguments& arguments, std::shared_ptr<comm::Communicator> world)
+      : fault_(arguments.fault),
+        loaded_(load_run_config(arguments.file, arguments.sets)),
+        session_(train::build_session(loaded_.config, std::move(world), quiet_)),
+        loader_(session_.train_sources, loader_options()),
+        schedule_(config().schedule, config().optimizer.lr, config().run.steps.value()) {
+    break_groups(session_, fault_);
+    train::initialise_weights(session_.state(), static_cast<uint64_t>(config().run.seed));
+    session_.replicas->share_weights();
+    runner_.emplace(session_.chunks, *session_.replicas, train::stage_options(session_));
+  }
+
+  void steps(int64_t count) {
+    for (int64_t step = 1; step <= count; ++step) {
+      train_step(step);
+      if (step == 1) save();
+    }
+    session_.replicas->finish_weights();
+  }
+
+ private:
+  const RunConfig& config() const { return session_.config; }
+
+  data::LoaderOptions loader_options() const {
+    const comm::Communicator& dp = session_.mesh().dp();
+    return {static_cast<uint64_t>(config().run.seed),
+            config().data.shuffle,
+            config().batch.global_size,
+            config().batch.micro_size,
+            dp.rank(),
+            dp.size(),
+            /*prefetch=*/false};
+  }
+
+  void train_step(int64_t step) {
+    data::StepBatch& batch = loader_.next();
+    auto& batches = batch.micro_batches;
+    int64_t targets = batch.num_targets;
+    session_.mesh().dp().all_reduce_wait({&targets, 1, DType::I64}, comm::ReduceOp::Sum);
+    const int64_t divided_by =
+        fault_ == "local_denominator" ? batch.num_targets : targets;
+    session_.layout.take_own_positions(batches);
+    const bool last_replica =
+        session_.mesh().index().dp + 1 == session_.mesh().shape().dp;
+    if (fault_ == "dropped_micro_batch" && last_replica) batches.pop_back();
+    if (fault_ == "chunk_order") exchange_chunks(batches);
+
+    session_.flat->zero_grads();
+    runner_->begin_step(batches, 1.0 / static_cast<double>(divided_by));
+    const auto plan = parallel::make_pipeline_plan(
+        session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
+        static_cast<int64_t>(batches.size()));
+    parallel::execute(plan, *runner_, session_.mesh().pp(),
+                      {to_scalar_type(session_.policy.compute), session_.device});
+    runner_->end_step();
+    if (fault_ == "halved_gradient") halve_gradient(session_);
+
+    double loss = session_.mesh().index().tp == 0 ? runner_->cross_entropy_sum() : 0.0;
+    session_.world->all_reduce_wait({&loss, 1, DType::F64}, comm::ReduceOp::Sum);
+    const double norm =
+        session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
+    session_.optimizer->step(schedule_.lr(step),
+                             optim::clip_coefficient(norm, config().optimizer.clip));
+    session_.replicas->share_weights();
+    if (session_.world->rank() > 0) return;
+    fmt::print("{}\n", Json{{"step", step},
+                            {"loss", loss / static_cast<double>(targets)},
+                            {"grad_norm", norm}}
+                           .dump());
+  }
+
+  void save() {
+    std::vector<at::Tensor> storage;
+    checkpoint::CheckpointWriter writer({checkpoint_dir(config()), 1, "", {}, nullptr});
+    writer.save(1, train::capture_state(session_.state(), storage), Json::object(), {},
+                *session_.world);
+  }
+
+  std::string fault_;
+  Logger quiet_;
+  LoadedConfig loaded_;
+  Session session_;
+  data::Loader loader_;
+  optim::Schedule schedule_;
+  std::optional<train::StageRunner> runner_;
+};
+
+const std::array<std::string, 8> kFaults = {
+    "no_norm_sum",         "no_key_sum",        "no_tied_sum", "no_replica_sum",
+    "dropped_micro_batch", "local_denominator", "chunk_order", "halved_gradient"};
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  std::vector<std::string> plain;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--set" && i + 1 < argc) {
+      a.sets.emplace_back(argv[++i]);
+    } else if (word == "--fault" && i + 1 < argc) {
+      a.fault = argv[++i];
+    } else {
+      plain.push_back(word);
+    }
+  }
+  LH_CHECK(plain.size() == 2, "tool", "usage: RUN.toml STEPS [--set ...] [--fault ...]{}",
+           "");
+  LH_CHECK(a.fault.empty() || std::ranges::count(kFaults, a.fault) == 1, "tool",
+           "no fault {}", a.fault);
+  a.file = plain[0];
+  a.steps = std::stoll(plain[1]);
+  return a;
+}
+
+}  // namespace
+}  // namespace longhaul
+
+int main(int argc, char** argv) {
+  using namespace longhaul;
+  std::shared_ptr<comm::Communicator> world;
+  try {
+    const Arguments arguments = parse(argc, argv);
+    world = comm::world();
+    Run(arguments, world).steps(arguments.steps);
+    comm::finish(*world);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "longhaul_layout_tool: error: {}\n", error.what());
+    if (world) world->abort(1);
+    return 1;
+  }
+  return 0;
+}

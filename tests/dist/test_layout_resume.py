@@ -1,0 +1,74 @@
+"""What is bitwise the same in one layout, and what another layout goes on with."""
+
+import pytest
+from layouts import (FP32, LAYOUTS, curve, go_on_with, parallel, relative, state, step_dir,
+                     tensors, train, write_run)
+
+ONE = (1, [])
+EIGHT = ["run.steps=8"]
+RESUMED = ["tp2_sequence", "pp2_dp2_zero1", "zero3", "cp2_ring", "pp2_interleaved"]
+# Every layout of the list once as the one that saves and once as the one that goes on.
+PAIRS = [("one", "tp4"), ("tp4", "cp2_dp2_zero3"), ("cp2_dp2_zero3", "pp2_interleaved"),
+         ("pp2_interleaved", "shard_group_2_of_4"), ("shard_group_2_of_4", "tp2_pp2_dp2"),
+         ("tp2_pp2_dp2", "one")]
+
+
+def assert_bitwise(ours, theirs):
+    """Curves and final checkpoints of two run directories."""
+    assert len(curve(theirs)) == 8 and curve(ours) == curve(theirs)
+    assert tensors(step_dir(ours, 8)) == tensors(step_dir(theirs, 8))
+    assert state(step_dir(ours, 8)) == state(step_dir(theirs, 8))
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_stopped_run_goes_on_bitwise(run, store, tmp_path, trained, name):
+    ranks, keys = LAYOUTS[name]
+    path = write_run(tmp_path, store)
+    train(run, path, *keys, *EIGHT, "run.stop_after=3", ranks=ranks)
+    assert len(curve(tmp_path / "run")) == 3
+    train(run, path, *keys, *EIGHT, ranks=ranks)
+    assert_bitwise(tmp_path / "run", trained(LAYOUTS[name], *EIGHT))
+
+
+@pytest.mark.parametrize("name", ["tp2_sequence", "pp2_dp2_zero1", "zero3"])
+def test_the_same_run_twice_is_bitwise_the_same(trained, name):
+    again = trained(LAYOUTS[name], *EIGHT, copy=1)
+    assert_bitwise(again, trained(LAYOUTS[name], *EIGHT))
+
+
+RECOMPUTE = {
+    "selective": ['memory.recompute="selective"'],
+    "full": ['memory.recompute="full"'],
+    "two_layers": ['memory.recompute="full"', "memory.recompute_layers=2"],
+}
+
+
+@pytest.mark.parametrize("name,kind", [
+    *[("one", kind) for kind in RECOMPUTE], ("tp2_sequence", "selective"),
+    ("tp2_sequence", "full"), ("zero3", "full"), ("pp2_interleaved", "two_layers"),
+    ("cp2_ring", "full")])
+def test_recompute_changes_no_bit(trained, name, kind):
+    layout = LAYOUTS.get(name, parallel(1))
+    assert_bitwise(trained(layout, *EIGHT, *RECOMPUTE[kind]), trained(layout, *EIGHT))
+
+
+@pytest.mark.parametrize("name", ["pp2_gpipe", "pp2_zb"])
+def test_schedules_of_the_same_stages_are_bitwise_the_same(trained, name):
+    assert_bitwise(trained(LAYOUTS[name], *EIGHT), trained(LAYOUTS["pp2"], *EIGHT))
+
+
+@pytest.mark.parametrize("before,after", PAIRS)
+def test_a_checkpoint_goes_on_in_another_layout(run, store, tmp_path, trained, before, after):
+    one = curve(trained(ONE, *EIGHT, *FP32))
+    ours = go_on_with(run, store, tmp_path, trained, before, after)
+    assert len(ours) == 8
+    for part in range(2):
+        assert relative([p[part] for p in ours], [p[part] for p in one]) <= 1e-5
+
+
+def test_the_second_half_is_not_that_of_a_fresh_start(run, store, tmp_path, trained):
+    one = curve(trained(ONE, *EIGHT, *FP32))
+    path = write_run(tmp_path, store)
+    train(run, path, *EIGHT, *FP32, "run.stop_after=4")
+    fresh = curve(tmp_path / "run")
+    assert relative([p[0] for p in fresh], [p[0] for p in one[4:]]) > 1e-2
