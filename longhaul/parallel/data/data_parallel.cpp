@@ -84,11 +84,13 @@ void DataParallel::finish_weights() {
 }
 
 void DataParallel::open_gradients(int unit) {
-  for_unit(unit, [&](size_t i, Bucket& bucket) {
+  for_unit(unit, [&](size_t /*index*/, Bucket& bucket) {
     if (bucket.grads_stay || bucket.frozen) return;
-    const bool reducing = std::any_of(reductions_.begin(), reductions_.end(),
-                                      [&](const Reduction& r) { return r.bucket == i; });
-    end_reductions(reducing ? 0 : kReductionsAhead);
+    // Those of the micro batch before have had a forward's time; their memory is used.
+    const bool before = std::any_of(
+        reductions_.begin(), reductions_.end(),
+        [&](const Reduction& r) { return flat_.buckets()[r.bucket].unit <= unit; });
+    end_reductions(before ? 0 : kReductionsAhead);
     if (bucket.grads.defined()) return;
     flat_.hold_grads(bucket);
   });

@@ -85,6 +85,27 @@ TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
   }
 }
 
+TEST(DataParallel, TablesAtBothEndsShareTheMemoryOfTheirWholeGradients) {
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto alone = comm::self_world("replicas");
+    FlatBuffers flat({{make_parameter("embedding", {128, 64}, {}), {}, 0},
+                      {make_parameter("block", {64, 64}, {}), {}, 1},
+                      {make_parameter("head", {128, 64}, {}), {}, 2}},
+                     {DType::F32, DType::F32, DType::F32, DType::F32, DType::F32},
+                     at::kCPU, {world->rank(), 2, 0, 1, true, false});
+    DataParallel data(flat, {world.get(), alone.get(), {}});
+    const int64_t before = flat.bytes();
+    for (const bool last : {false, true}) {
+      for (const int unit : {2, 1, 0}) {
+        data.open_gradients(unit);
+        data.close_gradients(unit, last);
+      }
+    }
+    data.finish_gradients();
+    EXPECT_EQ(flat.bytes() - before, 4 * (128 + 64) * 64);
+  });
+}
+
 TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
   for (const Case& c : cases()) {
     comm::run_fake_ranks(c.ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
