@@ -1,0 +1,60 @@
+"""No rank ever holds the state of a whole large tensor: not at the start, not in a step,
+not while it is saved."""
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
+from runs import steps_of, write_config  # noqa: E402
+
+MIB = 1 << 20
+# Parameters of the embedding and of the head, each.
+TABLE = 16 * MIB
+# Weights, gradients, masters and moments of one table: 18 bytes a parameter.
+ALLOWED = 18 * TABLE
+
+# A quarter of the state of both tables; zero 3 has weights and gradients of one of them
+# whole while it is in use.
+QUARTER = 18 * 2 * TABLE // 4
+SHARDED = {
+    "zero 3": (4, ["parallel.zero=3"], QUARTER + (2 + 4) * TABLE),
+    "tp 4": (4, ["parallel.tp=4"], QUARTER),
+}
+
+
+@pytest.fixture(scope="module")
+def memory(run, tmp_path_factory):
+    """Peak resident bytes of the largest rank, beyond those of a tiny model."""
+
+    def peak(ranks, hidden, vocabulary, sets):
+        path = tmp_path_factory.mktemp("born")
+        config = write_config(path)
+        model = json.loads((path / "model/config.json").read_text())
+        model.update(hidden_size=hidden, vocab_size=vocabulary, num_attention_heads=8,
+                     num_key_value_heads=4, head_dim=16, num_hidden_layers=1)
+        (path / "model/config.json").write_text(json.dumps(model))
+        every = ["run.steps=1", "schedule.warmup_steps=0", "checkpoint.every=0",
+                 "batch.micro_size=1", "batch.global_size=4", *sets]
+        run("longhaul", "train", config, *[w for s in every for w in ("--set", s)], ranks=ranks,
+            env={"OMP_NUM_THREADS": "1"})
+        (record,) = steps_of(path / "run").values()
+        return record["memory_peak_bytes"]
+
+    def call(ranks, sets):
+        return peak(ranks, 256, TABLE // 256, sets) - peak(ranks, 256, 512, sets)
+
+    return call
+
+
+@pytest.mark.parametrize("name", SHARDED)
+def test_no_rank_holds_the_state_of_one_large_tensor(memory, name):
+    ranks, sets, expected = SHARDED[name]
+    grown = memory(ranks, sets)
+    assert 0.9 * expected < grown < min(1.12 * expected, ALLOWED), f"{grown / MIB:.0f} MiB"
+
+
+def test_the_measure_sees_a_rank_that_holds_everything(memory):
+    assert memory(1, []) > 2 * ALLOWED
