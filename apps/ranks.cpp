@@ -97,7 +97,9 @@ void FailureReport::report(const Error& error) {
           ? text
           : fmt::format("rank {} of {}: {}", group_->rank(), group_->size(), text);
   Meeting meeting;
-  if (error.area() != "comm" && group_->ledger().under_way() == 0) {
+  // Others put their own words before what a wait said.
+  const bool of_communication = text.find("[comm] ") != std::string::npos;
+  if (!of_communication && group_->ledger().under_way() == 0) {
     try {
       meeting = meet(text);
     } catch (const Error&) {

@@ -96,6 +96,12 @@ TEST(FailureReport, ErrorsOfCommunicationAreSaidByEachRank) {
             (Lines{"rank 0 of 2: [comm] late", "rank 1 of 2: [comm] late"}));
 }
 
+TEST(FailureReport, AlsoWhereAnotherPartHasPutItsWordsBefore) {
+  const std::string text = "rank 0 sends nothing: [comm] late";
+  EXPECT_EQ(said({text, text}, "pipeline"), (Lines{"rank 0 of 2: [pipeline] " + text,
+                                                   "rank 1 of 2: [pipeline] " + text}));
+}
+
 TEST(FailureReport, ARankWithOperationsUnderWaySpeaksForItself) {
   Lines lines;
   run_fake_ranks(2, [&](const std::shared_ptr<Communicator>& world) {

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import steps_of, write_config  # noqa: E402
 
 WRONG, TEMPORARY = 78, 75
-LIMIT = 60  # seconds within which everything here has ended
+LIMIT = 150  # seconds within which everything here has ended
 LONG = ["run.steps=100000", "checkpoint.every=0"]
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                    OMP_NUM_THREADS="1")
@@ -77,10 +77,13 @@ def started(process, run_dir, steps=3):
 OPERATION = r"\w+ number \d+ \(\d+ bytes\) on '\w+'"
 
 
-@pytest.mark.parametrize("ranks,victim", [(2, 1), (2, 0), (4, 2)])
-def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim):
+@pytest.mark.parametrize("ranks,victim,layout", [
+    (2, 1, []), (2, 0, []), (4, 2, []), (4, 1, ["parallel.tp=2", "parallel.pp=2"]),
+], ids=["last_of_2", "first_of_2", "dp4", "tp2_pp2"])
+def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim, layout):
     config = write_config(tmp_path)
-    process = mpirun(binary, (ranks, ["train", config, *sets(*LONG, "batch.micro_size=1")]),
+    process = mpirun(binary, (ranks, ["train", config, *sets(*LONG, *layout,
+                                                             "batch.micro_size=1")]),
                      LONGHAUL_RECORD_DIR=str(tmp_path / "records"))
     pids = started(process, tmp_path / "run")
     assert sorted(pids) == list(range(ranks))
@@ -89,8 +92,9 @@ def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim):
     assert code not in (0, WRONG)
     assert errors
     for line in errors:
-        match = re.match(r"longhaul: error: rank (\d+) of (\d+): \[comm\] (step \d+ phase \w+: )?"
-                         + OPERATION, line)
+        # A schedule may say first which message it waits for.
+        match = re.match(r"longhaul: error: rank (\d+) of (\d+): (\[pipeline\] .*: )?\[comm\] "
+                         r"(step \d+ phase \w+: )?" + OPERATION, line)
         assert match and int(match[1]) != victim and int(match[2]) == ranks, line
         assert "another rank has died" in line
     assert len(errors) == len(set(errors)) <= ranks - 1
@@ -108,7 +112,7 @@ def test_a_stuck_rank_is_given_up_after_the_deadline(binary, tmp_path):
     os.kill(pids[1], signal.SIGSTOP)
     begin = time.monotonic()
     code, errors = finish(process)
-    assert 3 < time.monotonic() - begin < 40
+    assert 3 < time.monotonic() - begin < 100
     assert code == TEMPORARY
     assert re.match(r"longhaul: error: rank 0 of 2: \[comm\] (step \d+ phase \w+: )?" + OPERATION
                     + r"(.*) did not end within 4.0 s", errors[0]), errors
