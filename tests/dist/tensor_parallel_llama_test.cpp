@@ -56,6 +56,18 @@ TEST(TensorParallelLlama, MatchesTheTwinWithTiedEmbeddings) {
   twin::check_against_twin(llama(true));
 }
 
+TEST(TensorParallelLlama, MatchesTheTwinUpToOneQueryHeadPerRank) {
+  // Five ranks: a key head on three of them, the other on two.
+  const twin::Result on_one = run(llama(false), Case{});
+  for (const int tp : {5, 6}) {
+    Case c;
+    c.tp = tp;
+    c.sequence = tp == 6;
+    const twin::Difference d = compare(run(llama(false), c), on_one);
+    EXPECT_LE(d.worst, twin::twin_tolerance(c.type)) << describe(c) << ": " << d.name;
+  }
+}
+
 TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
   for (const int tp : {1, 2, 4}) {
     Case c;

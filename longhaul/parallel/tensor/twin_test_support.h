@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <functional>
 #include <map>
@@ -134,6 +136,7 @@ inline void sum_gradients(const Family& family, const std::vector<ParameterShard
 
 /// One rank, or the twin where `tp` is null.
 inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator* tp) {
+  at::set_num_threads(1);  // the ranks share the cores
   const int64_t ranks = tp == nullptr ? 1 : tp->size();
   const int64_t index = tp == nullptr ? 0 : tp->rank();
   const Family family = model.make();
