@@ -1,0 +1,243 @@
+// Context parallelism against attention on one rank (twins), over ranks in one process.
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "longhaul/comm/fake.h"
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/parallel/context/attention_core.h"
+#include "longhaul/parallel/context/layout.h"
+#include "longhaul/parallel/context/local_attention.h"
+#include "longhaul/parallel/recompute/recompute.h"
+
+namespace longhaul::parallel {
+namespace {
+
+using ops::expect_close;
+
+struct Case {
+  int ranks;
+  int64_t batch, seq, query_heads, key_heads, dim;
+  bool documents;
+  at::ScalarType type = at::kFloat;
+  bool fused = true;
+};
+
+using RankBody = std::function<void(comm::Communicator& group)>;
+
+/// One processor thread per rank: several pools would get into each other's way.
+void on_each_rank(int ranks, const RankBody& body) {
+  comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+    at::set_num_threads(1);
+    body(*world);
+  });
+}
+
+/// Whole sequences: what the ranks cut up.
+struct Problem {
+  at::Tensor q, k, v, dout, start;
+};
+
+/// Documents of other lengths in every row: single tokens, across the edges of chunks,
+/// and ones that span several.
+at::Tensor document_starts(int64_t batch, int64_t seq) {
+  at::Tensor start = at::zeros({batch, seq}, at::kInt);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (const int64_t tenth : {1L, 3L, 4L, 9L}) {
+      const int64_t cut = tenth * seq / 10 + b + 1;
+      for (const int64_t at : {cut, cut + 1}) {
+        start[b].narrow(0, at, seq - at).fill_(at);
+      }
+    }
+  }
+  return start;
+}
+
+Problem problem_of(const Case& c) {
+  at::manual_seed(7);
+  const auto random = [&](int64_t heads) {
+    return at::randn({c.batch, c.seq, heads, c.dim}).to(c.type);
+  };
+  Problem p{random(c.query_heads),
+            random(c.key_heads),
+            random(c.key_heads),
+            random(c.query_heads),
+            {}};
+  if (c.documents) p.start = document_starts(c.batch, c.seq);
+  return p;
+}
+
+struct Result {
+  at::Tensor out, dq, dk, dv;
+};
+
+Result run(const Problem& p, const nn::AttentionCore& core, bool fused) {
+  const at::Tensor q = ops::leaf(p.q), k = ops::leaf(p.k), v = ops::leaf(p.v);
+  const at::Tensor out = core(q, k, v, p.start, fused);
+  ops::backward(out, p.dout);
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+Result one_rank(const Case& c) {
+  at::set_num_threads(1);
+  return run(problem_of(c), ops::attention, false);
+}
+
+/// Which positions a rank takes, and where its results go.
+using Take = std::function<at::Tensor(const ContextLayout&, const at::Tensor&, int rank)>;
+
+at::Tensor zigzag(const ContextLayout& layout, const at::Tensor& x, int rank) {
+  return layout.take(x, rank);
+}
+
+Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
+  const Problem whole = problem_of(c);
+  Result all{at::empty_like(whole.q), at::empty_like(whole.q), at::empty_like(whole.k),
+             at::empty_like(whole.v)};
+  on_each_rank(c.ranks, [&](comm::Communicator& group) {
+    const ContextLayout layout(c.seq, c.ranks);
+    const auto cut = [&](const at::Tensor& x) { return take(layout, x, group.rank()); };
+    const Problem local{cut(whole.q), cut(whole.k), cut(whole.v), cut(whole.dout),
+                        whole.start.defined() ? cut(whole.start) : at::Tensor()};
+    const Result r = run(local, make_attention_core(kind, group), c.fused);
+    layout.put(r.out, group.rank(), all.out);
+    layout.put(r.dq, group.rank(), all.dq);
+    layout.put(r.dk, group.rank(), all.dk);
+    layout.put(r.dv, group.rank(), all.dv);
+  });
+  return all;
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).norm() / b.norm()).item<double>();
+}
+
+class Context : public ::testing::TestWithParam<ContextKind> {
+ protected:
+  void expect_twins(const Case& c) {
+    SCOPED_TRACE(fmt::format(
+        "{} ranks, {} documents, {}, {}", c.ranks, c.documents ? "with" : "without",
+        c.type == at::kFloat ? "fp32" : "bf16", c.fused ? "fused" : "composite"));
+    const Result want = one_rank(c), got = on_ranks(c, GetParam());
+    const double tolerance = c.type == at::kFloat ? 1e-5 : 3e-2;
+    expect_close(got.out, want.out, tolerance, "out");
+    expect_close(got.dq, want.dq, tolerance, "dq");
+    expect_close(got.dk, want.dk, tolerance, "dk");
+    expect_close(got.dv, want.dv, tolerance, "dv");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, Context,
+                         ::testing::Values(ContextKind::Ring, ContextKind::Gather),
+                         [](const auto& which) {
+                           return which.param == ContextKind::Ring ? "Ring" : "Gather";
+                         });
+
+TEST_P(Context, EqualsAttentionOnOneRank) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const bool documents : {false, true}) {
+      for (const bool fused : {false, true}) {
+        expect_twins({ranks, 3, 144, 6, 2, 32, documents, at::kFloat, fused});
+        if (documents) {
+          expect_twins({ranks, 2, 144, 4, 4, 32, true, at::kBFloat16, fused});
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Context, EqualsAttentionOnOneRankWithChunksOfManyBlocks) {
+  for (const bool documents : {false, true}) {
+    expect_twins({3, 1, 792, 4, 1, 64, documents});
+    expect_twins({2, 2, 528, 4, 2, 64, documents, at::kBFloat16});
+  }
+}
+
+TEST_P(Context, GivesTheSameBitsInEveryRun) {
+  const Case c{4, 2, 240, 6, 2, 64, true, at::kBFloat16};
+  const Result one = on_ranks(c, GetParam());
+  for (int i = 0; i < 3; ++i) {
+    const Result two = on_ranks(c, GetParam());
+    EXPECT_TRUE(at::equal(one.out, two.out));
+    EXPECT_TRUE(at::equal(one.dq, two.dq));
+    EXPECT_TRUE(at::equal(one.dk, two.dk));
+    EXPECT_TRUE(at::equal(one.dv, two.dv));
+  }
+}
+
+TEST_P(Context, SendsTheBytesThatItsHeaderStates) {
+  const Case c{3, 2, 48, 4, 2, 16, false, at::kBFloat16};
+  const Problem whole = problem_of(c);
+  on_each_rank(c.ranks, [&](comm::Communicator& group) {
+    const ContextLayout layout(c.seq, c.ranks);
+    const auto cut = [&](const at::Tensor& x) {
+      return ops::leaf(layout.take(x, group.rank()));
+    };
+    const auto sent = [&] { return group.counts().total().bytes; };
+    const at::Tensor k = cut(whole.k);
+    const int64_t before = sent();
+    const at::Tensor out = make_attention_core(GetParam(), group)(
+        cut(whole.q), k, cut(whole.v), {}, c.fused);
+    const int64_t between = sent();
+    ops::backward(out, cut(whole.dout).detach());
+    const int64_t peers = c.ranks - 1;
+    EXPECT_EQ(between - before, 2 * peers * k.numel() * 2);
+    EXPECT_EQ(sent() - between, 2 * peers * k.numel() * (2 + 4));
+  });
+}
+
+TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
+  const Case c{2, 1, 32, 2, 2, 16, false};
+  const Problem whole = problem_of(c);
+  on_each_rank(c.ranks, [&](comm::Communicator& group) {
+    const ContextLayout layout(c.seq, c.ranks);
+    const at::Tensor x = layout.take(whole.q, group.rank());
+    const at::Tensor dy = layout.take(whole.dout, group.rank());
+    const auto core = make_attention_core(GetParam(), group);
+    const nn::BlockFunction block = [&](const at::Tensor& in) {
+      return core(in, in * 0.5, in + 1.0, {}, true);
+    };
+    const at::Tensor plain = ops::leaf(x), again = ops::leaf(x);
+    const at::Tensor y = block(plain), z = recompute(block, again);
+    EXPECT_TRUE(at::equal(y, z));
+    ops::backward(y, dy);
+    ops::backward(z, dy);
+    EXPECT_TRUE(at::equal(plain.grad(), again.grad()));
+  });
+}
+
+// Planted faults: what the tolerances above must not let through.
+
+TEST_P(Context, PlantedFaultOfContiguousChunksIsFarOff) {
+  const Case c{2, 1, 240, 2, 1, 32, false};
+  const Result want = one_rank(c);
+  const Result got = on_ranks(
+      c, GetParam(), [](const ContextLayout& layout, const at::Tensor& x, int rank) {
+        return x.narrow(1, rank * layout.local_len(), layout.local_len()).contiguous();
+      });
+  EXPECT_GT(distance(got.out, want.out), 0.1);
+}
+
+TEST(ContextFaults, PlantedFaultOfPartsAddedWithoutRescalingIsFarOff) {
+  const Case c{2, 1, 240, 2, 1, 32, false};
+  const Problem whole = problem_of(c);
+  const ContextLayout layout(c.seq, c.ranks);
+  const at::Tensor want = layout.take(one_rank(c).out, 0);
+  const LocalAttention local(layout, 0, layout.take(whole.q, 0), {}, true);
+  AttentionSums merged = local.begin();
+  at::Tensor added = at::zeros_like(want);
+  for (int source = 0; source < 2; ++source) {
+    const KeyValues keys{layout.take(whole.k, source), layout.take(whole.v, source)};
+    AttentionSums alone = local.begin();
+    local.forward(source, keys, alone, [] {});
+    local.forward(source, keys, merged, [] {});
+    added += alone.out;
+  }
+  EXPECT_LT(distance(merged.out, want), 1e-5);
+  EXPECT_GT(distance(added, want), 0.1);
+}
+
+}  // namespace
+}  // namespace longhaul::parallel

@@ -1,0 +1,104 @@
+#include "longhaul/parallel/context/local_attention.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <limits>
+
+#include "longhaul/base/error.h"
+#include "longhaul/ops/attention.h"
+
+namespace longhaul::parallel {
+
+/// A chunk of queries and a chunk of keys that some of them may see.
+struct LocalAttention::Pair {
+  int64_t number;  ///< of the chunk of queries
+  ContextChunk queries, keys;
+
+  at::Tensor of_queries(const at::Tensor& x) const {
+    return x.narrow(1, queries.local, queries.length);
+  }
+  at::Tensor of_keys(const at::Tensor& x) const {
+    return x.narrow(1, keys.local, keys.length);
+  }
+  ops::AttentionPart part(const at::Tensor& q, const KeyValues& kv,
+                          const at::Tensor& start, bool fused) const {
+    return {of_queries(q),
+            of_keys(kv.keys),
+            of_keys(kv.values),
+            start.defined() ? of_queries(start).contiguous() : start,
+            queries.begin,
+            keys.begin,
+            fused};
+  }
+};
+
+LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
+                               const at::Tensor& document_start, bool fused)
+    : layout_(layout),
+      mine_(layout.chunks(rank)),
+      q_(q),
+      start_(document_start),
+      fused_(fused) {
+  LH_CHECK(q.dim() == 4 && q.size(1) == layout.local_len(), "context",
+           "{} queries of {} dims, but each rank has {} positions", q.size(1), q.dim(),
+           layout.local_len());
+  LH_CHECK(!start_.defined() || (start_.dim() == 2 && start_.size(0) == q.size(0) &&
+                                 start_.size(1) == q.size(1)),
+           "context", "document starts that are not [{}, {}]", q.size(0), q.size(1));
+}
+
+std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
+  std::vector<Pair> out;
+  for (size_t i = 0; i < mine_.size(); ++i) {
+    for (const ContextChunk& keys : layout_.chunks(source)) {
+      if (keys.begin <= mine_[i].begin) {
+        out.push_back({static_cast<int64_t>(i), mine_[i], keys});
+      }
+    }
+  }
+  return out;
+}
+
+AttentionSums LocalAttention::begin() const {
+  const auto fp32 = q_.options().dtype(at::kFloat);
+  const auto count = static_cast<int64_t>(mine_.size());
+  return {at::zeros(q_.sizes(), fp32),
+          at::full({count, q_.size(0), q_.size(2), mine_[0].length},
+                   -std::numeric_limits<float>::infinity(), fp32)};
+}
+
+void LocalAttention::forward(int source, const KeyValues& of_source, AttentionSums& sums,
+                             const std::function<void()>& between) const {
+  for (const Pair& pair : pairs(source)) {
+    at::Tensor out = pair.of_queries(sums.out);
+    at::Tensor lse = sums.lse.select(0, pair.number);
+    ops::attention_part_forward(pair.part(q_, of_source, start_, fused_), out, lse);
+    between();
+  }
+}
+
+void LocalAttention::backward(int source, const KeyValues& of_source,
+                              const at::Tensor& dout, const at::Tensor& out,
+                              const at::Tensor& lse, at::Tensor& dq, KeyValues& gradients,
+                              const std::function<void()>& between) const {
+  for (const Pair& pair : pairs(source)) {
+    at::Tensor dqueries = pair.of_queries(dq);
+    at::Tensor dkeys = pair.of_keys(gradients.keys);
+    at::Tensor dvalues = pair.of_keys(gradients.values);
+    ops::attention_part_backward(pair.part(q_, of_source, start_, fused_),
+                                 pair.of_queries(dout), pair.of_queries(out),
+                                 lse.select(0, pair.number), dqueries, dkeys, dvalues);
+    between();
+  }
+}
+
+KeyValues zero_gradients(const KeyValues& of) {
+  const auto zeros = [](const at::Tensor& x) {
+    return at::zeros_like(x, x.options().dtype(at::kFloat), at::MemoryFormat::Contiguous);
+  };
+  return {zeros(of.keys), zeros(of.values)};
+}
+
+}  // namespace longhaul::parallel

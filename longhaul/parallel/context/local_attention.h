@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+
+#include "longhaul/parallel/context/layout.h"
+
+// Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim; a rank's
+// positions are C chunks of S / C.
+
+namespace longhaul::parallel {
+
+/// Keys and values that one rank holds, or their gradients (fp32): [B, S, Hkv, D].
+struct KeyValues {
+  at::Tensor keys;
+  at::Tensor values;
+};
+
+/// The result of queries under way, for the keys seen so far.
+struct AttentionSums {
+  at::Tensor out;  ///< [B, S, Hq, D] fp32
+  at::Tensor lse;  ///< [C, B, Hq, S / C] fp32, log of the sum of exp(scores)
+};
+
+/// One rank's part of an attention whose sequences lie on several ranks: its own queries
+/// against the keys of one rank after the other. No communication in here; one thread.
+class LocalAttention {
+ public:
+  /// `document_start` [B, S] int32 holds indices of the whole sequence; undefined: all 0.
+  LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
+                 const at::Tensor& document_start, bool fused);
+
+  /// No keys seen: 0 and minus infinity.
+  AttentionSums begin() const;
+  /// Takes the keys of rank `source` into `sums`. `between` is called after each pair of
+  /// chunks: the place to drive communication that is under way.
+  void forward(int source, const KeyValues& of_source, AttentionSums& sums,
+               const std::function<void()>& between) const;
+  /// Adds to dq [B, S, Hq, D] and to the gradients of `source`'s keys and values, all
+  /// fp32. `out` (dtype of q) and `lse` are those over the keys of all ranks.
+  void backward(int source, const KeyValues& of_source, const at::Tensor& dout,
+                const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
+                KeyValues& gradients, const std::function<void()>& between) const;
+
+ private:
+  struct Pair;
+  std::vector<Pair> pairs(int source) const;
+
+  ContextLayout layout_;
+  std::vector<ContextChunk> mine_;
+  at::Tensor q_, start_;
+  bool fused_;
+};
+
+/// Zeros for the gradients of keys and values, fp32 and contiguous.
+KeyValues zero_gradients(const KeyValues& of);
+
+}  // namespace longhaul::parallel

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "longhaul/comm/communicator.h"
+
+namespace longhaul::parallel {
+
+/// A tensor's memory for a verb of the communicator; contiguous.
+comm::Buffer buffer_of(const at::Tensor& x);
+
+/// Tensors on their way to the next rank of the ring, while tensors of the same shapes
+/// come from the rank before. They stay alive and must stay unwritten until wait().
+/// Collective: every rank of the group starts its shifts in the same order.
+class RingShift {
+ public:
+  RingShift(comm::Communicator& group, std::vector<at::Tensor> sent);
+  RingShift(const RingShift&) = delete;
+  RingShift& operator=(const RingShift&) = delete;
+  ~RingShift();
+
+  /// Drives it a little, without waiting.
+  void poll() { work_->test(); }
+  /// What came.
+  std::vector<at::Tensor> wait();
+
+ private:
+  std::vector<at::Tensor> sent_, received_;
+  comm::WorkPtr work_;
+};
+
+}  // namespace longhaul::parallel
