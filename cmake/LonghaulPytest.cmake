@@ -7,6 +7,7 @@ function(longhaul_pytest name file)
   endif()
   add_test(NAME ${name}
            COMMAND ${LONGHAUL_PYTHON} -m pytest -q -p no:cacheprovider
+                   --confcutdir=${PROJECT_SOURCE_DIR}/tests
                    ${CMAKE_CURRENT_SOURCE_DIR}/${file}
            WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}

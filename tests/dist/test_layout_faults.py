@@ -1,10 +1,11 @@
 """The comparisons of layouts fail where a layout is broken."""
 
 import json
+import shutil
 
 import pytest
 from layouts import (FP32, IN_FP32, LAYOUTS, Result, curve, first_gradients, parallel,
-                     violations, write_run)
+                     state_tensors, step_dir, violations, write_run)
 
 ONE = (1, [])
 STEPS = 4
@@ -61,3 +62,15 @@ def test_without_a_fault_the_tool_trains_as_the_program(broken, trained, name):
     assert list(zip(ours.losses, ours.norms)) == [point[:2] for point in curve(theirs)]
     for tensor, gradient in first_gradients(theirs).items():
         assert (ours.first_gradients[tensor] == gradient).all(), tensor
+
+
+def test_a_tensor_that_is_not_saved_once_is_seen(trained, tmp_path):
+    saved = step_dir(trained(LAYOUTS["zero1"], *FP32, "run.stop_after=3"), 3)
+    twice, less = (shutil.copytree(saved, tmp_path / name) for name in ("twice", "less"))
+    for path in saved.glob("a1_rank_00001.*"):
+        shutil.copy(path, twice / path.name.replace("00001", "00002"))
+        (less / path.name).unlink()
+    state_tensors(saved, "weight")
+    for wrong in (twice, less):
+        with pytest.raises(AssertionError, match="not saved once"):
+            state_tensors(wrong, "weight")
