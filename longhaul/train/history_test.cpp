@@ -15,7 +15,7 @@ History example() {
   h.tokens = 12345678901;
   h.batch_hash = 0xfedcba9876543210;
   h.config_toml = "[run]\nsteps = 9\n";
-  h.fingerprint = numerics_fingerprint(2);
+  h.fingerprint = numerics_fingerprint("dp 2");
   return h;
 }
 
@@ -26,7 +26,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
   EXPECT_EQ(h.config_toml, example().config_toml);
-  EXPECT_EQ(h.fingerprint, numerics_fingerprint(2));
+  EXPECT_EQ(h.fingerprint, numerics_fingerprint("dp 2"));
 }
 
 TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
@@ -50,11 +50,12 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
 }
 
 TEST(Fingerprint, NamesWhatDiffers) {
-  EXPECT_FALSE(fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(2)));
+  EXPECT_FALSE(
+      fingerprint_difference(numerics_fingerprint("dp 2"), numerics_fingerprint("dp 2")));
   const auto line =
-      fingerprint_difference(numerics_fingerprint(2), numerics_fingerprint(4));
+      fingerprint_difference(numerics_fingerprint("dp 2"), numerics_fingerprint("dp 4"));
   ASSERT_TRUE(line);
-  EXPECT_EQ(*line, "world was 2, is 4");
+  EXPECT_EQ(*line, "layout was \"dp 2\", is \"dp 4\"");
 }
 
 }  // namespace
