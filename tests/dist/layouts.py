@@ -209,8 +209,8 @@ class Tolerance:
 
 
 IN_FP32 = Tolerance(1e-5, 1e-5, 1e-5)
-# Gradient norms of bf16 follow the losses less closely: as the first gradients.
-IN_BF16 = Tolerance(2e-3, 3e-2, 3e-2)
+# No promise for norms: in a sharp step rounding alone moves them by a tenth.
+IN_BF16 = Tolerance(2e-3, float("inf"), 3e-2)
 
 
 def violations(ours, theirs, tolerance):
@@ -223,3 +223,19 @@ def violations(ours, theirs, tolerance):
                       tolerance.gradients),
     }
     return {kind: value for kind, (value, limit) in found.items() if not value <= limit}
+
+
+# Larger first weights make bf16 noisier.
+BF16_MODEL = {"initializer_range": 0.02}
+
+
+def assert_bf16_is_one_rank(judged, layout):
+    """Close to one rank in bf16, and no further from fp32 than that is."""
+    ours, one = judged(layout, **BF16_MODEL), judged((1, []), **BF16_MODEL)
+    exact = judged((1, []), *FP32, **BF16_MODEL).first_gradients
+    assert one.losses[0] - one.losses[-1] >= 0.5
+    found = violations(ours, one, IN_BF16)
+    assert not found, found
+    rounding = gradient_distance(one.first_gradients, exact)[0]
+    distance = gradient_distance(ours.first_gradients, exact)[0]
+    assert 1e-3 < distance <= 1.5 * rounding, (distance, rounding)

@@ -1,8 +1,8 @@
 """Every layout trains the same model as one rank."""
 
 import pytest
-from layouts import (FP32, IN_BF16, IN_FP32, LAYOUTS, STEPS, curve, parallel, relative,
-                     train, violations, write_run)
+from layouts import (FP32, IN_FP32, LAYOUTS, STEPS, assert_bf16_is_one_rank, curve, parallel,
+                     relative, train, violations, write_run)
 
 ONE = (1, [])
 MASKED = ["data.document_mask=true"]
@@ -39,9 +39,7 @@ def test_document_bounds_hold_over_context_ranks(judged, name):
 
 @pytest.mark.parametrize("name", IN_BF16_NOW)
 def test_a_layout_in_bf16_is_one_rank_within_its_rounding(judged, name):
-    one = judged(ONE)
-    assert one.losses[0] - one.losses[-1] >= 0.5
-    assert not violations(judged(LAYOUTS[name]), one, IN_BF16)
+    assert_bf16_is_one_rank(judged, LAYOUTS[name])
 
 
 @pytest.mark.parametrize("ranks,zero", [(1, 1), (2, 1), (4, 2)])
