@@ -87,9 +87,9 @@ void run(const Arguments& arguments) {
   }
   micro.context.weight_gradients = std::make_shared<ops::WeightGradients>();
   if (arguments.recompute) {
-    micro.context.run_block = [](int64_t, const nn::BlockFunction& block,
+    micro.context.run_block = [](int64_t layer, const nn::BlockFunction& block,
                                  const at::Tensor& x) {
-      return parallel::recompute(block, x);
+      return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
     };
   }
   const at::Tensor hidden = loaded.model->hidden(micro.tokens, micro.context);
