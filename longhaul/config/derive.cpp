@@ -32,8 +32,9 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
     fail_key(
         config, "parallel.tp",
         fmt::format("{} ranks do not divide into model replicas of pp {} * cp {} * tp "
-                    "{} = {} ranks",
-                    world, p.pp, p.cp, p.tp, model_ranks));
+                    "{} = {} ranks; start a multiple of {} (mpirun -n {}), or change "
+                    "[parallel]",
+                    world, p.pp, p.cp, p.tp, model_ranks, model_ranks, model_ranks));
   }
   DerivedBatch derived;
   derived.world = world;

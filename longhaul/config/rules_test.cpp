@@ -39,7 +39,7 @@ TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
   EXPECT_EQ(
       message_of<ConfigError>([&] { derive_batch(config, 12); }),
       "[config] run.toml:1:1: 12 ranks do not divide into model replicas of pp 2 * cp "
-      "1 * tp 4 = 8 ranks");
+      "1 * tp 4 = 8 ranks; start a multiple of 8 (mpirun -n 8), or change [parallel]");
 }
 
 TEST(Rules, RefuseSequencesLongerThanTheModelsPositions) {

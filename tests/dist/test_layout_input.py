@@ -39,9 +39,11 @@ REFUSED = {
         parallel(4, 1, zero=3, shard_group=3), [],
         ["parallel.shard_group = 3", "4 ranks of dp x cp", "divisors"]),
     "partition_that_does_not_add_up": (
-        parallel(2, pp=2, partition=[1, 2]), [], ["layer counts add up to 3", "the model has 4 layers"]),
+        parallel(2, pp=2, partition=[1, 2]), [],
+        ["parallel.partition", "add up to 3", "the model has 4 layers"]),
     "partition_of_too_many_stages": (
-        parallel(2, pp=2, partition=[1, 1, 2]), [], ["3 layer counts for 2 stages", "parallel.pp"]),
+        parallel(2, pp=2, partition=[1, 1, 2]), [],
+        ["parallel.partition has 3 layer counts for 2 stages", "parallel.pp"]),
 }
 
 

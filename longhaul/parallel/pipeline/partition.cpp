@@ -97,8 +97,9 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
   check_enough(layers, stages);
   if (static_cast<int64_t>(counts.size()) != stages) {
     throw ConfigError("pipeline",
-                      fmt::format("{} layer counts for {} stages (parallel.pp x "
-                                  "virtual_stages); give one count per stage",
+                      fmt::format("parallel.partition has {} layer counts for {} stages "
+                                  "(parallel.pp x virtual_stages); give one count per "
+                                  "stage",
                                   counts.size(), stages));
   }
   int64_t sum = 0;
@@ -112,10 +113,10 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
     sum += count;
   }
   if (sum != layers) {
-    throw ConfigError("pipeline",
-                      fmt::format("the layer counts add up to {}, but the model has {} "
-                                  "layers; change the counts by {}",
-                                  sum, layers, layers - sum));
+    throw ConfigError(
+        "pipeline", fmt::format("parallel.partition: the layer counts add up to {}, but "
+                                "the model has {} layers; change them by {}",
+                                sum, layers, layers - sum));
   }
   return from_counts(counts);
 }
