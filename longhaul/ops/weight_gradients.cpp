@@ -24,9 +24,10 @@ void WeightGradients::drain() {
   for (const Entry& entry : entries) compute(entry);
 }
 
-void WeightGradients::compute(const Entry& entry) {
+void WeightGradients::compute(const Entry& entry) const {
   const at::Tensor x = entry.x.again ? entry.x.again->take() : entry.x.x;
   accumulate_weight_gradient(entry.weight->grad(), x, entry.dy);
+  if (after_each_) after_each_();
 }
 
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -28,6 +29,9 @@ class WeightGradients {
 
   /// True: push computes at once (the default).
   void set_immediate(bool immediate) { immediate_ = immediate; }
+  /// Called after each computed gradient: the place, spread evenly over a backward, where
+  /// communication under way is driven on.
+  void set_after_each(std::function<void()> call) { after_each_ = std::move(call); }
 
  private:
   struct Entry {
@@ -35,10 +39,11 @@ class WeightGradients {
     LinearInput x;
     at::Tensor dy;
   };
-  static void compute(const Entry& entry);
+  void compute(const Entry& entry) const;
 
   bool immediate_ = true;
   std::vector<Entry> entries_;
+  std::function<void()> after_each_;
 };
 
 using WeightGradientsPtr = std::shared_ptr<WeightGradients>;

@@ -264,6 +264,9 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.attention = layout.attention;
   options.region = layout.region.get();
   options.capture = capture;
+  if (session.world->size() > 1) {
+    options.drive = [world = session.world] { world->progress(); };
+  }
   return options;
 }
 

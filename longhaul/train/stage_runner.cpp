@@ -96,6 +96,7 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
       infer::micro_batch(batch, 0, batch.num_sequences, options_.device, options_.fused);
   flight.weight_gradients = std::make_shared<ops::WeightGradients>();
   flight.weight_gradients->set_immediate(!options_.defer_weight_gradients);
+  flight.weight_gradients->set_after_each(options_.drive);
   nn::ForwardContext& context = flight.batch.context;
   context.weight_gradients = flight.weight_gradients;
   context.attention = options_.attention;

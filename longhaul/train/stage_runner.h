@@ -47,6 +47,7 @@ struct StageOptions {
   int64_t token_parts = 1;
   nn::AttentionCore attention;
   const nn::SplitRegion* region = nullptr;
+  std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
   Capture* capture = nullptr;  ///< where activations are to be looked at
 };
 
