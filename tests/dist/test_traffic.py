@@ -140,6 +140,12 @@ def test_tensor_parallelism_all_reduces_twice_a_layer_and_direction(sent):
     }
 
 
+def test_a_recomputed_block_sends_its_forward_again(sent):
+    times = MICRO_BATCHES * (6 * LAYERS + 2)
+    got = sent(2, "parallel.tp=2", "parallel.sequence=false", 'memory.recompute="full"')
+    assert got["tp"]["all_reduce"] == times * all_reduce(2, ACTIVATIONS)
+
+
 def test_sequence_parallelism_gathers_once_more_per_region(sent):
     vectors, _, _ = buckets(1, tp=2)
     scatters = MICRO_BATCHES * (4 * LAYERS + 2)
@@ -158,6 +164,11 @@ def test_a_ring_passes_keys_and_values_round_and_their_gradients_home(sent):
     forward, backward = 2 * KEYS * COMPUTE, 2 * KEYS * (COMPUTE + WIRE)
     assert sent(2, "parallel.cp=2", 'parallel.context="ring"')["cp"] == {
         "send_recv": MICRO_BATCHES * LAYERS * (forward + backward)}
+
+
+def test_recomputed_attention_passes_keys_and_values_once_more(sent):
+    got = sent(2, "parallel.cp=2", 'memory.recompute="selective"')
+    assert got["cp"] == {"send_recv": MICRO_BATCHES * LAYERS * 2 * KEYS * (3 * COMPUTE + WIRE)}
 
 
 def test_gathered_context_sends_as_much_as_a_ring(sent):
