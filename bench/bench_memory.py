@@ -161,11 +161,9 @@ class Formulas:
     def block_work(self):
         """Beside what is kept, while the inner gradients of a block are formed."""
         s, c = self.outside(), self.c
-        work = (self.H * s + 2 * self.I) * c
-        if self.layout.sequence:
-            work += self.H * c  # gathered gradient
-        if self.layout.recompute == "selective":
-            work += 2 * self.I * c
+        gathered = self.H if self.layout.sequence else 0  # gradient, let go of before the last I
+        again = self.I if self.layout.recompute == "selective" else 0  # the product
+        work = (self.H * s + max(2 * self.I + 2 * again, gathered + self.I + again)) * c
         if self.layout.recompute == "full":  # the block of this moment, and its result
             work += self.layer("none")
         return work
@@ -182,6 +180,8 @@ class Formulas:
         in_flight = min(MICRO_BATCHES, self.layout.pp - self.stage)
         kept = in_flight * self.layers * self.layer(self.layout.recompute)
         work = max(self.block_work(), self.head_work() if self.last else 0)
+        if self.layout.pp > 1:  # a message
+            work += self.H * self.c * self.outside()
         return self.tokens * (kept + work)
 
 
