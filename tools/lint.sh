@@ -59,7 +59,8 @@ tidy() {
   done)
   [ -z "$units" ] && { echo "lint: no changed C++ unit"; return; }
   echo "$units" | xargs -P "$(nproc)" -n 2 clang-tidy-19 -p build/tidy --quiet \
-    --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-error 2> build/tidy/stderr ||
+    --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-error \
+    --extra-arg=-isystem --extra-arg="$PWD/tools/lint" 2> build/tidy/stderr ||
     { grep -E 'error' build/tidy/stderr | head -20; return 1; }
 }
 

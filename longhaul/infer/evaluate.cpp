@@ -41,8 +41,7 @@ LossOf loss_of(const models::Model& model, at::Device device, bool fused) {
     for (data::TokenBatch& batch : batches) {
       const MicroBatch part = micro_batch(batch, 0, batch.num_sequences, device, fused);
       const at::Tensor hidden = model.hidden(part.tokens, part.context);
-      sum += model.loss(hidden, part.targets, part.context, options)
-                 .cross_entropy_sum;
+      sum += model.loss(hidden, part.targets, part.context, options).cross_entropy_sum;
     }
     return sum;
   };

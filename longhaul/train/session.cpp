@@ -124,8 +124,7 @@ void open_sources(Session& session, Logger& log) {
 /// The class of every parameter of the whole model, by name.
 std::map<std::string, ParameterClass> parameter_classes(const Session& session,
                                                         Logger& log) {
-  std::vector<std::string> names;
-  for (const ParameterPtr& p : session.all_parameters) names.push_back(p->name());
+  const std::vector<std::string>& names = session.parameter_names;
   const optim::ParamGroups groups =
       optim::assign_param_groups(names, session.config.optimizer);
   for (const std::string& warning : groups.warnings) log.warning(warning);
@@ -272,6 +271,7 @@ StageOptions stage_options(const Session& session, Capture* capture) {
 
 std::vector<TensorSlice> expected_tensors(const Session& session) {
   std::vector<TensorSlice> tensors;
+  tensors.reserve(session.all_parameters.size());
   for (const ParameterPtr& p : session.all_parameters) tensors.push_back(p->slice());
   return tensors;
 }

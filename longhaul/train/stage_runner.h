@@ -1,6 +1,6 @@
 #pragma once
 
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <map>
 #include <utility>
@@ -48,7 +48,7 @@ struct StageOptions {
   nn::AttentionCore attention;
   const nn::SplitRegion* region = nullptr;
   std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
-  Capture* capture = nullptr;  ///< where activations are to be looked at
+  Capture* capture = nullptr;   ///< where activations are to be looked at
 };
 
 /// Does the actions of a schedule for the chunks of this rank: runs their forward and
