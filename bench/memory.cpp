@@ -75,7 +75,8 @@ class Run {
       : memory_(memory),
         resident_before_(resident_bytes()),
         session_(train::build_session(loaded.config, std::move(world), quiet_)),
-        loader_(session_.train_sources, loader_options()),
+        loader_(session_.train_sources,
+                train::loader_options(session_, /*prefetch=*/false)),
         schedule_(config().schedule, config().optimizer.lr, steps()),
         runner_(session_.chunks, *session_.replicas, train::stage_options(session_)) {
     train::initialise_weights(session_.state(), static_cast<uint64_t>(config().run.seed));
@@ -98,17 +99,6 @@ class Run {
  private:
   const RunConfig& config() const { return session_.config; }
   int64_t steps() const { return config().run.steps.value(); }
-
-  data::LoaderOptions loader_options() const {
-    const comm::Communicator& dp = session_.mesh().dp();
-    return {static_cast<uint64_t>(config().run.seed),
-            config().data.shuffle,
-            config().batch.global_size,
-            config().batch.micro_size,
-            dp.rank(),
-            dp.size(),
-            /*prefetch=*/false};
-  }
 
   /// The largest number of bytes of tensors that the passes add to what lived before.
   int64_t train(int64_t step) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/fake.h"
 #include "longhaul/comm/hosts.h"
@@ -15,24 +16,6 @@
 
 namespace longhaul::comm {
 namespace {
-
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string name = (fs::temp_directory_path() / "longhaul_comm_XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 using World = std::shared_ptr<Communicator>;
 

@@ -244,6 +244,18 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   return session;
 }
 
+data::LoaderOptions loader_options(const Session& session, bool prefetch) {
+  const RunConfig& config = session.config;
+  const comm::Communicator& dp = session.mesh().dp();
+  return {static_cast<uint64_t>(config.run.seed),
+          config.data.shuffle,
+          config.batch.global_size,
+          config.batch.micro_size,
+          dp.rank(),
+          dp.size(),
+          prefetch};
+}
+
 StageOptions stage_options(const Session& session, Capture* capture) {
   const RunConfig& config = session.config;
   StageOptions options;

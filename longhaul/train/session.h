@@ -57,6 +57,9 @@ struct Session {
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log);
 
+/// What the loader of this rank's sequences is told.
+data::LoaderOptions loader_options(const Session& session, bool prefetch);
+
 /// What the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr);
 

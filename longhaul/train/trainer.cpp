@@ -37,7 +37,8 @@ class Trainer {
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(load_state(session_, run_)),
-        loader_(session_.train_sources, loader_options(), history_.cursor),
+        loader_(session_.train_sources, loader_options(session_, /*prefetch=*/true),
+                history_.cursor),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
         plan_(parallel::make_pipeline_plan(
             session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
@@ -66,17 +67,6 @@ class Trainer {
  private:
   const RunConfig& config() const { return session_.config; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
-
-  data::LoaderOptions loader_options() const {
-    const comm::Communicator& dp = session_.mesh().dp();
-    return {static_cast<uint64_t>(config().run.seed),
-            config().data.shuffle,
-            config().batch.global_size,
-            config().batch.micro_size,
-            dp.rank(),
-            dp.size(),
-            /*prefetch=*/true};
-  }
 
   /// One optimizer step: batch, gradients, clip, update, weights shared.
   StepRecord train_step() {

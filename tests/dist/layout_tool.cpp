@@ -86,7 +86,8 @@ class Run {
       : fault_(arguments.fault),
         loaded_(load_run_config(arguments.file, arguments.sets)),
         session_(train::build_session(loaded_.config, std::move(world), quiet_)),
-        loader_(session_.train_sources, loader_options()),
+        loader_(session_.train_sources,
+                train::loader_options(session_, /*prefetch=*/false)),
         schedule_(config().schedule, config().optimizer.lr, config().run.steps.value()) {
     break_groups(session_, fault_);
     train::initialise_weights(session_.state(), static_cast<uint64_t>(config().run.seed));
@@ -104,17 +105,6 @@ class Run {
 
  private:
   const RunConfig& config() const { return session_.config; }
-
-  data::LoaderOptions loader_options() const {
-    const comm::Communicator& dp = session_.mesh().dp();
-    return {static_cast<uint64_t>(config().run.seed),
-            config().data.shuffle,
-            config().batch.global_size,
-            config().batch.micro_size,
-            dp.rank(),
-            dp.size(),
-            /*prefetch=*/false};
-  }
 
   void train_step(int64_t step) {
     data::StepBatch& batch = loader_.next();
