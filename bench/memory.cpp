@@ -110,12 +110,10 @@ class Run {
     const int64_t before = memory_.live();
     memory_.take_peak();
     runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
-    const auto plan = parallel::make_pipeline_plan(
-        session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
-        static_cast<int64_t>(batch.micro_batches.size()));
-    parallel::execute(plan, runner_, session_.mesh().pp(),
-                      {to_scalar_type(session_.policy.compute), session_.device});
-    runner_.end_step();
+    train::run_plan(
+        session_,
+        train::training_plan(session_, static_cast<int64_t>(batch.micro_batches.size())),
+        runner_);
     const int64_t peak = memory_.take_peak() - before;
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);

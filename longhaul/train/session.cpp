@@ -244,6 +244,18 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   return session;
 }
 
+parallel::PipelinePlan training_plan(const Session& session, int64_t micro_batches) {
+  return parallel::make_pipeline_plan(session.layout.pipeline, session.mesh().shape().pp,
+                                      session.layout.chunks, micro_batches);
+}
+
+void run_plan(const Session& session, const parallel::PipelinePlan& plan,
+              StageRunner& runner, parallel::Trace* trace) {
+  parallel::execute(plan, runner, *session.layout.boundaries,
+                    {to_scalar_type(session.policy.compute), session.device}, trace);
+  runner.end_step();
+}
+
 data::LoaderOptions loader_options(const Session& session, bool prefetch) {
   const RunConfig& config = session.config;
   const comm::Communicator& dp = session.mesh().dp();

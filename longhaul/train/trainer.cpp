@@ -40,9 +40,7 @@ class Trainer {
         loader_(session_.train_sources, loader_options(session_, /*prefetch=*/true),
                 history_.cursor),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
-        plan_(parallel::make_pipeline_plan(
-            session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
-            loader_.micro_batches())),
+        plan_(training_plan(session_, loader_.micro_batches())),
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)) {
@@ -140,10 +138,7 @@ class Trainer {
 
   void run_plan(const parallel::PipelinePlan& plan, parallel::Trace* trace = nullptr) {
     try {
-      parallel::execute(plan, runner_, *session_.layout.boundaries,
-                        {to_scalar_type(session_.policy.compute), session_.device},
-                        trace);
-      runner_.end_step();
+      train::run_plan(session_, plan, runner_, trace);
     } catch (...) {
       runner_.clear();
       throw;

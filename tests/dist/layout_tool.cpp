@@ -121,12 +121,9 @@ class Run {
 
     session_.flat->zero_grads();
     runner_->begin_step(batches, 1.0 / static_cast<double>(divided_by));
-    const auto plan = parallel::make_pipeline_plan(
-        session_.layout.pipeline, session_.mesh().shape().pp, session_.layout.chunks,
-        static_cast<int64_t>(batches.size()));
-    parallel::execute(plan, *runner_, session_.mesh().pp(),
-                      {to_scalar_type(session_.policy.compute), session_.device});
-    runner_->end_step();
+    train::run_plan(session_,
+                    train::training_plan(session_, static_cast<int64_t>(batches.size())),
+                    *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
 
     double loss = session_.mesh().index().tp == 0 ? runner_->cross_entropy_sum() : 0.0;
