@@ -33,7 +33,7 @@ class Trainer {
   Trainer(RunLog& run, const LoadedConfig& loaded,
           std::shared_ptr<comm::Communicator> world)
       : run_(run),
-        session_(build_session(loaded.config, world, run_.log())),
+        session_(build_session(loaded.config, std::move(world), run_.log())),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(load_state(session_, run_)),
