@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -221,6 +222,13 @@ void run_ranks(int ranks, const Body& body, const NcclOptions& options = {},
   });
 }
 
+/// One value per rank that outlives the ranks: what failed is still under way, and the
+/// other rank may read it after the body of this one has ended.
+template <typename T>
+struct Lasting : std::array<T, 2> {
+  T& operator[](int rank) { return this->at(static_cast<size_t>(rank)); }
+};
+
 using Case = std::tuple<int, int, Conformance>;
 class Nccl : public testing::TestWithParam<Case> {};
 
@@ -261,13 +269,14 @@ void expect_start(const std::string& text, const std::string& expected) {
 TEST(NcclFailure, ADeadlineNamesTheOperation) {
   NcclOptions options;
   options.limits.deadline_seconds = 0.2;
+  Lasting<float> xs{1.0F, 1.0F};
   run_ranks(
       2,
-      [](NcclCommunicator& group, FakeNccl& fake) {
+      [&](NcclCommunicator& group, FakeNccl& fake) {
         fake.stalls = true;
         group.ledger().set("backward", 12);
         const Label label(group.ledger(), "gradient bucket 3");
-        float x = 1.0F;
+        float& x = xs[group.rank()];
         const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
         EXPECT_EQ(group.ledger().under_way(), 1);
         expect_start(failure_of([&] { work->wait(); }),
@@ -280,8 +289,9 @@ TEST(NcclFailure, ADeadlineNamesTheOperation) {
 }
 
 TEST(NcclFailure, AnErrorOfNcclEndsTheWaitAtOnce) {
-  run_ranks(2, [](NcclCommunicator& group, FakeNccl& fake) {
-    float x = 1.0F;
+  Lasting<float> xs{1.0F, 1.0F};
+  run_ranks(2, [&](NcclCommunicator& group, FakeNccl& fake) {
+    float& x = xs[group.rank()];
     const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
     fake.stalls = true;
     fake.fails_with = 6;
@@ -294,10 +304,11 @@ TEST(NcclFailure, AnErrorOfNcclEndsTheWaitAtOnce) {
 }
 
 TEST(NcclFailure, ACallThatFailsLateIsToldBeforeAnythingFollows) {
-  run_ranks(2, [](NcclCommunicator& group, FakeNccl& fake) {
+  Lasting<double> xs{1.0, 1.0};
+  run_ranks(2, [&](NcclCommunicator& group, FakeNccl& fake) {
     fake.polls_in_progress = 3;
     fake.fails_with = 2;
-    double x = 1.0;
+    double& x = xs[group.rank()];
     const int events = fake.made_events;
     expect_start(failure_of([&] { group.broadcast({&x, 1, DType::F64}, 0); }),
                  "[comm] broadcast number 1 (8 bytes) on 'world', rank " +
