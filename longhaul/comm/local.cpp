@@ -161,6 +161,7 @@ std::vector<std::unique_ptr<Transport>> local_transports(int ranks) {
   LH_CHECK(ranks > 0, "comm", "a group of {} ranks", ranks);
   const auto hub = std::make_shared<Hub>(ranks);
   std::vector<std::unique_ptr<Transport>> transports;
+  transports.reserve(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     transports.push_back(std::make_unique<LocalTransport>(hub, r));
   }
