@@ -126,6 +126,13 @@ void File::sync() {
   if (::fsync(fd_) != 0) fail(path_, "fsync", errno);
 }
 
+void File::start_writeback(uint64_t offset, uint64_t bytes) {
+  ::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                    SYNC_FILE_RANGE_WRITE);
+}
+
+void File::drop_cache() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+
 void File::close() {
   if (fd_ < 0) return;
   if (::close(std::exchange(fd_, -1)) != 0) fail(path_, "close", errno);
@@ -182,10 +189,7 @@ void write_text_atomic(const fs::path& path, std::string_view text) {
   fs::path temporary = path;
   temporary += fmt::format(".tmp.{}", ::getpid());
   try {
-    File file = File::create(temporary);
-    file.write(text);
-    file.sync();
-    file.close();
+    write_text_durable(temporary, text);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -196,6 +200,54 @@ void write_text_atomic(const fs::path& path, std::string_view text) {
     fail(path, "rename", error);
   }
   sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+void write_text_durable(const fs::path& path, std::string_view text) {
+  File file = File::create(path);
+  file.write(text);
+  file.sync();
+  file.close();
+}
+
+void make_directories_durable(const fs::path& dir) {
+  const fs::path whole = fs::absolute(dir).lexically_normal();
+  fs::path path;
+  bool made = false;
+  for (const fs::path& part : whole) {
+    const fs::path parent = path;
+    path /= part;
+    if (part.empty() || ::mkdir(path.c_str(), 0755) != 0) {
+      const int error = errno;
+      // Read-only or foreign parents say so before they say that they exist.
+      if (part.empty() || error == EEXIST || fs::is_directory(path)) continue;
+      fail(path, "mkdir", error);
+    }
+    sync_directory(parent);
+    made = true;
+  }
+  if (!fs::is_directory(whole)) fail(whole, "mkdir", ENOTDIR);
+  if (made) return;
+  try {
+    // Who made it may have been killed before its name was durable.
+    sync_directory(whole.parent_path());
+  } catch (const InputError&) {
+    // Another's directory, which may not even be opened: its names are not ours.
+  }
+}
+
+bool rename_to_new(const fs::path& from, const fs::path& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) {
+    ::unlink(from.c_str());
+    return true;
+  }
+  const int error = errno;
+  if (error == EEXIST) return false;
+  if (error != EPERM && error != EOPNOTSUPP && error != ENOSYS && error != EMLINK) {
+    fail(to, "link", error);
+  }
+  if (fs::exists(to)) return false;
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "rename", errno);
+  return true;
 }
 
 void sync_directory(const fs::path& dir) {

@@ -46,6 +46,13 @@ class File {
   /// Reads exactly bytes.size() at `offset`; an early end of file throws.
   void read_at(uint64_t offset, std::span<std::byte> bytes) const;
   void sync();
+  /// Asks the kernel to begin writing a range to the device, without waiting: what a
+  /// later sync has to wait for gets shorter. A hint; does nothing where it is not
+  /// supported.
+  void start_writeback(uint64_t offset, uint64_t bytes);
+  /// Drops what is cached of a file whose content has been synced, so that the next read
+  /// comes from the device. A hint.
+  void drop_cache() const;
   /// Closes and reports the error that a late write may surface here.
   void close();
 
@@ -80,6 +87,17 @@ std::string read_text(const fs::path& path, uint64_t limit = uint64_t{1} << 30);
 /// Writes a temporary neighbour, fsyncs it, renames it over `path`, fsyncs the
 /// directory: a reader sees the old or the new content, never a part.
 void write_text_atomic(const fs::path& path, std::string_view text);
+
+/// Creates or truncates a file, writes it, fsyncs it. Its directory is not synced.
+void write_text_durable(const fs::path& path, std::string_view text);
+
+/// Makes a directory and its absent parents so that they survive a power cut. Where it is
+/// there already its own name is made durable, for who made it may have been killed.
+void make_directories_durable(const fs::path& dir);
+
+/// Gives `from` the name `to`, which nothing has yet: false when something has, and
+/// `from` stays. Where the file system has no hard links it looks first and then renames.
+bool rename_to_new(const fs::path& from, const fs::path& to);
 
 /// fsync on a directory, so that renames in it survive a power cut.
 void sync_directory(const fs::path& dir);

@@ -9,7 +9,6 @@
 #include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
-#include "longhaul/checkpoint/writer.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -18,6 +17,7 @@ using testing::element;
 using testing::flat_share;
 using testing::message_of;
 using testing::run_ranks;
+using testing::save_now;
 using testing::side_files;
 using testing::small_model;
 using testing::TempDir;
@@ -28,14 +28,8 @@ SaveReport save(const fs::path& dir, int64_t step, int ranks, int attempt = 1,
   SaveReport report;
   run_ranks(ranks, [&](comm::Communicator& world) {
     const auto share = flat_share(world.rank(), world.size());
-    WriterOptions options;
-    options.dir = dir;
-    options.attempt = attempt;
-    options.build = "test";
-    options.layout = {{"world", ranks}};
-    CheckpointWriter writer(options);
-    const SaveReport mine = writer.save(
-        step, share.tensors, {{"step", step}, {"extra", extra}}, side_files(), world);
+    const SaveReport mine = save_now(dir, step, attempt, share.tensors, world,
+                                     {{"step", step}, {"extra", extra}}, side_files());
     if (world.rank() == 0) report = mine;
   });
   return report;
@@ -108,7 +102,6 @@ TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
   std::vector<float> values(static_cast<size_t>(big.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
   run_ranks(2, [&](comm::Communicator& world) {
-    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
     const int64_t half = big.num_elements() / 2;
     std::vector<StateTensor> mine;
     const int64_t begin = world.rank() * half;
@@ -117,7 +110,7 @@ TEST(Checkpoint, TensorsThatSpanManyBlocksReadExactly) {
         std::as_bytes(std::span(values))
             .subspan(static_cast<size_t>(begin) * 4, static_cast<size_t>(half) * 4),
         mine);
-    writer.save(1, mine, {}, {}, world);
+    save_now(dir.path(), 1, 1, mine, world);
   });
   const CheckpointReader reader = CheckpointReader::open(dir / "step_00000001");
   EXPECT_EQ(read_f32(reader, kWeight, big), values);
@@ -138,14 +131,12 @@ TEST(Checkpoint, ReplicasOfOneBoxAreAllowedPartialOverlapIsNot) {
   const std::vector<float> values = {1, 2, 3, 4};
   const auto write = [&](int64_t step, int64_t second_begin) {
     run_ranks(2, [&](comm::Communicator& world) {
-      CheckpointWriter writer(
-          {.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
       const int64_t begin = world.rank() == 0 ? 0 : second_begin;
       std::vector<StateTensor> mine;
       append_flat_range(
           kWeight, tensor, begin, 4,
           std::as_bytes(std::span(values)).subspan(4 * static_cast<size_t>(begin)), mine);
-      writer.save(step, mine, {}, {}, world);
+      save_now(dir.path(), step, 1, mine, world);
     });
   };
   write(1, 0);
@@ -162,10 +153,9 @@ TEST(Checkpoint, AMissingPartIsFoundWhenItIsOpened) {
   const TensorSlice tensor = TensorSlice::whole("w", {4}, DType::F32);
   const std::vector<float> values = {1, 2, 3};
   run_ranks(1, [&](comm::Communicator& world) {
-    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
     std::vector<StateTensor> mine;
     append_flat_range(kWeight, tensor, 0, 3, std::as_bytes(std::span(values)), mine);
-    writer.save(1, mine, {}, {}, world);
+    save_now(dir.path(), 1, 1, mine, world);
   });
   EXPECT_HAS(
       message_of<InputError>([&] { CheckpointReader::open(dir / "step_00000001"); }),
@@ -250,25 +240,17 @@ TEST(Checkpoint, HostileManifestsAreRefused) {
   EXPECT_THROW(CheckpointReader::open(step), InputError);
 }
 
-// The device that is always full stands in for a full disk under one rank's file.
-TEST(Checkpoint, AFullDiskUnderOneRankStopsAllAndLeavesNothingHalf) {
+TEST(Checkpoint, AFailureOfOneRankStopsAllAndLeavesNothingHalf) {
   const TempDir dir;
   save(dir.path(), 1, 3);
   std::vector<std::string> messages(3);
   run_ranks(3, [&](comm::Communicator& world) {
-    CheckpointWriter writer({.dir = dir.path(), .attempt = 1, .build = "", .layout = {}});
-    const auto share = flat_share(world.rank(), world.size());
-    const auto target = writer.begin(2, world);
-    if (world.rank() == 1) {
-      fs::create_symlink("/dev/full", target.dir / "a1_rank_00001.safetensors");
-    }
-    const RankFiles files =
-        writer.write_rank(target, Capture::copy(2, share.tensors), world.rank());
-    messages[static_cast<size_t>(world.rank())] = message_of<TemporaryError>(
-        [&] { writer.commit(target, files, 2, {}, side_files(), world); });
+    auto share = flat_share(world.rank(), world.size());
+    if (world.rank() == 1) share.tensors[0].bytes = share.tensors[0].bytes.first(4);
+    messages[static_cast<size_t>(world.rank())] = message_of<Error>(
+        [&] { save_now(dir.path(), 2, 1, share.tensors, world, {}, side_files()); });
   });
   EXPECT_HAS(messages[0], "step 2 was not saved: rank 1:");
-  EXPECT_HAS(messages[0], "No space left on device");
   EXPECT_HAS(messages[0], "earlier checkpoints are untouched");
   EXPECT_EQ(messages[0], messages[1]);
   EXPECT_EQ(messages[0], messages[2]);
@@ -281,9 +263,7 @@ TEST(Checkpoint, APlaceThatCannotBeWrittenIsNoTemporaryError) {
   const TempDir dir;
   write_file(dir / "file", "x");
   run_ranks(2, [&](comm::Communicator& world) {
-    CheckpointWriter writer(
-        {.dir = dir / "file", .attempt = 1, .build = "", .layout = {}});
-    EXPECT_HAS(message_of<InputError>([&] { writer.save(1, {}, {}, {}, world); }),
+    EXPECT_HAS(message_of<Error>([&] { save_now(dir / "file", 1, 1, {}, world); }),
                "Not a directory");
   });
 }
@@ -308,59 +288,18 @@ TEST(Checkpoint, AFailedReplacementKeepsTheOldOne) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 3, 2, 1, "old").path;
   run_ranks(2, [&](comm::Communicator& world) {
-    CheckpointWriter writer({.dir = dir.path(), .attempt = 2, .build = "", .layout = {}});
-    const auto target = writer.begin(3, world);
-    EXPECT_TRUE(target.replaces);
-    RankFiles files = writer.write_rank(target, Capture::copy(3, {}), world.rank());
-    if (world.rank() == 1) files.error = "the disk broke";
-    EXPECT_THROW(writer.commit(target, files, 3, {}, {}, world), TemporaryError);
-  });
-  EXPECT_EQ(CheckpointReader::open(step).state().at("extra"), "old");
-  for (const auto& file : fs::directory_iterator(step)) {
-    EXPECT_FALSE(file.path().filename().string().starts_with("a2_")) << file.path();
-  }
-}
-
-TEST(Checkpoint, AReplacementThatFailsWhileItCommitsKeepsTheOldOne) {
-  const TempDir dir;
-  const fs::path step = save(dir.path(), 3, 1, 1, "old").path;
-  run_ranks(1, [&](comm::Communicator& world) {
-    CheckpointWriter writer({.dir = dir.path(), .attempt = 2, .build = "", .layout = {}});
-    const auto target = writer.begin(3, world);
-    const RankFiles files = writer.write_rank(target, Capture::copy(3, {}), world.rank());
     // After config.json is written, a file that does not exist cannot be carried.
-    EXPECT_THROW(
-        writer.commit(target, files, 3, {},
-                      {{"config.json", {}, "new"}, {"x", dir / "absent", {}}}, world),
-        InputError);
-    EXPECT_THROW(
-        writer.save(3, {}, {{"extra", "new"}}, {{"x", dir / "absent", {}}}, world),
-        InputError);
+    const std::vector<CarriedFile> files = {{"config.json", {}, "new"},
+                                            {"x", dir / "absent", {}}};
+    EXPECT_THROW(save_now(dir.path(), 3, 2, {}, world, {{"extra", "new"}}, files), Error);
   });
   const CheckpointReader reader = CheckpointReader::open(step);
   EXPECT_EQ(reader.state().at("extra"), "old");
   EXPECT_EQ(read_text(reader.hf_dir() / "config.json"), testing::kConfigJson);
   EXPECT_GT(reader.verify(), 0U);
-}
-
-TEST(Checkpoint, ACutOffAttemptCannotCommit) {
-  const TempDir dir;
-  RunLock old = RunLock::acquire(dir.path());
-  // The lock passes to another attempt while the old one believes it holds it.
-  Json taken = read_json(dir / "run.lock");
-  taken["token"] = "another";
-  taken["attempt"] = 2;
-  write_file(dir / "run.lock", taken.dump());
-  WriterOptions options;
-  options.dir = dir / "checkpoints";
-  options.lock = &old;
-  run_ranks(1, [&](comm::Communicator& world) {
-    CheckpointWriter writer(options);
-    const std::string message = message_of<InputError>(
-        [&] { writer.save(1, flat_share(0, 1).tensors, {}, {}, world); });
-    EXPECT_HAS(message, "no longer owns the run");
-  });
-  EXPECT_FALSE(find_latest(dir / "checkpoints").has_value());
+  for (const auto& file : fs::directory_iterator(step)) {
+    EXPECT_FALSE(file.path().filename().string().starts_with("a2_")) << file.path();
+  }
 }
 
 TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
@@ -379,38 +318,75 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
   EXPECT_HAS(skipped[0], "step_00000100 passed over");
 }
 
-TEST(CheckpointDirectory, RetentionCountsValidOnesAndRemovesLeftovers) {
+TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(dir.path(), step, 1);
-  fs::remove(dir / "step_00000002" / kManifestName);     // a write that never ended
-  fs::resize_file(dir / "step_00000003/state.json", 1);  // damaged
-  fs::remove(dir / "step_00000006" / kManifestName);     // perhaps still being written
-  EXPECT_TRUE(apply_retention(dir.path(), 0).empty());
-  EXPECT_EQ(apply_retention(dir.path(), 1),
-            (std::vector<fs::path>{dir / "step_00000004", dir / "step_00000002",
-                                   dir / "step_00000001"}));
+  fs::remove(dir / "step_00000002" / kManifestName);        // a write that never ended
+  fs::resize_file(dir / "step_00000003/a1_state.json", 1);  // damaged
+  fs::remove(dir / "step_00000006" / kManifestName);        // perhaps still being written
+  EXPECT_TRUE(apply_retention(dir.path(), {.verified = {4, 5}}).empty());
+  // Nothing was read back and found good: nothing but the leftover goes.
+  EXPECT_EQ(apply_retention(dir.path(), {.keep = 1}),
+            (std::vector<fs::path>{dir / "step_00000002"}));
+  EXPECT_EQ(apply_retention(dir.path(), {.keep = 1, .verified = {1, 4}}),
+            (std::vector<fs::path>{dir / "step_00000001"}));
+  EXPECT_EQ(apply_retention(dir.path(), {.keep = 1, .verified = {4, 5}}),
+            (std::vector<fs::path>{dir / "step_00000004"}));
   EXPECT_TRUE(fs::exists(dir / "step_00000003"));  // kept for a person to look at
   EXPECT_TRUE(fs::exists(dir / "step_00000005"));
   EXPECT_TRUE(fs::exists(dir / "step_00000006"));
 }
 
-TEST(CheckpointDirectory, ResumeChoosesWhatTheSettingSays) {
+TEST(CheckpointDirectory, MilestonesStayForEver) {
+  const TempDir dir;
+  for (const int64_t step : {2, 4, 6, 8, 10}) save(dir.path(), step, 1);
+  const Retention retention{
+      .keep = 1, .milestone_every = 4, .verified = {2, 4, 6, 8, 10}};
+  EXPECT_EQ(apply_retention(dir.path(), retention),
+            (std::vector<fs::path>{dir / "step_00000006", dir / "step_00000002"}));
+}
+
+TEST(CheckpointDirectory, WhatIsSetAsideIsFoundByNobody) {
+  const TempDir dir;
+  save(dir.path(), 5, 1);
+  save(dir.path(), 10, 1);
+  EXPECT_EQ(set_aside(dir / "step_00000010", "damaged"), dir / "step_00000010.damaged");
+  save(dir.path(), 10, 1);
+  EXPECT_EQ(set_aside(dir / "step_00000010", "damaged"), dir / "step_00000010.damaged2");
+  EXPECT_EQ(find_latest(dir.path())->step, 5);
+}
+
+TEST(CheckpointDirectory, ResumeTriesWhatTheSettingSays) {
   const TempDir dir;
   const fs::path run = dir / "run";
   const fs::path all = run / "checkpoints";
   using Kind = ResumeFrom::Kind;
-  EXPECT_FALSE(choose_resume({Kind::Latest, 0, {}}, all).has_value());
+  using Paths = std::vector<fs::path>;
+  EXPECT_EQ(resume_candidates({Kind::Latest, 0, {}}, all), Paths{});
   save(all, 5, 1);
   save(all, 10, 1);
-  EXPECT_EQ(choose_resume({Kind::Latest, 0, {}}, all), all / "step_00000010");
-  EXPECT_FALSE(choose_resume({Kind::Never, 0, {}}, all).has_value());
-  EXPECT_EQ(choose_resume({Kind::Step, 5, {}}, all), all / "step_00000005");
-  EXPECT_EQ(choose_resume({Kind::Path, 0, run}, dir / "other"), all / "step_00000010");
-  EXPECT_EQ(choose_resume({Kind::Path, 0, all / "step_00000005"}, dir / "other"),
-            all / "step_00000005");
-  EXPECT_HAS(message_of<InputError>([&] { choose_resume({Kind::Step, 7, {}}, all); }),
+  const fs::path five = all / "step_00000005";
+  const fs::path ten = all / "step_00000010";
+  EXPECT_EQ(resume_candidates({Kind::Latest, 0, {}}, all), (Paths{ten, five}));
+  EXPECT_EQ(resume_candidates({Kind::Never, 0, {}}, all), Paths{});
+  EXPECT_EQ(resume_candidates({Kind::Step, 5, {}}, all), Paths{five});
+  EXPECT_EQ(resume_candidates({Kind::Path, 0, run}, dir / "other"), (Paths{ten, five}));
+  EXPECT_EQ(resume_candidates({Kind::Path, 0, five}, dir / "other"), Paths{five});
+  EXPECT_HAS(message_of<InputError>([&] { resume_candidates({Kind::Step, 7, {}}, all); }),
              "valid steps in " + all.string() + ": 5, 10");
-  EXPECT_THROW(choose_resume({Kind::Path, 0, dir / "nothing"}, all), InputError);
+  EXPECT_THROW(resume_candidates({Kind::Path, 0, dir / "nothing"}, all), InputError);
+}
+
+TEST(CheckpointDirectory, ARunWhoseCheckpointsAreAllDamagedDoesNotBeginAnew) {
+  const TempDir dir;
+  using Kind = ResumeFrom::Kind;
+  save(dir.path(), 5, 1);
+  fs::resize_file(dir / "step_00000005/a1_state.json", 1);
+  EXPECT_HAS(message_of<InputError>(
+                 [&] { resume_candidates({Kind::Latest, 0, {}}, dir.path()); }),
+             "no checkpoint of this run is whole");
+  fs::remove(dir / "step_00000005" / kManifestName);  // a first save that never ended
+  EXPECT_TRUE(resume_candidates({Kind::Latest, 0, {}}, dir.path()).empty());
 }
 
 }  // namespace

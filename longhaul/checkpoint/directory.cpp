@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/config/load.h"
 
 namespace longhaul::checkpoint {
@@ -20,11 +21,6 @@ std::optional<int64_t> parse_number(std::string_view text) {
     return std::nullopt;
   }
   return number;
-}
-
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with("step_")) return std::nullopt;
-  return parse_number(std::string_view(name).substr(5));
 }
 
 void judge(CheckpointEntry& entry) {
@@ -41,10 +37,36 @@ void judge(CheckpointEntry& entry) {
   entry.valid = entry.problem.empty();
 }
 
+std::vector<fs::path> valid_newest_first(const fs::path& dir,
+                                         std::vector<std::string>* skipped) {
+  std::vector<fs::path> paths;
+  const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
+  for (size_t i = entries.size(); i-- > 0;) {
+    if (entries[i].valid) {
+      paths.push_back(entries[i].path);
+    } else if (skipped != nullptr) {
+      skipped->push_back(fmt::format(
+          "{} passed over: {}", entries[i].path.filename().string(), entries[i].problem));
+    }
+  }
+  return paths;
+}
+
+// Where checkpoints were committed and none is left whole, to begin anew is no answer.
+void refuse_damaged(const fs::path& dir) {
+  for (const CheckpointEntry& entry : list_checkpoints(dir)) {
+    if (!fs::exists(entry.path / kManifestName)) continue;
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: no checkpoint of this run is whole: {}; bring one back, or set "
+                    "checkpoint.resume = \"never\" to begin anew",
+                    dir.string(), entry.problem));
+  }
+}
+
 // The manifest first: what is half deleted is no checkpoint.
 void remove_checkpoint(const fs::path& dir) {
-  fs::remove(dir / kManifestName);
-  sync_directory(dir);
+  withdraw_checkpoint(dir);
   fs::remove_all(dir);
 }
 
@@ -52,12 +74,18 @@ void remove_checkpoint(const fs::path& dir) {
 
 std::string step_directory_name(int64_t step) { return fmt::format("step_{:08}", step); }
 
+std::optional<int64_t> step_of(const fs::path& step_dir) {
+  const std::string name = step_dir.filename().string();
+  if (!name.starts_with("step_")) return std::nullopt;
+  return parse_number(std::string_view(name).substr(5));
+}
+
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   std::vector<CheckpointEntry> entries;
   std::error_code error;
   if (!fs::is_directory(dir, error)) return entries;
   for (const auto& found : fs::directory_iterator(dir)) {
-    const auto step = step_of(found.path().filename().string());
+    const auto step = step_of(found.path());
     if (!step || !found.is_directory(error)) continue;
     CheckpointEntry entry;
     entry.step = *step;
@@ -83,42 +111,62 @@ std::optional<CheckpointEntry> find_latest(const fs::path& dir,
   return std::nullopt;
 }
 
-std::vector<fs::path> apply_retention(const fs::path& dir, int64_t keep) {
+std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention) {
   std::vector<fs::path> deleted;
-  if (keep <= 0) return deleted;
+  if (retention.keep <= 0) return deleted;
   const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
-  int64_t newer = 0;  // valid ones above
+  bool valid_above = false;
+  int64_t verified_above = 0;
   for (size_t i = entries.size(); i-- > 0;) {
     const CheckpointEntry& entry = entries[i];
-    if (entry.valid) ++newer;
+    const bool milestone =
+        retention.milestone_every > 0 && entry.step % retention.milestone_every == 0;
     // An invalid one is deleted only below a valid one and only if its writing never
     // ended; one that was damaged later stays for a person to look at.
     const bool leftover =
-        !entry.valid && newer > 0 && !fs::exists(entry.path / kManifestName);
-    if ((entry.valid && newer > keep) || leftover) {
+        !entry.valid && valid_above && !fs::exists(entry.path / kManifestName);
+    const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
+    if (superseded || leftover) {
+      if (retention.lock != nullptr) retention.lock->check();
       remove_checkpoint(entry.path);
       deleted.push_back(entry.path);
+      continue;
     }
+    valid_above = valid_above || entry.valid;
+    if (entry.valid && retention.verified.contains(entry.step)) ++verified_above;
   }
-  if (!deleted.empty()) sync_directory(dir);
   return deleted;
 }
 
-std::optional<fs::path> choose_resume(const ResumeFrom& resume,
-                                      const fs::path& checkpoints_dir,
-                                      std::vector<std::string>* skipped) {
-  if (resume.kind == ResumeFrom::Kind::Never) return std::nullopt;
+void withdraw_checkpoint(const fs::path& step_dir) {
+  fs::remove(step_dir / kManifestName);
+  sync_directory(step_dir);
+}
+
+fs::path set_aside(const fs::path& step_dir, const std::string& reason) {
+  const std::string base = step_dir.string() + "." + reason;
+  fs::path aside = base;
+  for (int n = 2; fs::exists(aside); ++n) aside = fmt::format("{}{}", base, n);
+  fs::rename(step_dir, aside);
+  sync_directory(step_dir.parent_path());
+  return aside;
+}
+
+std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
+                                        const fs::path& checkpoints_dir,
+                                        std::vector<std::string>* skipped) {
+  if (resume.kind == ResumeFrom::Kind::Never) return {};
   if (resume.kind == ResumeFrom::Kind::Latest) {
-    const auto latest = find_latest(checkpoints_dir, skipped);
-    if (!latest) return std::nullopt;
-    return latest->path;
+    std::vector<fs::path> found = valid_newest_first(checkpoints_dir, skipped);
+    if (found.empty()) refuse_damaged(checkpoints_dir);
+    return found;
   }
   if (resume.kind == ResumeFrom::Kind::Step) {
     CheckpointEntry entry;
     entry.step = resume.step;
     entry.path = checkpoints_dir / step_directory_name(resume.step);
     judge(entry);
-    if (entry.valid) return entry.path;
+    if (entry.valid) return {entry.path};
     std::string have;
     for (const CheckpointEntry& other : list_checkpoints(checkpoints_dir)) {
       if (other.valid) have += fmt::format("{}{}", have.empty() ? "" : ", ", other.step);
@@ -128,9 +176,10 @@ std::optional<fs::path> choose_resume(const ResumeFrom& resume,
         fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
                     checkpoints_dir.string(), have.empty() ? "none" : have));
   }
-  if (fs::exists(resume.path / kManifestName)) return resume.path;
+  if (fs::exists(resume.path / kManifestName)) return {resume.path};
   for (const fs::path& dir : {checkpoints_dir_of(resume.path), resume.path}) {
-    if (const auto latest = find_latest(dir, skipped)) return latest->path;
+    std::vector<fs::path> found = valid_newest_first(dir, skipped);
+    if (!found.empty()) return found;
   }
   throw InputError(
       "checkpoint",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace longhaul::checkpoint {
 
 /// "step_00000005".
 std::string step_directory_name(int64_t step);
+
+/// The step of such a name (or path); nothing for any other.
+std::optional<int64_t> step_of(const fs::path& step_dir);
 
 struct CheckpointEntry {
   int64_t step = 0;
@@ -29,19 +33,37 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
 
-/// Deletes the oldest valid checkpoints until `keep` remain (0 keeps all), and the
-/// leftovers of writes that never ended below the newest valid one. The manifest goes
-/// first, so that what is half deleted is no checkpoint. Rank 0 only. Returns what it
-/// deleted.
-std::vector<fs::path> apply_retention(const fs::path& dir, int64_t keep);
+class RunLock;
 
-/// What [checkpoint] resume asks for. Latest: the newest valid one in `checkpoints_dir`
-/// or nothing; Never: nothing; Step: that one, InputError if absent or invalid; Path: a
-/// checkpoint or a run directory (its newest valid checkpoint), InputError if neither.
-/// `skipped` as in find_latest.
-std::optional<fs::path> choose_resume(const ResumeFrom& resume,
-                                      const fs::path& checkpoints_dir,
-                                      std::vector<std::string>* skipped = nullptr);
+/// Which checkpoints stay.
+struct Retention {
+  int64_t keep = 0;               ///< newest ones; 0: all
+  int64_t milestone_every = 0;    ///< steps that it divides stay for ever; 0: none
+  std::set<int64_t> verified = {};     ///< steps whose content was read and found good
+  const RunLock* lock = nullptr;  ///< checked before each deletion; may be null
+};
+
+/// Deletes the valid checkpoints that have `keep` verified ones above them and are no
+/// milestones, and the leftovers of writes that never ended below the newest valid one.
+/// The manifest goes first, so that what is half deleted is no checkpoint. Rank 0 only.
+/// Returns what it deleted.
+std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention);
+
+/// Makes a checkpoint none: its manifest goes, durably.
+void withdraw_checkpoint(const fs::path& step_dir);
+
+/// Gives a checkpoint directory a name under which no start looks for one:
+/// step_00000005.REASON. Returns it.
+fs::path set_aside(const fs::path& step_dir, const std::string& reason);
+
+/// What [checkpoint] resume asks for: the checkpoints to try, the best first. Latest: all
+/// valid ones in `checkpoints_dir`, the newest first, InputError where all are damaged;
+/// Never: none; Step: that one,
+/// InputError if absent or invalid; Path: a checkpoint, or all valid ones of a run,
+/// InputError if there is none. `skipped` as in find_latest.
+std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
+                                        const fs::path& checkpoints_dir,
+                                        std::vector<std::string>* skipped = nullptr);
 
 /// Where a run directory keeps its checkpoints: run_dir/checkpoints, or what
 /// [checkpoint] dir in its config.toml says.

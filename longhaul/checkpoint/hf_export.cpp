@@ -4,13 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <exception>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/config/model_config.h"
 #include "longhaul/format/safetensors.h"
 
@@ -18,7 +25,8 @@ namespace longhaul::checkpoint {
 namespace {
 
 // A tensor is read and written in parts of about this many bytes.
-constexpr int64_t kPartBytes = int64_t{64} << 20;
+constexpr int64_t kPartBytes = int64_t{16} << 20;
+constexpr const char* kIndexName = "model.safetensors.index.json";
 
 const char* hf_dtype_name(DType dtype) {
   switch (dtype) {
@@ -78,116 +86,211 @@ DType main_dtype(const std::vector<TensorSlice>& tensors) {
   return best;
 }
 
-class Exporter {
- public:
-  Exporter(const WeightsSource& source, fs::path dir, const ExportOptions& options)
-      : source_(source), dir_(std::move(dir)), options_(options) {}
+/// A file that goes with the weights, held so that the export does not depend on what
+/// becomes of its source.
+struct SideFile {
+  std::string name;
+  std::string text;
+};
 
-  ExportReport run() {
-    std::vector<TensorSlice> tensors = source_.tensors();
-    for (TensorSlice& tensor : tensors) {
-      if (options_.dtype && is_float(tensor.dtype)) tensor.dtype = *options_.dtype;
-      report_.bytes += bytes_of(tensor);
-    }
-    report_.tensors = tensors.size();
-    const std::vector<Shard> shards = make_shards(tensors, options_.shard_bytes);
-    report_.shards = static_cast<int>(shards.size());
-    Json map = Json::object();
-    for (size_t i = 0; i < shards.size(); ++i) {
-      const std::string name =
-          shards.size() == 1
-              ? "model.safetensors"
-              : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-      write_shard(shards[i], name);
-      for (const TensorSlice& tensor : shards[i].tensors) map[tensor.name] = name;
-    }
-    if (shards.size() > 1) {
-      const Json index = {{"metadata", {{"total_size", report_.bytes}}},
-                          {"weight_map", std::move(map)}};
-      write_text("model.safetensors.index.json", index.dump(2) + "\n");
-    }
-    write_side_files(main_dtype(tensors));
-    sync_directory(dir_);
-    return report_;
+std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype) {
+  std::vector<SideFile> files;
+  for (const CarriedFile& file : source.files_to_carry()) {
+    if (file.name == "config.json") continue;
+    files.push_back(
+        {file.name, file.source.empty() ? file.text : read_text(file.source)});
+  }
+  if (!fs::exists(source.config_path())) {
+    throw InputError("export", fmt::format("{}: no such file; a model needs its config",
+                                           source.config_path().string()));
+  }
+  const ModelConfig config = load_model_config(source.config_path());
+  files.push_back({"config.json", to_hf_config_json(config, hf_dtype_name(dtype))});
+  return files;
+}
+
+std::string shard_name(size_t number, size_t shards) {
+  if (shards == 1) return "model.safetensors";
+  return fmt::format("model-{:05}-of-{:05}.safetensors", number + 1, shards);
+}
+
+/// A signal that a SignalWatch has noted ends the export as a failure does.
+void stop_if_signalled() {
+  const int signal = raised_signal().number;
+  if (signal == 0) return;
+  throw TemporaryError(
+      "export", fmt::format("stopped by {}; nothing is left", signal_name(signal)));
+}
+
+/// Writes some of the shards with several threads.
+class ShardWriters {
+ public:
+  /// `mine`: numbers of shards.
+  ShardWriters(const WeightsSource& source, const fs::path& dir,
+               const std::vector<Shard>& shards, std::vector<size_t> mine,
+               const ExportOptions& options)
+      : source_(source),
+        dir_(dir),
+        shards_(shards),
+        mine_(std::move(mine)),
+        options_(options) {
+    for (const size_t number : mine_) total_ += shards_[number].bytes;
+  }
+
+  /// Throws what the first thread that failed threw, when all have ended.
+  void run() {
+    size_t threads = static_cast<size_t>(options_.threads);
+    if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+    threads = std::min(threads, mine_.size());
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < threads; ++i) others.emplace_back([this] { work(); });
+    work();
+    for (std::thread& thread : others) thread.join();
+    if (problem_) std::rethrow_exception(problem_);
   }
 
  private:
-  void write_shard(const Shard& shard, const std::string& name) {
+  void work() {
+    try {
+      while (!failed_) {
+        const size_t place = next_++;
+        if (place >= mine_.size()) return;
+        write(mine_[place]);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!problem_) problem_ = std::current_exception();
+      failed_ = true;
+    }
+  }
+
+  void write(size_t number) {
+    const Shard& shard = shards_[number];
     SafetensorsPlan plan;
     for (const TensorSlice& tensor : shard.tensors) {
       plan.add(tensor.name, tensor.dtype, tensor.global_shape);
     }
-    SafetensorsWriter writer(dir_ / name, plan);
+    SafetensorsWriter writer(dir_ / shard_name(number, shards_.size()), plan);
     std::vector<std::byte> buffer;
     for (const TensorSlice& tensor : shard.tensors) {
       const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
       const int64_t step = kPartBytes / size;
       for (int64_t at = 0; at < tensor.num_elements(); at += step) {
+        if (failed_) return;
+        stop_if_signalled();
         const int64_t end = std::min(tensor.num_elements(), at + step);
         buffer.resize(static_cast<size_t>((end - at) * size));
         source_.read_flat_range(tensor, at, end, tensor.dtype, buffer);
         writer.append(buffer);
-        done_ += buffer.size();
-        if (options_.progress) options_.progress(done_, report_.bytes);
+        add_done(buffer.size());
       }
     }
     writer.finish();
-    report_.files.push_back(name);
   }
 
-  void write_text(const std::string& name, const std::string& text) {
-    write_text_atomic(dir_ / name, text);
-    report_.files.push_back(name);
-  }
-
-  void write_side_files(DType dtype) {
-    for (const CarriedFile& file : source_.files_to_carry()) {
-      if (file.name == "config.json") continue;
-      const fs::path path = join_inside(dir_, file.name, "export");
-      fs::create_directories(path.parent_path());
-      copy_file_durable(file.source, path);
-      report_.files.push_back(file.name);
-    }
-    if (!fs::exists(source_.config_path())) {
-      throw InputError("export", fmt::format("{}: no such file; a model needs its config",
-                                             source_.config_path().string()));
-    }
-    const ModelConfig config = load_model_config(source_.config_path());
-    write_text("config.json", to_hf_config_json(config, hf_dtype_name(dtype)));
+  void add_done(uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, total_);
   }
 
   const WeightsSource& source_;
-  fs::path dir_;
+  const fs::path& dir_;
+  const std::vector<Shard>& shards_;
+  std::vector<size_t> mine_;
   const ExportOptions& options_;
-  ExportReport report_;
+  uint64_t total_ = 0;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
   uint64_t done_ = 0;
+  std::exception_ptr problem_;
 };
+
+/// InputError unless nothing of that name is there, or an empty directory.
+void check_target(const fs::path& target) {
+  std::error_code error;
+  if (fs::exists(target, error) && !(fs::is_directory(target) && fs::is_empty(target))) {
+    throw InputError("export", fmt::format("{}: exists and is not empty; give a new "
+                                           "directory, or remove this one first",
+                                           target.string()));
+  }
+}
+
+void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t bytes) {
+  Json map = Json::object();
+  for (size_t i = 0; i < shards.size(); ++i) {
+    for (const TensorSlice& tensor : shards[i].tensors) {
+      map[tensor.name] = shard_name(i, shards.size());
+    }
+  }
+  const Json index = {{"metadata", {{"total_size", bytes}}},
+                      {"weight_map", std::move(map)}};
+  write_text_atomic(dir / kIndexName, index.dump(2) + "\n");
+}
 
 }  // namespace
 
 ExportReport export_hf(const WeightsSource& source, const fs::path& out,
-                       const ExportOptions& options) {
+                       const ExportOptions& options, comm::Communicator& world) {
   const fs::path target = fs::absolute(out).lexically_normal();
-  fs::path final = target.filename().empty() ? target.parent_path() : target;
-  std::error_code error;
-  if (fs::exists(final, error) && !(fs::is_directory(final) && fs::is_empty(final))) {
-    throw InputError("export", fmt::format("{}: exists and is not empty; give a new "
-                                           "directory, or remove this one first",
-                                           out.string()));
-  }
+  const fs::path final = target.filename().empty() ? target.parent_path() : target;
   if (options.shard_bytes == 0) throw InputError("export", "a shard size of 0 bytes");
-  const fs::path temporary = final.string() + fmt::format(".tmp.{}", ::getpid());
+  ExportReport report;
+  std::vector<TensorSlice> tensors = source.tensors();
+  for (TensorSlice& tensor : tensors) {
+    if (options.dtype && is_float(tensor.dtype)) tensor.dtype = *options.dtype;
+    report.bytes += bytes_of(tensor);
+  }
+  report.tensors = tensors.size();
+  const std::vector<Shard> shards = make_shards(tensors, options.shard_bytes);
+  report.shards = static_cast<int>(shards.size());
+  for (size_t i = 0; i < shards.size(); ++i) {
+    report.files.push_back(shard_name(i, shards.size()));
+  }
+  if (shards.size() > 1) report.files.emplace_back(kIndexName);
+
+  std::vector<SideFile> side_files;  // rank 0's
+  const fs::path temporary = comm::on_rank_zero(world, [&] {
+    check_target(final);
+    side_files = read_side_files(source, main_dtype(tensors));
+    const fs::path dir = final.string() + fmt::format(".tmp.{}", ::getpid());
+    fs::create_directories(dir);
+    return dir.string();
+  });
+  for (const SideFile& file : side_files) report.files.push_back(file.name);
   try {
-    fs::create_directories(temporary);
-    ExportReport report = Exporter(source, temporary, options).run();
-    // rename() replaces an empty directory in one step.
-    fs::rename(temporary, final);
-    sync_directory(final.parent_path());
-    return report;
+    std::vector<size_t> mine;
+    for (auto i = static_cast<size_t>(world.rank()); i < shards.size();
+         i += static_cast<size_t>(world.size())) {
+      mine.push_back(i);
+    }
+    comm::on_all_ranks(
+        world, [&] { ShardWriters(source, temporary, shards, mine, options).run(); });
+    comm::on_rank_zero(world, [&] {
+      if (shards.size() > 1) write_index(temporary, shards, report.bytes);
+      for (const SideFile& file : side_files) {
+        const fs::path path = join_inside(temporary, file.name, "export");
+        fs::create_directories(path.parent_path());
+        write_text_atomic(path, file.text);
+      }
+      sync_directory(temporary);
+      // rename() replaces an empty directory in one step.
+      fs::rename(temporary, final);
+      sync_directory(final.parent_path());
+      return std::string();
+    });
   } catch (...) {
-    fs::remove_all(temporary, error);
+    std::error_code ignored;
+    if (world.rank() == 0) fs::remove_all(temporary, ignored);
     throw;
   }
+  return report;
+}
+
+ExportReport export_hf(const WeightsSource& source, const fs::path& out,
+                       const ExportOptions& options) {
+  return export_hf(source, out, options, *comm::self_world("export"));
 }
 
 uint64_t parse_byte_size(const std::string& text) {

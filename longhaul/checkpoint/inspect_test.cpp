@@ -7,7 +7,6 @@
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/checkpoint/writer.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -18,10 +17,9 @@ using testing::write_file;
 
 void save_run(const fs::path& run, int64_t step) {
   testing::run_ranks(2, [&](comm::Communicator& world) {
-    CheckpointWriter writer(
-        {.dir = run / "checkpoints", .attempt = 1, .build = "0.1.0", .layout = {}});
-    writer.save(step, testing::flat_share(world.rank(), 2).tensors, {},
-                testing::side_files(), world);
+    testing::save_now(run / "checkpoints", step, 1,
+                      testing::flat_share(world.rank(), 2).tensors, world, {},
+                      testing::side_files());
   });
 }
 

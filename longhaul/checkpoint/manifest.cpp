@@ -24,6 +24,12 @@ Manifest::FileEntry entry_of(const Json& json, const std::string& what) {
   return entry;
 }
 
+// Keys are sorted and nothing stands between them: the same text for the same content.
+std::string self_hash(Json json) {
+  json.erase("self");
+  return hash_hex(json.dump());
+}
+
 }  // namespace
 
 Json Manifest::to_json() const {
@@ -34,17 +40,19 @@ Json Manifest::to_json() const {
   }
   Json hf_json = Json::array();
   for (const FileEntry& file : hf) hf_json.push_back(entry_json(file));
-  return {{"format", "longhaul-checkpoint"},
-          {"version", kManifestVersion},
-          {"step", step},
-          {"attempt", attempt},
-          {"build", build},
-          {"saved_at", saved_at},
-          {"layout", layout},
-          {"state", entry_json(state)},
-          {"hf_dir", hf_dir},
-          {"ranks", std::move(ranks_json)},
-          {"hf", std::move(hf_json)}};
+  Json json = {{"format", "longhaul-checkpoint"},
+               {"version", kManifestVersion},
+               {"step", step},
+               {"attempt", attempt},
+               {"build", build},
+               {"saved_at", saved_at},
+               {"layout", layout},
+               {"state", entry_json(state)},
+               {"hf_dir", hf_dir},
+               {"ranks", std::move(ranks_json)},
+               {"hf", std::move(hf_json)}};
+  json["self"] = self_hash(json);
+  return json;
 }
 
 Manifest Manifest::from_json(const Json& json, const std::string& what) {
@@ -74,6 +82,14 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
   }
   for (const Json& file : array_field(json, "hf", what)) {
     manifest.hf.push_back(entry_of(file, what));
+  }
+  const std::string self = string_field(json, "self", what);
+  const std::string found = self_hash(json);
+  if (found != self) {
+    throw InputError("checkpoint",
+                     fmt::format("{}: its content has hash {}, written was {}; the file "
+                                 "has changed since, use another checkpoint",
+                                 what, found, self));
   }
   return manifest;
 }

@@ -42,8 +42,9 @@ struct Manifest {
   std::vector<RankEntry> ranks;
   std::vector<FileEntry> hf;  ///< names include hf_dir
 
+  /// With the hash of all other fields as "self", so that a change of any is found.
   Json to_json() const;
-  /// InputError names `what` (the path) and the field.
+  /// InputError names `what` (the path) and the field, or says that "self" is wrong.
   static Manifest from_json(const Json& json, const std::string& what);
   static Manifest read(const fs::path& step_dir);
   /// All data bytes: ranks, state, hf.

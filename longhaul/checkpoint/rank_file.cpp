@@ -31,17 +31,6 @@ std::vector<const StateTensor*> file_order(const std::vector<StateTensor>& tenso
   return order;
 }
 
-RankFiles::Item write_small(const fs::path& dir, const std::string& name,
-                            const std::string& text) {
-  File file = File::create(dir / name);
-  file.write(text);
-  file.sync();
-  file.close();
-  BlockHasher hasher;
-  hasher.update(std::as_bytes(std::span(text)));
-  return {name, text.size(), combine_hashes(hasher.finish())};
-}
-
 void check_block(const File& file, std::span<const std::byte> block, uint64_t index,
                  const std::vector<std::string>& hashes) {
   const std::string found = hash_hex(block);
@@ -97,9 +86,9 @@ std::string rank_file_stem(const std::string& prefix, int rank) {
   return fmt::format("{}rank_{:05}", prefix, rank);
 }
 
-std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
-                                              const std::string& stem, int rank,
-                                              const std::vector<StateTensor>& tensors) {
+std::string write_rank_data(const fs::path& dir, const std::string& stem, int rank,
+                            const std::vector<StateTensor>& tensors,
+                            const std::function<bool()>& cancelled) {
   const std::vector<const StateTensor*> order = file_order(tensors);
   SafetensorsPlan plan;
   for (const StateTensor* tensor : order) {
@@ -110,6 +99,7 @@ std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
   SafetensorsWriter writer(dir / data_name, plan);
   Json boxes = Json::array();
   for (size_t i = 0; i < order.size(); ++i) {
+    if (cancelled && cancelled()) return {};
     const TensorSlice& slice = order[i]->slice;
     writer.append(order[i]->bytes);
     boxes.push_back({{"kind", order[i]->kind},
@@ -129,8 +119,7 @@ std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
                         {"block_bytes", kHashBlockBytes},
                         {"blocks", blocks},
                         {"boxes", std::move(boxes)}};
-  return {{data_name, writer.file_size(), combine_hashes(blocks)},
-          write_small(dir, stem + ".json", sidecar.dump())};
+  return sidecar.dump();
 }
 
 Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/checkpoint/state_tensor.h"
-#include "longhaul/checkpoint/writer.h"
 
 namespace longhaul::checkpoint {
 
@@ -24,10 +24,11 @@ struct StoredBox {
 /// "a1_rank_00003".
 std::string rank_file_stem(const std::string& prefix, int rank);
 
-/// Writes and fsyncs both files; throws as File does.
-std::vector<RankFiles::Item> write_rank_files(const fs::path& dir,
-                                              const std::string& stem, int rank,
-                                              const std::vector<StateTensor>& tensors);
+/// Writes and fsyncs the data file; returns the text of its sidecar. Throws as File does.
+/// Ends early with an empty text when `cancelled`, asked now and then, says so.
+std::string write_rank_data(const fs::path& dir, const std::string& stem, int rank,
+                            const std::vector<StateTensor>& tensors,
+                            const std::function<bool()>& cancelled = {});
 
 /// A sidecar, parsed and checked against the size of its data file.
 struct Sidecar {

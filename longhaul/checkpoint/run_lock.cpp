@@ -199,9 +199,7 @@ RunLock::~RunLock() { release(); }
 RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options) {
   RunLock lock;
   lock.path_ = run_dir / kLockName;
-  std::error_code error;
-  fs::create_directories(run_dir, error);
-  if (error) throw to_error(fs::filesystem_error("run lock", run_dir, error));
+  make_directories_durable(run_dir);
   LockHolder mine = this_process();
   bool waited = false;
   while (true) {

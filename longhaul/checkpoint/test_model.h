@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/checkpoint/saver.h"
 #include "longhaul/checkpoint/state_tensor.h"
-#include "longhaul/checkpoint/writer.h"
 #include "longhaul/format/test_files.h"
 
 namespace longhaul::testing {
@@ -83,6 +83,24 @@ inline std::vector<checkpoint::CarriedFile> side_files() {
           {"generation_config.json", {}, "{}"},
           {"tokenizer.json", {}, R"({"model": {"type": "BPE"}})"},
           {"LICENSE", {}, "free"}};
+}
+
+/// A save of the attempt that waits until it is durable. Collective.
+inline checkpoint::SaveReport save_now(const fs::path& dir, int64_t step, int attempt,
+                                       std::vector<checkpoint::StateTensor> tensors,
+                                       comm::Communicator& world, const Json& state = {},
+                                       std::vector<checkpoint::CarriedFile> files = {}) {
+  checkpoint::SaverOptions options;
+  options.dir = dir;
+  options.attempt = attempt;
+  options.build = "0.1.0";
+  options.layout = {{"world", world.size()}};
+  checkpoint::Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.tensors = std::move(tensors);
+  snapshot.state = state;
+  snapshot.files = std::move(files);
+  return checkpoint::save_checkpoint(options, std::move(snapshot), world);
 }
 
 }  // namespace longhaul::testing

@@ -7,16 +7,56 @@
 #include <set>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/reader.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/format/hf_weights.h"
 
 namespace longhaul::checkpoint {
 namespace {
 
 constexpr size_t kNamesInMessage = 5;
+
+/// The weights of a Hugging Face directory as files of blocks. There are no hashes: a
+/// block's bytes are counted from the first of the data, so that elements lie whole in
+/// it.
+class HfTensors final : public StoredTensors {
+ public:
+  explicit HfTensors(const HfWeights& weights) : weights_(weights) {}
+  std::vector<Part> parts_of(const std::string& kind,
+                             const TensorSlice& box) const override {
+    const auto found = weights_.locate(box.name);
+    if (kind != kWeight || !found) {
+      throw InputError("weights", fmt::format("{}: no {} of '{}'",
+                                              weights_.dir().string(), kind, box.name));
+    }
+    if (found->whole.global_shape != box.global_shape) {
+      throw InputError("weights", fmt::format("{}: tensor '{}' has shape {}, expected {}",
+                                              weights_.dir().string(), box.name,
+                                              describe_shape(found->whole.global_shape),
+                                              describe_shape(box.global_shape)));
+    }
+    return {{found->whole, found->file, found->offset}};
+  }
+  size_t num_files() const override { return weights_.files().size(); }
+  uint64_t file_size(size_t file) const override {
+    return weights_.files()[file]->data_size();
+  }
+  void read_blocks(size_t file, uint64_t offset,
+                   std::span<std::byte> bytes) const override {
+    weights_.files()[file]->read_data(offset, bytes);
+  }
+  void will_read(size_t file, uint64_t offset, uint64_t bytes) const override {
+    weights_.files()[file]->will_read(offset, bytes);
+  }
+
+ private:
+  const HfWeights& weights_;
+};
 
 class HfSource final : public WeightsSource {
  public:
@@ -27,6 +67,7 @@ class HfSource final : public WeightsSource {
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
     weights_.read(box, dst, out);
   }
+  const StoredTensors& stored() const override { return stored_; }
   fs::path config_path() const override { return source_.path / "config.json"; }
   std::vector<CarriedFile> files_to_carry() const override {
     std::vector<CarriedFile> files;
@@ -40,17 +81,19 @@ class HfSource final : public WeightsSource {
  private:
   ModelSource source_;
   HfWeights weights_;
+  HfTensors stored_{weights_};
 };
 
 class CheckpointSource final : public WeightsSource {
  public:
-  explicit CheckpointSource(ModelSource source)
-      : source_(std::move(source)), reader_(CheckpointReader::open(source_.path)) {}
+  CheckpointSource(ModelSource source, CheckpointReader reader)
+      : source_(std::move(source)), reader_(std::move(reader)) {}
   const ModelSource& source() const override { return source_; }
   std::vector<TensorSlice> tensors() const override { return reader_.tensors(kWeight); }
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const override {
     reader_.read(kWeight, box, dst, out);
   }
+  const StoredTensors& stored() const override { return reader_; }
   fs::path config_path() const override { return reader_.hf_dir() / "config.json"; }
   std::vector<CarriedFile> files_to_carry() const override { return reader_.hf_files(); }
   std::vector<std::string> ignored() const override { return {}; }
@@ -59,6 +102,37 @@ class CheckpointSource final : public WeightsSource {
   ModelSource source_;
   CheckpointReader reader_;
 };
+
+/// What rank 0 finds at a path, on every rank. Collective.
+ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
+  const std::string text = comm::on_rank_zero(group, [&] {
+    const ModelSource source = resolve_model_source(path);
+    return Json{{"checkpoint", source.kind == ModelSource::Kind::Checkpoint},
+                {"path", source.path.string()},
+                {"note", source.note}}
+        .dump();
+  });
+  const Json json = Json::parse(text);
+  const bool checkpoint = json.at("checkpoint").get<bool>();
+  return {checkpoint ? ModelSource::Kind::Checkpoint : ModelSource::Kind::HfDirectory,
+          json.at("path").get<std::string>(), json.at("note").get<std::string>()};
+}
+
+/// Collective.
+std::unique_ptr<WeightsSource> open_source(const ModelSource& source,
+                                           comm::Communicator& group,
+                                           WeightsSource::Files files) {
+  if (source.kind == ModelSource::Kind::Checkpoint) {
+    CheckpointReader reader = CheckpointReader::open(source.path, group);
+    if (files == WeightsSource::Files::Held) {
+      comm::on_all_ranks(group, [&] { reader.hold_files(); });
+    }
+    return std::make_unique<CheckpointSource>(source, std::move(reader));
+  }
+  std::unique_ptr<WeightsSource> result;
+  comm::on_all_ranks(group, [&] { result = std::make_unique<HfSource>(source); });
+  return result;
+}
 
 // Up to five names, and how many there are.
 std::string list_names(const std::vector<std::string>& names) {
@@ -111,11 +185,23 @@ fs::path model_files_dir(const ModelSource& source) {
 }
 
 std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path) {
-  ModelSource source = resolve_model_source(path);
-  if (source.kind == ModelSource::Kind::Checkpoint) {
-    return std::make_unique<CheckpointSource>(std::move(source));
+  return open(path, *comm::self_world("weights"));
+}
+
+std::unique_ptr<WeightsSource> WeightsSource::open(const fs::path& path,
+                                                   comm::Communicator& group,
+                                                   Files files) {
+  ModelSource source = resolve_together(path, group);
+  while (true) {
+    try {
+      return open_source(source, group, files);
+    } catch (const InputError&) {
+      // A run that goes on may have deleted this one and has written others.
+      ModelSource newer = resolve_together(path, group);
+      if (newer.path == source.path) throw;
+      source = std::move(newer);
+    }
   }
-  return std::make_unique<HfSource>(std::move(source));
 }
 
 bool WeightsSource::has(const std::string& name) const {

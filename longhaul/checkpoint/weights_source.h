@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/checkpoint/stored_tensors.h"
+#include "longhaul/comm/communicator.h"
 
 namespace longhaul::checkpoint {
 
@@ -31,6 +33,17 @@ class WeightsSource {
   virtual ~WeightsSource() = default;
   /// resolve_model_source and open. Checks structure and sizes; reads no tensor.
   static std::unique_ptr<WeightsSource> open(const fs::path& path);
+  enum class Files {
+    Lazy,  ///< opened when they are read
+    Held   ///< all opened now: what is read stays what it is now, even if the run goes on
+           ///< and deletes its checkpoint meanwhile
+  };
+  /// The same for all ranks of a group: rank 0 resolves the path, and an error is the
+  /// same on all of them. Of a run whose newest checkpoint goes away meanwhile, the one
+  /// after it. Collective.
+  static std::unique_ptr<WeightsSource> open(const fs::path& path,
+                                             comm::Communicator& group,
+                                             Files files = Files::Lazy);
 
   virtual const ModelSource& source() const = 0;
   /// Whole tensors with their stored dtypes, in the order of their names.
@@ -40,6 +53,9 @@ class WeightsSource {
   /// `dst`. InputError when the tensor is absent or its global shape differs.
   virtual void read(const TensorSlice& box, DType dst,
                     std::span<std::byte> out) const = 0;
+  /// The files behind them, for ranks that read together (node_reader.h). Their kind is
+  /// kWeight. Lives as long as the source.
+  virtual const StoredTensors& stored() const = 0;
   /// The same for elements [begin, end) of `slice`, for flat buffers.
   void read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end, DType dst,
                        std::span<std::byte> out) const;

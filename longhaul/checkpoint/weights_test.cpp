@@ -7,7 +7,6 @@
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/checkpoint/writer.h"
 #include "longhaul/format/hf_weights.h"
 
 namespace longhaul::checkpoint {
@@ -22,10 +21,9 @@ using testing::write_file;
 
 void save_run(const fs::path& run, int64_t step) {
   testing::run_ranks(3, [&](comm::Communicator& world) {
-    CheckpointWriter writer(
-        {.dir = run / "checkpoints", .attempt = 1, .build = "", .layout = {}});
-    writer.save(step, flat_share(world.rank(), 3).tensors, {}, testing::side_files(),
-                world);
+    testing::save_now(run / "checkpoints", step, 1,
+                      testing::flat_share(world.rank(), 3).tensors, world, {},
+                      testing::side_files());
   });
 }
 
@@ -50,7 +48,7 @@ TEST(WeightsSource, ARunItsCheckpointAndItsExportHoldTheSameWeights) {
   const auto run = WeightsSource::open(dir / "run");
   EXPECT_EQ(run->source().path, dir / "run/checkpoints/step_00000012");
   EXPECT_HAS(run->source().note, "newest valid checkpoint is step_00000012");
-  EXPECT_EQ(model_files_dir(run->source()), dir / "run/checkpoints/step_00000012/hf");
+  EXPECT_EQ(model_files_dir(run->source()), dir / "run/checkpoints/step_00000012/a1_hf");
   EXPECT_EQ(run->config_path(), model_files_dir(run->source()) / "config.json");
   const ExportReport report = export_hf(*run, dir / "hf");
   EXPECT_EQ(report.shards, 1);
@@ -92,7 +90,7 @@ TEST(WeightsSource, WhatIsNoModelIsNamedForWhatItIs) {
       message_of<InputError>([&] { WeightsSource::open(dir / "run/config.toml"); }),
       "is a file");
   save_run(dir / "broken", 3);
-  fs::resize_file(dir / "broken/checkpoints/step_00000003/state.json", 1);
+  fs::resize_file(dir / "broken/checkpoints/step_00000003/a1_state.json", 1);
   EXPECT_HAS(message_of<InputError>([&] { WeightsSource::open(dir / "broken"); }),
              "no valid checkpoint");
 }

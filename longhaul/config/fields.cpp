@@ -118,6 +118,9 @@ Fields fields_of(InitSection& s) {
       make_field("weights", s.weights, Logged,
                  "HF directory, checkpoint or run to take weights from, at step 0")
           .when_absent("random from run.seed"),
+      make_field("certificate", s.certificate, Free,
+                 "compare the loaded model with its source before step 1, and the first "
+                 "update after it; a difference stops the run"),
   };
 }
 
@@ -305,11 +308,17 @@ Fields fields_of(CheckpointSection& s) {
   return {
       make_field("every", s.every, Free, "steps between checkpoints; 0: only at the end")
           .within(0, kMaxSteps),
-      make_field("keep", s.keep, Free, "newest checkpoints kept; 0: all")
+      make_field("keep", s.keep, Free, "newest verified checkpoints kept; 0: all")
+          .within(0, kMaxSteps),
+      make_field("milestone_every", s.milestone_every, Free,
+                 "checkpoints of steps that this divides are kept for ever; 0: none")
           .within(0, kMaxSteps),
       make_field("async", s.async_, Free,
-                 "write while training goes on; the writer is synchronous for now")
-          .only_built({"false"}),
+                 "copy the state to host memory and write it while training goes on; "
+                 "costs as much host memory as a rank's share of the checkpoint"),
+      make_field("read_back", s.read_back, Free,
+                 "after a commit read every file from the device and check it, before "
+                 "older checkpoints are deleted"),
       make_field(
           "resume", s.resume, Free,
           "latest (where there is one), never, a step, or another run's checkpoint "

@@ -211,13 +211,8 @@ on_node_loss = "spare"
 steps = []
 )";
 
-TEST(Load, EveryKeyOfTheLargeRecipeIsKnownAndUnbuiltOnesAreRefusedByPlace) {
-  EXPECT_EQ(
-      message_of<ConfigError>([] { parse_run_config(kLarge, "70b.toml"); }),
-      "[config] 70b.toml:57:9: checkpoint.async = true is not available yet in this "
-      "version; available: false");
-  const std::vector<std::string> built{"checkpoint.async=false"};
-  const LoadedConfig loaded = parse_run_config(kLarge, "70b.toml", built);
+TEST(Load, EveryKeyOfTheLargeRecipeIsAccepted) {
+  const LoadedConfig loaded = parse_run_config(kLarge, "70b.toml");
   EXPECT_TRUE(loaded.warnings.empty());
   EXPECT_EQ(loaded.config.run.deterministic, true);
   EXPECT_EQ(loaded.config.checkpoint.every, 5);
@@ -373,9 +368,6 @@ INSTANTIATE_TEST_SUITE_P(
             "optimizer.kind=lamb",
             "optimizer.kind = \"lamb\" is not available yet in this version; available: "
             "\"adamw\""},
-        NotYet{"checkpoint.async=true",
-               "checkpoint.async = true is not available yet in this version; available: "
-               "false"},
         NotYet{
             "resilience.on_node_loss=shrink",
             "resilience.on_node_loss = \"shrink\" is not available yet in this version; "
@@ -399,8 +391,6 @@ zero = 0
 shard_group = "world"
 [memory]
 offload_activations = false
-[checkpoint]
-async = false
 [profile]
 steps = []
 )");

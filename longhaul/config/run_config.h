@@ -38,6 +38,7 @@ struct ModelSection {
 
 struct InitSection {
   fs::path weights;  ///< empty: random from run.seed
+  bool certificate = true;
 };
 
 /// Either path or synthetic (> 0: so many sequences of random tokens) is set.
@@ -199,7 +200,9 @@ struct ResumeFrom {
 struct CheckpointSection {
   int64_t every = 500;  ///< 0: only at the end
   int64_t keep = 2;     ///< 0: all
-  bool async_ = false;
+  int64_t milestone_every = 0;  ///< steps that it divides are kept for ever; 0: none
+  bool async_ = true;
+  bool read_back = true;
   ResumeFrom resume;
   fs::path dir;  ///< empty: run.dir/checkpoints; see checkpoint_dir()
 };

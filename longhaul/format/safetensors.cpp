@@ -1,5 +1,6 @@
 #include "longhaul/format/safetensors.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -239,6 +240,15 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, uint64_t offset,
   file_.read_at(header_.data_start + entry.begin + offset, bytes);
 }
 
+void SafetensorsFile::read_data(uint64_t offset, std::span<std::byte> bytes) const {
+  file_.read_at(header_.data_start + offset, bytes);
+}
+
+void SafetensorsFile::will_read(uint64_t offset, uint64_t bytes) const {
+  ::posix_fadvise(file_.fd(), static_cast<off_t>(header_.data_start + offset),
+                  static_cast<off_t>(bytes), POSIX_FADV_WILLNEED);
+}
+
 void SafetensorsPlan::add(std::string name, DType dtype, std::vector<int64_t> shape) {
   SafetensorsEntry entry;
   entry.name = std::move(name);
@@ -277,6 +287,13 @@ std::string SafetensorsPlan::header_bytes(
   return bytes + text;
 }
 
+namespace {
+// Parts that are still in the cache when they are hashed.
+constexpr size_t kWriteBytes = size_t{1} << 20;
+// Begun early, so that the device works while the rest is written.
+constexpr uint64_t kFlushBytes = uint64_t{32} << 20;
+}  // namespace
+
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, const SafetensorsPlan& plan)
     : file_(File::create(path)) {
   const std::string header = plan.header_bytes();
@@ -290,9 +307,17 @@ void SafetensorsWriter::append(std::span<const std::byte> bytes) {
   LH_CHECK(bytes.size() <= planned_ - written_, "safetensors",
            "{}: {} bytes after {} of {} planned", file_.path().string(), bytes.size(),
            written_, planned_);
-  file_.write(bytes);
-  hasher_.update(bytes);
-  written_ += bytes.size();
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min<size_t>(bytes.size(), kWriteBytes));
+    file_.write(part);
+    hasher_.update(part);
+    written_ += part.size();
+    bytes = bytes.subspan(part.size());
+    const uint64_t end = header_size_ + written_;
+    if (end - flushed_ < kFlushBytes) continue;
+    file_.start_writeback(flushed_, end - flushed_);
+    flushed_ = end;
+  }
 }
 
 std::vector<std::string> SafetensorsWriter::finish() {

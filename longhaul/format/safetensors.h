@@ -58,6 +58,12 @@ class SafetensorsFile {
   /// Reads part of an entry's data: `offset` counts from the entry's first byte.
   void read(const SafetensorsEntry& entry, uint64_t offset,
             std::span<std::byte> bytes) const;
+  /// Bytes of all entries together.
+  uint64_t data_size() const { return size_ - header_.data_start; }
+  /// Reads from the data: `offset` counts from its first byte.
+  void read_data(uint64_t offset, std::span<std::byte> bytes) const;
+  /// A hint that a range of the data will be read soon.
+  void will_read(uint64_t offset, uint64_t bytes) const;
 
  private:
   File file_;
@@ -95,6 +101,7 @@ class SafetensorsWriter {
   uint64_t header_size_ = 0;
   uint64_t planned_ = 0;
   uint64_t written_ = 0;
+  uint64_t flushed_ = 0;  ///< file offset that writing to the device was begun up to
 };
 
 /// Bytes of a tensor; false when the product does not fit 63 bits or an extent is

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/checkpoint/writer.h"
+#include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/parallel/context/layout.h"
 #include "longhaul/tensor/flat_buffers.h"

@@ -2,40 +2,76 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/rank_zero.h"
 
 namespace longhaul::train {
 namespace {
 
-/// The checkpoint to continue from, the same on all ranks; empty: none.
-fs::path chosen_checkpoint(const Session& session, RunLog& run) {
-  return on_rank_zero(*session.world, [&] {
+/// Starts from one checkpoint that may fail before it is set aside.
+constexpr int kFailedStarts = 2;
+
+/// The checkpoints to continue from, the best first; the same on all ranks.
+std::vector<fs::path> candidates(const Session& session, RunLog& run) {
+  const std::string text = on_rank_zero(*session.world, [&] {
     std::vector<std::string> skipped;
-    const auto chosen = checkpoint::choose_resume(
-        session.config.checkpoint.resume, checkpoint_dir(session.config), &skipped);
+    auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
+                                               checkpoint_dir(session.config), &skipped);
     for (const std::string& line : skipped) run.log().warning(line);
-    return chosen ? chosen->string() : std::string();
+    if (found.size() > 1 && run.failed_starts(found[0]) >= kFailedStarts) {
+      const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
+      run.log().warning(fmt::format(
+          "{} starts from {} in a row did not get through one step: it is set aside as "
+          "{}, and the run goes on from {}",
+          kFailedStarts, found[0].string(), aside.string(), found[1].string()));
+      found.erase(found.begin());
+    }
+    Json paths = Json::array();
+    for (const fs::path& path : found) paths.push_back(path.string());
+    return paths.dump();
   });
+  std::vector<fs::path> paths;
+  for (const Json& path : Json::parse(text)) paths.emplace_back(path.get<std::string>());
+  return paths;
 }
 
-History resume(Session& session, RunLog& run, const fs::path& path) {
-  const auto reader = checkpoint::CheckpointReader::open(path);
+/// What a checkpoint says, if it fits this run.
+History read_history(const Session& session, RunLog& run,
+                     const checkpoint::CheckpointReader& reader) {
   const History history = History::from_json(reader.state());
   const RunConfig saved =
-      parse_run_config(history.config_toml, (path / "state.json").string()).config;
+      parse_run_config(history.config_toml, (reader.path() / "state.json").string())
+          .config;
   for (const ConfigChange& change : check_resume(saved, session.config)) {
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
                                change.key, change.old_value, change.new_value));
   }
-  restore_state(session.state(), reader);
+  return history;
+}
+
+History resume(Session& session, RunLog& run, const fs::path& path) {
+  std::optional<checkpoint::CheckpointReader> reader;
+  History history;
+  on_all_ranks(*session.world, [&] {
+    reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
+    history = read_history(session, run, *reader);
+    run.begin_start(history.step);
+  });
+  checkpoint::ReadReport report;
+  on_all_ranks(*session.world,
+               [&] { report = restore_state(session.state(), *reader, *session.node); });
+  report = checkpoint::total(report, *session.world);
   session.optimizer->set_updates(history.updates);
-  run.log().info(
-      fmt::format("weights, moments and data position: {} (step {}, {} tokens)",
-                  path.string(), history.step, grouped(history.tokens)));
+  run.log().info(fmt::format(
+      "weights, moments and data position: {} (step {}, {} tokens), {}", path.string(),
+      history.step, grouped(history.tokens), report.describe()));
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
@@ -44,6 +80,50 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
       history.fingerprint, numerics_fingerprint(session.layout.describe()));
   if (difference) run.log().warning("not bitwise the uninterrupted run: " + *difference);
   return history;
+}
+
+/// Whether another checkpoint may do better: settings that do not fit, a lost rank and
+/// our own faults stay what they are.
+bool is_of_the_file(const Error& error) {
+  const bool file_kind =
+      error.kind() == ErrorKind::Input || error.kind() == ErrorKind::Temporary;
+  return file_kind && error.area() != "comm";
+}
+
+/// All ranks go back together, as far as they must.
+History resume_from_best(Session& session, RunLog& run,
+                         const std::vector<fs::path>& paths) {
+  for (size_t i = 0;; ++i) {
+    try {
+      return resume(session, run, paths[i]);
+    } catch (const Error& error) {
+      if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
+      run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
+                                    paths[i].string(), error.what()));
+      run.log().warning(fmt::format("going back to {}: the steps since are trained again",
+                                    paths[i + 1].string()));
+      run.event("fall_back", {{"from", paths[i].filename().string()},
+                              {"to", paths[i + 1].filename().string()},
+                              {"message", error.what()}});
+    }
+  }
+}
+
+/// After a rollback by `checkpoint.resume = STEP` the newer checkpoints belong to a past
+/// that has not happened: a later start must not find them.
+void set_newer_aside(const Session& session, RunLog& run, int64_t step) {
+  on_rank_zero(*session.world, [&] {
+    for (const auto& entry :
+         checkpoint::list_checkpoints(checkpoint_dir(session.config))) {
+      if (entry.step <= step || !entry.valid) continue;
+      const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
+      run.log().warning(
+          fmt::format("{} is newer than step {}, where this run goes on: it is kept as "
+                      "{}; delete it when you need the space",
+                      entry.path.string(), step, aside.string()));
+    }
+    return std::string();
+  });
 }
 
 void initialise(Session& session, RunLog& run) {
@@ -64,31 +144,30 @@ void initialise(Session& session, RunLog& run) {
     }
     return;
   }
-  const auto source = checkpoint::WeightsSource::open(config.init.weights);
+  const auto source =
+      checkpoint::WeightsSource::open(config.init.weights, *session.world);
   std::vector<std::string> extra;
   if (session.model_config.tie_word_embeddings) extra.push_back("lm_head.weight");
   source->check(expected_tensors(session), extra);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
-  load_weights(session.state(), [&](const TensorSlice& slice, int64_t begin, int64_t end,
-                                    DType dtype, std::span<std::byte> out) {
-    source->read_flat_range(slice, begin, end, dtype, out);
-  });
-  run.log().info("weights: " + source->describe());
+  const auto report = checkpoint::total(
+      load_weights(session.state(), source->stored(), *session.node), *session.world);
+  run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
 }  // namespace
 
 History load_state(Session& session, RunLog& run) {
-  const fs::path path = chosen_checkpoint(session, run);
+  const std::vector<fs::path> paths = candidates(session, run);
   History history;
-  on_all_ranks(*session.world, [&] {
-    if (!path.empty()) {
-      history = resume(session, run, path);
-    } else {
-      initialise(session, run);
-    }
-  });
+  if (paths.empty()) {
+    on_all_ranks(*session.world, [&] { initialise(session, run); });
+  } else {
+    history = resume_from_best(session, run, paths);
+    const auto asked = session.config.checkpoint.resume.kind;
+    if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
+  }
   session.replicas->share_weights();
   history.config_toml = to_toml(session.config);
   history.fingerprint = numerics_fingerprint(session.layout.describe());

@@ -24,6 +24,11 @@ constexpr const char* kPrintedEnvironment[] = {
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",    "SLURM_JOB_NODELIST",
     "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX"};
 
+/// Times that a save may fail in a row before the run stops.
+constexpr int kSaveTries = 3;
+/// Seconds of waiting for the save before that are worth a word.
+constexpr double kLongWait = 1.0;
+
 Json layout_of(const Session& session) {
   const comm::MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
@@ -56,6 +61,7 @@ RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
   const fs::path& dir = config_.run.dir;
   const std::string attempt = on_rank_zero(world, [&] {
     lock_.emplace(checkpoint::RunLock::acquire(dir));
+    starts_.emplace(dir);
     *log_ = Logger::to_file(dir / "log.txt");
     metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
     return std::to_string(lock_->attempt());
@@ -67,6 +73,19 @@ RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
     for (const std::string& note : lock_->notes()) log_->warning(note);
   }
   for (const std::string& warning : loaded.warnings) log_->warning(warning);
+}
+
+int RunLog::failed_starts(const fs::path& step_dir) const {
+  const auto step = checkpoint::step_of(step_dir);
+  return starts_ && step ? starts_->failed_starts(*step) : 0;
+}
+
+void RunLog::begin_start(int64_t step) {
+  if (starts_) starts_->begin(step);
+}
+
+void RunLog::event(const char* name, const Json& fields) {
+  if (metrics_) metrics_->event(name, fields);
 }
 
 void RunLog::write_head(const Session& session, const std::string& hosts) {
@@ -123,9 +142,8 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     write_text_atomic(config_.run.dir / "config.toml", to_toml(config_));
     return std::string();
   });
-  writer_.emplace(checkpoint::WriterOptions{checkpoint_dir(config_), attempt_,
-                                            build_info().one_line(), layout_of(session),
-                                            lock_ ? &*lock_ : nullptr});
+  saver_.emplace(saver_options(session), *session.world);
+  if (history.step > 0) saver_->trust(history.step);
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);
@@ -145,6 +163,7 @@ void RunLog::record(const Session& session, const History& history,
   // After the first step, which it would only delay; by all ranks, which compute alike.
   if (peak_flops_ == 0.0) measure_peak(session);
   if (log_->silent()) return;
+  starts_->done();
   StepMetrics m;
   m.step = history.step;
   m.attempt = attempt_;
@@ -173,31 +192,119 @@ void RunLog::record_validation(int64_t step, const std::string& name, double los
   metrics_->validation(step, attempt_, name, loss, std::exp(loss), seconds);
 }
 
-void RunLog::save(const Session& session, const History& history,
-                  const std::vector<checkpoint::StateTensor>& tensors) {
-  const checkpoint::SaveReport report =
-      writer_->save(history.step, tensors, history.to_json(), carried_, *session.world);
+checkpoint::SaverOptions RunLog::saver_options(const Session& session) const {
+  checkpoint::SaverOptions options;
+  options.dir = checkpoint_dir(config_);
+  options.attempt = attempt_;
+  options.build = build_info().one_line();
+  options.layout = layout_of(session);
+  options.lock = lock_ ? &*lock_ : nullptr;
+  options.keep = config_.checkpoint.keep;
+  options.milestone_every = config_.checkpoint.milestone_every;
+  options.read_back = config_.checkpoint.read_back;
+  options.copy_threads = at::get_num_threads();
+  return options;
+}
+
+void RunLog::save(const History& history,
+                  const std::vector<checkpoint::StateTensor>& tensors,
+                  std::shared_ptr<const void> owner) {
+  checkpoint::Snapshot snapshot;
+  snapshot.step = history.step;
+  snapshot.tensors = tensors;
+  snapshot.owner = std::move(owner);
+  snapshot.state = history.to_json();
+  snapshot.files = carried_;
+  // Where nobody goes on, nothing needs to be copied.
+  if (!config_.checkpoint.async_ && !snapshot.owner) {
+    snapshot.owner = std::make_shared<char>();
+  }
+  std::optional<checkpoint::SaveReport> before;
+  try {
+    saver_->start(std::move(snapshot), before);
+  } catch (const TemporaryError& error) {
+    if (before) tell(*before);
+    checkpoint::SaveReport report;
+    report.step = history.step;
+    report.error = error.what();
+    tell(report);
+    return;
+  }
+  if (before) tell(*before);
+  if (config_.checkpoint.async_) return;
+  if (const auto report = saver_->wait()) tell(*report);
+  tell_deletions();
+}
+
+bool RunLog::settle_saves() {
+  if (const auto report = saver_->poll()) tell(*report);
+  tell_deletions();
+  return failed_saves_ > 0 && !saver_->under_way();
+}
+
+void RunLog::finish_saves() {
+  if (!saver_) return;
+  if (saver_->under_way() && !log_->silent()) {
+    log_->status("waiting for the checkpoint to be durable");
+  }
+  const auto report = saver_->wait();
+  if (report) tell(*report);
+  tell_deletions();
+  if (failed_saves_ > 0) last_failure_.raise();
+}
+
+void RunLog::tell(const checkpoint::SaveReport& report) {
+  if (!report.error.empty()) {
+    last_failure_ = report;
+    const bool again =
+        report.kind == ErrorKind::Temporary && ++failed_saves_ < kSaveTries;
+    if (metrics_) {
+      metrics_->event(
+          "checkpoint_failed",
+          {{"step", report.step}, {"attempt", attempt_}, {"message", report.error}});
+    }
+    if (!again) report.raise();
+    log_->warning(
+        fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
+                    "after the next step ({} of {} tries)",
+                    report.error, failed_saves_, kSaveTries));
+    return;
+  }
+  failed_saves_ = 0;
   if (!metrics_) return;
   log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
-                         history.step, human_bytes(static_cast<double>(report.bytes)),
-                         report.seconds, report.seconds));
-  metrics_->event("checkpoint", {{"step", history.step},
+                         report.step, human_bytes(static_cast<double>(report.bytes)),
+                         report.seconds, report.stall));
+  if (report.waited > kLongWait) {
+    log_->warning(fmt::format(
+        "the checkpoint of step {} had to wait {:.1f} s for the one before it: "
+        "checkpoint.every = {} is more often than this storage can take",
+        report.step, report.waited, config_.checkpoint.every));
+  }
+  metrics_->event("checkpoint", {{"step", report.step},
                                  {"attempt", attempt_},
                                  {"bytes", report.bytes},
-                                 {"seconds", report.seconds}});
-  for (const fs::path& gone :
-       checkpoint::apply_retention(checkpoint_dir(config_), config_.checkpoint.keep)) {
-    log_->to_file_only("checkpoint deleted: " + gone.string());
-  }
+                                 {"seconds", report.seconds},
+                                 {"stall", report.stall},
+                                 {"waited", report.waited}});
+}
+
+void RunLog::tell_deletions() {
+  for (const std::string& note : saver_->take_notes()) log_->to_file_only(note);
 }
 
 void RunLog::save_capture(const Session& session, int64_t step,
                           const std::vector<checkpoint::StateTensor>& tensors) {
-  checkpoint::CheckpointWriter writer({config_.run.dir / "captures", attempt_,
-                                       build_info().one_line(), layout_of(session),
-                                       nullptr});
+  checkpoint::SaverOptions options;
+  options.dir = config_.run.dir / "captures";
+  options.attempt = attempt_;
+  options.build = build_info().one_line();
+  options.layout = layout_of(session);
+  checkpoint::Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.tensors = tensors;
   const checkpoint::SaveReport report =
-      writer.save(step, tensors, Json::object(), {}, *session.world);
+      checkpoint::save_checkpoint(options, std::move(snapshot), *session.world);
   log_->info(fmt::format("capture step {} saved {} in {}", step,
                          human_bytes(static_cast<double>(report.bytes)),
                          report.path.string()));
@@ -205,6 +312,7 @@ void RunLog::save_capture(const Session& session, int64_t step,
 
 void RunLog::finish(const Session& session, const History& history, int signal) {
   if (!metrics_) return;
+  starts_->done();
   std::string dataset;
   for (const TrainSource& source : config_.data.train) {
     dataset += (dataset.empty() ? "" : ", ") +

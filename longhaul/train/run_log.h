@@ -5,7 +5,8 @@
 #include <string>
 
 #include "longhaul/checkpoint/run_lock.h"
-#include "longhaul/checkpoint/writer.h"
+#include "longhaul/checkpoint/saver.h"
+#include "longhaul/checkpoint/start_record.h"
 #include "longhaul/train/history.h"
 #include "longhaul/train/metrics.h"
 #include "longhaul/train/session.h"
@@ -32,6 +33,14 @@ class RunLog {
   Logger& log() { return *log_; }
   int attempt() const { return attempt_; }
 
+  /// Starts from a checkpoint that did not get through one step, in a row. Rank 0.
+  int failed_starts(const fs::path& step_dir) const;
+  /// A start from the checkpoint of this step begins; the first step that is done, or an
+  /// orderly end, clears it.
+  void begin_start(int64_t step);
+  /// A line of events.jsonl.
+  void event(const char* name, const Json& fields);
+
   /// config.toml and the log's head: versions, hosts, layout, settings that matter.
   /// Collective.
   void start(const Session& session, const History& history, int64_t total_steps,
@@ -41,10 +50,18 @@ class RunLog {
   void record(const Session& session, const History& history, const StepRecord& record);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
-  /// Writes a checkpoint and deletes those that [checkpoint] keep does not keep.
+  /// Begins to write a checkpoint, or with [checkpoint] async = false writes it. `owner`
+  /// keeps the tensors' bytes where they are copies already. Waits for the checkpoint
+  /// before it. Collective.
+  void save(const History& history, const std::vector<checkpoint::StateTensor>& tensors,
+            std::shared_ptr<const void> owner);
+  /// After every step: says what has become of a checkpoint under way. True when the last
+  /// one failed and is to be tried again; throws when that has been tried often enough.
   /// Collective.
-  void save(const Session& session, const History& history,
-            const std::vector<checkpoint::StateTensor>& tensors);
+  bool settle_saves();
+  /// Waits until the checkpoint under way is durable; throws when it could not be
+  /// written. Collective.
+  void finish_saves();
   /// Writes what was captured of a step to run.dir/captures. Collective.
   void save_capture(const Session& session, int64_t step,
                     const std::vector<checkpoint::StateTensor>& tensors);
@@ -56,12 +73,18 @@ class RunLog {
 
  private:
   void write_head(const Session& session, const std::string& hosts);
+  void tell(const checkpoint::SaveReport& report);
+  void tell_deletions();
+  checkpoint::SaverOptions saver_options(const Session& session) const;
   void measure_peak(const Session& session);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
   std::optional<checkpoint::RunLock> lock_;
+  std::optional<checkpoint::StartRecord> starts_;
   std::optional<MetricsWriter> metrics_;
-  std::optional<checkpoint::CheckpointWriter> writer_;
+  std::optional<checkpoint::Saver> saver_;
+  int failed_saves_ = 0;  ///< in a row
+  checkpoint::SaveReport last_failure_;
   std::vector<checkpoint::CarriedFile> carried_;
   RunConfig config_;
   int attempt_ = 1;

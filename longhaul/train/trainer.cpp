@@ -15,6 +15,7 @@
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
+#include "longhaul/train/certificate.h"
 #include "longhaul/train/resume.h"
 #include "longhaul/train/run_log.h"
 #include "longhaul/train/stage_runner.h"
@@ -52,11 +53,16 @@ class Trainer {
     bool stop = false;
     while (history_.step < last_step_ && !stop) {
       run_.record(session_, history_, train_step());
+      if (history_.step == 1) {
+        certify_first_update(session_, schedule_.lr(1), run_.log());
+      }
       const bool last = history_.step == last_step_;
+      const bool save_again = run_.settle_saves();
       stop = session_.world->any(signals_.raised() != 0);
       if (last || due(config().validation.every)) validate();
-      if (last || stop || due(config().checkpoint.every)) save();
+      if (last || stop || save_again || due(config().checkpoint.every)) save();
     }
+    run_.finish_saves();
     session_.replicas->finish_weights();
     run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
     return {history_.step, stop};
@@ -203,8 +209,9 @@ class Trainer {
 
   void save() {
     phase("checkpoint", history_.step);
-    std::vector<at::Tensor> storage;
-    run_.save(session_, history_, capture_state(session_.state(), storage));
+    const auto copies = std::make_shared<std::vector<at::Tensor>>();
+    const auto tensors = capture_state(session_.state(), *copies);
+    run_.save(history_, tensors, copies->empty() ? nullptr : copies);
   }
 
   RunLog& run_;

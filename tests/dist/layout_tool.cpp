@@ -2,7 +2,8 @@
 // broken on purpose, so that the comparisons can be seen to fail.
 //   longhaul_layout_tool RUN.toml STEPS [--set KEY=VALUE] [--fault NAME]
 // Rank 0 prints one JSON line per step; a checkpoint follows the first step. Without a
-// fault the curve is that of `longhaul train`.
+// fault the curve is that of `longhaul train`. With init.weights the certificate is
+// asked.
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -12,14 +13,16 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/writer.h"
+#include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/loader.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/train/certificate.h"
 #include "longhaul/train/session.h"
 #include "tests/dist/deaf_group.h"
+#include "tests/dist/wrong_weights.h"
 
 namespace longhaul {
 namespace {
@@ -90,8 +93,17 @@ class Run {
                 train::loader_options(session_, /*prefetch=*/false)),
         schedule_(config().schedule, config().optimizer.lr, config().run.steps.value()) {
     break_groups(session_, fault_);
-    train::initialise_weights(session_.state(), static_cast<uint64_t>(config().run.seed));
+    if (config().init.weights.empty()) {
+      train::initialise_weights(session_.state(),
+                                static_cast<uint64_t>(config().run.seed));
+    } else {
+      const auto source = checkpoint::WeightsSource::open(config().init.weights);
+      train::load_weights(session_.state(),
+                          testing::WrongReader(session_, *source, fault_));
+    }
     session_.replicas->share_weights();
+    train::certify_weights(session_, quiet_);
+    testing::break_optimizer(session_, fault_);
     runner_.emplace(session_.chunks, *session_.replicas, train::stage_options(session_));
   }
 
@@ -133,6 +145,7 @@ class Run {
     session_.optimizer->step(schedule_.lr(step),
                              optim::clip_coefficient(norm, config().optimizer.clip));
     session_.replicas->share_weights();
+    if (step == 1) train::certify_first_update(session_, schedule_.lr(1), quiet_);
     if (session_.world->rank() > 0) return;
     fmt::print("{}\n", Json{{"step", step},
                             {"loss", loss / static_cast<double>(targets)},
@@ -142,9 +155,12 @@ class Run {
 
   void save() {
     std::vector<at::Tensor> storage;
-    checkpoint::CheckpointWriter writer({checkpoint_dir(config()), 1, "", {}, nullptr});
-    writer.save(1, train::capture_state(session_.state(), storage), Json::object(), {},
-                *session_.world);
+    checkpoint::SaverOptions options;
+    options.dir = checkpoint_dir(config());
+    checkpoint::Snapshot snapshot;
+    snapshot.step = 1;
+    snapshot.tensors = train::capture_state(session_.state(), storage);
+    checkpoint::save_checkpoint(options, std::move(snapshot), *session_.world);
   }
 
   std::string fault_;
@@ -156,9 +172,15 @@ class Run {
   std::optional<train::StageRunner> runner_;
 };
 
-const std::array<std::string, 8> kFaults = {
-    "no_norm_sum",         "no_key_sum",        "no_tied_sum", "no_replica_sum",
-    "dropped_micro_batch", "local_denominator", "chunk_order", "halved_gradient"};
+const std::array<std::string, 17> kFaults = {
+    // of the step
+    "no_norm_sum", "no_key_sum", "no_tied_sum", "no_replica_sum", "dropped_micro_batch",
+    "local_denominator", "chunk_order", "halved_gradient",
+    // of what is loaded
+    "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
+    "permuted_words", "permuted_tokens",
+    // of the optimizer
+    "rounded_masters", "random_masters", "stale_moments"};
 
 Arguments parse(int argc, char** argv) {
   Arguments a;

@@ -300,7 +300,7 @@ def test_an_unknown_key_in_set(run, root):
 
 @pytest.mark.parametrize("key,value", [
     ("run.device_plugin", '"libx.so"'), ("resilience.max_restarts", "3"),
-    ("precision.compute", '"fp8"'), ("optimizer.kind", '"lamb"'), ("checkpoint.async", "true")])
+    ("precision.compute", '"fp8"'), ("optimizer.kind", '"lamb"')])
 def test_a_key_that_is_not_built_yet(run, root, key, value):
     refused_without_a_trace(run, root, ["train", "run.toml", "--set", f"{key}={value}"],
                             f"{key} = {value} is not available yet", "available: ")

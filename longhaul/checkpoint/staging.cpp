@@ -1,0 +1,102 @@
+#include "longhaul/checkpoint/staging.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+// Elements stay aligned, and no two tensors share a cache line.
+constexpr uint64_t kAlignment = 64;
+// Below this a second thread costs more than it saves.
+constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;
+
+uint64_t padded(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+struct Part {
+  const std::byte* from;
+  std::byte* to;
+  uint64_t bytes;
+};
+
+// Bytes [begin, end) of all parts in their order.
+void copy_range(const std::vector<Part>& parts, uint64_t begin, uint64_t end) {
+  uint64_t at = 0;
+  for (const Part& part : parts) {
+    const uint64_t from = std::max(at, begin);
+    const uint64_t to = std::min(at + part.bytes, end);
+    if (from < to) std::memcpy(part.to + (from - at), part.from + (from - at), to - from);
+    at += part.bytes;
+    if (at >= end) return;
+  }
+}
+
+}  // namespace
+
+uint64_t staging_bytes(const std::vector<StateTensor>& tensors) {
+  uint64_t total = 0;
+  for (const StateTensor& tensor : tensors) total += padded(tensor.bytes.size());
+  return total;
+}
+
+Staging::~Staging() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+void Staging::reserve(uint64_t bytes) {
+  if (bytes <= size_) return;
+  if (data_ != nullptr) ::munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
+  void* memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw TemporaryError(
+        "checkpoint",
+        fmt::format("no memory for the {} bytes that a checkpoint is copied to: {}; set "
+                    "checkpoint.async = false, or use more ranks",
+                    bytes, std::strerror(errno)));
+  }
+  ::madvise(memory, bytes, MADV_HUGEPAGE);
+  data_ = static_cast<std::byte*>(memory);
+  size_ = bytes;
+  constexpr uint64_t kPage = 4096;
+  for (uint64_t at = 0; at < bytes; at += kPage) data_[at] = std::byte{0};
+}
+
+std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
+                                       int threads) {
+  reserve(staging_bytes(tensors));
+  std::vector<StateTensor> copies;
+  std::vector<Part> parts;
+  uint64_t total = 0;
+  std::byte* to = data_;
+  for (const StateTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes.size();
+    parts.push_back({tensor.bytes.data(), to, bytes});
+    copies.push_back({tensor.kind, tensor.slice, {to, bytes}});
+    to += padded(bytes);
+    total += bytes;
+  }
+  const uint64_t workers =
+      std::clamp<uint64_t>(total / kBytesPerThread, 1, static_cast<uint64_t>(threads));
+  std::vector<std::thread> others;
+  for (uint64_t w = 1; w < workers; ++w) {
+    others.emplace_back(copy_range, std::cref(parts), total * w / workers,
+                        total * (w + 1) / workers);
+  }
+  copy_range(parts, 0, total / workers);
+  for (std::thread& other : others) other.join();
+  return copies;
+}
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "longhaul/checkpoint/state_tensor.h"
+
+namespace longhaul::checkpoint {
+
+/// Host memory that a rank's state is copied to, so that training may go on while the
+/// copy is written. It is made once, as large as the state, and used again by every save.
+class Staging {
+ public:
+  Staging() = default;
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging();
+
+  /// Makes room, with all pages present: the first copy is as fast as the later ones.
+  /// TemporaryError when there is no such memory.
+  void reserve(uint64_t bytes);
+  /// Copies the tensors' bytes with this many threads; the result lies here and stays
+  /// until the next copy.
+  std::vector<StateTensor> copy(const std::vector<StateTensor>& tensors, int threads);
+  uint64_t bytes() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t size_ = 0;
+};
+
+/// What copy() needs for these tensors.
+uint64_t staging_bytes(const std::vector<StateTensor>& tensors);
+
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,35 @@
+#include "longhaul/checkpoint/start_record.h"
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/json_fields.h"
+
+namespace longhaul::checkpoint {
+
+StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / "resume.json") {
+  std::error_code ignored;
+  if (!fs::exists(path_, ignored)) return;
+  try {
+    const Json json = read_json(path_);
+    const auto step = static_cast<int64_t>(unsigned_field(json, "step", path_.string()));
+    starts_ = static_cast<int>(unsigned_field(json, "starts", path_.string()));
+    step_ = step;
+  } catch (const Error&) {
+    starts_ = 0;  // a record that cannot be read accuses nobody
+  }
+}
+
+void StartRecord::begin(int64_t step) {
+  starts_ = failed_starts(step) + 1;
+  step_ = step;
+  write_text_atomic(path_, Json{{"step", step_}, {"starts", starts_}}.dump());
+}
+
+void StartRecord::done() {
+  if (step_ < 0) return;
+  step_ = -1;
+  std::error_code ignored;
+  fs::remove(path_, ignored);
+}
+
+}  // namespace longhaul::checkpoint
