@@ -1,0 +1,152 @@
+"""What a start does with the checkpoints that it finds, and what asynchronous saving changes: nothing."""
+
+import json
+import shutil
+import subprocess
+import time
+
+import pytest
+from runs import curve, state, steps_of, tensors, write_config
+
+
+def train(run, path, *sets, ranks=1, check=True):
+    return run("longhaul", "train", path, *[w for s in sets for w in ("--set", s)],
+               ranks=ranks, check=check)
+
+
+def steps_kept(run_dir):
+    return sorted(p.name for p in (run_dir / "checkpoints").iterdir())
+
+
+def events(run_dir, kind):
+    lines = (run_dir / "events.jsonl").read_text().splitlines()
+    return [e for e in map(json.loads, lines) if e["event"] == kind]
+
+
+def flip_a_bit(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def test_saving_while_training_goes_on_changes_no_bit(run, tmp_path):
+    one, other = write_config(tmp_path, "one"), write_config(tmp_path, "other")
+    train(run, one, "checkpoint.every=1")
+    train(run, other, "checkpoint.every=1", "checkpoint.async=false", "checkpoint.read_back=false")
+    assert curve(tmp_path / "one") == curve(tmp_path / "other")
+    assert steps_kept(tmp_path / "one") == [f"step_{n:08}" for n in range(1, 9)]
+    for name in steps_kept(tmp_path / "one"):
+        mine, theirs = (tmp_path / d / "checkpoints" / name for d in ("one", "other"))
+        assert tensors(mine) == tensors(theirs)
+        assert state(mine) == state(theirs)
+
+
+def test_milestones_stay_and_others_go(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "checkpoint.every=1", "checkpoint.keep=2", "checkpoint.milestone_every=3")
+    assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 7, 8)]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_damaged_checkpoint_makes_all_ranks_go_back_together(run, tmp_path, ranks):
+    path, whole = write_config(tmp_path, "run"), write_config(tmp_path, "whole")
+    train(run, whole, "checkpoint.every=2", ranks=ranks)
+    train(run, path, "checkpoint.every=2", "run.stop_after=6", ranks=ranks)
+    newest = tmp_path / "run/checkpoints/step_00000006"
+    flip_a_bit(newest / f"a1_rank_{ranks - 1:05}.safetensors")
+    result = train(run, path, "checkpoint.every=2", ranks=ranks)
+    assert "CHECKPOINT DAMAGED" in result.stdout and f"a1_rank_{ranks - 1:05}" in result.stdout
+    assert "block 0" in result.stdout and "going back to" in result.stdout
+    assert events(tmp_path / "run", "fall_back")[0]["to"] == "step_00000004"
+    assert steps_of(tmp_path / "run")[5]["attempt"] == 2
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
+    last = "checkpoints/step_00000008"
+    assert tensors(tmp_path / "run" / last) == tensors(tmp_path / "whole" / last)
+    assert run("longhaul", "verify", str(newest)).returncode == 0  # saved again
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_stops(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path)
+    for step in (tmp_path / "run/checkpoints").iterdir():
+        flip_a_bit(step / "a1_rank_00000.safetensors")
+    before = (tmp_path / "run/metrics.jsonl").read_bytes()
+    result = train(run, path, check=False)
+    assert result.returncode == 78 and "block 0" in result.stderr
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
+    for step in (tmp_path / "run/checkpoints").iterdir():
+        (step / "a1_state.json").unlink()
+    result = train(run, path, check=False)
+    assert result.returncode == 78
+    assert "no checkpoint of this run is whole" in result.stderr and "never" in result.stderr
+
+
+def test_settings_that_do_not_fit_are_no_damage(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=4", "checkpoint.every=2")
+    result = train(run, path, "run.seed=99", check=False)
+    assert result.returncode == 78 and "run.seed" in result.stderr
+    assert "DAMAGED" not in result.stdout
+    assert not events(tmp_path / "run", "fall_back")
+
+
+def test_a_checkpoint_that_made_two_starts_fail_is_set_aside(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "checkpoint.every=2", "run.stop_after=6")
+    # What two starts leave that were killed between loading and the end of a step.
+    record = tmp_path / "run/resume.json"
+    record.write_text('{"step": 6, "starts": 1}')
+    train(run, path, "checkpoint.every=2", "run.stop_after=7")
+    assert not record.exists()
+    record.write_text('{"step": 7, "starts": 2}')
+    result = train(run, path, "checkpoint.every=2")
+    assert "set aside" in result.stdout
+    assert steps_of(tmp_path / "run")[7]["attempt"] == 3
+    assert "step_00000007.failed_starts" in steps_kept(tmp_path / "run")
+    assert not record.exists()
+
+
+def test_a_start_that_is_killed_before_its_first_step_is_counted(run, binary, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=4")
+    record = tmp_path / "run/resume.json"
+    for _ in range(10):  # until the signal comes before the step is done
+        with subprocess.Popen([binary("longhaul"), "train", path], stdout=subprocess.DEVNULL) as started:
+            deadline = time.monotonic() + 60
+            while not record.exists() and started.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.0005)
+            started.kill()
+        if record.exists():
+            break
+        shutil.rmtree(tmp_path / "run")
+        train(run, path, "run.stop_after=4")
+    assert json.loads(record.read_text()) == {"starts": 1, "step": 4}
+    train(run, path)
+    assert not record.exists()
+
+
+def test_a_rollback_puts_the_newer_checkpoints_out_of_the_way(run, tmp_path):
+    path, whole = write_config(tmp_path, "run"), write_config(tmp_path, "whole")
+    train(run, whole)
+    train(run, path, "checkpoint.every=2")
+    result = train(run, path, "checkpoint.resume=4", "run.stop_after=5")
+    assert "step_00000006.superseded" in result.stdout
+    assert steps_kept(tmp_path / "run") == [
+        "step_00000002", "step_00000004", "step_00000005", "step_00000006.superseded",
+        "step_00000008.superseded"]
+    train(run, path)
+    assert steps_of(tmp_path / "run")[6]["attempt"] == 3
+    assert curve(tmp_path / "run") == curve(tmp_path / "whole")
+
+
+def test_a_save_that_cannot_begin_stops_the_run_and_loses_nothing(run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=2", "checkpoint.every=1")
+    in_the_way = tmp_path / "run/checkpoints/step_00000004"
+    in_the_way.write_text("a file where a directory has to be")
+    result = train(run, path, "checkpoint.every=1", check=False)
+    assert result.returncode == 78 and "step 4 was not saved" in result.stderr
+    in_the_way.unlink()
+    train(run, path, "checkpoint.every=1")
+    assert steps_kept(tmp_path / "run")[-1] == "step_00000008"
+    assert steps_of(tmp_path / "run")[4]["attempt"] == 3
