@@ -1,0 +1,117 @@
+// An attempt that was cut off, is taken for dead and comes back: it stands still before
+// any one of its changes of the disk, another takes the run over with the real lock and
+// saves the same steps, and then it goes on.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <thread>
+
+#include "longhaul/base/json.h"
+#include "tests/faults/faulty_run.h"
+#include "tests/faults/power_cut.h"
+#include "tests/faults/tiny_check.h"
+#include "tests/faults/tiny_run.h"
+
+namespace longhaul::faults {
+namespace {
+
+using checkpoint::SaveReport;
+
+void touch(const fs::path& path) { File::create(path).close(); }
+
+// As if the holder were on another host that has not been heard of for long.
+bool make_holder_look_lost(const fs::path& run_dir) {
+  const fs::path path = run_dir / "run.lock";
+  if (!fs::exists(path)) return false;
+  Json lock = read_json(path);
+  if (lock.at("released").get<bool>()) return false;
+  lock["host"] = "n7";
+  lock["boot"] = "another";
+  write_text_atomic(path, lock.dump());
+  const timespec old = {::time(nullptr) - 1000, 0};
+  const timespec times[2] = {old, old};
+  return ::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0;
+}
+
+bool wait_until_reached(const fs::path& gate, const FaultyTool& tool) {
+  while (!fs::exists(gate.string() + ".reached")) {
+    siginfo_t info{};
+    // Ended without ever being that far: not reaped here.
+    if (::waitid(P_PID, static_cast<id_t>(tool.pid()), &info,
+                 WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid != 0) {
+      return false;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+enum class Wakes { AfterAll, AfterFirstSave };
+
+// True when the old attempt was caught while it held the run.
+bool stand_still_before(size_t n, Wakes wakes, const FaultDir& dir) {
+  dir.clear();
+  Faulty faulty = {dir / "disk", ""};
+  fs::create_directories(faulty.dir);
+  const fs::path gate = dir / "gate";
+  faulty.rules = "nosync;pause:gate=" + gate.string() + ":n=" + std::to_string(n);
+  faulty.steps = {1, 2, 3};
+  const fs::path run_dir = faulty.dir / "run";
+  FaultyTool old(faulty);
+  const bool caught = wait_until_reached(gate, old) && make_holder_look_lost(run_dir);
+  if (!caught) {
+    touch(gate);
+    return false;
+  }
+  std::vector<std::string> errors;
+  const int attempt =
+      run_tiny({run_dir, {1, 2, 3, 4}, 2, 2}, [&](const SaveReport& report, int) {
+        errors.push_back(report.error);
+        if (wakes == Wakes::AfterFirstSave) touch(gate);
+      });
+  EXPECT_EQ(attempt, 2);
+  EXPECT_EQ(errors, std::vector<std::string>(4));
+  touch(gate);
+  const Ended ended = old.wait();
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(problem_of(run_dir, {{3, 2}, {4, 2}}), "") << ended.errors;
+  // Nor does what it left behind disturb the next start.
+  const int next = run_tiny({run_dir, {5}, 2, 2}, [&](const SaveReport& report, int) {
+    EXPECT_EQ(report.error, "");
+  });
+  EXPECT_EQ(next, 3);
+  EXPECT_EQ(problem_of(run_dir, {{4, 2}, {5, 3}}), "");
+  return true;
+}
+
+void stand_still_before_every_change(Wakes wakes, size_t first, size_t stride) {
+  const FaultDir dir;
+  Faulty faulty = {dir / "disk", "nosync"};
+  fs::create_directories(faulty.dir);
+  faulty.record = dir / "record";
+  faulty.steps = {1, 2, 3};
+  ASSERT_EQ(run_faulty(faulty).said.size(), 3U);
+  const size_t changes = read_record(faulty.record).size();
+  size_t caught = 0;
+  for (size_t n = first; n <= changes; n += stride) {
+    SCOPED_TRACE("stood still before change " + std::to_string(n));
+    caught += stand_still_before(n, wakes, dir) ? 1 : 0;
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(caught * stride * 2, changes);
+}
+
+TEST(LateWriter, WhoWakesAfterItsSuccessorHasSavedSpoilsNothing) {
+  stand_still_before_every_change(Wakes::AfterAll, 1, 1);
+}
+
+TEST(LateWriter, WhoWakesWhileItsSuccessorSavesSpoilsNothing) {
+  stand_still_before_every_change(Wakes::AfterFirstSave, 1, 2);
+}
+
+}  // namespace
+}  // namespace longhaul::faults

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/saver.h"
+
+namespace longhaul::faults {
+
+struct TinyRun {
+  fs::path run_dir;  ///< checkpoints go to run_dir/checkpoints
+  std::vector<int64_t> steps;
+  int ranks = 2;
+  int64_t keep = 2;
+  bool overlap = true;  ///< the next save begins while the one before is under way
+};
+
+/// Takes the run's lock and saves these steps as training does. `ended` is told how each
+/// save ended, by rank 0. Throws what Saver and RunLock throw. Returns the attempt.
+int run_tiny(
+    const TinyRun& run,
+    const std::function<void(const checkpoint::SaveReport&, int attempt)>& ended);
+
+}  // namespace longhaul::faults
