@@ -144,8 +144,9 @@ void initialise(Session& session, RunLog& run) {
     }
     return;
   }
-  const auto source =
-      checkpoint::WeightsSource::open(config.init.weights, *session.world);
+  session.init = checkpoint::WeightsSource::open(config.init.weights, *session.world,
+                                                 checkpoint::WeightsSource::Files::Held);
+  const auto& source = session.init;
   std::vector<std::string> extra;
   if (session.model_config.tie_word_embeddings) extra.push_back("lm_head.weight");
   source->check(expected_tensors(session), extra);
@@ -169,6 +170,7 @@ History load_state(Session& session, RunLog& run) {
     if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
   }
   session.replicas->share_weights();
+  certify_weights(session, run.log());
   history.config_toml = to_toml(session.config);
   history.fingerprint = numerics_fingerprint(session.layout.describe());
   return history;

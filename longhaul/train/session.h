@@ -46,6 +46,9 @@ struct Session {
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
   std::unique_ptr<optim::Optimizer> optimizer;
+  /// Where the first weights came from, until the certificate is complete; null: from
+  /// elsewhere than [init].
+  std::shared_ptr<const checkpoint::WeightsSource> init;
 
   ModelState state() const { return {*flat, *optimizer}; }
   const comm::Mesh& mesh() const { return *layout.mesh; }

@@ -71,6 +71,7 @@ at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64
   const nn::BlockFunction run = [&](const at::Tensor& in) {
     at::Tensor y = again ? parallel::recompute(block, in, options_.offload) : block(in);
     capture(layer, micro_batch, y);
+    if (options_.observer != nullptr) options_.observer->layer(layer, y);
     return y;
   };
   if (options_.hold_whole_step) return run(x);
@@ -120,6 +121,9 @@ at::Tensor StageRunner::loss(const Chunk& chunk, bool last, const Flight& flight
   const bool own_unit = chunk.head_unit != chunk.embedding_unit;
   replicas_.need(chunk.head_unit);
   if (training) replicas_.open_gradients(chunk.head_unit);
+  if (options_.observer != nullptr) {
+    options_.observer->head(*chunk.model, hidden, flight.batch.context);
+  }
   ops::LossHeadOptions options;
   options.scale = scale_;
   options.z_loss = options_.z_loss;

@@ -28,6 +28,19 @@ struct Chunk {
   int block_unit(int64_t layer) const;
 };
 
+/// Looks on while a forward pass runs. Calls come in the order of the pass; tensors may
+/// be freed after the call. Collective where the layout splits features.
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  /// The result of the embedding (nn::kEmbeddingLayer) or of a block: [T, H], this rank's
+  /// part of T.
+  virtual void layer(int64_t layer, const at::Tensor& y) = 0;
+  /// The head's input, normed, while the head's weights are there.
+  virtual void head(const models::Model& model, const at::Tensor& hidden,
+                    const nn::ForwardContext& context) = 0;
+};
+
 /// What a stage runner needs to know once.
 struct StageOptions {
   at::Device device = at::kCPU;
@@ -49,6 +62,7 @@ struct StageOptions {
   const nn::SplitRegion* region = nullptr;
   std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
   Capture* capture = nullptr;   ///< where activations are to be looked at
+  ForwardObserver* observer = nullptr;
 };
 
 /// Does the actions of a schedule for the chunks of this rank: runs their forward and

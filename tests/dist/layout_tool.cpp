@@ -97,9 +97,9 @@ class Run {
       train::initialise_weights(session_.state(),
                                 static_cast<uint64_t>(config().run.seed));
     } else {
-      const auto source = checkpoint::WeightsSource::open(config().init.weights);
+      session_.init = checkpoint::WeightsSource::open(config().init.weights);
       train::load_weights(session_.state(),
-                          testing::WrongReader(session_, *source, fault_));
+                          testing::WrongReader(session_, *session_.init, fault_));
     }
     session_.replicas->share_weights();
     train::certify_weights(session_, quiet_);

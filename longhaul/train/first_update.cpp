@@ -1,0 +1,176 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/tensor/flat_pieces.h"
+#include "longhaul/train/certificate.h"
+#include "longhaul/train/rank_zero.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr int64_t kBlock = 16384;  ///< elements looked at side by side
+constexpr int64_t kBlocks = 4;     ///< of a tensor's part on a rank
+
+/// Begins of the blocks that are looked at, from the first element to the last.
+std::vector<int64_t> block_begins(int64_t size) {
+  if (size <= kBlock) return {0};
+  const int64_t count = std::min(kBlocks, (size + kBlock - 1) / kBlock);
+  std::vector<int64_t> begins;
+  for (int64_t i = 0; i < count; ++i) {
+    begins.push_back(i * (size - kBlock) / (count - 1));
+  }
+  return begins;
+}
+
+/// What the first update makes of an element.
+struct Rule {
+  AdamConvention convention = AdamConvention::Torch;
+  double beta1 = 0.0;
+  double eps = 0.0;  ///< beside |gradient|
+  double lr = 0.0;
+  double decay = 0.0;  ///< share of the element
+  double slack = 0.0;  ///< what rounded moments allow
+};
+
+Rule rule_of(const Session& session, double lr, const ParameterClass& kind) {
+  const OptimizerSection& o = session.config.optimizer;
+  const bool hf = o.convention == AdamConvention::Hf;
+  Rule rule{o.convention, o.betas[0], o.eps, lr * kind.lr_scale, 0.0, 0.0};
+  if (hf) rule.eps /= std::sqrt(1.0 - o.betas[1]);
+  rule.decay = rule.lr * kind.weight_decay;
+  if (session.policy.moments == DType::BF16) {
+    rule.slack = std::ldexp(rule.lr, -8);
+  }
+  return rule;
+}
+
+/// The masters that follow from loaded values p and first moments m; all fp64.
+at::Tensor updated(const at::Tensor& p, const at::Tensor& m, const Rule& rule) {
+  const at::Tensor g = m / (1.0 - rule.beta1);
+  const at::Tensor step = rule.lr * g / (g.abs() + rule.eps);
+  if (rule.convention == AdamConvention::Torch) return p * (1.0 - rule.decay) - step;
+  return (p - step) * (1.0 - rule.decay);
+}
+
+/// The worst element that a rank has found.
+struct Worst {
+  double ratio = 0.0;  ///< of what is allowed
+  std::string text;
+};
+
+class FirstUpdate {
+ public:
+  FirstUpdate(const Session& session, const checkpoint::WeightsSource& source, double lr)
+      : session_(session), lr_(lr), source_(source) {}
+
+  /// Looks at what this rank owns.
+  void look() {
+    const auto& buckets = session_.flat->buckets();
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+        for (const int64_t begin : block_begins(piece.in_member.size())) {
+          look_at(buckets[i], session_.optimizer->states()[i], piece, begin);
+        }
+      }
+    }
+  }
+
+  const Worst& worst() const { return worst_; }
+  int64_t elements() const { return elements_; }
+
+ private:
+  void look_at(const Bucket& bucket, const optim::BucketState& state,
+               const FlatPiece& piece, int64_t begin) {
+    const int64_t count = std::min(kBlock, piece.in_member.size() - begin);
+    const int64_t first = piece.in_member.begin + begin;
+    const auto part = [&](const at::Tensor& owned) {
+      return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
+          .to(at::kCPU, at::kDouble);
+    };
+    const at::Tensor bytes = at::empty({count}, at::kFloat);
+    source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
+                            DType::F32, bytes_of(bytes));
+    const at::Tensor loaded = bytes.to(at::kDouble);
+    const at::Tensor master = part(state.master);
+    const Rule rule = rule_of(session_, lr_, piece.member->kind);
+    const at::Tensor expected =
+        bucket.frozen ? loaded : updated(loaded, part(state.exp_avg), rule);
+    const at::Tensor allowed =
+        std::ldexp(1.0, -24) * (8.0 * loaded.abs() + 64.0 * rule.lr) + rule.slack + 1e-42;
+    const at::Tensor ratio = ((master - expected).abs() / allowed).nan_to_num(HUGE_VAL);
+    elements_ += count;
+    const int64_t place = ratio.argmax().item<int64_t>();
+    const double value = ratio[place].item<double>();
+    if (value <= worst_.ratio) return;
+    const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
+    worst_ = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                                 "source's {:.9g} and this update make {:.9g}",
+                                 piece.member->parameter->name(), first + place,
+                                 describe_slice(piece.member->parameter->slice()),
+                                 at(master), at(loaded), at(expected))};
+  }
+
+  const Session& session_;
+  double lr_;
+  const checkpoint::WeightsSource& source_;
+  Worst worst_;
+  int64_t elements_ = 0;
+};
+
+/// The worst of all ranks. Collective.
+Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
+  Worst worst;
+  for (const std::string& report : world.gather_strings(
+           Json{{"ratio", std::min(mine.ratio, 1e300)}, {"text", mine.text}}.dump())) {
+    const Json json = Json::parse(report);
+    if (json["ratio"].get<double>() <= worst.ratio) continue;
+    worst = {json["ratio"].get<double>(), json["text"].get<std::string>()};
+  }
+  return worst;
+}
+
+}  // namespace
+
+void certify_first_update(Session& session, double lr, Logger& log) {
+  const auto source = std::exchange(session.init, nullptr);
+  const RunConfig& config = session.config;
+  if (!source || !config.init.certificate) return;
+  if (config.optimizer.kind != OptimizerKind::AdamW) {
+    log.warning("certificate: the first update of this optimizer is not checked");
+    return;
+  }
+  LH_CHECK(session.optimizer->updates() == 1, "certificate",
+           "{} updates were made, not one", session.optimizer->updates());
+  Worst mine;
+  int64_t elements = 0;
+  on_all_ranks(*session.world, [&] {
+    FirstUpdate check(session, *source, lr);
+    check.look();
+    mine = check.worst();
+    elements = check.elements();
+  });
+  session.world->all_reduce_wait({&elements, 1, DType::I64}, comm::ReduceOp::Sum);
+  const Worst worst = worst_of_all(*session.world, mine);
+  if (worst.ratio > 1.0) {
+    throw InputError(
+        "certificate",
+        fmt::format("the first update did not start from {}: {} ({:.2g} times what "
+                    "rounding may do); the run was stopped after step 1, nothing was "
+                    "saved",
+                    source->source().path.string(), worst.text, worst.ratio));
+  }
+  log.info(fmt::format(
+      "certificate: the first update started from the loaded weights, to {:.2f} of what "
+      "rounding may do ({} masters looked at)",
+      worst.ratio, grouped(elements)));
+}
+
+}  // namespace longhaul::train
