@@ -48,7 +48,8 @@ def main(kind, where, megabytes):
     shutil.rmtree(path)
     if kind != "torch.save":
         dist.destroy_process_group()
-        os.remove(os.path.join(where, "meeting"))
+        if os.path.exists(os.path.join(where, "meeting")):
+            os.remove(os.path.join(where, "meeting"))
     print(json.dumps(results[-1]))
 
 

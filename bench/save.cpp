@@ -83,6 +83,7 @@ int run(const fs::path& dir, size_t bytes, int rounds) {
   options.read_back = false;
   options.copy_threads = static_cast<int>(threads);
   checkpoint::Saver saver(options, *world);
+  saver.prepare(snapshot_of(0, state).tensors);
   for (int round = 0; round < rounds; ++round) {
     const double memory = plain_copy(state, copy, threads);
     const double disk = plain_write(dir / "raw", state);

@@ -60,6 +60,12 @@ RaisedSignal raised_signal() {
   return {newest_signal, newest_sender};
 }
 
+void leave_signals_to_main_thread() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
 const char* signal_name(int number) {
   switch (number) {
     case SIGTERM:

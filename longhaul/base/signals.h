@@ -22,6 +22,9 @@ struct RaisedSignal {
 };
 RaisedSignal raised_signal();
 
+/// For a thread of ours, at its start: signals are the main thread's.
+void leave_signals_to_main_thread();
+
 /// "SIGTERM" ...
 const char* signal_name(int number);
 

@@ -21,6 +21,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/json_fields.h"
 
 namespace longhaul::checkpoint {
@@ -281,9 +282,7 @@ void RunLock::start_lease(double renew_seconds) {
   }
   check();
   lease_->thread = std::thread([lease = lease_.get(), renew_seconds] {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals belong to the main thread
+    leave_signals_to_main_thread();
     lease->run(renew_seconds);
   });
 }

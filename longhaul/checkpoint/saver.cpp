@@ -1,18 +1,17 @@
 #include "longhaul/checkpoint/saver.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <mutex>
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/save_files.h"
@@ -96,12 +95,6 @@ Outcome first_failure(const std::vector<std::string>& ranks) {
   return result;
 }
 
-void block_signals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals belong to the main thread
-}
-
 }  // namespace
 
 void SaveReport::raise() const {
@@ -178,6 +171,10 @@ Saver::~Saver() {
   job_->thread.join();
 }
 
+void Saver::prepare(const std::vector<StateTensor>& tensors) {
+  staging_.reserve(staging_bytes(tensors));
+}
+
 void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   const auto called = Clock::now();
   before = wait();
@@ -221,7 +218,7 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   job->begun = called;
   job_ = std::move(job);
   job_->thread = std::thread([job = job_.get()] {
-    block_signals();
+    leave_signals_to_main_thread();
     job->run();
   });
   job_->report.stall = seconds_between(called, Clock::now());
@@ -296,7 +293,7 @@ void Saver::start_cleaning() {
       std::thread([cleaner = cleaner_.get(), dir = options_.dir,
                    retention = Retention{options_.keep, options_.milestone_every,
                                          verified_, options_.lock}] {
-        block_signals();
+        leave_signals_to_main_thread();
         std::vector<std::string> notes;
         const Outcome outcome = Outcome::of([&] {
           for (const fs::path& gone : apply_retention(dir, retention)) {

@@ -71,6 +71,10 @@ class Saver {
   /// run that failed later; no communication.
   ~Saver();
 
+  /// Makes the host staging for tensors like these, beside other work: the first save
+  /// then stalls no longer than the later ones. TemporaryError when there is no such
+  /// memory.
+  void prepare(const std::vector<StateTensor>& tensors);
   /// Begins a save. Collective. Where the one before is not over, waits for it: `before`
   /// receives its report. Throws on all ranks when the step directory cannot be made.
   void start(Snapshot snapshot, std::optional<SaveReport>& before);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/signals.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -48,15 +49,18 @@ uint64_t staging_bytes(const std::vector<StateTensor>& tensors) {
   return total;
 }
 
-Staging::~Staging() {
+Staging::~Staging() { release(); }
+
+void Staging::release() {
+  if (toucher_.joinable()) toucher_.join();
   if (data_ != nullptr) ::munmap(data_, size_);
+  data_ = nullptr;
+  size_ = 0;
 }
 
 void Staging::reserve(uint64_t bytes) {
   if (bytes <= size_) return;
-  if (data_ != nullptr) ::munmap(data_, size_);
-  data_ = nullptr;
-  size_ = 0;
+  release();
   void* memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
@@ -69,13 +73,17 @@ void Staging::reserve(uint64_t bytes) {
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(memory);
   size_ = bytes;
-  constexpr uint64_t kPage = 4096;
-  for (uint64_t at = 0; at < bytes; at += kPage) data_[at] = std::byte{0};
+  toucher_ = std::thread([data = data_, bytes] {
+    leave_signals_to_main_thread();
+    constexpr uint64_t kPage = 4096;
+    for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
+  });
 }
 
 std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
                                        int threads) {
   reserve(staging_bytes(tensors));
+  if (toucher_.joinable()) toucher_.join();
   std::vector<StateTensor> copies;
   std::vector<Part> parts;
   uint64_t total = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include "longhaul/checkpoint/state_tensor.h"
@@ -17,8 +18,8 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  /// Makes room, with all pages present: the first copy is as fast as the later ones.
-  /// TemporaryError when there is no such memory.
+  /// Makes room. A thread of its own touches the pages, so that the first copy is as fast
+  /// as the later ones. TemporaryError when there is no such memory.
   void reserve(uint64_t bytes);
   /// Copies the tensors' bytes with this many threads; the result lies here and stays
   /// until the next copy.
@@ -26,7 +27,9 @@ class Staging {
   uint64_t bytes() const { return size_; }
 
  private:
+  void release();
   std::byte* data_ = nullptr;
+  std::thread toucher_;
   uint64_t size_ = 0;
 };
 

@@ -50,6 +50,10 @@ class RunLog {
   void record(const Session& session, const History& history, const StepRecord& record);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
+  /// Makes the host memory that saves of tensors like these need, after start().
+  void prepare_saves(const std::vector<checkpoint::StateTensor>& tensors) {
+    saver_->prepare(tensors);
+  }
   /// Begins to write a checkpoint, or with [checkpoint] async = false writes it. `owner`
   /// keeps the tensors' bytes where they are copies already. Waits for the checkpoint
   /// before it. Collective.

@@ -46,6 +46,7 @@ class Trainer {
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)) {
     run_.start(session_, history_, total_steps_, last_step_);
+    prepare_saves();
   }
 
   TrainResult run() {
@@ -205,6 +206,13 @@ class Trainer {
       group->all_reduce_wait({&sum, 1, DType::F64}, comm::ReduceOp::Sum);
     }
     return sum;
+  }
+
+  /// Elsewhere than on a CPU each save has copies of its own.
+  void prepare_saves() {
+    if (!config().checkpoint.async_ || !session_.device.is_cpu()) return;
+    std::vector<at::Tensor> none;
+    run_.prepare_saves(capture_state(session_.state(), none));
   }
 
   void save() {
