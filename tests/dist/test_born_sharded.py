@@ -19,9 +19,13 @@ ALLOWED = 18 * TABLE
 # A quarter of the state of both tables; zero 3 has weights and gradients of one of them
 # whole while it is in use.
 QUARTER = 18 * 2 * TABLE // 4
+# What a rank saves is copied to host staging: its masters and moments once more.
+STAGING = 12 * 2 * TABLE // 4
+SYNCHRONOUS = "checkpoint.async=false"
 SHARDED = {
-    "zero 3": (4, ["parallel.zero=3"], QUARTER + (2 + 4) * TABLE),
-    "tp 4": (4, ["parallel.tp=4"], QUARTER),
+    "zero 3": (4, ["parallel.zero=3", SYNCHRONOUS], QUARTER + (2 + 4) * TABLE),
+    "tp 4": (4, ["parallel.tp=4", SYNCHRONOUS], QUARTER),
+    "tp 4, asynchronous saves": (4, ["parallel.tp=4"], QUARTER + STAGING),
 }
 
 
@@ -57,4 +61,4 @@ def test_no_rank_holds_the_state_of_one_large_tensor(memory, name):
 
 
 def test_the_measure_sees_a_rank_that_holds_everything(memory):
-    assert memory(1, []) > 2 * ALLOWED
+    assert memory(1, [SYNCHRONOUS]) > 2 * ALLOWED
