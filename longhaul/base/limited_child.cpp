@@ -1,0 +1,175 @@
+#include "longhaul/base/limited_child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <new>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+// The first byte of what the child says.
+constexpr char kAnswer = 'A';
+constexpr char kInputError = 'I';
+constexpr char kTemporaryError = 'T';
+constexpr char kInternalError = 'X';
+
+// Writable private memory of this process, as RLIMIT_DATA counts it.
+uint64_t data_bytes_now() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
+  }
+  return 0;
+}
+
+// Never raises a limit.
+void limit(int resource, uint64_t value) {
+  rlimit current{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &current) != 0) return;
+  const auto wanted = static_cast<rlim_t>(value);
+  current.rlim_cur = std::min(current.rlim_cur, wanted);
+  current.rlim_max = std::min(current.rlim_max, wanted);
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &current);
+}
+
+void write_all(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t written = ::write(fd, data, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) ::_exit(2);
+    data += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+void say(int fd, char kind, const std::string& text) {
+  write_all(fd, &kind, 1);
+  write_all(fd, text.data(), text.size());
+}
+
+[[noreturn]] void be_child(int fd, const std::function<std::string()>& work,
+                           const ChildLimits& limits, uint64_t data_limit) {
+  // 3 becomes the pipe, everything above goes.
+  if (fd != 3) {
+    ::dup2(fd, 3);
+    fd = 3;
+  }
+  ::close_range(4, ~0U, 0);
+  const int null = ::open("/dev/null", O_RDWR);
+  for (int standard = 0; standard <= 2; ++standard) ::dup2(null, standard);
+  if (null > 3) ::close(null);
+  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_FSIZE, 0);
+  limit(RLIMIT_NPROC, 0);
+  limit(RLIMIT_NOFILE, 64);
+  limit(RLIMIT_CPU, limits.cpu_seconds);
+  limit(RLIMIT_DATA, data_limit);
+  try {
+    const std::string answer = work();
+    say(fd, kAnswer, answer);
+  } catch (const Error& error) {
+    // what() begins with "[area] ", which the parent puts there again.
+    const std::string text =
+        std::string(error.what())
+            .substr(std::min(error.area().size() + 3, std::strlen(error.what())));
+    const char kind = error.kind() == ErrorKind::Input       ? kInputError
+                      : error.kind() == ErrorKind::Temporary ? kTemporaryError
+                                                             : kInternalError;
+    say(fd, kind, error.area() + '\n' + text);
+  } catch (const std::bad_alloc&) {
+    say(fd, kInputError, "memory\nreading it takes more memory than its limit");
+  } catch (const std::exception& error) {
+    say(fd, kInternalError, std::string("child\n") + error.what());
+  }
+  ::_exit(0);
+}
+
+std::string read_answer(int fd, uint64_t limit, bool& too_long) {
+  std::string answer;
+  std::string buffer(size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return answer;
+    if (answer.size() + static_cast<size_t>(got) > limit) {
+      too_long = true;
+      return {};
+    }
+    answer.append(buffer.data(), static_cast<size_t>(got));
+  }
+}
+
+std::string how_it_ended(int status) {
+  if (!WIFSIGNALED(status)) {
+    return fmt::format("exit status {}", WEXITSTATUS(status));
+  }
+  const int number = WTERMSIG(status);
+  if (number == SIGXCPU || number == SIGKILL) {
+    return fmt::format("signal {}: it took too much processor time or memory", number);
+  }
+  return fmt::format("signal {}", number);
+}
+
+}  // namespace
+
+std::string run_in_limited_child(const std::string& what,
+                                 const std::function<std::string()>& work,
+                                 const ChildLimits& limits) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw TemporaryError("process", fmt::format("pipe failed: {}", std::strerror(errno)));
+  }
+  const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
+  const pid_t child = ::fork();
+  if (child == 0) be_child(ends[1], work, limits, data_limit);
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    throw TemporaryError("process", fmt::format("fork failed: {}", std::strerror(errno)));
+  }
+  bool too_long = false;
+  std::string answer = read_answer(ends[0], limits.answer_bytes, too_long);
+  ::close(ends[0]);
+  if (too_long) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (too_long) {
+    throw InputError("process",
+                     fmt::format("{}: the reader's answer has more than {} bytes", what,
+                                 limits.answer_bytes));
+  }
+  if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw InputError("process",
+                     fmt::format("{}: the process that read it ended ({}); the "
+                                 "file is damaged, hostile or too large",
+                                 what, how_it_ended(status)));
+  }
+  const char kind = answer.front();
+  answer.erase(0, 1);
+  if (kind == kAnswer) return answer;
+  const size_t line = answer.find('\n');
+  const std::string area = answer.substr(0, line);
+  const std::string text = line == std::string::npos ? answer : answer.substr(line + 1);
+  if (kind == kTemporaryError) throw TemporaryError(area, text);
+  if (kind == kInputError) throw InputError(area, text);
+  throw Error(ErrorKind::Internal, area, text);
+}
+
+}  // namespace longhaul
