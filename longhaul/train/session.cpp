@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/comm/hosts.h"
 #include "longhaul/data/open_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/optim/param_groups.h"
@@ -223,6 +224,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   Session session;
   session.config = config;
   session.world = std::move(world);
+  session.node = comm::split_by_host(*session.world, "node");
   session.batch = derive_batch(config, session.world->size());
   session.policy = make_policy(config.precision);
   session.device = choose_device(config, session.world->size());

@@ -32,6 +32,7 @@ struct Session {
   DTypePolicy policy;
   at::Device device = at::kCPU;
   std::shared_ptr<comm::Communicator> world;
+  std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
   Layout layout;
 
   std::vector<data::WeightedSource> train_sources;

@@ -50,24 +50,6 @@ void load_weights(ModelState state, const FlatReader& read) {
   });
 }
 
-void restore_state(ModelState state, const checkpoint::CheckpointReader& reader) {
-  const auto from = [&](const char* kind) {
-    return
-        [&reader, kind](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
-          reader.read_flat_range(kind, piece.member->parameter->slice(),
-                                 piece.in_member.begin, piece.in_member.end, dtype, out);
-        };
-  };
-  auto& buckets = state.flat.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const optim::BucketState& own = state.optimizer.states()[i];
-    if (!own.exp_avg.defined()) continue;  // frozen
-    fill(own.exp_avg, buckets[i], buckets[i].owned, from(checkpoint::kExpAvg));
-    fill(own.exp_avg_sq, buckets[i], buckets[i].owned, from(checkpoint::kExpAvgSq));
-  }
-  fill_masters(state, from(checkpoint::kWeight));
-}
-
 std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
                                                    std::vector<at::Tensor>& storage) {
   std::vector<checkpoint::StateTensor> tensors;

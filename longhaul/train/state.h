@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/node_reader.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/tensor/flat_pieces.h"
@@ -15,18 +15,29 @@ struct ModelState {
   optim::Optimizer& optimizer;
 };
 
-// The three ways to get weights are local: they fill what this rank owns, and
-// DataParallel::share_weights has to follow on all ranks.
+// The three ways to get weights fill what this rank owns, and DataParallel::share_weights
+// has to follow on all ranks.
 
 /// Random first values from the seed, the same for every layout.
 void initialise_weights(ModelState state, uint64_t seed);
 
-/// First weights from outside (HF directory, another checkpoint's weights): masters
-/// first, so that the first update starts from exactly these values.
+/// First weights from outside: masters first, so that the first update starts from
+/// exactly these values.
 void load_weights(ModelState state, const FlatReader& read);
 
-/// Masters and moments from a checkpoint of any layout.
-void restore_state(ModelState state, const checkpoint::CheckpointReader& reader);
+/// The same from an HF directory or a checkpoint. The ranks of a machine read together
+/// (checkpoint/node_reader.h), whose errors this throws, the same on all of them. On
+/// another device than a CPU at most 256 MiB of host memory stand in between. Collective
+/// over `node`.
+checkpoint::ReadReport load_weights(ModelState state,
+                                    const checkpoint::StoredTensors& stored,
+                                    comm::Communicator& node);
+
+/// Masters and moments from a checkpoint of any layout, in the same way. Collective over
+/// `node`.
+checkpoint::ReadReport restore_state(ModelState state,
+                                     const checkpoint::StoredTensors& stored,
+                                     comm::Communicator& node);
 
 /// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the
 /// live tensors, which must not change until the save has ended; else copies, which

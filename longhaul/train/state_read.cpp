@@ -1,0 +1,163 @@
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "longhaul/train/state.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Host memory between a file and another device than a CPU.
+constexpr int64_t kStagingBytes = int64_t{256} << 20;
+
+/// A state tensor of what this rank owns of a bucket.
+struct Target {
+  const char* kind;
+  at::Tensor tensor;
+  const Bucket* bucket;
+};
+
+/// The parts of parameters in all targets, of at most so many bytes each, one after the
+/// other.
+class Parts {
+ public:
+  struct Part {
+    checkpoint::ReadRequest request;  ///< its `out` is empty
+    at::Tensor to;
+  };
+  Parts(std::vector<Target> targets, int64_t max_bytes)
+      : targets_(std::move(targets)), max_bytes_(max_bytes) {}
+
+  bool done() {
+    while (target_ < targets_.size() && piece_ == pieces_.size()) {
+      if (started_) ++target_;
+      started_ = true;
+      piece_ = 0;
+      pieces_.clear();
+      if (target_ == targets_.size()) break;
+      const Bucket& bucket = *targets_[target_].bucket;
+      pieces_ = pieces_in(bucket, bucket.owned);
+    }
+    return target_ == targets_.size();
+  }
+
+  /// The next part; done() was false.
+  Part next() {
+    const Target& target = targets_[target_];
+    const FlatPiece& piece = pieces_[piece_];
+    const auto size = static_cast<int64_t>(target.tensor.element_size());
+    const int64_t begin = piece.in_member.begin + at_;
+    const int64_t end = std::min(piece.in_member.end, begin + max_bytes_ / size);
+    Part part;
+    part.to = target.tensor.narrow(0, piece.in_bucket + at_ - target.bucket->owned.begin,
+                                   end - begin);
+    part.request = {target.kind,
+                    piece.member->parameter->slice(),
+                    begin,
+                    end,
+                    from_scalar_type(target.tensor.scalar_type()),
+                    {}};
+    at_ += end - begin;
+    if (end == piece.in_member.end) {
+      at_ = 0;
+      ++piece_;
+    }
+    return part;
+  }
+
+ private:
+  std::vector<Target> targets_;
+  int64_t max_bytes_;
+  bool started_ = false;
+  size_t target_ = 0;
+  std::vector<FlatPiece> pieces_;  ///< of that target
+  size_t piece_ = 0;
+  int64_t at_ = 0;  ///< elements of that piece that are done
+};
+
+/// Straight into the tensors. Collective over `node`.
+checkpoint::ReadReport read_in_place(const checkpoint::StoredTensors& stored, Parts parts,
+                                     comm::Communicator& node) {
+  std::vector<checkpoint::ReadRequest> requests;
+  while (!parts.done()) {
+    Parts::Part part = parts.next();
+    part.request.out = bytes_of(part.to);
+    requests.push_back(std::move(part.request));
+  }
+  return checkpoint::read_together(stored, requests, node);
+}
+
+/// Through host memory, as much at a time as fits it. Collective over `node`.
+checkpoint::ReadReport read_staged(const checkpoint::StoredTensors& stored, Parts parts,
+                                   comm::Communicator& node) {
+  checkpoint::ReadReport report;
+  while (node.any(!parts.done())) {
+    std::vector<checkpoint::ReadRequest> requests;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+    int64_t bytes = 0;
+    while (bytes < kStagingBytes / 2 && !parts.done()) {
+      Parts::Part part = parts.next();
+      const at::Tensor host =
+          at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
+      part.request.out = bytes_of(host);
+      bytes += static_cast<int64_t>(host.nbytes());
+      requests.push_back(std::move(part.request));
+      copies.emplace_back(part.to, host);
+    }
+    report += checkpoint::read_together(stored, requests, node);
+    for (const auto& [to, host] : copies) to.copy_(host);
+  }
+  return report;
+}
+
+checkpoint::ReadReport fill(const checkpoint::StoredTensors& stored,
+                            std::vector<Target> targets, bool on_cpu,
+                            comm::Communicator& node) {
+  // Half of the staging memory: a batch may exceed the other half by one part.
+  Parts parts(std::move(targets),
+              on_cpu ? std::numeric_limits<int64_t>::max() / 2 : kStagingBytes / 2);
+  return on_cpu ? read_in_place(stored, std::move(parts), node)
+                : read_staged(stored, std::move(parts), node);
+}
+
+std::vector<Target> masters_of(ModelState state) {
+  std::vector<Target> targets;
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    targets.push_back(
+        {checkpoint::kWeight, state.optimizer.states()[i].master, &buckets[i]});
+  }
+  return targets;
+}
+
+}  // namespace
+
+checkpoint::ReadReport load_weights(ModelState state,
+                                    const checkpoint::StoredTensors& stored,
+                                    comm::Communicator& node) {
+  const checkpoint::ReadReport report =
+      fill(stored, masters_of(state), state.flat.device().is_cpu(), node);
+  state.optimizer.publish_masters();
+  return report;
+}
+
+checkpoint::ReadReport restore_state(ModelState state,
+                                     const checkpoint::StoredTensors& stored,
+                                     comm::Communicator& node) {
+  std::vector<Target> targets = masters_of(state);
+  const auto& buckets = state.flat.buckets();
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    const optim::BucketState& own = state.optimizer.states()[i];
+    if (!own.exp_avg.defined()) continue;  // frozen
+    targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i]});
+    targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i]});
+  }
+  const checkpoint::ReadReport report =
+      fill(stored, std::move(targets), state.flat.device().is_cpu(), node);
+  state.optimizer.publish_masters();
+  return report;
+}
+
+}  // namespace longhaul::train
