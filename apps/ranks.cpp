@@ -7,12 +7,15 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 
@@ -114,6 +117,39 @@ void FailureReport::report(const Error& error) {
   } catch (const Error&) {
     // As above.
   }
+}
+
+int run_together(const std::function<void(comm::Communicator& world)>& work) {
+  comm::CommOptions limits;
+  const comm::Launch launch = comm::detect_launch();
+  if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
+  const auto world = comm::world(comm::Backend::Auto, limits);
+  if (world->size() == 1) {
+    work(*world);
+    comm::finish(*world);
+    return 0;
+  }
+  FailureReport failures(*world, [](const std::string& line) {
+    fmt::print(stderr, "longhaul: error: {}\n", line);
+    std::fflush(stderr);
+  });
+  int exit_code = 1;
+  try {
+    work(*world);
+    comm::finish(*world);
+    return 0;
+  } catch (const Error& error) {
+    failures.report(error);
+    exit_code = error.exit_code();
+  } catch (const fs::filesystem_error& problem) {
+    const Error error = to_error(problem);
+    failures.report(error);
+    exit_code = error.exit_code();
+  } catch (const std::exception& problem) {
+    failures.report({ErrorKind::Internal, "internal", problem.what()});
+  }
+  world->abort(exit_code);
+  return exit_code;
 }
 
 std::string mpirun_ends_job() {

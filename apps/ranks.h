@@ -44,6 +44,11 @@ class FailureReport {
   double patience_seconds_;
 };
 
+/// Runs a verb that several ranks may share: with those that a launcher started, else
+/// alone. Where it fails on any, that is said once, all end, and the result is the exit
+/// code of the error; else 0.
+int run_together(const std::function<void(comm::Communicator& world)>& work);
+
 /// For CommOptions::job_ends: mpirun ends all ranks with SIGTERM, and SIGKILL a second
 /// later, when one dies or aborts. SIGTERM from anybody else asks for a save and an end.
 std::string mpirun_ends_job();

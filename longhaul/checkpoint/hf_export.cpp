@@ -93,7 +93,20 @@ struct SideFile {
   std::string text;
 };
 
-std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype) {
+std::string config_text(const WeightsSource& source, DType dtype, bool any_family) {
+  const fs::path path = source.config_path();
+  if (!any_family) {
+    return to_hf_config_json(load_model_config(path), hf_dtype_name(dtype));
+  }
+  OrderedJson json =
+      parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
+  if (!json.is_object()) throw InputError("export", path.string() + ": no JSON object");
+  json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
+  return json.dump(2) + "\n";
+}
+
+std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype,
+                                      bool any_family) {
   std::vector<SideFile> files;
   for (const CarriedFile& file : source.files_to_carry()) {
     if (file.name == "config.json") continue;
@@ -104,8 +117,7 @@ std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype) 
     throw InputError("export", fmt::format("{}: no such file; a model needs its config",
                                            source.config_path().string()));
   }
-  const ModelConfig config = load_model_config(source.config_path());
-  files.push_back({"config.json", to_hf_config_json(config, hf_dtype_name(dtype))});
+  files.push_back({"config.json", config_text(source, dtype, any_family)});
   return files;
 }
 
@@ -253,7 +265,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   std::vector<SideFile> side_files;  // rank 0's
   const fs::path temporary = comm::on_rank_zero(world, [&] {
     check_target(final);
-    side_files = read_side_files(source, main_dtype(tensors));
+    side_files = read_side_files(source, main_dtype(tensors), options.any_family);
     const fs::path dir = final.string() + fmt::format(".tmp.{}", ::getpid());
     fs::create_directories(dir);
     return dir.string();

@@ -16,6 +16,9 @@ struct ExportOptions {
   /// Dtype of the weights; nothing keeps each tensor's stored dtype.
   std::optional<DType> dtype;
   uint64_t shard_bytes = 5'000'000'000;
+  /// Models of families that this program does not read: config.json is carried as it is,
+  /// with the dtype named in it.
+  bool any_family = false;
   /// Threads of this rank, each of which writes whole shards; 0: one per core, at most
   /// one per shard. Each holds about 64 MiB.
   int threads = 0;

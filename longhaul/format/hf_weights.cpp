@@ -92,8 +92,12 @@ bool is_stray_hf_tensor(const std::string& name) {
 }
 
 HfIndex HfIndex::read(const fs::path& path) {
+  return parse(read_text(path, uint64_t{1} << 26), path);
+}
+
+HfIndex HfIndex::parse(std::string_view text, const fs::path& path) {
   const std::string what = path.string();
-  const Json json = read_json(path, uint64_t{1} << 26);
+  const Json json = parse_json(text, what);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
     throw InputError("weights", what + ": no \"weight_map\" object with tensors in it");
@@ -222,6 +226,14 @@ std::vector<TensorSlice> HfWeights::tensors() const {
     result.push_back(TensorSlice::whole(name, place.entry->shape, place.entry->dtype));
   }
   return result;
+}
+
+std::optional<HfWeights::Location> HfWeights::locate(const std::string& name) const {
+  const auto found = where_.find(name);
+  if (found == where_.end()) return std::nullopt;
+  const SafetensorsEntry& entry = *found->second.entry;
+  return Location{TensorSlice::whole(entry.name, entry.shape, entry.dtype),
+                  found->second.file, entry.begin};
 }
 
 void HfWeights::read(const TensorSlice& box, DType dst, std::span<std::byte> out) const {

@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -19,6 +21,8 @@ struct HfIndex {
   uint64_t total_size = 0;                        ///< 0 when the index does not say
   /// InputError for a name that leaves the directory, a wrong type, an empty map.
   static HfIndex read(const fs::path& path);
+  /// The same for the text of such a file.
+  static HfIndex parse(std::string_view text, const fs::path& path);
 };
 
 /// A shard as the directory has it.
@@ -47,6 +51,16 @@ class HfWeights {
   /// (F32, BF16, F16, F64). InputError when the tensor is absent, its shape differs or
   /// its dtype is no float type.
   void read(const TensorSlice& box, DType dst, std::span<std::byte> out) const;
+
+  /// Where a tensor lies.
+  struct Location {
+    TensorSlice whole;
+    size_t file = 0;      ///< index into files()
+    uint64_t offset = 0;  ///< of its first byte in the file's data
+  };
+  /// Nothing where there is no such tensor.
+  std::optional<Location> locate(const std::string& name) const;
+  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
 
   const std::vector<HfShard>& shards() const { return shards_; }
   /// What was passed over by rule, one line each.
