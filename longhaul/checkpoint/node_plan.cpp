@@ -142,10 +142,10 @@ void NodePlan::make_rounds(const PlanLimits& limits) {
   std::vector<size_t> next(ranks, 0);
   while (left > 0) {
     std::vector<uint32_t> round;
-    std::vector<uint64_t> read(ranks, 0);
+    std::vector<size_t> read(ranks, 0);
     std::vector<uint64_t> received(ranks, 0);
     const auto fits = [&](size_t reader, uint32_t chunk) {
-      bool good = read[reader] + chunks_[chunk].bytes <= limits.read_bytes;
+      bool good = read[reader] < limits.read_chunks;
       for (size_t r = 0; good && r < ranks; ++r) {
         good = r == reader ||
                received[r] + wanted(static_cast<int>(r), chunk) <= limits.received_bytes;
@@ -161,7 +161,7 @@ void NodePlan::make_rounds(const PlanLimits& limits) {
         ++next[reader];
         --left;
         added = true;
-        read[reader] += chunks_[chunk].bytes;
+        ++read[reader];
         for (size_t r = 0; r < ranks; ++r) {
           if (r != reader) received[r] += wanted(static_cast<int>(r), chunk);
         }

@@ -24,8 +24,8 @@ struct Chunk {
 inline constexpr uint64_t kChunkBlocks = 4;
 
 struct PlanLimits {
-  /// What a rank may have read or received in one round of passing.
-  uint64_t read_bytes = uint64_t{8} << 20;
+  /// What a rank may have read or received for one round of passing.
+  size_t read_chunks = 2;
   uint64_t received_bytes = uint64_t{32} << 20;
 };
 

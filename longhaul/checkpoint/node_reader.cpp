@@ -23,7 +23,7 @@ namespace {
 
 using comm::Transfer;
 
-constexpr uint64_t kAheadBytes = uint64_t{24} << 20;  // three rounds' of PlanLimits
+constexpr size_t kSlots = 6;  // chunks read ahead: those of three rounds
 
 /// A request whose stored elements are not aligned: read as stored, converted afterwards.
 struct Unaligned {
@@ -122,7 +122,7 @@ class NodeReader {
         plan_(plan),
         node_(node),
         mine_(plan.read_by(node.rank())),
-        ahead_(stored, chunks_of(plan, mine_), kAheadBytes) {}
+        ahead_(stored, chunks_of(plan, mine_), kSlots) {}
 
   /// Throws on all ranks if any could not read.
   void run() {
