@@ -11,6 +11,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/train/rank_zero.h"
 #include "longhaul/train/source_model.h"
 
@@ -361,6 +362,11 @@ std::vector<std::string> problems_of(const Findings& findings) {
   return problems;
 }
 
+std::string_view rope_name(RopeConfig::Kind kind) {
+  if (kind == RopeConfig::Kind::Llama3) return "llama3";
+  return kind == RopeConfig::Kind::Linear ? "linear" : "default";
+}
+
 /// Fields of config.json that change the result and are not what the weights' own says:
 /// wrong even where the fixture hardly shows it.
 std::string differing_fields(const ModelConfig& run, const ModelConfig& source) {
@@ -371,7 +377,7 @@ std::string differing_fields(const ModelConfig& run, const ModelConfig& source) 
         fmt::format("{} ({} in the run, {} beside the weights)", name, ours, theirs));
   };
   look("rope_theta", run.rope.theta, source.rope.theta);
-  look("rope_type", static_cast<int>(run.rope.kind), static_cast<int>(source.rope.kind));
+  look("rope_type", rope_name(run.rope.kind), rope_name(source.rope.kind));
   look("rope factor", run.rope.factor, source.rope.factor);
   look("rope low_freq_factor", run.rope.low_freq_factor, source.rope.low_freq_factor);
   look("rope high_freq_factor", run.rope.high_freq_factor, source.rope.high_freq_factor);
@@ -410,6 +416,7 @@ void certify_weights(const Session& session, Logger& log) {
     return;
   }
   const auto start = std::chrono::steady_clock::now();
+  session.world->ledger().set("certificate", 0);
   const checkpoint::WeightsSource& files = *session.init;
   ModelConfig config;
   on_all_ranks(*session.world, [&] { config = config_of(session, files); });

@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/comm/ledger.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/rank_zero.h"
@@ -149,6 +150,7 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   }
   LH_CHECK(session.optimizer->updates() == 1, "certificate",
            "{} updates were made, not one", session.optimizer->updates());
+  session.world->ledger().set("certificate", 1);
   Worst mine;
   int64_t elements = 0;
   on_all_ranks(*session.world, [&] {

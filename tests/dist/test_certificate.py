@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from layouts import FP32, LAYOUTS, parallel, step_dir, train, write_run
+from layouts import FP32, LAYOUTS, curve, parallel, step_dir, train, write_run
 
 ONE = (1, [])
 # Fixtures of other lengths, every kind of split, both dtypes.
@@ -104,10 +104,14 @@ def test_an_angle_that_is_meant_is_accepted(run, store, source, tmp_path):
     assert AGREES.search(log)
 
 
-def test_it_can_be_left_out(run, store, source, tmp_path):
-    log = from_source(run, tmp_path, store, source, ONE, "init.certificate=false",
-                      rope_theta=20000.0).stdout
-    assert "certificate" not in log
+def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
+    """Without it the wrong model trains; with it a right one trains to the same bits."""
+    wrong = from_source(run, tmp_path / "wrong", store, source, ONE, "init.certificate=false",
+                        rope_theta=20000.0)
+    assert "certificate" not in wrong.stdout
+    for name, sets in (("with", []), ("without", ["init.certificate=false"])):
+        from_source(run, tmp_path / name, store, source, LAYOUTS["zero3"], *sets)
+    assert curve(tmp_path / "with" / "run") == curve(tmp_path / "without" / "run")
 
 
 def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path):
