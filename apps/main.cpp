@@ -18,7 +18,7 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill",  "import", "launch",
+constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "launch",
                                        "plan",  "report", "submit", "watch"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
@@ -28,6 +28,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_eval(program, outcome);
   add_export(program, outcome);
   add_generate(program, outcome);
+  add_import(program, outcome);
   add_inspect(program, outcome);
   add_recipe(program, outcome);
   add_train(program, outcome);

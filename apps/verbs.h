@@ -19,6 +19,7 @@ void add_data(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);
 void add_export(CLI::App& program, Outcome& outcome);
 void add_generate(CLI::App& program, Outcome& outcome);
+void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);

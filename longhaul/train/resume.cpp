@@ -46,6 +46,12 @@ std::vector<fs::path> candidates(const Session& session, RunLog& run) {
 History read_history(const Session& session, RunLog& run,
                      const checkpoint::CheckpointReader& reader) {
   const History history = History::from_json(reader.state());
+  if (history.config_toml.empty()) {
+    run.log().warning(fmt::format(
+        "{} was imported: there are no settings to compare with, and the data begins anew",
+        reader.path().string()));
+    return history;
+  }
   const RunConfig saved =
       parse_run_config(history.config_toml, (reader.path() / "state.json").string())
           .config;

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "apps/verbs.h"
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/progress.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/foreign/source.h"
+#include "longhaul/checkpoint/foreign/to_checkpoint.h"
+#include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/train/history.h"
+
+namespace longhaul::apps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using checkpoint::ForeignModel;
+
+struct Options {
+  std::string source;
+  std::string out;
+  std::string config;
+  std::string format = "hf";
+  std::string kv_order;
+  std::string dtype;
+  std::string shard_size = "5GB";
+};
+
+std::optional<DType> parse_dtype(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  if (name == "fp32") return DType::F32;
+  if (name == "bf16") return DType::BF16;
+  return DType::F16;  // CLI11 lets nothing else through
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void print_found(const ForeignModel& model) {
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : model.weights) bytes += tensor.bytes();
+  fmt::print("{}: {}\n", model.path.string(), model.what);
+  fmt::print("model: {} ({}), {} tensors, {}\n", model.config.model_type,
+             model.config.path.string(),
+             grouped(static_cast<int64_t>(model.weights.size())),
+             human_bytes(static_cast<double>(bytes)));
+  for (const std::string& line : model.notes) fmt::print("{}\n", line);
+  for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
+}
+
+void print_left_behind(const ForeignModel& model, bool with_moments) {
+  if (with_moments) {
+    fmt::print("came along: weights{}, both moments and the count of {} updates\n",
+               model.masters.empty() ? "" : " (masters)", grouped(*model.updates));
+    fmt::print("did not come along: position in the data, schedule\n");
+  } else {
+    fmt::print(
+        "came along: weights. Did not come along: optimizer state ({}), position in "
+        "the data, schedule\n",
+        model.has_optimizer
+            ? "the source has some; --format checkpoint brings it where it maps"
+            : "the source has none");
+  }
+}
+
+void import_hf(const ForeignModel& model, const Options& options) {
+  const SignalWatch signals;  // stopped like this it leaves nothing
+  const checkpoint::ForeignSource source(model);
+  Progress progress("import", "bytes");
+  checkpoint::ExportOptions to;
+  to.dtype = parse_dtype(options.dtype);
+  to.shard_bytes = checkpoint::parse_byte_size(options.shard_size);
+  to.threads = 1;  // foreign files are read by one thread
+  to.any_family = !model.config.llama;
+  to.progress = [&](uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
+  const auto start = Clock::now();
+  const auto report = checkpoint::export_hf(source, options.out, to);
+  progress.finish();
+  print_left_behind(model, false);
+  fmt::print("imported to {}: {} tensors, {}, {} {}, {} files in {:.1f} s\n", options.out,
+             report.tensors, human_bytes(static_cast<double>(report.bytes)),
+             report.shards, report.shards == 1 ? "shard" : "shards", report.files.size(),
+             seconds_since(start));
+}
+
+void import_checkpoint(const ForeignModel& model, const Options& options) {
+  train::History history;
+  history.step = model.step.value_or(*model.updates);
+  history.updates = *model.updates;
+  history.fingerprint = Json::object();
+  Progress progress("import", "bytes");
+  checkpoint::ToCheckpointOptions to;
+  to.step = history.step;
+  to.build = build_info().one_line();
+  to.state = history.to_json();
+  to.progress = [&](uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
+  const auto start = Clock::now();
+  const uint64_t bytes = checkpoint::write_foreign_checkpoint(model, options.out, to);
+  progress.finish();
+  print_left_behind(model, true);
+  const std::string name = checkpoint::step_directory_name(to.step);
+  fmt::print(
+      "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
+      "\"{}/{}\"\n",
+      options.out, name, human_bytes(static_cast<double>(bytes)), seconds_since(start),
+      options.out, name);
+}
+
+void run_import(const Options& options) {
+  const bool to_checkpoint = options.format == "checkpoint";
+  if (to_checkpoint && !options.dtype.empty()) {
+    throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
+  }
+  checkpoint::parse_byte_size(options.shard_size);
+  checkpoint::ForeignOptions from;
+  from.config = options.config;
+  from.want_optimizer = to_checkpoint;
+  if (options.kv_order == "tiled") from.kv_order = checkpoint::KvOrder::Tiled;
+  if (options.kv_order == "repeated") from.kv_order = checkpoint::KvOrder::Repeated;
+  const ForeignModel model = checkpoint::open_foreign(options.source, from);
+  print_found(model);
+  if (to_checkpoint) {
+    import_checkpoint(model, options);
+  } else {
+    import_hf(model, options);
+  }
+}
+
+}  // namespace
+
+void add_import(CLI::App& program, Outcome&) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* verb = program.add_subcommand(
+      "import", "Turns a checkpoint of another program into a Hugging Face directory");
+  verb->add_option("source", options->source,
+                   "a PyTorch state dict (.pt, .pth, .bin, sharded .bin), a "
+                   "neuronx-distributed checkpoint (a step, a directory of steps, rank "
+                   "files), or a torch.distributed.checkpoint directory (SMP's too)")
+      ->required();
+  verb->add_option("--out", options->out, "the directory to make")->required();
+  verb->add_option("--config", options->config,
+                   "the model's Hugging Face directory (tokenizer and generation config "
+                   "come along) or its config.json; default: beside the source");
+  verb->add_option("--format", options->format,
+                   "hf: a Hugging Face directory; checkpoint: a longhaul checkpoint with "
+                   "the optimizer's state, to go on training from")
+      ->check(CLI::IsMember({"hf", "checkpoint"}))
+      ->capture_default_str();
+  verb->add_option(
+          "--kv-order", options->kv_order,
+          "how copies of key heads lie (NxD's kv_replicator), where comparing them "
+          "does not tell: tiled (trn1) or repeated (trn2)")
+      ->check(CLI::IsMember({"tiled", "repeated"}));
+  verb->add_option("--dtype", options->dtype, "default: as stored")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  verb->add_option("--shard-size", options->shard_size, "largest file of weights")
+      ->capture_default_str();
+  verb->footer(
+      "Pickles are read as data by a reader of our own, which can run nothing, in a "
+      "process "
+      "with limits.\n"
+      "Examples:\n"
+      "  longhaul import llama.pt --config models/Llama-3-8B --out hf/\n"
+      "  longhaul import nxd_ckpts/ --config models/Llama-3-70B --out hf/ --dtype bf16\n"
+      "  longhaul import nxd_ckpts/step_5000 --config models/Llama-3-70B --format "
+      "checkpoint "
+      "--out runs/from-nxd\n"
+      "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/");
+  verb->callback([options] { run_import(*options); });
+}
+
+}  // namespace longhaul::apps

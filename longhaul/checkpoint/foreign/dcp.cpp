@@ -1,0 +1,173 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/foreign/dcp_metadata.h"
+#include "longhaul/checkpoint/foreign/model.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
+
+// The directories of one checkpoint: itself, or one per tensor-parallel rank
+// ("tp4-0" ... "tp4-3").
+std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
+  if (fs::exists(path / ".metadata")) return {path};
+  static const std::regex pattern("tp(\\d{1,4})-(\\d{1,4})");
+  std::map<int, fs::path> dirs;
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    std::smatch match;
+    const std::string name = entry.path().filename().string();
+    if (!std::regex_match(name, match, pattern) ||
+        !fs::exists(entry.path() / ".metadata")) {
+      continue;
+    }
+    count = std::max(count, std::stoi(match[1]));
+    dirs[std::stoi(match[2])] = entry.path();
+  }
+  std::vector<fs::path> result;
+  for (int rank = 0; rank < count; ++rank) {
+    if (!dirs.contains(rank)) {
+      throw InputError("import",
+                       fmt::format("{}: {} of {} tensor-parallel folders; tp{}-{} "
+                                   "is missing",
+                                   path.string(), dirs.size(), count, count, rank));
+    }
+    result.push_back(dirs[rank]);
+  }
+  return result;
+}
+
+// What stands before the model's names: "", "model.", "app.model." ...
+std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
+                         bool is_llama) {
+  std::set<std::string> prefixes;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (name.starts_with("optim")) continue;
+    if (is_llama && name.ends_with(kEmbedding)) {
+      prefixes.insert(name.substr(0, name.size() - kEmbedding.size()));
+    }
+    if (!is_llama) prefixes.insert(name.starts_with("model.") ? "model." : "");
+  }
+  if (prefixes.size() == 1) return *prefixes.begin();
+  if (!is_llama && prefixes.contains("model.")) return "model.";
+  throw InputError(
+      "import",
+      fmt::format("{}: {} tensors, of which {} end in '{}'; the names are not those of "
+                  "Hugging Face's Llama (the first is '{:.100}')",
+                  dir.string(), checkpoint.tensors.size(), prefixes.size(), kEmbedding,
+                  checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first));
+}
+
+// One kind of optimizer state: "optimizer.state.NAME.exp_avg" for every parameter.
+NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& prefix,
+                        const NamedTensors& weights, const std::string& kind,
+                        const fs::path& dir) {
+  std::map<std::string, const Mosaic*> by_end;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    const size_t state = name.find("state.");
+    if (name.starts_with("optim") && state != std::string::npos) {
+      by_end[name.substr(state + 6)] = &tensor;
+    }
+  }
+  NamedTensors result;
+  for (const auto& [name, weight] : weights) {
+    auto found = by_end.find(name + "." + kind);
+    if (found == by_end.end()) found = by_end.find(prefix + name + "." + kind);
+    if (found == by_end.end()) {
+      throw InputError("import", fmt::format("{}: no {} of {}; import the weights alone "
+                                             "(without --format checkpoint)",
+                                             dir.string(), kind, name));
+    }
+    result.emplace_back(name, *found->second);
+  }
+  return result;
+}
+
+std::optional<int64_t> updates_of(const ForeignFiles& files,
+                                  const DcpCheckpoint& checkpoint) {
+  std::optional<int64_t> updates;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    if (!name.starts_with("optim") || !name.ends_with(".step")) continue;
+    if (tensor.num_elements() != 1 || !is_float(tensor.dtype())) continue;
+    double value = 0;
+    tensor.read_all(files, DType::F64, std::as_writable_bytes(std::span(&value, 1)));
+    if (value < 0 || value > 1e15 || value != std::floor(value)) continue;
+    const auto count = static_cast<int64_t>(value);
+    if (updates && *updates != count) {
+      throw InputError("import", fmt::format("parameters with {} and {} optimizer steps",
+                                             *updates, count));
+    }
+    updates = count;
+  }
+  return updates;
+}
+
+void note_rest(ForeignModel& model, const DcpCheckpoint& checkpoint) {
+  if (checkpoint.objects.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < std::min<size_t>(8, checkpoint.objects.size()); ++i) {
+    names += (i == 0 ? "" : ", ") + checkpoint.objects[i];
+  }
+  model.notes.push_back(fmt::format(
+      "{} entries that are no tensors do not come along: {}{}", checkpoint.objects.size(),
+      names, checkpoint.objects.size() > 8 ? " ..." : ""));
+}
+
+}  // namespace
+
+std::optional<ForeignModel> open_dcp(const fs::path& path,
+                                     const ForeignOptions& options) {
+  if (!fs::is_directory(path)) return std::nullopt;
+  const std::vector<fs::path> dirs = checkpoint_dirs(path);
+  if (dirs.empty()) return std::nullopt;
+  ForeignModel model;
+  model.path = path;
+  model.config = find_config(options.config, {path, fs::absolute(path).parent_path()});
+  model.files = std::make_shared<ForeignFiles>(path, options.limits);
+  std::vector<NamedTensors> ranks;
+  std::vector<NamedTensors> moments[2];
+  std::string prefix;
+  for (const fs::path& dir : dirs) {
+    const DcpCheckpoint checkpoint = read_dcp(*model.files, dir);
+    prefix = model_prefix(checkpoint, dir, model.config.llama.has_value());
+    NamedTensors weights;
+    for (const auto& [name, tensor] : checkpoint.tensors) {
+      if (name.starts_with("optim")) {
+        model.has_optimizer = true;
+      } else if (name.starts_with(prefix)) {
+        weights.emplace_back(name.substr(prefix.size()), tensor);
+      } else {
+        model.ignored.push_back(name + " (not the model's)");
+      }
+    }
+    if (options.want_optimizer) {
+      moments[0].push_back(moments_of(checkpoint, prefix, weights, "exp_avg", dir));
+      moments[1].push_back(moments_of(checkpoint, prefix, weights, "exp_avg_sq", dir));
+      model.updates = updates_of(*model.files, checkpoint);
+    }
+    if (dir == dirs.front()) note_rest(model, checkpoint);
+    ranks.push_back(std::move(weights));
+  }
+  model.what = "torch.distributed.checkpoint";
+  if (dirs.size() > 1) model.what += fmt::format(" of SMP, tp {}", dirs.size());
+  if (!prefix.empty()) model.what += fmt::format(", names under '{}'", prefix);
+  set_weights(model, {std::move(ranks)}, options);
+  if (options.want_optimizer) {
+    model.exp_avg = merge_state(model, {std::move(moments[0])}, "exp_avg");
+    model.exp_avg_sq = merge_state(model, {std::move(moments[1])}, "exp_avg_sq");
+    if (!model.updates) {
+      throw InputError("import", path.string() + ": the optimizer state has no step");
+    }
+  }
+  return model;
+}
+
+}  // namespace longhaul::checkpoint
