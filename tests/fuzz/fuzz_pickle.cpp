@@ -1,0 +1,58 @@
+// Any bytes as a torch file and as a bare pickle: either a clear InputError, or plain data
+// whose tensors lie in their storages, whose storages lie in the file, and which survives
+// the way through a pipe.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "longhaul/format/torch_file.h"
+
+namespace {
+
+using longhaul::PickleTree;
+
+void check(const PickleTree& tree, size_t file_size, bool placed) {
+  for (const longhaul::PickleTensor& tensor : tree.tensors) {
+    if (!longhaul::problem_of(tensor, tree.storages.at(tensor.storage)).empty()) {
+      std::abort();
+    }
+  }
+  for (const longhaul::PickleStorage& storage : tree.storages) {
+    if (!placed) continue;
+    if (storage.begin > file_size || storage.bytes() > file_size - storage.begin) {
+      std::abort();
+    }
+  }
+  std::string bytes;
+  tree.serialise(bytes);
+  size_t position = 0;
+  const PickleTree again = PickleTree::deserialise(bytes, position);
+  if (position != bytes.size() || again.size() != tree.size()) std::abort();
+  for (PickleTree::Ref ref = 0; ref < again.size(); ++ref) {
+    if (again.describe(ref) != tree.describe(ref)) std::abort();
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
+  try {
+    check(longhaul::read_torch_file(bytes, 0, "fuzz"), size, true);
+  } catch (const longhaul::InputError&) {
+  }
+  try {
+    check(longhaul::parse_pickle(bytes, "fuzz"), size, false);
+  } catch (const longhaul::InputError&) {
+  }
+  // The answer of a child is not believed either.
+  try {
+    size_t position = 0;
+    PickleTree::deserialise({reinterpret_cast<const char*>(data), size}, position);
+  } catch (const longhaul::InputError&) {
+  }
+  return 0;
+}
