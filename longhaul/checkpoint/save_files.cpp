@@ -100,6 +100,32 @@ std::set<std::string> names_of(const Manifest& manifest) {
   return names;
 }
 
+// What a manifest that stands there names; nothing where it is damaged and only good to
+// be replaced.
+std::set<std::string> names_in(const fs::path& dir) {
+  if (!fs::exists(dir / kManifestName)) return {};
+  try {
+    return names_of(Manifest::read(dir));
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+bool manifest_is_of(const SaveTarget& target) {
+  return fs::exists(target.dir / kManifestName) &&
+         Manifest::read(target.dir).hf_dir == target.prefix + "hf";
+}
+
+bool has_unreadable_manifest(const fs::path& dir) {
+  if (!fs::exists(dir / kManifestName)) return false;
+  try {
+    Manifest::read(dir);
+    return false;
+  } catch (const InputError&) {
+    return true;
+  }
+}
+
 std::string sidecar_name(const SaveTarget& target, int rank) {
   return rank_file_stem(target.prefix, rank) + ".json";
 }
@@ -148,8 +174,14 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   target.dir = checkpoints / step_directory_name(step);
   make_directories_durable(checkpoints);
   make_directories_durable(target.dir);
+  if (has_unreadable_manifest(target.dir)) {
+    set_aside(target.dir, "damaged");  // kept for a person to look at
+    make_directories_durable(target.dir);
+  }
   target.replaces = fs::exists(target.dir / kManifestName);
-  if (!target.replaces) remove_leftovers(target.dir, attempt, {});
+  // What an earlier attempt has not committed by now it never may: its manifest, perhaps
+  // about to get its name, goes with the rest.
+  remove_leftovers(target.dir, attempt, names_in(target.dir));
   target.prefix = free_prefix(target.dir, attempt);
   return target;
 }
@@ -209,7 +241,18 @@ void read_back(const SaveTarget& target, int rank) {
   }
 }
 
+void withdraw_step(const SaveTarget& target) {
+  if (manifest_is_of(target)) withdraw_checkpoint(target.dir);
+}
+
 void abandon_step(const SaveTarget& target) noexcept {
+  try {
+    // It got its name, and only the sync of that failed: whole, if not for certain
+    // durable.
+    if (manifest_is_of(target)) return;
+  } catch (const std::exception&) {
+    return;  // whose it is cannot be read
+  }
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(target.dir, ignored)) {
     const std::string name = entry.path().filename().string();

@@ -59,7 +59,12 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content);
 /// InputError names the first that differs.
 void read_back(const SaveTarget& target, int rank);
 
-/// Rank 0: removes what this save wrote, and its directory when nothing else is in it.
+/// Rank 0: what was committed and then read back wrong is no checkpoint; its manifest
+/// goes, durably, unless a later attempt's has taken its place.
+void withdraw_step(const SaveTarget& target);
+
+/// Rank 0: removes what this save wrote, but nothing that the manifest names, and the
+/// step directory when nothing else is in it.
 void abandon_step(const SaveTarget& target) noexcept;
 
 }  // namespace longhaul::checkpoint

@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 
 constexpr auto kShortestSleep = milliseconds(1);
 constexpr auto kLongestSleep = milliseconds(50);
+// How often a rank that waits for the others looks whether the run is still its own.
+constexpr auto kLockLook = milliseconds(500);
 // How long the end of a run that failed waits for its last save.
 constexpr auto kLastSave = std::chrono::minutes(2);
 
@@ -132,10 +134,15 @@ struct Saver::Job {
   /// False when it was cancelled.
   bool commit() {
     Patience patience;
+    auto look = Clock::now() + kLockLook;
     for (int r = 0; r < content.ranks; ++r) {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
         patience.rest();
+        // A successor has removed what a rank had written: there is nothing to wait for.
+        if (content.lock == nullptr || Clock::now() < look) continue;
+        content.lock->check();
+        look = Clock::now() + kLockLook;
       }
     }
     bytes = commit_step(target, content);
@@ -245,9 +252,11 @@ std::optional<SaveReport> Saver::settle(bool failed) {
     report.error = not_saved(report.step, outcome.error);
     report.kind = outcome.kind;
     if (world_.rank() == 0) {
-      // What was committed and then read back wrong is no checkpoint either.
-      if (job->committed) withdraw_checkpoint(report.path);
-      abandon_step(job->target);
+      const Outcome mine = Outcome::of([&] {
+        if (options_.lock != nullptr) options_.lock->check();
+        if (job->committed) withdraw_step(job->target);
+      });
+      if (mine.error.empty()) abandon_step(job->target);
     }
     world_.barrier_wait();
     return report;

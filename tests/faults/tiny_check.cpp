@@ -32,9 +32,9 @@ std::string problem_of(const fs::path& run_dir, const std::map<int64_t, int>& re
                            attempt);
       }
     }
-    const auto newest = newest_tiny(run_dir);
-    if (!required.empty() && (!newest || newest->step < required.rbegin()->first)) {
-      return fmt::format("a start finds step {}, not {}", newest ? newest->step : 0,
+    const int64_t newest = found.empty() ? 0 : found.rbegin()->first;
+    if (!required.empty() && newest < required.rbegin()->first) {
+      return fmt::format("a start finds step {}, not {}", newest,
                          required.rbegin()->first);
     }
     if (fs::exists(run_dir / "run.lock")) read_json(run_dir / "run.lock");
