@@ -65,6 +65,21 @@ def test_a_damaged_checkpoint_makes_all_ranks_go_back_together(run, tmp_path, ra
     assert run("longhaul", "verify", str(newest)).returncode == 0  # saved again
 
 
+@pytest.mark.parametrize("file", ["manifest.json", "a1_state.json", "a1_rank_00000.json"])
+def test_a_step_whose_checkpoint_was_damaged_is_saved_again(run, tmp_path, file):
+    path = write_config(tmp_path)
+    train(run, path, "checkpoint.every=2", "run.stop_after=6")
+    newest = tmp_path / "run/checkpoints/step_00000006"
+    flip_a_bit(newest / file)
+    result = train(run, path, "checkpoint.every=2")
+    assert "step_00000006" in result.stdout
+    assert steps_of(tmp_path / "run")[5]["attempt"] == 2
+    assert run("longhaul", "verify", newest).returncode == 0
+    assert not list(newest.glob("a1_*"))
+    aside = newest.with_name("step_00000006.damaged")  # where what it holds cannot be told
+    assert aside.exists() == (file == "manifest.json")
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_stops(run, tmp_path):
     path = write_config(tmp_path)
     train(run, path)
