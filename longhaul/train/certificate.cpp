@@ -314,6 +314,7 @@ Findings compare(const Session& session, const SourceModel& source,
 /// The largest of all ranks. Collective.
 void combine(comm::Communicator& world, Findings& findings) {
   std::vector<Distance*> all;
+  all.reserve(findings.layers.size() + 3);
   for (Distance& layer : findings.layers) all.push_back(&layer);
   for (Distance* other : {&findings.head, &findings.cross_entropy, &findings.logits}) {
     all.push_back(other);

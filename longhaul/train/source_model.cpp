@@ -88,7 +88,7 @@ at::Tensor SourceModel::frequencies() const {
   const RopeConfig& rope = config_.rope;
   const auto exponents =
       at::arange(0, config_.head_dim, 2, at::kDouble) / config_.head_dim;
-  const at::Tensor plain = at::pow(rope.theta, -exponents);
+  at::Tensor plain = at::pow(rope.theta, -exponents);
   if (rope.kind == RopeConfig::Kind::Plain) return plain;
   if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
   // llama3: long waves are stretched, short ones kept, in between a bit of both.
