@@ -41,7 +41,7 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   std::vector<TensorSlice> expected;
   for (const ParameterPtr& p : parameters) expected.push_back(p->slice());
   std::vector<std::string> extra;
-  if (loaded.config.tie_word_embeddings) extra.push_back("lm_head.weight");
+  if (loaded.config.tie_word_embeddings) extra.emplace_back("lm_head.weight");
   loaded.source->check(expected, extra);
 
   loaded.flat = std::make_unique<FlatBuffers>(

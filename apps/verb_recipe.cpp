@@ -17,7 +17,7 @@ namespace {
 fs::path recipes_dir() {
   std::error_code failed;
   const fs::path binary = fs::read_symlink("/proc/self/exe", failed);
-  const fs::path installed =
+  fs::path installed =
       binary.parent_path().parent_path() / "share" / "longhaul" / "recipes";
   if (fs::is_directory(installed)) return installed;
   for (fs::path dir = binary.parent_path(); dir.has_relative_path();

@@ -5,6 +5,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -72,7 +73,7 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
                int64_t key_heads, int64_t dim, const Report& report) {
   const auto q = values(batch * length * query_heads * dim);
   const auto k = values(batch * length * key_heads * dim);
-  const auto v = k;
+  const auto v = values(batch * length * key_heads * dim);
   auto out = q;
   auto dq = q;
   auto dk = k;
@@ -99,11 +100,12 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
 
 void weight_gradients(const Report& report) {
   if (!weight_gradient_available()) return;
-  for (auto [n, k] : {std::pair<int64_t, int64_t>{kHidden, kHidden},
-                      {256, kHidden},
-                      {kWide, kHidden},
-                      {kHidden, kWide},
-                      {8192, kHidden}}) {
+  constexpr std::array<std::array<int64_t, 2>, 5> kShapes = {{{kHidden, kHidden},
+                                                              {256, kHidden},
+                                                              {kWide, kHidden},
+                                                              {kHidden, kWide},
+                                                              {8192, kHidden}}};
+  for (const auto& [n, k] : kShapes) {
     const auto dy = values(kTokens * n);
     const auto x = values(kTokens * k);
     std::vector<float> grad(static_cast<size_t>(n * k));

@@ -13,7 +13,6 @@ namespace {
 template <typename Value>
 Value parse(std::string_view text, std::string_view what, int max_depth) {
   std::vector<std::set<std::string>> keys;
-  std::string problem;
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, Value& parsed) {
     using Event = nlohmann::json::parse_event_t;
     if (depth > max_depth) {

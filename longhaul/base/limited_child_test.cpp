@@ -15,7 +15,7 @@ namespace longhaul {
 namespace {
 
 TEST(LimitedChild, TheAnswerComesBackWhole) {
-  const std::string answer(3'000'000, 'x');
+  std::string answer(3'000'000, 'x');
   EXPECT_EQ(run_in_limited_child("f", [&] { return answer; }), answer);
 }
 

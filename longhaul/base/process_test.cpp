@@ -1,9 +1,9 @@
 #include "longhaul/base/process.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <regex>
 #include <thread>

@@ -79,6 +79,8 @@ std::vector<int> in_order(int ranks) {
 
 template <typename T>
 bool same_bits(const T& a, const T& b) {
+  // Bits are meant: -0.0 is not 0.0 here.
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
