@@ -393,6 +393,8 @@ class Machine {
         }
         return tensor;
       }
+      case PickleRole::RebuildTyped:
+        return make_typed(arguments_of(tuple, name, 4));
       case PickleRole::Dict:
       case PickleRole::DefaultDict:
         return make_dict(arguments_of(tuple, name, 0), known.role);
@@ -430,6 +432,22 @@ class Machine {
       fail(fmt::format("asks for {} of {}, which no tensor needs", name,
                        tree_.describe(arguments[0])));
     }
+  }
+
+  // A tensor with attributes: how to make it, of which class, from what, the attributes.
+  Ref make_typed(const std::vector<Ref>& arguments) {
+    const bool tensor = tree_.is(arguments[0], Kind::Global) &&
+                        tree_.is(arguments[1], Kind::Global) &&
+                        (tree_.text(arguments[1]) == "torch.Tensor" ||
+                         tree_.text(arguments[1]) == "torch.nn.parameter.Parameter");
+    const auto role =
+        tensor ? known_pickle_name(tree_.text(arguments[0]))->role : PickleRole::Record;
+    if (role != PickleRole::RebuildTensor && role != PickleRole::RebuildTensorAs &&
+        role != PickleRole::RebuildParameter) {
+      fail(fmt::format("a tensor of {} made by {}", tree_.describe(arguments[1]),
+                       tree_.describe(arguments[0])));
+    }
+    return make(arguments[0], arguments[2]);
   }
 
   std::vector<Ref> sequence(Ref ref) const {

@@ -13,6 +13,7 @@ enum class PickleRole {
   RebuildTensor,     ///< storage, offset, shape, strides, ...
   RebuildTensorAs,   ///< the same with a dtype, over an untyped storage
   RebuildParameter,  ///< a tensor and what we do not need
+  RebuildTyped,      ///< one of the above, its class, its arguments, attributes
   Dict,
   DefaultDict,  ///< the first argument is a maker of values
   Tuple,        ///< torch.Size

@@ -1,6 +1,6 @@
-// Any bytes as a torch file and as a bare pickle: either a clear InputError, or plain data
-// whose tensors lie in their storages, whose storages lie in the file, and which survives
-// the way through a pipe.
+// Any bytes as a torch file and as a bare pickle: either a clear InputError, or plain
+// data whose tensors lie in their storages, whose storages lie in the file, and which
+// survives the way through a pipe.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -85,6 +85,11 @@ def test_views_strides_and_all_dtypes_are_read_as_torch_reads_them(run, tmp_path
     state["model.layers.0.mlp.up_proj.weight"] = torch.randn(96, 64, dtype=torch.float64)
     state["model.layers.0.mlp.gate_proj.weight"] = torch.randn(96, 64).half()
     state["model.layers.1.self_attn.q_proj.weight"] = torch.nn.Parameter(torch.randn(64, 64))
+    for name in ("model.layers.2.self_attn.q_proj.weight", "model.layers.2.input_layernorm.weight"):
+        state[name] = state[name].clone()
+        state[name].tensor_model_parallel = True                   # an attribute, as NxD has
+    state["model.layers.3.self_attn.q_proj.weight"] = torch.nn.Parameter(torch.randn(64, 64))
+    state["model.layers.3.self_attn.q_proj.weight"].partition_dim = 0
     torch.save(state, tmp_path / "m.pt")
     run("longhaul", "import", tmp_path / "m.pt", "--config", tmp_path / "hf" / "config.json",
         "--out", tmp_path / "out")
@@ -286,6 +291,8 @@ def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, 
     assert_same(found["weight"],
                 master if masters else {n: t.float() for n, t in state.items()})
     run("longhaul", "verify", tmp_path / "out" / "step_00000040")
+    run("longhaul", "export", tmp_path / "out", "--out", tmp_path / "hf3")
+    assert_same(tensors_of(tmp_path / "hf3"), found["weight"])
     hf = run("longhaul", "import", step, "--config", tmp_path / "hf", "--out", tmp_path / "hf2")
     assert "--format checkpoint brings it" in hf.stdout
     assert_same(tensors_of(tmp_path / "hf2"), state)

@@ -72,9 +72,10 @@ NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& pref
                         const fs::path& dir) {
   std::map<std::string, const Mosaic*> by_end;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    const size_t state = name.find("state.");
-    if (name.starts_with("optim") && state != std::string::npos) {
-      by_end[name.substr(state + 6)] = &tensor;
+    if (!name.starts_with("optim")) continue;
+    for (size_t at = name.find("state."); at != std::string::npos;
+         at = name.find("state.", at + 1)) {
+      by_end[name.substr(at + 6)] = &tensor;
     }
   }
   NamedTensors result;

@@ -47,6 +47,30 @@ void check_tiles(const std::map<std::string, Mosaic>& tensors) {
   for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
 }
 
+// The dict itself when it holds tensors, else the first below a known key that does. A
+// known key goes before tensors beside it.
+std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
+                                               PickleTree::Ref dict, int depth,
+                                               std::string* found_at) {
+  const PickleTree& tree = state.tree();
+  if (depth > 3 || !tree.is(dict, PickleKind::Dict)) return std::nullopt;
+  for (const char* key : {"model", "state_dict", "module", "model_state_dict"}) {
+    const auto next = state.dict(dict, key);
+    const auto found =
+        next ? dict_of_tensors(state, *next, depth + 1, found_at) : std::nullopt;
+    if (!found) continue;
+    if (found_at != nullptr) {
+      *found_at = key + (found_at->empty() ? "" : "." + *found_at);
+    }
+    return found;
+  }
+  const auto& items = tree.items(dict);
+  for (size_t i = 1; i < items.size(); i += 2) {
+    if (state.tensor(items[i])) return dict;
+  }
+  return std::nullopt;
+}
+
 bool is_old_bert(const ForeignConfig& config) { return config.model_type == "bert"; }
 
 }  // namespace
@@ -88,31 +112,12 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
 
 PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& what,
                                 std::string* found_at) {
-  PickleTree::Ref at = state.root();
-  const PickleTree& tree = state.tree();
-  for (int depth = 0; depth < 4 && tree.is(at, PickleKind::Dict); ++depth) {
-    std::optional<PickleTree::Ref> next;
-    for (const char* key : {"model", "state_dict", "module", "model_state_dict"}) {
-      next = state.dict(at, key);
-      if (!next) continue;
-      if (found_at != nullptr)
-        *found_at += (found_at->empty() ? "" : ".") + std::string(key);
-      break;
-    }
-    if (next) {
-      at = *next;
-      continue;
-    }
-    const auto& items = tree.items(at);
-    for (size_t i = 1; i < items.size(); i += 2) {
-      if (state.tensor(items[i])) return at;
-    }
-    break;
-  }
+  const auto found = dict_of_tensors(state, state.root(), 0, found_at);
+  if (found) return *found;
   throw InputError("import", fmt::format("{}: holds {}, but no state dict (names and "
                                          "tensors), neither at the top nor under model, "
                                          "state_dict or module",
-                                         what, tree.describe(state.root())));
+                                         what, state.tree().describe(state.root())));
 }
 
 void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,

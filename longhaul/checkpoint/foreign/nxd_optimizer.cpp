@@ -162,9 +162,11 @@ class RankReader {
     const ForeignState& shard = shards_.front();
     const auto info = shard.dict(shard.root(), "shape_info");
     if (!info) return std::nullopt;
-    const auto all = numbered(shard, *info);
-    const auto found = all.find(number);
-    return found == all.end() ? std::nullopt : shard.tree().as_ints(found->second);
+    const auto& items = shard.tree().items(*info);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (shard.tree().as_int(items[i]) == number) return shard.tree().as_ints(items[i + 1]);
+    }
+    return std::nullopt;
   }
 
   // ---- tensors ----
