@@ -1,6 +1,6 @@
 // Saves and loads a made-up training state in any layout, without a model:
-//   mpirun -n N bench_load save DIR LAYOUT LAYERS
-//   mpirun -n M bench_load load DIR LAYOUT LAYERS
+//   mpirun -n N bench_load save DIR LAYOUT LAYERS [weights]
+//   mpirun -n M bench_load load DIR LAYOUT LAYERS [weights]
 // LAYOUT is zero (flat parts of everything), tp (rows of some matrices, columns of
 // others) or pp (layers). Loading checks the values. Rank 0 prints one JSON object:
 // seconds from a barrier to the end on the slowest rank, and bytes over all ranks.
@@ -47,6 +47,15 @@ constexpr Matrix kMatrices[] = {{"self_attn.q_proj", kHidden, kHidden, 0},
                                 {"mlp.down_proj", kHidden, kFeedForward, 1},
                                 {"input_layernorm", kHidden, 0, 0}};
 
+/// For an export of what was saved.
+constexpr const char* kConfig = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000,
+  "hidden_size": 1024, "intermediate_size": 2560, "num_hidden_layers": 48,
+  "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 8192,
+  "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+  "initializer_range": 0.02, "tie_word_embeddings": false, "torch_dtype": "float32"
+})";
+
 /// What a rank holds of a tensor: elements [begin, end) of a box.
 struct Share {
   std::string kind;
@@ -77,11 +86,21 @@ void cut_flat(std::vector<Share>& shares, int rank, int ranks) {
   }
 }
 
-std::vector<Share> shares_of(const std::string& layout, int64_t layers, bool saves,
-                             const comm::Communicator& world) {
+struct Options {
+  std::string verb;
+  fs::path dir;
+  std::string layout;
+  int64_t layers = 0;
+  bool moments = true;
+};
+
+std::vector<Share> shares_of(const Options& options, const comm::Communicator& world) {
+  const auto& [verb, dir, layout, layers, moments] = options;
+  const bool saves = verb == "save";
   std::vector<Share> shares;
-  for (const char* kind :
-       {checkpoint::kWeight, checkpoint::kExpAvg, checkpoint::kExpAvgSq}) {
+  std::vector<const char*> kinds = {checkpoint::kWeight};
+  if (moments) kinds.insert(kinds.end(), {checkpoint::kExpAvg, checkpoint::kExpAvgSq});
+  for (const char* kind : kinds) {
     for (int64_t layer = 0; layer < layers; ++layer) {
       const bool here = layer * world.size() / layers == world.rank();
       if (layout == "pp" && !here) continue;
@@ -148,6 +167,7 @@ void save(const fs::path& dir, const std::vector<Share>& shares,
                                   std::as_bytes(std::span(memory[i])), snapshot.tensors);
   }
   snapshot.state = Json::object();
+  snapshot.files = {{"config.json", {}, kConfig}};
   checkpoint::SaverOptions options;
   options.dir = dir;
   const auto report = checkpoint::save_checkpoint(options, std::move(snapshot), world);
@@ -200,17 +220,20 @@ void load(const fs::path& dir, const std::vector<Share>& shares,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    fmt::print(stderr, "usage: bench_load save|load DIR zero|tp|pp LAYERS\n");
+  if (argc != 5 && argc != 6) {
+    fmt::print(stderr, "usage: bench_load save|load DIR zero|tp|pp LAYERS [weights]\n");
     return 78;
   }
-  const std::string verb = argv[1];
+  const Options options = {argv[1], argv[2], argv[3], std::atoll(argv[4]), argc == 5};
   std::shared_ptr<comm::Communicator> world;
   try {
     world = comm::world();
-    const bool saves = verb == "save";
-    const auto shares = shares_of(argv[3], std::atoll(argv[4]), saves, *world);
-    saves ? save(argv[2], shares, *world) : load(argv[2], shares, *world);
+    const auto shares = shares_of(options, *world);
+    if (options.verb == "save") {
+      save(options.dir, shares, *world);
+    } else {
+      load(options.dir, shares, *world);
+    }
     comm::finish(*world);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_load: {}\n", error.what());

@@ -1,11 +1,21 @@
 #include "longhaul/checkpoint/read_ahead.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Bytes per second above which a file is in the page cache: asking for what comes next
+/// would only cost the walk over its pages.
+constexpr double kCachedRate = 3e9;
+
+}  // namespace
 
 ReadAhead::ReadAhead(const StoredTensors& stored, std::vector<Chunk> chunks, size_t slots)
     : stored_(stored),
@@ -30,6 +40,7 @@ ReadAhead::~ReadAhead() {
 }
 
 void ReadAhead::run() {
+  bool from_device = true;
   for (size_t place = 0; place < chunks_.size(); ++place) {
     const Chunk& chunk = chunks_[place];
     std::byte* slot = nullptr;
@@ -43,11 +54,14 @@ void ReadAhead::run() {
     memory_of_[place] = {slot, chunk.bytes};
     std::exception_ptr problem;
     try {
-      if (place + 1 < chunks_.size()) {
+      if (from_device && place + 1 < chunks_.size()) {
         const Chunk& next = chunks_[place + 1];
         stored_.will_read(next.file, next.begin, next.bytes);
       }
+      const auto start = Clock::now();
       stored_.read_blocks(chunk.file, chunk.begin, memory_of_[place]);
+      const std::chrono::duration<double> spent = Clock::now() - start;
+      from_device = static_cast<double>(chunk.bytes) < kCachedRate * spent.count();
     } catch (...) {
       problem = std::current_exception();
     }
