@@ -119,7 +119,7 @@ class Builder {
             : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     OrderedWorkers<Piece, EncodedPiece> workers(
         threads, [this](Piece& piece) { return encoder_.encode(piece); });
-    const auto most = static_cast<size_t>(2 * threads + 2);
+    const auto most = 2 * static_cast<size_t>(threads) + 2;
     for (Piece piece = next_piece(); !piece.records.empty(); piece = next_piece()) {
       workers.push(std::move(piece));
       if (workers.pending() >= most) write(workers.pop());

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <simdjson.h>
 
+#include <utility>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 
@@ -105,7 +107,7 @@ ParsedRecord parse_record(RawRecord& record, std::string_view field) {
                               static_cast<unsigned char>(record.bytes[*at]),
                               record.line == 0 ? "file" : "line"));
   }
-  if (record.line == 0) return {std::move(record.bytes), RecordProblem::None, {}};
+  if (record.line == 0) return {std::exchange(record.bytes, {}), RecordProblem::None, {}};
   return parse_line(record.bytes, field);
 }
 
