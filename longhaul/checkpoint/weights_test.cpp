@@ -7,6 +7,7 @@
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
 #include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/format/hf_weights.h"
 
 namespace longhaul::checkpoint {
@@ -150,6 +151,71 @@ TEST(Export, AFailureLeavesNothing) {
   EXPECT_THROW(export_hf(*run, dir / "hf"), InputError);
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
             1);
+}
+
+TEST(Export, ThreadsAndRanksWriteTheSameFilesAsOne) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  ExportOptions options;
+  options.shard_bytes = 100;  // every tensor has a shard of its own
+  options.threads = 1;
+  const auto alone = WeightsSource::open(dir / "run");
+  EXPECT_EQ(export_hf(*alone, dir / "one", options).shards, 3);
+  options.threads = 3;
+  export_hf(*alone, dir / "threads", options);
+  testing::run_ranks(2, [&](comm::Communicator& world) {
+    const auto source = WeightsSource::open(dir / "run", world);
+    const ExportReport report = export_hf(*source, dir / "ranks", options, world);
+    EXPECT_EQ(report.shards, 3);
+  });
+  for (const auto& file : fs::directory_iterator(dir / "one")) {
+    const std::string name = file.path().filename().string();
+    EXPECT_EQ(read_text(dir / "threads" / name), read_text(file.path())) << name;
+    EXPECT_EQ(read_text(dir / "ranks" / name), read_text(file.path())) << name;
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            4);
+}
+
+TEST(Export, AFailureOfOneRankIsTheSameErrorOnAllAndLeavesNothing) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  const fs::path file = dir / "run/checkpoints/step_00000001/a1_rank_00001.safetensors";
+  std::string text = read_text(file);
+  text.back() = static_cast<char>(text.back() ^ 1);
+  write_file(file, text);
+  std::vector<std::string> messages(3);
+  testing::run_ranks(3, [&](comm::Communicator& world) {
+    const auto source = WeightsSource::open(dir / "run", world);
+    ExportOptions options;
+    options.shard_bytes = 100;
+    messages[static_cast<size_t>(world.rank())] =
+        message_of<InputError>([&] { export_hf(*source, dir / "hf", options, world); });
+    message_of<InputError>([&] { export_hf(*source, dir / "run", options, world); });
+  });
+  EXPECT_HAS(messages[0], file.string() + ": block 0");
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_EQ(messages[0], messages[2]);
+  EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()),
+            1);
+}
+
+TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
+  const TempDir dir;
+  save_run(dir / "run", 1);
+  const fs::path checkpoints = dir / "run/checkpoints";
+  const auto held =
+      WeightsSource::open(dir / "run", *comm::self_world(), WeightsSource::Files::Held);
+  // Retention goes on in the middle of the export.
+  ExportOptions options;
+  options.threads = 1;
+  options.progress = [&](uint64_t, uint64_t) { fs::remove_all(checkpoints); };
+  export_hf(*held, dir / "hf", options);
+  const auto exported = WeightsSource::open(dir / "hf");
+  for (const TensorSlice& tensor : small_model()) {
+    EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
+  }
+  EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
 }
 
 TEST(Export, SizesAreReadAsPeopleWriteThem) {
