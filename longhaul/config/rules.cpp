@@ -218,7 +218,8 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
          "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");
   unused(!c.parallel.sequence && c.parallel.tp == 1, "parallel.sequence",
          "parallel.tp is 1");
-  unused(c.init.weights.empty(), "init.certificate", "init.weights is not given");
+  unused(c.init.weights.empty() && !c.init.certificate, "init.certificate",
+         "init.weights is not given");
   if (c.checkpoint.every == 0) {
     warnings.push_back(
         fmt::format("{}: checkpoint.every = 0: a run that is killed before its end "

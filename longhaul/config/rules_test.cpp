@@ -177,6 +177,10 @@ TEST(Rules, WarnOfSettingsWithoutEffect) {
       warnings_for({"parallel.sequence=false"}),
       std::vector<std::string>{"--set parallel.sequence=false: parallel.sequence has "
                                "no effect: parallel.tp is 1"});
+  EXPECT_EQ(
+      warnings_for({"init.certificate=false"}),
+      std::vector<std::string>{"--set init.certificate=false: init.certificate has no "
+                               "effect: init.weights is not given"});
   EXPECT_EQ(warnings_for({"schedule.decay_steps=5", "schedule.kind=constant",
                           "schedule.min_lr=1e-5"})
                 .size(),
