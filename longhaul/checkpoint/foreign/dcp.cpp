@@ -80,8 +80,9 @@ NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& pref
   }
   NamedTensors result;
   for (const auto& [name, weight] : weights) {
-    auto found = by_end.find(name + "." + kind);
-    if (found == by_end.end()) found = by_end.find(prefix + name + "." + kind);
+    auto found = by_end.find(fmt::format("{}.{}", name, kind));
+    if (found == by_end.end())
+      found = by_end.find(fmt::format("{}{}.{}", prefix, name, kind));
     if (found == by_end.end()) {
       throw InputError("import", fmt::format("{}: no {} of {}; import the weights alone "
                                              "(without --format checkpoint)",

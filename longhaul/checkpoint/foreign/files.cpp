@@ -21,7 +21,7 @@ bool lies_inside(const fs::path& path, const fs::path& root) {
 
 }  // namespace
 
-ForeignFiles::ForeignFiles(fs::path root, ChildLimits limits)
+ForeignFiles::ForeignFiles(const fs::path& root, ChildLimits limits)
     : limits_(limits), mapped_(kNoFile, MappedFile()) {
   if (!root.empty()) root_ = fs::canonical(root);
 }

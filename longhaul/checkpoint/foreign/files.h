@@ -27,7 +27,7 @@ struct TorchPart {
 class ForeignFiles {
  public:
   /// No file may lie outside of `root`, symbolic links followed; an empty root: anywhere.
-  explicit ForeignFiles(fs::path root = {}, ChildLimits limits = {});
+  explicit ForeignFiles(const fs::path& root = {}, ChildLimits limits = {});
 
   /// InputError when it is no ordinary file, or lies outside of the root.
   size_t add(const fs::path& path);

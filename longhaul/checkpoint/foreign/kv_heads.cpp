@@ -78,7 +78,7 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
 }
 
 Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
-  const Mosaic all = Mosaic::concatenate(parts, 0, name);
+  Mosaic all = Mosaic::concatenate(parts, 0, name);
   const int64_t heads = config_.num_key_value_heads;
   const int64_t rows = heads * config_.head_dim;
   const int64_t found = all.shape().size() == 2 ? all.shape()[0] : 0;
@@ -124,7 +124,7 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
 
 Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
                       const std::string& name) {
-  const Mosaic all = Mosaic::concatenate(parts, dim, name);
+  Mosaic all = Mosaic::concatenate(parts, dim, name);
   const int64_t width = config_.head_dim;
   const int64_t wanted = config_.num_attention_heads * width;
   if (all.shape().size() != 2 || all.shape()[dim] != wanted) {

@@ -99,14 +99,11 @@ class Merger {
     const auto sibling = [&](std::string_view end, std::string_view other) {
       return name.substr(0, name.size() - end.size()) + std::string(other);
     };
-    if (ends("embed_tokens.weight") || ends("lm_head.weight")) {
-      emit(name, Mosaic::concatenate(parts, 0, name));
-    } else if (ends("down_proj.weight")) {
-      emit(name, Mosaic::concatenate(parts, 1, name));
-    } else if (ends("gate_up_proj.weight")) {
+    if (ends("gate_up_proj.weight")) {
       emit(sibling("gate_up_proj.weight", "gate_proj.weight"), halves(parts, 0, name));
       emit(sibling("gate_up_proj.weight", "up_proj.weight"), halves(parts, 1, name));
-    } else if (ends("gate_proj.weight") || ends("up_proj.weight")) {
+    } else if (ends("embed_tokens.weight") || ends("lm_head.weight") ||
+               ends("gate_proj.weight") || ends("up_proj.weight")) {
       emit(name, Mosaic::concatenate(parts, 0, name));
     } else if (ends(".weight_qkv")) {
       emit_qkv(parts, name, sibling("qkv_proj.weight_qkv", ""));
@@ -124,6 +121,8 @@ class Merger {
       emit(name, heads_.key(parts, name));
     } else if (ends("o_proj.weight")) {
       emit(name, heads_.query(parts, 1, name));
+    } else if (ends("down_proj.weight")) {
+      emit(name, Mosaic::concatenate(parts, 1, name));
     } else if (ends("norm.weight")) {
       compare(parts);
       emit(name, parts.front());
@@ -184,7 +183,7 @@ class Merger {
   }
 
   // A tensor that two stages hold (a tied embedding) is kept once.
-  void emit(const std::string& name, Mosaic tensor) {
+  void emit(const std::string& name, const Mosaic& tensor) {
     if (config_.tie_word_embeddings && name == "lm_head.weight") {
       const auto embedding = result_.find("model.embed_tokens.weight");
       if (embedding != result_.end() && options_.compare_copies) {
@@ -192,7 +191,7 @@ class Merger {
       }
       return;
     }
-    const auto [found, added] = result_.try_emplace(name, std::move(tensor));
+    const auto [found, added] = result_.try_emplace(name, tensor);
     if (!added && options_.compare_copies) {
       count(count_differences(files_, found->second, tensor));
     }

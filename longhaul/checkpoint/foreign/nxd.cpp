@@ -13,7 +13,7 @@ using Ranks = std::vector<std::vector<NamedTensors>>;
 // scheduler.pt and user_content.pt: said, and used for the step only.
 void note_user_content(ForeignModel& model, const fs::path& dir) {
   if (fs::exists(dir / "scheduler.pt")) {
-    model.notes.push_back(
+    model.notes.emplace_back(
         "scheduler.pt is there and does not come along: [schedule] is a "
         "function of the step");
   }
@@ -79,7 +79,7 @@ void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& w
   if (have_masters) {
     model.masters = merge_state(model, std::move(masters), "master weights");
   } else {
-    model.notes.push_back(
+    model.notes.emplace_back(
         "no master weights were saved: masters start from the stored "
         "weights");
   }

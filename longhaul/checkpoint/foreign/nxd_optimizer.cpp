@@ -164,7 +164,8 @@ class RankReader {
     if (!info) return std::nullopt;
     const auto& items = shard.tree().items(*info);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (shard.tree().as_int(items[i]) == number) return shard.tree().as_ints(items[i + 1]);
+      if (shard.tree().as_int(items[i]) == number)
+        return shard.tree().as_ints(items[i + 1]);
     }
     return std::nullopt;
   }
