@@ -65,8 +65,6 @@ static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 4976,
 template <size_t N>
 void put(char (&field)[N], std::string_view text) {
   const size_t used = std::min(text.size(), N);
-  // A field that is full ends without a zero.
-  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage)
   std::memcpy(field, text.data(), used);
   std::memset(field + used, 0, N - used);
 }

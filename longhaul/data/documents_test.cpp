@@ -36,7 +36,7 @@ TEST(Documents, ReadsLinesAcrossTheEdgesOfItsBuffers) {
   std::string lines;
   std::vector<std::string> expected;
   for (size_t i = 0; i < 60; ++i) {
-    expected.push_back(std::string(1 + i * 1777, static_cast<char>('a' + i % 26)));
+    expected.emplace_back(1 + i * 1777, static_cast<char>('a' + i % 26));
     lines += "{\"text\":\"" + expected.back() + "\"}\n";
   }
   EXPECT_EQ(read_all({dir.write("a.jsonl", lines)}), expected);

@@ -39,7 +39,7 @@ class TaggedSource final : public TokenSource {
   int64_t length_;
 };
 
-std::vector<WeightedSource> tagged(std::vector<std::pair<int64_t, double>> sources,
+std::vector<WeightedSource> tagged(const std::vector<std::pair<int64_t, double>>& sources,
                                    int64_t length = 4) {
   std::vector<WeightedSource> result;
   int32_t tag = 0;
@@ -221,7 +221,7 @@ TEST(Loader, ChangesTheChainHashWhenOneTokenChanges) {
 
 TEST(Loader, RefusesSizesThatDoNotDivide) {
   try {
-    Loader(tagged({{16, 1.0}}), options_of(9, 2));
+    const Loader refused(tagged({{16, 1.0}}), options_of(9, 2));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("global_size 9 is not a multiple"),

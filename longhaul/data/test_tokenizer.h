@@ -10,7 +10,10 @@ namespace longhaul::data {
 class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer(fs::path file, bool own_bos, bool own_eos, int64_t vocabulary = 258)
-      : own_bos_(own_bos), own_eos_(own_eos), vocabulary_(vocabulary), files_({file}) {}
+      : own_bos_(own_bos),
+        own_eos_(own_eos),
+        vocabulary_(vocabulary),
+        files_({std::move(file)}) {}
 
   using Tokenizer::encode;
   void encode(std::string_view text, bool special,

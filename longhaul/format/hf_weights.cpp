@@ -76,7 +76,7 @@ void note_ignored_files(const fs::path& dir, const std::set<std::string>& used,
   for (const fs::path& file : files_of(dir)) {
     const std::string name = file.filename().string();
     if (name == "original" && fs::is_directory(file)) {
-      ignored.push_back("original/: weights in their first publisher's own format");
+      ignored.emplace_back("original/: weights in their first publisher's own format");
     } else if (glob_match("*.bin", name) || glob_match("*.pth", name)) {
       ignored.push_back(name + ": pickled weights beside safetensors");
     } else if (glob_match("*.safetensors", name) && !used.contains(name)) {

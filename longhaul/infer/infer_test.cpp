@@ -1,4 +1,5 @@
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
