@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/data/tokenizer/tokenizer.h"
 
