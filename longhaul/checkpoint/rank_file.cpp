@@ -32,15 +32,16 @@ std::vector<const StateTensor*> file_order(const std::vector<StateTensor>& tenso
 }
 
 void check_block(const File& file, std::span<const std::byte> block, uint64_t index,
-                 const std::vector<std::string>& hashes) {
+                 std::string_view hashes) {
   const std::string found = hash_hex(block);
-  if (found != hashes[index]) {
+  const std::string_view written = hashes.substr(index * kHashDigits, kHashDigits);
+  if (found != written) {
     throw InputError(
         "checkpoint",
         fmt::format("{}: block {} (bytes {} to {}) has hash {}, written was {}; "
                     "the file has changed since, use another checkpoint",
                     file.path().string(), index, index * kHashBlockBytes,
-                    index * kHashBlockBytes + block.size(), found, hashes[index]));
+                    index * kHashBlockBytes + block.size(), found, written));
   }
 }
 
@@ -132,15 +133,18 @@ Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,
   }
   Sidecar sidecar;
   for (const Json& hash : array_field(json, "blocks", what)) {
-    if (!hash.is_string()) throw InputError("checkpoint", what + ": a hash is no string");
-    sidecar.block_hashes.push_back(hash.get<std::string>());
+    if (!hash.is_string() || hash.get_ref<const std::string&>().size() != kHashDigits) {
+      throw InputError("checkpoint", fmt::format("{}: a block's hash is not {} digits",
+                                                 what, kHashDigits));
+    }
+    sidecar.block_hashes += hash.get_ref<const std::string&>();
   }
   const uint64_t blocks =
       data_size / kHashBlockBytes + (data_size % kHashBlockBytes != 0);
-  if (sidecar.block_hashes.size() != blocks) {
+  if (sidecar.block_hashes.size() != blocks * kHashDigits) {
     throw InputError("checkpoint",
                      fmt::format("{}: {} block hashes for a file of {} blocks", what,
-                                 sidecar.block_hashes.size(), blocks));
+                                 sidecar.block_hashes.size() / kHashDigits, blocks));
   }
   for (const Json& box : array_field(json, "boxes", what)) {
     sidecar.boxes.push_back(parse_box(box, data_size, what));
@@ -148,9 +152,8 @@ Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,
   return sidecar;
 }
 
-void read_verified(const File& file, uint64_t file_size,
-                   const std::vector<std::string>& block_hashes, uint64_t offset,
-                   std::span<std::byte> bytes) {
+void read_verified(const File& file, uint64_t file_size, std::string_view block_hashes,
+                   uint64_t offset, std::span<std::byte> bytes) {
   std::vector<std::byte> scratch;
   while (!bytes.empty()) {
     const uint64_t index = offset / kHashBlockBytes;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/file.h"
@@ -30,18 +31,21 @@ std::string write_rank_data(const fs::path& dir, const std::string& stem, int ra
                             const std::vector<StateTensor>& tensors,
                             const std::function<bool()>& cancelled = {});
 
+/// Hex digits of a block's hash.
+inline constexpr size_t kHashDigits = 32;
+
 /// A sidecar, parsed and checked against the size of its data file.
 struct Sidecar {
   std::vector<StoredBox> boxes;
-  std::vector<std::string> block_hashes;
+  /// kHashDigits per block, side by side; the hash of this text is combine_hashes'.
+  std::string block_hashes;
   static Sidecar parse(std::string_view text, uint64_t data_size,
                        const std::string& what);
 };
 
 /// Reads bytes at `offset` and checks every block they touch; InputError names file and
 /// block.
-void read_verified(const File& file, uint64_t file_size,
-                   const std::vector<std::string>& block_hashes, uint64_t offset,
-                   std::span<std::byte> bytes);
+void read_verified(const File& file, uint64_t file_size, std::string_view block_hashes,
+                   uint64_t offset, std::span<std::byte> bytes);
 
 }  // namespace longhaul::checkpoint

@@ -55,7 +55,7 @@ bool overlap(const std::vector<int64_t>& a, const std::vector<int64_t>& a_extent
 struct CheckpointReader::RankFile {
   fs::path path;
   uint64_t size = 0;
-  std::vector<std::string> block_hashes;
+  std::string block_hashes;
   mutable std::once_flag opened;
   mutable File file;
 
@@ -116,7 +116,7 @@ void CheckpointReader::load_small_files(comm::Communicator& node) {
 void CheckpointReader::add_rank(const Manifest::RankEntry& entry, std::string_view text) {
   Sidecar sidecar =
       Sidecar::parse(text, entry.data.size, (dir_ / entry.sidecar.name).string());
-  if (combine_hashes(sidecar.block_hashes) != entry.data.hash) {
+  if (hash_hex(sidecar.block_hashes) != entry.data.hash) {
     throw InputError("checkpoint",
                      fmt::format("{}: its block hashes are not those of the manifest",
                                  (dir_ / entry.sidecar.name).string()));

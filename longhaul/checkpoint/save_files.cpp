@@ -136,7 +136,7 @@ Manifest::RankEntry rank_entry(const SaveTarget& target, int rank) {
   const std::string data = rank_file_stem(target.prefix, rank) + ".safetensors";
   const uint64_t size = fs::file_size(target.dir / data);
   const Sidecar sidecar = Sidecar::parse(text, size, (target.dir / name).string());
-  return {{data, size, combine_hashes(sidecar.block_hashes)},
+  return {{data, size, hash_hex(sidecar.block_hashes)},
           {name, text.size(), hash_of(std::as_bytes(std::span(text)))}};
 }
 
