@@ -55,11 +55,11 @@ def last_checkpoint(run_dir):
 class Whole:
     """The run that nothing disturbs, and how many changes of the disk it makes."""
 
-    def __init__(self, run, binary, directory, ranks, rank):
-        self.ranks, self.rank = ranks, rank
+    def __init__(self, run, binary, directory, ranks, rank, *sets):
+        self.ranks, self.rank, self.sets = ranks, rank, sets
         record = directory / "record"
         self.dir = directory / "whole"
-        run(*arguments(write_config(directory, "whole")), ranks=ranks,
+        run(*arguments(write_config(directory, "whole"), *sets), ranks=ranks,
             env=faults(binary, self.dir, "nosync", rank, record))
         self.changes = changes(record)
         self.curve, self.state = curve(self.dir), state(last_checkpoint(self.dir))
@@ -76,10 +76,10 @@ def break_and_go_on(run, binary, directory, whole, rules):
     unharmed run did and start no earlier than at the last checkpoint that was reported."""
     config = write_config(directory, "run")
     run_dir = directory / "run"
-    broken = run(*arguments(config), ranks=whole.ranks, check=False,
+    broken = run(*arguments(config, *whole.sets), ranks=whole.ranks, check=False,
                  env=faults(binary, run_dir, rules, whole.rank))
     reported = saved_steps(broken.stdout)
-    again = run(*arguments(config), ranks=whole.ranks)
+    again = run(*arguments(config, *whole.sets), ranks=whole.ranks)
     assert resumed_at(again.stdout) >= max(reported, default=0), again.stdout
     whole.equals(run_dir)
     run("longhaul", "verify", run_dir)

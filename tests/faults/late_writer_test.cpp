@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/save_files.h"
 #include "tests/faults/faulty_run.h"
 #include "tests/faults/power_cut.h"
 #include "tests/faults/tiny_check.h"
@@ -110,7 +111,46 @@ TEST(LateWriter, WhoWakesAfterItsSuccessorHasSavedSpoilsNothing) {
 }
 
 TEST(LateWriter, WhoWakesWhileItsSuccessorSavesSpoilsNothing) {
-  stand_still_before_every_change(Wakes::AfterFirstSave, 1, 2);
+  stand_still_before_every_change(Wakes::AfterFirstSave, 2, 4);
+}
+
+// The moment between the look at the lock and the new name of the manifest: when a
+// successor begins, the file that would get the name is gone.
+TEST(LateWriter, WhatWasNotCommittedWhenASuccessorBeginsNeverIs) {
+  const FaultDir dir;
+  const fs::path run_dir = dir / "run";
+  run_tiny({run_dir, {1}, 2, 0}, [](const SaveReport&, int) {});
+  const fs::path step_dir = run_dir / "checkpoints" / "step_00000001";
+  touch(step_dir / "a2_manifest.tmp");
+  touch(step_dir / "a2_rank_00000.safetensors");
+  touch(step_dir / "a9_state.json");
+  const auto target = checkpoint::prepare_step(run_dir / "checkpoints", 1, 3);
+  EXPECT_TRUE(target.replaces);
+  EXPECT_FALSE(fs::exists(step_dir / "a2_manifest.tmp"));
+  EXPECT_FALSE(fs::exists(step_dir / "a2_rank_00000.safetensors"));
+  EXPECT_TRUE(fs::exists(step_dir / "a9_state.json"));  // of a later one
+  EXPECT_EQ(problem_of(run_dir, {{1, 1}}), "");
+}
+
+// Its own step, committed, then replaced by a successor: not its to withdraw.
+TEST(LateWriter, WithdrawsAndAbandonsNothingOfItsSuccessor) {
+  const FaultDir dir;
+  const fs::path run_dir = dir / "run";
+  run_tiny({run_dir, {1}, 2, 0}, [](const SaveReport&, int) {});
+  run_tiny({run_dir, {1}, 2, 0}, [](const SaveReport&, int) {});
+  checkpoint::SaveTarget old;
+  old.step = 1;
+  old.dir = run_dir / "checkpoints" / "step_00000001";
+  old.prefix = "a1_";
+  checkpoint::withdraw_step(old);
+  checkpoint::abandon_step(old);
+  EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "");
+  checkpoint::SaveTarget own = old;
+  own.prefix = "a2_";
+  checkpoint::abandon_step(own);  // committed: stays
+  EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "");
+  checkpoint::withdraw_step(own);
+  EXPECT_EQ(problem_of(run_dir, {{1, 2}}), "step 1 is lost");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/rank_file.h"
+#include "longhaul/format/safetensors.h"
 
 namespace {
 
