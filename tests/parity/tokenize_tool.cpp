@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/data/tokenizer/stream_decoder.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/data/tokenizer/trainer.h"
 
@@ -34,6 +35,21 @@ void put(std::string& out, uint32_t value) {
   out.append(reinterpret_cast<const char*>(&value), 4);
 }
 
+/// The same text when the ids come one by one; bytes that form no character excepted.
+void check_stream(const data::Tokenizer& tokenizer, const std::vector<data::TokenId>& ids,
+                  bool special, const std::string& decoded) {
+  if (decoded.find("\xEF\xBF\xBD") != std::string::npos) return;
+  data::StreamDecoder stream(tokenizer, special);
+  std::string text;
+  for (const data::TokenId id : ids) text += stream.add(id);
+  text += stream.finish();
+  if (text != decoded) {
+    throw InputError("tokenize_tool",
+                     fmt::format("streamed \"{}\", decoded \"{}\"", text.substr(0, 500),
+                                 decoded.substr(0, 500)));
+  }
+}
+
 /// encode TOKENIZER TEXTS OUT special|plain
 int encode(char** arguments) {
   const auto tokenizer = data::Tokenizer::load(arguments[0]);
@@ -50,6 +66,7 @@ int encode(char** arguments) {
     put(out, static_cast<uint32_t>(ids.size()));
     for (const data::TokenId id : ids) put(out, id);
     const std::string decoded = tokenizer->decode(ids, special);
+    check_stream(*tokenizer, ids, special, decoded);
     put(out, static_cast<uint32_t>(decoded.size()));
     out += decoded;
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/data/tokenizer/flat_maps.h"
+#include "longhaul/data/tokenizer/merge_rules.h"
 
 namespace longhaul::data {
 
@@ -15,11 +16,6 @@ namespace longhaul::data {
 struct BpeSpec {
   /// Entries as written, by id; holes are empty optionals.
   std::vector<std::optional<std::string>> vocab;
-  struct Merge {
-    uint32_t left;
-    uint32_t right;
-    uint32_t result;
-  };
   std::vector<Merge> merges;  ///< by rank
   std::optional<uint32_t> unknown;
   bool fuse_unknown = false;
@@ -56,10 +52,6 @@ class BpeModel {
   };
 
  private:
-  struct Rule {
-    uint32_t rank = UINT32_MAX;
-    uint32_t result = 0;
-  };
   struct Whole {
     uint64_t hash = 0;
     uint32_t start = 0;
@@ -67,16 +59,11 @@ class BpeModel {
     uint32_t id = 0;
   };
 
-  const Rule* rule(uint32_t left, uint32_t right) const {
-    return rules_.find((uint64_t{left} << 32) | right);
-  }
   std::optional<uint32_t> whole(std::string_view piece, uint64_t hash) const;
   void add_whole(std::string_view bytes, uint32_t id);
   void add_symbols(std::string_view piece, std::vector<uint32_t>& out) const;
-  void merge(std::vector<uint32_t>& out, size_t start) const;
-  void merge_long(std::vector<uint32_t>& out, size_t start) const;
 
-  FlatMap<Rule> rules_;
+  MergeRules rules_;
   std::array<std::optional<uint32_t>, 256> bytes_;
   std::optional<uint32_t> unknown_;
   bool fuse_unknown_;

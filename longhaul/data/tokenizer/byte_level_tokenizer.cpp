@@ -36,11 +36,6 @@ ByteLevelTokenizer::ByteLevelTokenizer(TokenizerSpec spec)
   build_entries(spec);
 }
 
-std::unique_ptr<ByteLevelTokenizer> ByteLevelTokenizer::parse(std::string_view text,
-                                                              std::string_view name) {
-  return std::make_unique<ByteLevelTokenizer>(parse_tokenizer_json(text, name));
-}
-
 void ByteLevelTokenizer::build_entries(const TokenizerSpec& spec) {
   entries_.resize(spec.model.vocab.size());
   for (size_t id = 0; id < entries_.size(); ++id) {

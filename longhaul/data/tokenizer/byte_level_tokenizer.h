@@ -9,21 +9,10 @@
 
 namespace longhaul::data {
 
-/// Which tokens open and close a document, and the files that say so.
-struct TokenizerSurroundings {
-  std::optional<TokenId> bos;
-  std::optional<TokenId> eos;
-  std::vector<fs::path> files;
-};
-
-class ByteLevelTokenizer final : public Tokenizer {
+/// BPE over bytes with known split patterns: the fast path of GPT-2, Llama-3 and Qwen-2.
+class ByteLevelTokenizer final : public SurroundedTokenizer {
  public:
   explicit ByteLevelTokenizer(TokenizerSpec spec);
-
-  /// From the text of a tokenizer.json alone; `name` is for messages.
-  static std::unique_ptr<ByteLevelTokenizer> parse(std::string_view text,
-                                                   std::string_view name);
-  void set_surroundings(TokenizerSurroundings around) { around_ = std::move(around); }
 
   using Tokenizer::encode;
   void encode(std::string_view text, bool add_special_tokens,
@@ -36,10 +25,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   std::optional<std::string> id_to_token(TokenId id) const override;
   std::vector<TokenId> special_prefix() const override { return prefix_; }
   std::vector<TokenId> special_suffix() const override { return suffix_; }
-  std::optional<TokenId> bos_id() const override { return around_.bos; }
-  std::optional<TokenId> eos_id() const override { return around_.eos; }
   const std::string& fingerprint() const override { return fingerprint_; }
-  const std::vector<fs::path>& files() const override { return around_.files; }
 
  private:
   struct Entry {
@@ -68,12 +54,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   std::vector<Entry> entries_;
   std::map<std::string, TokenId, std::less<>> ids_;
   std::string fingerprint_;
-  TokenizerSurroundings around_;
 };
-
-/// Reads the files beside a tokenizer.json.
-TokenizerSurroundings read_surroundings(const fs::path& tokenizer_json,
-                                        const Tokenizer& tokenizer);
 
 /// A hash of all that decides ids: equal for a file whose merges are strings and one
 /// whose merges are pairs.

@@ -6,6 +6,8 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/tokenizer/byte_level_tokenizer.h"
+#include "longhaul/data/tokenizer/json_node.h"
+#include "longhaul/data/tokenizer/sentencepiece_tokenizer.h"
 
 namespace longhaul::data {
 namespace {
@@ -72,11 +74,11 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
 
 }  // namespace
 
-TokenizerSurroundings read_surroundings(const fs::path& tokenizer_json,
+TokenizerSurroundings read_surroundings(const fs::path& file,
                                         const Tokenizer& tokenizer) {
-  const fs::path dir = tokenizer_json.parent_path();
+  const fs::path dir = file.parent_path();
   TokenizerSurroundings around;
-  around.files.push_back(tokenizer_json);
+  around.files.push_back(file);
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     if (fs::exists(dir / name)) around.files.push_back(dir / name);
   }
@@ -127,16 +129,79 @@ std::string fingerprint_of(const TokenizerSpec& spec) {
   return hash_hex(text);
 }
 
+namespace {
+
+/// Whether a text is put between the BOS and the EOS piece: tokenizer_config.json says
+/// so, or its class does when it is silent.
+void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
+  const fs::path file = dir / "tokenizer_config.json";
+  if (!fs::exists(file)) return;
+  const Json json = read_json(file);
+  const auto flag = [&](const char* key, bool when_absent) {
+    if (!json.is_object() || !json.contains(key) || json[key].is_null()) {
+      return when_absent;
+    }
+    if (json[key].is_boolean()) return json[key].get<bool>();
+    throw InputError("tokenizer", fmt::format("{}: {} is {}, expected true or false",
+                                              file.string(), key, json[key].dump()));
+  };
+  const auto name = named_token(json, "tokenizer_class", file).value_or("");
+  const bool llama = name.starts_with("LlamaTokenizer");
+  const bool t5 = name.starts_with("T5Tokenizer");
+  tokenizer.set_affixes(flag("add_bos_token", llama), flag("add_eos_token", t5));
+}
+
+/// Tokens that stand in a list of their own beside a `.model` are not read.
+void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
+  const fs::path file = dir / "added_tokens.json";
+  if (!fs::exists(file)) return;
+  const Json json = read_json(file);
+  for (auto token = json.begin(); json.is_object() && token != json.end(); ++token) {
+    if (tokenizer.token_to_id(token.key())) continue;
+    throw InputError("tokenizer",
+                     fmt::format("{} adds \"{}\", which is not supported beside a "
+                                 "tokenizer.model; save the tokenizer as tokenizer.json "
+                                 "with transformers and give that",
+                                 file.string(), token.key()));
+  }
+}
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
+  auto tokenizer =
+      SentencePieceTokenizer::parse(read_text(file, kMaxTokenizerBytes), file.string());
+  refuse_more_tokens(file.parent_path(), *tokenizer);
+  read_affixes(file.parent_path(), *tokenizer);
+  TokenizerSurroundings around = read_surroundings(file, *tokenizer);
+  if (!around.bos) around.bos = tokenizer->own_bos();
+  if (!around.eos) around.eos = tokenizer->own_eos();
+  tokenizer->set_surroundings(std::move(around));
+  return tokenizer;
+}
+
+}  // namespace
+
+std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+    if (fs::exists(dir / name)) return dir / name;
+  }
+  return std::nullopt;
+}
+
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / "tokenizer.json" : path;
+  fs::path file = path;
+  if (fs::is_directory(path)) {
+    file = find_tokenizer_file(path).value_or(path / "tokenizer.json");
+  }
   if (!fs::exists(file)) {
     throw InputError("tokenizer",
-                     fmt::format("{}: no such file; give a tokenizer.json or a directory "
-                                 "that holds one",
+                     fmt::format("{}: no such file; give a tokenizer.json, a "
+                                 "tokenizer.model or a directory that holds one",
                                  file.string()));
   }
+  if (file.extension() == ".model") return load_sentencepiece(file);
   auto tokenizer =
-      ByteLevelTokenizer::parse(read_text(file, kMaxTokenizerBytes), file.string());
+      parse_tokenizer_json(read_text(file, kMaxTokenizerBytes), file.string());
   tokenizer->set_surroundings(read_surroundings(file, *tokenizer));
   return tokenizer;
 }

@@ -14,14 +14,15 @@ namespace longhaul::data {
 using TokenId = uint32_t;
 
 /// Text to ids and back, exactly as Hugging Face tokenizers does it with the same
-/// tokenizer.json. Immutable after loading; encode and decode may be called from many
-/// threads at once.
+/// tokenizer.json, or sentencepiece with the same tokenizer.model. Immutable after
+/// loading; encode and decode may be called from many threads at once.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// `path`: a tokenizer.json, or a directory that holds one. InputError names the
-  /// component that is not supported or the byte where the file is wrong.
+  /// `path`: a tokenizer.json, a SentencePiece `.model`, or a directory that holds one of
+  /// them (tokenizer.json counts first). InputError names the component that is not
+  /// supported or the byte where the file is wrong.
   static std::unique_ptr<Tokenizer> load(const fs::path& path);
 
   /// Appends the ids of `text` to `out`. With special tokens the post-processor's own
@@ -35,7 +36,8 @@ class Tokenizer {
   /// As Hugging Face's decode (invalid UTF-8 becomes U+FFFD).
   virtual std::string decode(const std::vector<TokenId>& ids,
                              bool skip_special_tokens) const = 0;
-  /// The exact bytes of one token (added tokens: their text); for streaming output.
+  /// The bytes that one token adds behind others (added tokens: their text). Text that is
+  /// shown token by token comes from a StreamDecoder.
   virtual std::string token_bytes(TokenId id) const = 0;
 
   /// Ids are below this: model vocabulary and added tokens.
@@ -58,5 +60,9 @@ class Tokenizer {
   /// special_tokens_map.json where present), to be carried along.
   virtual const std::vector<fs::path>& files() const = 0;
 };
+
+/// The tokenizer's own file in a directory: tokenizer.json, else tokenizer.model (or one
+/// of the other names that SentencePiece files are published under).
+std::optional<fs::path> find_tokenizer_file(const fs::path& dir);
 
 }  // namespace longhaul::data

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +9,7 @@
 #include "longhaul/data/tokenizer/added_tokens.h"
 #include "longhaul/data/tokenizer/bpe_model.h"
 #include "longhaul/data/tokenizer/split.h"
+#include "longhaul/data/tokenizer/surrounded_tokenizer.h"
 
 namespace longhaul::data {
 
@@ -18,7 +19,7 @@ struct SplitStep {
   SplitPattern pattern = SplitPattern::None;
 };
 
-/// A tokenizer.json, parsed and checked.
+/// The tokenizer.json of a byte-level BPE, parsed and checked.
 struct TokenizerSpec {
   BpeSpec model;
   std::vector<AddedToken> added;
@@ -29,12 +30,10 @@ struct TokenizerSpec {
   bool byte_level_decoder = false;  ///< false: tokens joined by spaces
 };
 
-/// Ids must be below this.
-inline constexpr uint32_t kMaxTokens = uint32_t{1} << 24;
-
 /// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
 /// padding are not read: transformers switches both off unless a call asks for them.
 /// InputError names the component that is not supported, or what is wrong and where.
-TokenizerSpec parse_tokenizer_json(std::string_view text, std::string_view name);
+std::unique_ptr<SurroundedTokenizer> parse_tokenizer_json(std::string_view text,
+                                                          std::string_view name);
 
 }  // namespace longhaul::data

@@ -1,0 +1,199 @@
+#include "longhaul/data/tokenizer/pipeline_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/tokenizer/byte_alphabet.h"
+
+namespace longhaul::data {
+namespace {
+
+/// No published part makes a text much longer; a chain of hostile ones could fill memory.
+void check_growth(size_t before, size_t now) {
+  constexpr size_t kFactor = 256;
+  constexpr size_t kFloor = size_t{1} << 20;
+  if (now <= kFloor || now / kFactor <= before) return;
+  throw InputError("tokenizer",
+                   fmt::format("the parts of the tokenizer make {} bytes of {}; the file "
+                               "is damaged",
+                               now, before));
+}
+
+}  // namespace
+
+PipelineTokenizer::PipelineTokenizer(Pipeline pipeline)
+    : classes_(char_classes()),
+      pipeline_(std::move(pipeline)),
+      raw_tokens_(make_finder(false)),
+      normalized_tokens_(make_finder(true)) {
+  build_entries();
+}
+
+AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
+  std::vector<AddedToken> tokens;
+  std::vector<std::string> patterns;
+  for (const AddedToken& token : pipeline_.added) {
+    if (token.normalized != normalized) continue;
+    std::string pattern = token.content;
+    if (normalized) {
+      normalize(pattern);
+    }
+    if (pattern.empty()) continue;
+    tokens.push_back(token);
+    patterns.push_back(std::move(pattern));
+  }
+  return {std::move(tokens), patterns};
+}
+
+void PipelineTokenizer::build_entries() {
+  entries_.resize(pipeline_.vocab.size());
+  for (size_t id = 0; id < entries_.size(); ++id) {
+    const auto& token = pipeline_.vocab[id];
+    if (token) entries_[id] = {true, false, false, *token};
+  }
+  for (const AddedToken& token : pipeline_.added) {
+    if (token.id >= entries_.size()) entries_.resize(size_t{token.id} + 1);
+    entries_[token.id] = {true, true, token.special, token.content};
+  }
+  for (size_t id = 0; id < entries_.size(); ++id) {
+    // Of equal entries the last one counts.
+    if (entries_[id].known) {
+      ids_.insert_or_assign(entries_[id].token, static_cast<TokenId>(id));
+    }
+  }
+  pipeline_.vocab.clear();
+}
+
+void PipelineTokenizer::encode(std::string_view text, bool add_special_tokens,
+                               std::vector<TokenId>& out) const {
+  if (const auto bad = find_invalid_utf8(text)) {
+    throw InputError("tokenizer", fmt::format("the text is not UTF-8 at byte {}", *bad));
+  }
+  const auto& prefix = pipeline_.prefix;
+  const auto& suffix = pipeline_.suffix;
+  if (add_special_tokens) out.insert(out.end(), prefix.begin(), prefix.end());
+  const auto session = pipeline_.model->session();
+  std::vector<AddedTokenFinder::Part> parts;
+  raw_tokens_.split(classes_, text, parts);
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      out.push_back(static_cast<TokenId>(part.id));
+    } else {
+      encode_raw(*session, text.substr(part.start, part.end - part.start),
+                 part.start == 0, out);
+    }
+  }
+  if (add_special_tokens) out.insert(out.end(), suffix.begin(), suffix.end());
+}
+
+void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_view text,
+                                   bool first, std::vector<TokenId>& out) const {
+  if (text.empty()) return;
+  std::string normal(text);
+  normalize(normal);
+  if (normalized_tokens_.empty()) {
+    encode_plain(session, normal, first, out);
+    return;
+  }
+  std::vector<AddedTokenFinder::Part> parts;
+  normalized_tokens_.split(classes_, normal, parts);
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      out.push_back(static_cast<TokenId>(part.id));
+    } else {
+      encode_plain(session,
+                   std::string_view(normal).substr(part.start, part.end - part.start),
+                   first && part.start == 0, out);
+    }
+  }
+}
+
+void PipelineTokenizer::encode_plain(PieceModel::Session& session, std::string_view text,
+                                     bool first, std::vector<TokenId>& out) const {
+  if (text.empty()) return;
+  if (pipeline_.pre_tokenizers.empty()) {
+    session.encode(text, out);
+    return;
+  }
+  Pieces pieces{std::string(text), {{0, text.size(), first}}};
+  for (const auto& step : pipeline_.pre_tokenizers) {
+    step->apply(pieces);
+    check_growth(text.size(), pieces.text.size());
+  }
+  for (const Pieces::Piece& piece : pieces.pieces) {
+    session.encode(pieces.view(piece), out);
+  }
+}
+
+void PipelineTokenizer::normalize(std::string& text) const {
+  const size_t before = text.size();
+  for (const auto& normalizer : pipeline_.normalizers) {
+    normalizer->apply(text);
+    check_growth(before, text.size());
+  }
+}
+
+std::string PipelineTokenizer::join(std::vector<std::string> tokens) const {
+  const auto size = [&] {
+    size_t total = 0;
+    for (const std::string& token : tokens) total += token.size();
+    return total;
+  };
+  const size_t before = size();
+  for (const auto& decoder : pipeline_.decoders) {
+    decoder->apply(tokens);
+    check_growth(before, size());
+  }
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && !pipeline_.has_decoder) text.push_back(' ');
+    text += tokens[i];
+  }
+  return text;
+}
+
+std::string PipelineTokenizer::decode(const std::vector<TokenId>& ids,
+                                      bool skip_special_tokens) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const TokenId id : ids) {
+    // As in Hugging Face, an id without a token is left out.
+    if (id >= entries_.size() || !entries_[id].known) continue;
+    if (skip_special_tokens && entries_[id].special) continue;
+    tokens.push_back(entries_[id].token);
+  }
+  return join(std::move(tokens));
+}
+
+std::string PipelineTokenizer::token_bytes(TokenId id) const {
+  if (id >= entries_.size() || !entries_[id].known) {
+    throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
+                                              id, entries_.size()));
+  }
+  const Entry& entry = entries_[id];
+  if (entry.added) return entry.token;
+  // What the token adds behind another one; a byte alone would be no character.
+  if (const auto byte = byte_of_token(entry.token)) {
+    if (join({entry.token}) != entry.token)
+      return std::string(1, static_cast<char>(*byte));
+  }
+  const auto bytes = token_to_bytes(entry.token);
+  if (bytes && join({entry.token}) == utf8_lossy(*bytes)) return *bytes;
+  const std::string before = "a";
+  const std::string both = join({before, entry.token});
+  return both.starts_with(before) ? both.substr(before.size()) : both;
+}
+
+std::optional<TokenId> PipelineTokenizer::token_to_id(std::string_view token) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<std::string> PipelineTokenizer::id_to_token(TokenId id) const {
+  if (id >= entries_.size() || !entries_[id].known) return std::nullopt;
+  return entries_[id].token;
+}
+
+}  // namespace longhaul::data

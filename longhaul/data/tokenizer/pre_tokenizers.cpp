@@ -1,0 +1,320 @@
+#include "longhaul/data/tokenizer/pre_tokenizers.h"
+
+#include <algorithm>
+
+#include "longhaul/data/tokenizer/byte_alphabet.h"
+#include "longhaul/data/tokenizer/unicode.h"
+
+namespace longhaul::data {
+namespace {
+
+/// A stretch of a piece that matches, or that lies between matches.
+struct Stretch {
+  size_t start;
+  size_t end;
+  bool match;
+};
+
+/// Joins or drops stretches; what is left are the new pieces.
+void behave(std::vector<Stretch>& stretches, SplitBehavior behavior) {
+  std::vector<Stretch> kept;
+  bool before = false;
+  switch (behavior) {
+    case SplitBehavior::Isolated:
+      return;
+    case SplitBehavior::Removed:
+      std::erase_if(stretches, [](const Stretch& s) { return s.match; });
+      return;
+    case SplitBehavior::Contiguous:
+    case SplitBehavior::MergedWithPrevious:
+      for (const Stretch& stretch : stretches) {
+        const bool joins = behavior == SplitBehavior::Contiguous
+                               ? stretch.match == before
+                               : stretch.match && !before;
+        if (joins && !kept.empty()) {
+          kept.back().end = stretch.end;
+        } else {
+          kept.push_back(stretch);
+        }
+        before = stretch.match;
+      }
+      break;
+    case SplitBehavior::MergedWithNext:
+      for (size_t i = stretches.size(); i-- > 0;) {
+        const Stretch& stretch = stretches[i];
+        if (stretch.match && !before && !kept.empty()) {
+          kept.back().start = stretch.start;
+        } else {
+          kept.push_back(stretch);
+        }
+        before = stretch.match;
+      }
+      std::reverse(kept.begin(), kept.end());
+      break;
+  }
+  stretches = std::move(kept);
+}
+
+/// Cuts every piece: `find(view, add)` calls add(start, end) for each match in order.
+template <typename Find>
+void cut(Pieces& pieces, SplitBehavior behavior, bool invert, Find&& find) {
+  std::vector<Pieces::Piece> out;
+  out.reserve(pieces.pieces.size());
+  std::vector<Stretch> stretches;
+  for (const Pieces::Piece& piece : pieces.pieces) {
+    const std::string_view view = pieces.view(piece);
+    stretches.clear();
+    size_t done = 0;
+    find(view, [&](size_t start, size_t end) {
+      if (start > done) stretches.push_back({done, start, invert});
+      stretches.push_back({start, end, !invert});
+      done = end;
+    });
+    if (done < view.size()) stretches.push_back({done, view.size(), invert});
+    behave(stretches, behavior);
+    for (const Stretch& stretch : stretches) {
+      out.push_back({piece.start + stretch.start, piece.start + stretch.end,
+                     piece.first && stretch.start == 0});
+    }
+  }
+  pieces.pieces = std::move(out);
+}
+
+/// The same for single code points that `wanted` accepts.
+template <typename Wanted>
+void cut_points(Pieces& pieces, SplitBehavior behavior, Wanted&& wanted) {
+  cut(pieces, behavior, false, [&](std::string_view view, auto&& add) {
+    for (size_t pos = 0; pos < view.size();) {
+      const CodePoint point = decode_at(view.data(), pos);
+      if (wanted(point.value)) add(pos, pos + point.bytes);
+      pos += point.bytes;
+    }
+  });
+}
+
+/// Writes every piece anew: `write(view, piece, text)` appends what it becomes.
+template <typename Write>
+void rewrite(Pieces& pieces, Write&& write) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 2);
+  for (Pieces::Piece& piece : pieces.pieces) {
+    const size_t start = text.size();
+    write(pieces.view(piece), piece, text);
+    piece.start = start;
+    piece.end = text.size();
+  }
+  pieces.text = std::move(text);
+}
+
+class Split final : public PreTokenizer {
+ public:
+  Split(Regex pattern, SplitBehavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  void apply(Pieces& pieces) const override {
+    cut(pieces, behavior_, invert_, [&](std::string_view view, auto&& add) {
+      for (size_t pos = 0; pos < view.size();) {
+        const auto match = pattern_.find(view, pos);
+        if (!match || match->end == match->start) break;
+        add(match->start, match->end);
+        pos = match->end;
+      }
+    });
+  }
+
+ private:
+  Regex pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+class KnownSplit final : public PreTokenizer {
+ public:
+  explicit KnownSplit(SplitPattern pattern) : pattern_(pattern) {}
+  void apply(Pieces& pieces) const override {
+    cut(pieces, SplitBehavior::Isolated, false, [&](std::string_view view, auto&& add) {
+      for (size_t pos = 0; pos < view.size();) {
+        const size_t end = next_piece_end(pattern_, classes_, view, pos);
+        add(pos, end);
+        pos = end;
+      }
+    });
+  }
+
+ private:
+  const CharClasses& classes_ = char_classes();
+  SplitPattern pattern_;
+};
+
+class ByteLevel final : public PreTokenizer {
+ public:
+  ByteLevel(bool add_prefix_space, bool use_regex)
+      : add_prefix_space_(add_prefix_space),
+        split_(use_regex ? SplitPattern::Gpt2 : SplitPattern::None) {}
+  void apply(Pieces& pieces) const override {
+    if (add_prefix_space_) {
+      rewrite(pieces, [](std::string_view view, const auto&, std::string& text) {
+        if (view.front() != ' ') text.push_back(' ');
+        text.append(view);
+      });
+    }
+    split_.apply(pieces);
+    rewrite(pieces, [](std::string_view view, const auto&, std::string& text) {
+      text.append(bytes_to_token(view));
+    });
+  }
+
+ private:
+  bool add_prefix_space_;
+  KnownSplit split_;
+};
+
+class Metaspace final : public PreTokenizer {
+ public:
+  explicit Metaspace(const MetaspaceOptions& options) : options_(options) {
+    append_utf8(options.replacement, mark_);
+  }
+  void apply(Pieces& pieces) const override {
+    rewrite(pieces, [&](std::string_view view, const Pieces::Piece& piece,
+                        std::string& text) {
+      const bool starts = view.front() == ' ' || view.starts_with(mark_);
+      const bool wanted = options_.scheme == PrependScheme::Always ||
+                          (options_.scheme == PrependScheme::First && piece.first);
+      if (wanted && !starts) text.append(mark_);
+      for (const char c : view) {
+        if (c == ' ') {
+          text.append(mark_);
+        } else {
+          text.push_back(c);
+        }
+      }
+    });
+    if (!options_.split) return;
+    cut_points(pieces, SplitBehavior::MergedWithNext,
+               [&](uint32_t point) { return point == options_.replacement; });
+  }
+
+ private:
+  MetaspaceOptions options_;
+  std::string mark_;
+};
+
+/// Single code points with a property.
+class PropertySplit final : public PreTokenizer {
+ public:
+  PropertySplit(uint16_t property, SplitBehavior behavior)
+      : property_(property), behavior_(behavior) {}
+  void apply(Pieces& pieces) const override {
+    cut_points(pieces, behavior_, [&](uint32_t point) {
+      return (data_.properties(point) & property_) != 0;
+    });
+  }
+
+ private:
+  const UnicodeData& data_ = unicode_data();
+  uint16_t property_;
+  SplitBehavior behavior_;
+};
+
+class WhitespaceSplit final : public PreTokenizer {
+ public:
+  void apply(Pieces& pieces) const override {
+    cut_points(pieces, SplitBehavior::Removed,
+               [&](uint32_t point) { return (classes_[point] & kSpace) != 0; });
+  }
+
+ private:
+  const CharClasses& classes_ = char_classes();
+};
+
+/// Runs of \w and runs of what is neither \w nor \s.
+class Whitespace final : public PreTokenizer {
+ public:
+  void apply(Pieces& pieces) const override {
+    cut(pieces, SplitBehavior::Removed, true, [&](std::string_view view, auto&& add) {
+      size_t start = 0;
+      uint8_t kind = kSpace;
+      for (size_t pos = 0; pos < view.size();) {
+        const CodePoint point = decode_at(view.data(), pos);
+        const uint8_t next = classes_[point.value] & (kWord | kSpace);
+        if (next != kind) {
+          if (!(kind & kSpace)) add(start, pos);
+          start = pos;
+          kind = next;
+        }
+        pos += point.bytes;
+      }
+      if (!(kind & kSpace)) add(start, view.size());
+    });
+  }
+
+ private:
+  const CharClasses& classes_ = char_classes();
+};
+
+class BertPreTokenizer final : public PreTokenizer {
+ public:
+  void apply(Pieces& pieces) const override {
+    spaces_.apply(pieces);
+    punctuation_.apply(pieces);
+  }
+
+ private:
+  WhitespaceSplit spaces_;
+  PropertySplit punctuation_{kPunctuation, SplitBehavior::Isolated};
+};
+
+class DelimiterSplit final : public PreTokenizer {
+ public:
+  explicit DelimiterSplit(uint32_t delimiter) : delimiter_(delimiter) {}
+  void apply(Pieces& pieces) const override {
+    cut_points(pieces, SplitBehavior::Removed,
+               [&](uint32_t point) { return point == delimiter_; });
+  }
+
+ private:
+  uint32_t delimiter_;
+};
+
+}  // namespace
+
+std::optional<SplitBehavior> split_behavior(std::string_view name) {
+  if (name == "Removed") return SplitBehavior::Removed;
+  if (name == "Isolated") return SplitBehavior::Isolated;
+  if (name == "MergedWithPrevious") return SplitBehavior::MergedWithPrevious;
+  if (name == "MergedWithNext") return SplitBehavior::MergedWithNext;
+  if (name == "Contiguous") return SplitBehavior::Contiguous;
+  return std::nullopt;
+}
+
+std::unique_ptr<PreTokenizer> make_split(Regex pattern, SplitBehavior behavior,
+                                         bool invert) {
+  return std::make_unique<Split>(std::move(pattern), behavior, invert);
+}
+std::unique_ptr<PreTokenizer> make_known_split(SplitPattern pattern) {
+  return std::make_unique<KnownSplit>(pattern);
+}
+std::unique_ptr<PreTokenizer> make_byte_level(bool add_prefix_space, bool use_regex) {
+  return std::make_unique<ByteLevel>(add_prefix_space, use_regex);
+}
+std::unique_ptr<PreTokenizer> make_digits(bool individual) {
+  return std::make_unique<PropertySplit>(
+      kNumeric, individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
+}
+std::unique_ptr<PreTokenizer> make_punctuation(SplitBehavior behavior) {
+  return std::make_unique<PropertySplit>(kPunctuation, behavior);
+}
+std::unique_ptr<PreTokenizer> make_whitespace() { return std::make_unique<Whitespace>(); }
+std::unique_ptr<PreTokenizer> make_whitespace_split() {
+  return std::make_unique<WhitespaceSplit>();
+}
+std::unique_ptr<PreTokenizer> make_bert_pre_tokenizer() {
+  return std::make_unique<BertPreTokenizer>();
+}
+std::unique_ptr<PreTokenizer> make_delimiter_split(uint32_t delimiter) {
+  return std::make_unique<DelimiterSplit>(delimiter);
+}
+std::unique_ptr<PreTokenizer> make_metaspace(const MetaspaceOptions& options) {
+  return std::make_unique<Metaspace>(options);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "longhaul/data/tokenizer/added_tokens.h"
+#include "longhaul/data/tokenizer/json_node.h"
+#include "longhaul/data/tokenizer/merge_rules.h"
+#include "longhaul/data/tokenizer/vocabulary.h"
+
+namespace longhaul::data {
+
+// The parts of a tokenizer.json that every kind of tokenizer has. All throw InputError
+// with the file and the place in it.
+
+/// Views into the document's own strings.
+using TokenIds = std::unordered_map<std::string_view, uint32_t>;
+
+/// Absent, null, empty or zero; else `why` is not supported.
+void require_neutral(const JsonNode& node, const char* why);
+TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab);
+/// Strings of two tokens, or pairs.
+void read_merges(const JsonNode& node, const TokenIds& ids, std::vector<Merge>& merges);
+/// The token that stands for what the vocabulary cannot express.
+std::optional<uint32_t> read_unknown(const JsonNode& node, const TokenIds& ids);
+
+/// Hugging Face ignores the ids of this list: a token has the id that the vocabulary
+/// gives it, else the next free one. A file that says otherwise would read differently
+/// there. Adds them to `ids`. `vocab_count`: entries of the model's vocabulary.
+std::vector<AddedToken> read_added(const JsonNode& node, TokenIds& ids,
+                                   uint32_t vocab_count);
+
+/// What the post-processor puts before and after a single text.
+struct Affixes {
+  std::vector<uint32_t> prefix;
+  std::vector<uint32_t> suffix;
+};
+void read_post_processor(const JsonNode& node, Affixes& affixes, const TokenIds& ids,
+                         int depth = 0);
+
+}  // namespace longhaul::data

@@ -1,0 +1,25 @@
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/tokenizer/sentencepiece_tokenizer.h"
+
+// Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be used.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  using namespace longhaul;
+  const std::string_view text(reinterpret_cast<const char*>(bytes), size);
+  try {
+    const auto tokenizer = data::SentencePieceTokenizer::parse(text, "fuzz");
+    std::vector<data::TokenId> ids;
+    tokenizer->encode(" ab  12\n\xEF\xBC\xA1\xC3\xA9 ", true, ids);
+    for (const data::TokenId id : ids) {
+      if (int64_t{id} >= tokenizer->vocab_size()) __builtin_trap();
+      tokenizer->token_bytes(id);
+    }
+    tokenizer->decode(ids, false);
+  } catch (const InputError&) {
+  }
+  return 0;
+}
