@@ -147,8 +147,9 @@ void add_build(CLI::App& data) {
           "text files (one document each) or JSON lines (.jsonl, .json, .ndjson), "
           "plain or .gz; patterns in quotes are expanded")
       ->required();
-  verb->add_option("--tokenizer", command->tokenizer,
-                   "a tokenizer.json, or a directory that holds one")
+  verb->add_option(
+          "--tokenizer", command->tokenizer,
+          "a tokenizer.json, a SentencePiece .model, or a directory that holds one")
       ->required();
   verb->add_option("--out", command->out, "the store's directory, which is made")
       ->required();

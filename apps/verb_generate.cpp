@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/memory.h"
+#include "longhaul/data/tokenizer/stream_decoder.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/infer/generate.h"
 
@@ -29,42 +30,19 @@ std::unique_ptr<data::Tokenizer> find_tokenizer(const GenerateOptions& options,
                                                 const ModelConfig& config) {
   if (!options.tokenizer.empty()) return data::Tokenizer::load(options.tokenizer);
   const fs::path dir = config.source_path.parent_path();
-  if (!fs::exists(dir / "tokenizer.json")) {
-    throw InputError("generate", fmt::format("{} holds no tokenizer.json; name one with "
-                                             "--tokenizer DIR",
-                                             dir.string()));
+  if (!data::find_tokenizer_file(dir)) {
+    throw InputError("generate",
+                     fmt::format("{} holds no tokenizer.json and no tokenizer.model; "
+                                 "name one with --tokenizer DIR",
+                                 dir.string()));
   }
   return data::Tokenizer::load(dir);
 }
 
-/// Prints bytes as soon as they are whole characters.
-class Printer {
- public:
-  void add(const std::string& bytes) {
-    pending_ += bytes;
-    size_t whole = pending_.size();
-    // At most three bytes of a character can be waiting for the rest.
-    for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
-      const auto byte = static_cast<unsigned char>(pending_[pending_.size() - back]);
-      if (byte >= 0xC0) {
-        const size_t need = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-        if (back < need) whole = pending_.size() - back;
-        break;
-      }
-      if (byte < 0x80) break;
-    }
-    print(whole);
-  }
-  void finish() { print(pending_.size()); }
-
- private:
-  void print(size_t count) {
-    std::fwrite(pending_.data(), 1, count, stdout);
-    std::fflush(stdout);
-    pending_.erase(0, count);
-  }
-  std::string pending_;
-};
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 void run(GenerateOptions options) {
   tune_malloc();
@@ -96,23 +74,26 @@ void run(GenerateOptions options) {
       options.model,
       {options.dtype, positions, /*gradients=*/false, options.sampling.device});
 
-  Printer printer;
-  if (!options.json) printer.add(options.prompt);
+  if (!options.json) print(options.prompt);
+  data::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
+                             {prompt.begin(), prompt.end()});
   std::string text;
+  const auto give = [&](const std::string& more) {
+    text += more;
+    if (!options.json) print(more);
+  };
   const auto ids =
       infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
-        const std::string bytes = tokenizer->token_bytes(static_cast<data::TokenId>(id));
-        text += bytes;
-        if (!options.json) printer.add(bytes);
+        give(stream.add(static_cast<data::TokenId>(id)));
         return true;
       });
+  give(stream.finish());
   if (options.json) {
     const Json json = {
         {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
     fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
     return;
   }
-  printer.finish();
   fmt::print("\n");
 }
 
@@ -126,7 +107,8 @@ void add_generate(CLI::App& program, Outcome& /*outcome*/) {
       ->required();
   verb->add_option("--prompt", options->prompt, "text to continue")->required();
   verb->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.json or its directory; default: the model's own");
+                   "tokenizer.json, tokenizer.model or a directory with one; default: "
+                   "the model's own");
   verb->add_option("--max-new-tokens", options->sampling.max_new_tokens,
                    "at most so many")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))

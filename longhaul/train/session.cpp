@@ -85,7 +85,7 @@ std::string model_tokenizer_fingerprint(const RunConfig& config) {
       dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
     }
     if (fs::is_regular_file(dir)) dir = dir.parent_path();
-    if (fs::exists(dir / "tokenizer.json")) {
+    if (data::find_tokenizer_file(dir)) {
       return data::Tokenizer::load(dir)->fingerprint();
     }
   }
