@@ -61,7 +61,8 @@ void say(int fd, char kind, const std::string& text) {
   write_all(fd, text.data(), text.size());
 }
 
-[[noreturn]] void be_child(int fd, const std::function<std::string()>& work,
+[[noreturn]] void be_child(int fd, const std::string& what,
+                           const std::function<std::string()>& work,
                            const ChildLimits& limits, uint64_t data_limit) {
   // 3 becomes the pipe, everything above goes.
   if (fd != 3) {
@@ -93,7 +94,8 @@ void say(int fd, char kind, const std::string& text) {
                                                              : kInternalError;
     say(fd, kind, error.area() + '\n' + text);
   } catch (const std::bad_alloc&) {
-    say(fd, kInputError, "memory\nreading it takes more memory than its limit");
+    say(fd, kInputError,
+        "memory\n" + what + ": reading it takes more memory than its limit");
   } catch (const std::exception& error) {
     say(fd, kInternalError, std::string("child\n") + error.what());
   }
@@ -137,7 +139,7 @@ std::string run_in_limited_child(const std::string& what,
   }
   const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
   const pid_t child = ::fork();
-  if (child == 0) be_child(ends[1], work, limits, data_limit);
+  if (child == 0) be_child(ends[1], what, work, limits, data_limit);
   ::close(ends[1]);
   if (child < 0) {
     ::close(ends[0]);
