@@ -1,0 +1,131 @@
+"""Every kind of tokenizer.json against Hugging Face tokenizers: ids, decoded text, parts.
+
+The full amount of text is in test_tokenizer_soak.py.
+"""
+import json
+import subprocess
+
+import pytest
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from test_tokenizer import BIN, compare, our_results
+from tokenizer_styles import STYLES, many_languages, odd_texts
+
+POINTS = [chr(c) for c in range(1, 0x31000) if not 0xD800 <= c <= 0xDFFF]
+SOME_POINTS = POINTS[:0x1400] + POINTS[0x1400::29]
+
+
+@pytest.fixture(scope="session")
+def texts():
+    return many_languages(40_000)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_ids_and_text_equal_in_every_style(style, texts, tmp_path):
+    tokenizer = style(texts[::2])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    sample = texts[1::2] + odd_texts(2000, 3) + ["", " ", "  x ", "\n"]
+    compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
+    compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path, special=False), False)
+
+
+def characters(normalizer=None, pre_tokenizer=None):
+    """Tokens are single bytes, or a byte and the space behind it: what a text is turned
+    into and where it is cut shows in the ids. A piece that starts otherwise gets a space in
+    front."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [(byte, "\u0120") for byte in alphabet]
+    vocab = {token: i for i, token in enumerate(alphabet + ["".join(pair) for pair in merges])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=bool(pre_tokenizer), use_regex=False)
+    tokenizer.pre_tokenizer = byte_level
+    if pre_tokenizer:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizer, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+NORMALIZERS = {
+    "nfc": normalizers.NFC(), "nfd": normalizers.NFD(), "nfkc": normalizers.NFKC(),
+    "nfkd": normalizers.NFKD(), "lower": normalizers.Lowercase(),
+    "accents": normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+    "strip": normalizers.Strip(), "nmt": normalizers.Nmt(),
+    "bert": normalizers.BertNormalizer(), "bert_cased": normalizers.BertNormalizer(lowercase=False),
+    "bert_accents": normalizers.BertNormalizer(
+        clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False),
+    "prepend": normalizers.Prepend("_"), "replace": normalizers.Replace("a", "bb"),
+    "regex": normalizers.Replace(Regex(r"[\s\p{P}]+"), "-"), "bytes": normalizers.ByteLevel(),
+}
+
+
+def compare_normalizer(name, points, tmp_path):
+    tokenizer = characters(NORMALIZERS[name])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    sample = ["".join(f"e\u0323{c}\u0301 " for c in points[i:i + 4000])
+              for i in range(0, len(points), 4000)] + points[:0x400] + odd_texts(500, 5)
+    compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_normalizer_on_code_points_of_every_block(name, tmp_path):
+    compare_normalizer(name, SOME_POINTS, tmp_path)
+
+
+PRE_TOKENIZERS = {
+    "digits": pre_tokenizers.Digits(), "digit": pre_tokenizers.Digits(individual_digits=True),
+    "whitespace": pre_tokenizers.Whitespace(), "split": pre_tokenizers.WhitespaceSplit(),
+    "bert": pre_tokenizers.BertPreTokenizer(), "delimiter": pre_tokenizers.CharDelimiterSplit("b"),
+    "always": pre_tokenizers.Metaspace(), "never": pre_tokenizers.Metaspace(prepend_scheme="never"),
+    "first": pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
+                                      pre_tokenizers.Metaspace(prepend_scheme="first")]),
+    **{f"punctuation_{b}": pre_tokenizers.Punctuation(behavior=b) for b in
+       ["removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous"]},
+    "text": pre_tokenizers.Split("b'", behavior="removed"),
+    "lazy": pre_tokenizers.Split(Regex(r"(?i:KS)|\p{Lu}\w*?\p{Ll}|^\d|(?=1)1\n?|[^\W\d]{2,3}|b++'"),
+                                 behavior="isolated"),
+    "inverted": pre_tokenizers.Split(Regex(r"\p{L}+|\p{^L}$"), behavior="merged_with_next",
+                                     invert=True),
+    "marks": pre_tokenizers.Split(Regex(r"[\p{M}\p{Sk}]+|[^\s\p{L}\p{N}]+?|\x41|\u00e9|\S\z"),
+                                  behavior="contiguous"),
+}
+
+
+def compare_pre_tokenizer(name, points, tmp_path):
+    tokenizer = characters(pre_tokenizer=PRE_TOKENIZERS[name])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    sample = ["".join(f"a{c}b'{c} {c}{c}1\n" for c in points[i:i + 4000])
+              for i in range(0, len(points), 4000)] + odd_texts(500, 6)
+    compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_pre_tokenizer_on_code_points_of_every_block(name, tmp_path):
+    compare_pre_tokenizer(name, SOME_POINTS, tmp_path)
+
+
+REFUSED = [
+    ("model", {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}, "the model WordLevel"),
+    ("normalizer", {"type": "Cyrillic"}, "the normalizer Cyrillic"),
+    ("pre_tokenizer", {"type": "UnicodeScripts"}, "the pre-tokenizer UnicodeScripts"),
+    ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": r"(?<=a)b"}, "behavior": "Isolated",
+                       "invert": False}, "this kind of group, at byte 1"),
+    ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": r"\p{Han}+"}, "behavior": "Isolated",
+                       "invert": False}, "the property Han"),
+    ("post_processor", {"type": "Other"}, "the post-processor Other"),
+    ("decoder", {"type": "CTC", "pad_token": "x", "word_delimiter_token": "|", "cleanup": True},
+     "the decoder CTC"),
+]
+
+
+@pytest.mark.parametrize("key,part,message", REFUSED)
+def test_an_unsupported_part_is_refused_by_name(key, part, message, tmp_path):
+    spec = json.loads(characters().to_str())
+    spec[key] = part
+    (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
+    (tmp_path / "texts").write_bytes(b"")
+    done = subprocess.run([str(BIN), "encode", str(tmp_path), str(tmp_path / "texts"),
+                           str(tmp_path / "ids"), "plain"], capture_output=True, text=True)
+    assert done.returncode == 78
+    assert message in done.stderr and "not supported" in done.stderr
