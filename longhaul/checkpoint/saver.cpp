@@ -100,7 +100,10 @@ Outcome first_failure(const std::vector<std::string>& ranks) {
 }  // namespace
 
 void SaveReport::raise() const {
-  if (!error.empty()) throw Error(kind, "checkpoint", error);
+  if (error.empty()) return;
+  // By its own type: callers go on after a temporary one.
+  if (kind == ErrorKind::Temporary) throw TemporaryError("checkpoint", error);
+  throw Error(kind, "checkpoint", error);
 }
 
 /// One save on this rank: what its thread reads, and what it leaves.
@@ -176,6 +179,8 @@ Saver::~Saver() {
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
   job_->thread.join();
+  // Nobody is left to settle it: what is no checkpoint goes.
+  if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
 
 void Saver::prepare(const std::vector<StateTensor>& tensors) {
