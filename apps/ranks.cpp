@@ -33,6 +33,9 @@ std::string list_of(const std::vector<size_t>& ranks) {
   return text;
 }
 
+/// How long a rank may wait for others that write or read files.
+constexpr double kLongWork = 24.0 * 3600.0;
+
 int64_t number_of(const std::string& text) {
   const std::string hex = hash_hex(text).substr(0, 15);
   int64_t number = 0;
@@ -121,6 +124,7 @@ void FailureReport::report(const Error& error) {
 
 int run_together(const std::function<void(comm::Communicator& world)>& work) {
   comm::CommOptions limits;
+  limits.deadline_seconds = kLongWork;
   const comm::Launch launch = comm::detect_launch();
   if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
   const auto world = comm::world(comm::Backend::Auto, limits);

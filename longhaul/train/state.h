@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "longhaul/checkpoint/node_reader.h"
@@ -33,11 +35,13 @@ checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::StoredTensors& stored,
                                     comm::Communicator& node);
 
-/// Masters and moments from a checkpoint of any layout, in the same way. Collective over
-/// `node`.
+/// Masters and moments from a checkpoint of any layout, in the same way. `staging_bytes`
+/// is the host memory in between; absent: none on a CPU, 256 MiB elsewhere. Collective
+/// over `node`.
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
-                                     comm::Communicator& node);
+                                     comm::Communicator& node,
+                                     std::optional<int64_t> staging_bytes = {});
 
 /// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the
 /// live tensors, which must not change until the save has ended; else copies, which

@@ -91,13 +91,13 @@ checkpoint::ReadReport read_in_place(const checkpoint::StoredTensors& stored, Pa
 
 /// Through host memory, as much at a time as fits it. Collective over `node`.
 checkpoint::ReadReport read_staged(const checkpoint::StoredTensors& stored, Parts parts,
-                                   comm::Communicator& node) {
+                                   int64_t batch_bytes, comm::Communicator& node) {
   checkpoint::ReadReport report;
   while (node.any(!parts.done())) {
     std::vector<checkpoint::ReadRequest> requests;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;
     int64_t bytes = 0;
-    while (bytes < kStagingBytes / 2 && !parts.done()) {
+    while (bytes < batch_bytes && !parts.done()) {
       Parts::Part part = parts.next();
       const at::Tensor host =
           at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
@@ -112,14 +112,22 @@ checkpoint::ReadReport read_staged(const checkpoint::StoredTensors& stored, Part
   return report;
 }
 
+/// Host memory between the files and the state: none where that is in host memory itself.
+std::optional<int64_t> staging_for(ModelState state) {
+  if (state.flat.device().is_cpu()) return std::nullopt;
+  return kStagingBytes;
+}
+
 checkpoint::ReadReport fill(const checkpoint::StoredTensors& stored,
-                            std::vector<Target> targets, bool on_cpu,
+                            std::vector<Target> targets, std::optional<int64_t> staging,
                             comm::Communicator& node) {
-  // Half of the staging memory: a batch may exceed the other half by one part.
-  Parts parts(std::move(targets),
-              on_cpu ? std::numeric_limits<int64_t>::max() / 2 : kStagingBytes / 2);
-  return on_cpu ? read_in_place(stored, std::move(parts), node)
-                : read_staged(stored, std::move(parts), node);
+  if (!staging) {
+    constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;
+    return read_in_place(stored, Parts(std::move(targets), kWhole), node);
+  }
+  // A batch may exceed its half of the memory by one part.
+  const int64_t half = *staging / 2;
+  return read_staged(stored, Parts(std::move(targets), half), half, node);
 }
 
 std::vector<Target> masters_of(ModelState state) {
@@ -138,14 +146,15 @@ checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::StoredTensors& stored,
                                     comm::Communicator& node) {
   const checkpoint::ReadReport report =
-      fill(stored, masters_of(state), state.flat.device().is_cpu(), node);
+      fill(stored, masters_of(state), staging_for(state), node);
   state.optimizer.publish_masters();
   return report;
 }
 
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
-                                     comm::Communicator& node) {
+                                     comm::Communicator& node,
+                                     std::optional<int64_t> staging_bytes) {
   std::vector<Target> targets = masters_of(state);
   const auto& buckets = state.flat.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
@@ -155,7 +164,8 @@ checkpoint::ReadReport restore_state(ModelState state,
     targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i]});
   }
   const checkpoint::ReadReport report =
-      fill(stored, std::move(targets), state.flat.device().is_cpu(), node);
+      fill(stored, std::move(targets), staging_bytes ? staging_bytes : staging_for(state),
+           node);
   state.optimizer.publish_masters();
   return report;
 }
