@@ -208,7 +208,8 @@ checkpoint::SaverOptions RunLog::saver_options(const Session& session) const {
 
 void RunLog::save(const History& history,
                   const std::vector<checkpoint::StateTensor>& tensors,
-                  std::shared_ptr<const void> owner) {
+                  std::shared_ptr<const void> owner, bool ends) {
+  const bool wait = ends || !config_.checkpoint.async_;
   checkpoint::Snapshot snapshot;
   snapshot.step = history.step;
   snapshot.tensors = tensors;
@@ -216,9 +217,7 @@ void RunLog::save(const History& history,
   snapshot.state = history.to_json();
   snapshot.files = carried_;
   // Where nobody goes on, nothing needs to be copied.
-  if (!config_.checkpoint.async_ && !snapshot.owner) {
-    snapshot.owner = std::make_shared<char>();
-  }
+  if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
   std::optional<checkpoint::SaveReport> before;
   try {
     saver_->start(std::move(snapshot), before);
@@ -231,8 +230,11 @@ void RunLog::save(const History& history,
     return;
   }
   if (before) tell(*before);
-  if (config_.checkpoint.async_) return;
-  if (const auto report = saver_->wait()) tell(*report);
+  if (!wait) return;
+  if (auto report = saver_->wait()) {
+    report->stall = report->seconds;
+    tell(*report);
+  }
   tell_deletions();
 }
 

@@ -61,7 +61,8 @@ class Trainer {
       const bool save_again = run_.settle_saves();
       stop = session_.world->any(signals_.raised() != 0);
       if (last || due(config().validation.every)) validate();
-      if (last || stop || save_again || due(config().checkpoint.every)) save();
+      const bool ends = last || stop;
+      if (ends || save_again || due(config().checkpoint.every)) save(ends);
     }
     run_.finish_saves();
     session_.replicas->finish_weights();
@@ -208,18 +209,22 @@ class Trainer {
     return sum;
   }
 
-  /// Elsewhere than on a CPU each save has copies of its own.
+  /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of
+  /// its own.
   void prepare_saves() {
-    if (!config().checkpoint.async_ || !session_.device.is_cpu()) return;
+    const int64_t every = config().checkpoint.every;
+    const bool periodic = every > 0 && history_.step / every * every + every < last_step_;
+    if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
     std::vector<at::Tensor> none;
     run_.prepare_saves(capture_state(session_.state(), none));
   }
 
-  void save() {
+  /// `ends`: nothing follows that could change the state while it is written.
+  void save(bool ends) {
     phase("checkpoint", history_.step);
     const auto copies = std::make_shared<std::vector<at::Tensor>>();
     const auto tensors = capture_state(session_.state(), *copies);
-    run_.save(history_, tensors, copies->empty() ? nullptr : copies);
+    run_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);
   }
 
   RunLog& run_;

@@ -25,7 +25,8 @@ SYNCHRONOUS = "checkpoint.async=false"
 SHARDED = {
     "zero 3": (4, ["parallel.zero=3", SYNCHRONOUS], QUARTER + (2 + 4) * TABLE),
     "tp 4": (4, ["parallel.tp=4", SYNCHRONOUS], QUARTER),
-    "tp 4, asynchronous saves": (4, ["parallel.tp=4"], QUARTER + STAGING),
+    "tp 4, a save in mid-run": (4, ["parallel.tp=4", "run.steps=2", "checkpoint.every=1"],
+                                QUARTER + STAGING),
 }
 
 
@@ -44,8 +45,7 @@ def memory(run, tmp_path_factory):
                  "batch.micro_size=1", "batch.global_size=4", *sets]
         run("longhaul", "train", config, *[w for s in every for w in ("--set", s)], ranks=ranks,
             env={"OMP_NUM_THREADS": "1"})
-        (record,) = steps_of(path / "run").values()
-        return record["memory_peak_bytes"]
+        return max(r["memory_peak_bytes"] for r in steps_of(path / "run").values())
 
     def call(ranks, sets):
         return peak(ranks, 256, TABLE // 256, sets) - peak(ranks, 256, 512, sets)
