@@ -266,15 +266,13 @@ std::optional<SaveReport> Saver::settle(bool failed) {
     world_.barrier_wait();
     return report;
   }
-  Json figures = {{"bytes", job->bytes},
-                  {"seconds", job->durable},
-                  {"stall", report.stall},
-                  {"waited", report.waited}};
-  figures = Json::parse(world_.broadcast_string(figures.dump(), 0));
-  report.bytes = figures.at("bytes").get<uint64_t>();
-  report.seconds = figures.at("seconds").get<double>();
-  report.stall = figures.at("stall").get<double>();
-  report.waited = figures.at("waited").get<double>();
+  std::array<double, 4> figures = {static_cast<double>(job->bytes), job->durable,
+                                   report.stall, report.waited};
+  world_.broadcast({figures.data(), 4, DType::F64}, 0)->wait();
+  report.bytes = static_cast<uint64_t>(figures[0]);
+  report.seconds = figures[1];
+  report.stall = figures[2];
+  report.waited = figures[3];
   verified_.insert(report.step);
   if (world_.rank() == 0) start_cleaning();
   return report;
