@@ -18,7 +18,7 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "launch",
+constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill",  "launch",
                                        "plan",  "report", "submit", "watch"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {

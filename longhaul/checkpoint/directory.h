@@ -37,10 +37,10 @@ class RunLock;
 
 /// Which checkpoints stay.
 struct Retention {
-  int64_t keep = 0;               ///< newest ones; 0: all
-  int64_t milestone_every = 0;    ///< steps that it divides stay for ever; 0: none
-  std::set<int64_t> verified = {};     ///< steps whose content was read and found good
-  const RunLock* lock = nullptr;  ///< checked before each deletion; may be null
+  int64_t keep = 0;                 ///< newest ones; 0: all
+  int64_t milestone_every = 0;      ///< steps that it divides stay for ever; 0: none
+  std::set<int64_t> verified = {};  ///< steps whose content was read and found good
+  const RunLock* lock = nullptr;    ///< checked before each deletion; may be null
 };
 
 /// Deletes the valid checkpoints that have `keep` verified ones above them and are no

@@ -198,8 +198,8 @@ struct ResumeFrom {
 };
 
 struct CheckpointSection {
-  int64_t every = 500;  ///< 0: only at the end
-  int64_t keep = 2;     ///< 0: all
+  int64_t every = 500;          ///< 0: only at the end
+  int64_t keep = 2;             ///< 0: all
   int64_t milestone_every = 0;  ///< steps that it divides are kept for ever; 0: none
   bool async_ = true;
   bool read_back = true;

@@ -47,9 +47,10 @@ History read_history(const Session& session, RunLog& run,
                      const checkpoint::CheckpointReader& reader) {
   const History history = History::from_json(reader.state());
   if (history.config_toml.empty()) {
-    run.log().warning(fmt::format(
-        "{} was imported: there are no settings to compare with, and the data begins anew",
-        reader.path().string()));
+    run.log().warning(
+        fmt::format("{} was imported: there are no settings to compare with, and the "
+                    "data begins anew",
+                    reader.path().string()));
     return history;
   }
   const RunConfig saved =

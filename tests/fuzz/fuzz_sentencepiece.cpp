@@ -6,7 +6,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/data/tokenizer/sentencepiece_tokenizer.h"
 
-// Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be used.
+// Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be
+// used.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
