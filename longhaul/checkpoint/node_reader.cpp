@@ -65,6 +65,13 @@ Wishes make_wishes(const StoredTensors& stored,
   return wishes;
 }
 
+std::vector<ByteRuns> to_runs(const std::string& text) {
+  std::vector<ByteRuns> runs(text.size() / sizeof(ByteRuns));
+  // A rank may want nothing: memcpy takes no null pointer even then.
+  if (!runs.empty()) std::memcpy(runs.data(), text.data(), text.size());
+  return runs;
+}
+
 /// Everybody's runs, by rank.
 std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
                                             comm::Communicator& node) {
@@ -76,14 +83,10 @@ std::vector<std::vector<ByteRuns>> exchange(const Wishes& wishes,
   }
   std::vector<std::vector<ByteRuns>> all;
   if (node.size() == 1) {
-    all.emplace_back(mine.size() / sizeof(ByteRuns));
-    std::memcpy(all[0].data(), mine.data(), mine.size());
+    all.push_back(to_runs(mine));
     return all;
   }
-  for (const std::string& text : node.gather_strings(mine)) {
-    all.emplace_back(text.size() / sizeof(ByteRuns));
-    std::memcpy(all.back().data(), text.data(), text.size());
-  }
+  for (const std::string& text : node.gather_strings(mine)) all.push_back(to_runs(text));
   return all;
 }
 
