@@ -10,9 +10,9 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/build_store.h"
-#include "longhaul/data/sample.h"
-#include "longhaul/data/store_source.h"
+#include "longhaul/data/store/build_store.h"
+#include "longhaul/data/store/sample.h"
+#include "longhaul/data/store/store_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {

@@ -11,8 +11,8 @@
 #include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/data/open_source.h"
-#include "longhaul/data/store.h"
+#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/store.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/infer/evaluate.h"
 

@@ -5,7 +5,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/checkpoint/inspect.h"
-#include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/open_source.h"
 
 namespace longhaul::apps {
 namespace {

@@ -8,7 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/documents.h"
+#include "longhaul/data/input/documents.h"
 #include "longhaul/data/tokenizer/trainer.h"
 
 namespace longhaul::apps {

@@ -9,7 +9,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/open_source.h"
 
 namespace longhaul::apps {
 namespace {

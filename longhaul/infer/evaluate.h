@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/data/token_source.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/models/model.h"
 
 namespace longhaul::infer {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "longhaul/data/token_source.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/nn/forward_context.h"
 
 namespace longhaul::infer {

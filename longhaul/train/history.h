@@ -4,7 +4,7 @@
 #include <string>
 
 #include "longhaul/base/json.h"
-#include "longhaul/data/cursor.h"
+#include "longhaul/data/order/cursor.h"
 
 namespace longhaul::train {
 

@@ -5,7 +5,7 @@
 
 #include "longhaul/comm/mesh.h"
 #include "longhaul/config/load.h"
-#include "longhaul/data/token_source.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/format/shard_plan.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/context/layout.h"

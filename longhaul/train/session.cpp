@@ -13,7 +13,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
-#include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/parallel/tensor/apply.h"

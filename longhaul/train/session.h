@@ -8,7 +8,7 @@
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/config/load.h"
-#include "longhaul/data/loader.h"
+#include "longhaul/data/order/loader.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/train/layout.h"

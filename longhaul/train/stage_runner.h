@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/data/token_source.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/infer/micro_batch.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/data/data_parallel.h"

@@ -15,7 +15,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/data/loader.h"
+#include "longhaul/data/order/loader.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/parallel/pipeline/plan.h"

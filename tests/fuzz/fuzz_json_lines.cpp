@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include "longhaul/data/documents.h"
+#include "longhaul/data/input/documents.h"
 
 // Any bytes as a line of a JSON lines file, and as a text file: a document or a named
 // problem comes out, never a crash; a document is valid UTF-8 and not empty.

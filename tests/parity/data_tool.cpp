@@ -5,7 +5,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/open_source.h"
+#include "longhaul/data/sources/open_source.h"
 
 int main(int argc, char** argv) {
   using namespace longhaul;

@@ -1,0 +1,274 @@
+#include "longhaul/data/order/loader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/sources/rows.h"
+
+namespace longhaul::data {
+namespace {
+
+/// A source whose tokens say where they come from: sequence i is (tag, i, i, ...).
+class TaggedSource final : public TokenSource {
+ public:
+  TaggedSource(int32_t tag, int64_t sequences, int64_t length)
+      : tag_(tag), sequences_(sequences), length_(length) {}
+  int64_t num_sequences() const override { return sequences_; }
+  int64_t seq_len() const override { return length_; }
+  int64_t max_token_id() const override { return 100000; }
+  void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+    const BatchRow to = batch_row(*this, index, batch, row);
+    std::fill(to.tokens.begin(), to.tokens.end(), static_cast<int32_t>(index));
+    std::fill(to.targets.begin(), to.targets.end(), static_cast<int32_t>(index));
+    to.tokens[0] = tag_;
+    to.targets.back() = kIgnore;
+    fill_plain_positions(to);
+  }
+  std::string describe() const override { return fmt::format("tagged {}", tag_); }
+  std::string fingerprint() const override { return fmt::format("tag {}", tag_); }
+
+ private:
+  int32_t tag_;
+  int64_t sequences_;
+  int64_t length_;
+};
+
+std::vector<WeightedSource> tagged(const std::vector<std::pair<int64_t, double>>& sources,
+                                   int64_t length = 4) {
+  std::vector<WeightedSource> result;
+  int32_t tag = 0;
+  for (const auto& [sequences, weight] : sources) {
+    result.push_back({std::make_shared<TaggedSource>(tag++, sequences, length), weight});
+  }
+  return result;
+}
+
+using Seen = std::pair<int32_t, int32_t>;  // tag and index
+
+/// What `ranks` ranks see in each of the next steps, put back into the step's order.
+std::vector<std::vector<Seen>> walk(const std::vector<WeightedSource>& sources,
+                                    LoaderOptions options, int64_t steps, int64_t ranks,
+                                    Cursor* cursor = nullptr,
+                                    std::vector<uint64_t>* chain = nullptr) {
+  std::vector<std::vector<Seen>> seen(
+      static_cast<size_t>(steps),
+      std::vector<Seen>(static_cast<size_t>(options.global_size)));
+  std::vector<uint64_t> contents(static_cast<size_t>(steps), 0);
+  Cursor end;
+  for (int64_t d = 0; d < ranks; ++d) {
+    options.data_rank = d;
+    options.data_size = ranks;
+    Loader loader(sources, options, cursor == nullptr ? Cursor{} : *cursor);
+    for (size_t k = 0; k < static_cast<size_t>(steps); ++k) {
+      const StepBatch& step = loader.next();
+      contents[k] += static_cast<uint64_t>(step.content_hash);
+      EXPECT_EQ(static_cast<int64_t>(step.micro_batches.size()), loader.micro_batches());
+      for (size_t m = 0; m < step.micro_batches.size(); ++m) {
+        const TokenBatch& batch = step.micro_batches[m];
+        for (int64_t j = 0; j < options.micro_size; ++j) {
+          const int64_t place =
+              (static_cast<int64_t>(m) * ranks + d) * options.micro_size + j;
+          const auto at = static_cast<size_t>(j * batch.seq_len);
+          seen[k][static_cast<size_t>(place)] = {batch.tokens[at], batch.tokens[at + 1]};
+        }
+      }
+    }
+    end = loader.cursor();
+  }
+  if (cursor != nullptr) *cursor = end;
+  if (chain != nullptr) {
+    uint64_t hash = 0;
+    for (const uint64_t content : contents) {
+      hash = chain_hash(hash, static_cast<int64_t>(content));
+      chain->push_back(hash);
+    }
+  }
+  return seen;
+}
+
+LoaderOptions options_of(int64_t global_size, int64_t micro_size, bool shuffle = true) {
+  LoaderOptions options;
+  options.seed = 11;
+  options.shuffle = shuffle;
+  options.global_size = global_size;
+  options.micro_size = micro_size;
+  return options;
+}
+
+TEST(Loader, SplitsTheSameStepsOverAnyNumberOfRanksAndMicroBatches) {
+  const auto sources = tagged({{50, 0.7}, {31, 0.3}});
+  std::vector<uint64_t> chain_one;
+  const auto one = walk(sources, options_of(8, 8), 30, 1, nullptr, &chain_one);
+  for (const int64_t ranks : {1, 2, 4}) {
+    for (const int64_t micro : {1, 2}) {
+      std::vector<uint64_t> chain;
+      EXPECT_EQ(walk(sources, options_of(8, micro), 30, ranks, nullptr, &chain), one);
+      EXPECT_EQ(chain, chain_one);
+    }
+  }
+}
+
+TEST(Loader, ShowsEverySequenceOnceInEachEpochAndInANewOrder) {
+  const auto steps = walk(tagged({{24, 1.0}}), options_of(8, 2), 6, 2);
+  std::vector<std::vector<Seen>> epochs(2);
+  for (size_t k = 0; k < 6; ++k) {
+    epochs[k / 3].insert(epochs[k / 3].end(), steps[k].begin(), steps[k].end());
+  }
+  for (const auto& epoch : epochs) {
+    EXPECT_EQ(std::set<Seen>(epoch.begin(), epoch.end()).size(), 24U);
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+}
+
+TEST(Loader, KeepsTheOrderOfTheFilesWithoutShuffling) {
+  const auto steps = walk(tagged({{6, 1.0}}), options_of(4, 2, false), 3, 1);
+  std::vector<int32_t> order;
+  for (const auto& step : steps) {
+    for (const Seen& seen : step) order.push_back(seen.second);
+  }
+  EXPECT_EQ(order, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}));
+}
+
+TEST(Loader, GoesOnFromACursorAsIfNeverStopped) {
+  const auto sources = tagged({{50, 0.6}, {31, 0.4}});
+  const auto whole = walk(sources, options_of(8, 2), 20, 1);
+  Cursor cursor;
+  auto parts = walk(sources, options_of(8, 2), 7, 2, &cursor);
+  cursor = Cursor::from_json(parse_json(cursor.to_json().dump(), "cursor"));
+  EXPECT_EQ(cursor.sequences(), 56);
+  EXPECT_EQ(cursor.tokens(), 56 * 4);
+  const auto rest = walk(sources, options_of(8, 4), 13, 2, &cursor);
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(cursor.phases.size(), 1U);
+}
+
+TEST(Loader, KeepsTheStreamWhenTheBatchSizeChanges) {
+  const auto sources = tagged({{50, 1.0}});
+  const auto flat = [](const std::vector<std::vector<Seen>>& steps) {
+    std::vector<Seen> all;
+    for (const auto& step : steps) all.insert(all.end(), step.begin(), step.end());
+    return all;
+  };
+  const auto whole = flat(walk(sources, options_of(4, 4), 9, 1));
+  Cursor cursor;
+  auto parts = flat(walk(sources, options_of(4, 4), 3, 1, &cursor));
+  const auto rest = flat(walk(sources, options_of(12, 4), 2, 1, &cursor));
+  parts.insert(parts.end(), rest.begin(), rest.end());
+  EXPECT_EQ(parts, whole);
+}
+
+TEST(Loader, BeginsAPhaseForAnotherMixtureWithoutRepeatingWhatWasSeen) {
+  Cursor cursor;
+  const auto first =
+      walk(tagged({{40, 1.0}, {40, 1.0}}), options_of(8, 8), 5, 1, &cursor);
+  const auto second =
+      walk(tagged({{40, 1.0}, {40, 3.0}}), options_of(8, 8), 3, 1, &cursor);
+  EXPECT_EQ(cursor.phases.size(), 2U);
+  EXPECT_EQ(cursor.sequences(), 64);
+  std::map<Seen, int> count;
+  for (const auto& step : first)
+    for (const Seen& seen : step) ++count[seen];
+  for (const auto& step : second)
+    for (const Seen& seen : step) ++count[seen];
+  for (const auto& [seen, times] : count) EXPECT_EQ(times, 1) << seen.first;
+}
+
+TEST(Loader, StartsTheNextEpochAtAnotherLength) {
+  Cursor cursor;
+  walk(tagged({{40, 1.0}}, 4), options_of(8, 8), 7, 1, &cursor);  // 1.4 epochs
+  const Loader loader(tagged({{20, 1.0}}, 8), options_of(8, 8), cursor);
+  EXPECT_TRUE(loader.began_new_phase());
+  EXPECT_DOUBLE_EQ(loader.source_epochs()[0], 2.0);
+}
+
+TEST(Loader, PassesOverSkippedRanges) {
+  const auto sources = tagged({{100, 1.0}});
+  Cursor cursor;
+  walk(sources, options_of(4, 4, false), 1, 1, &cursor);
+  cursor.phases[0].skipped = {{8, 12}, {14, 15}};
+  const auto steps = walk(sources, options_of(4, 4, false), 3, 1, &cursor);
+  std::vector<int32_t> order;
+  for (const auto& step : steps) {
+    for (const Seen& seen : step) order.push_back(seen.second);
+  }
+  EXPECT_EQ(order, (std::vector<int32_t>{4, 5, 6, 7, 12, 13, 15, 16, 17, 18, 19, 20}));
+}
+
+TEST(Loader, CountsTargetsAndEpochs) {
+  Loader loader(tagged({{16, 1.0}}), options_of(8, 2));
+  const StepBatch& step = loader.next();
+  EXPECT_EQ(step.num_targets, 8 * 3);
+  EXPECT_EQ(step.first_sequence, 0);
+  EXPECT_DOUBLE_EQ(loader.epoch(), 0.5);
+  EXPECT_EQ(loader.next().first_sequence, 8);
+}
+
+TEST(Loader, ChangesTheChainHashWhenOneTokenChanges) {
+  std::vector<uint64_t> a;
+  std::vector<uint64_t> b;
+  walk(tagged({{16, 1.0}}), options_of(8, 2), 2, 1, nullptr, &a);
+  walk({{synthetic_source(16, 4, 100, 1), 1.0}}, options_of(8, 2), 2, 1, nullptr, &b);
+  EXPECT_NE(a[0], b[0]);
+  EXPECT_NE(a[0], a[1]);
+}
+
+TEST(Loader, RefusesSizesThatDoNotDivide) {
+  try {
+    const Loader refused(tagged({{16, 1.0}}), options_of(9, 2));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("global_size 9 is not a multiple"),
+              std::string::npos)
+        << error.what();
+    EXPECT_NE(std::string(error.what()).find("10"), std::string::npos);
+  }
+}
+
+TEST(Loader, BringsAReadersErrorToTheCaller) {
+  class Broken final : public TokenSource {
+   public:
+    int64_t num_sequences() const override { return 4; }
+    int64_t seq_len() const override { return 4; }
+    int64_t max_token_id() const override { return 4; }
+    void read(int64_t, TokenBatch&, int64_t) const override {
+      throw InputError("data", "broken");
+    }
+    std::string describe() const override { return "broken"; }
+    std::string fingerprint() const override { return "broken"; }
+  };
+  Loader loader({{std::make_shared<Broken>(), 1.0}}, options_of(4, 4));
+  EXPECT_THROW(loader.next(), InputError);
+  EXPECT_THROW(loader.next(), InputError);
+}
+
+TEST(Cursor, RefusesDamagedText) {
+  EXPECT_THROW(Cursor::from_json(Json::object()), InputError);
+  EXPECT_THROW(Cursor::from_json({{"phases", {{{"seq_len", -1}}}}}), InputError);
+}
+
+TEST(SyntheticSource, IsUniformAndRepeatable) {
+  const auto source = synthetic_source(100, 64, 10, 5);
+  TokenBatch batch;
+  batch.resize(100, 64);
+  for (int64_t i = 0; i < 100; ++i) source->read(i, batch, i);
+  std::vector<int> counts(10, 0);
+  for (const int32_t token : batch.tokens) ++counts.at(static_cast<size_t>(token));
+  for (const int count : counts) EXPECT_NEAR(count, 640, 120);
+  EXPECT_EQ(batch.targets[0], batch.tokens[1]);
+  EXPECT_EQ(batch.num_targets(), 6400);
+  TokenBatch again;
+  again.resize(1, 64);
+  synthetic_source(100, 64, 10, 5)->read(99, again, 0);
+  EXPECT_TRUE(std::equal(again.tokens.begin(), again.tokens.end(),
+                         batch.tokens.begin() + 99 * 64));
+}
+
+}  // namespace
+}  // namespace longhaul::data

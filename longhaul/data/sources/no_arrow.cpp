@@ -1,0 +1,23 @@
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/sources/arrow_source.h"
+
+namespace longhaul::data {
+
+std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t) {
+  throw InputError("data",
+                   fmt::format("{}: a save_to_disk directory, but this program was "
+                               "built without Arrow; build it with pyarrow in the "
+                               "virtual environment, or make a token store",
+                               path.string()));
+}
+
+std::string describe_saved_dataset(const fs::path& path) {
+  return fmt::format(
+      "{}: a Hugging Face save_to_disk directory (this program was built "
+      "without Arrow and cannot read it)\n",
+      path.string());
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,71 @@
+#include "longhaul/data/sources/open_source.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/store/store.h"
+#include "longhaul/data/store/store_source.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr const char* kAccepted =
+    "accepted are a token store (made by 'longhaul data build') and a directory that "
+    "Hugging Face datasets wrote with save_to_disk";
+
+[[noreturn]] void refuse(const fs::path& path) {
+  std::string found = "a directory without store.json or state.json";
+  if (!fs::exists(path)) {
+    found = "no such file or directory";
+  } else if (!fs::is_directory(path)) {
+    found = "a file; text becomes a token store with 'longhaul data build'";
+  } else if (fs::exists(path / "dataset_dict.json")) {
+    found = "a DatasetDict; name one split inside it, for example " +
+            (path / "train").string();
+  } else if (fs::exists(path / "config.json")) {
+    found = "a model directory";
+  }
+  throw InputError("data", fmt::format("{}: {}; {}", path.string(), found, kAccepted));
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
+                                         bool document_mask) {
+  if (is_token_store(path)) return store_source(path, seq_len, document_mask);
+  if (!is_saved_dataset(path)) refuse(path);
+  if (document_mask) {
+    throw InputError("data",
+                     fmt::format("{}: a save_to_disk directory does not say where "
+                                 "documents end; set data.document_mask = false, or "
+                                 "build a token store from the text",
+                                 path.string()));
+  }
+  return saved_dataset_source(path, seq_len);
+}
+
+bool is_saved_dataset(const fs::path& path) {
+  return fs::exists(path / "state.json") && fs::exists(path / "dataset_info.json");
+}
+
+void check_vocabulary(const TokenSource& source, int64_t vocab_size) {
+  if (source.max_token_id() <= vocab_size) return;
+  throw InputError("data",
+                   fmt::format("{}: holds token id {}, but the model's vocabulary has "
+                               "{} ids; use data made with the model's tokenizer",
+                               source.describe(), source.max_token_id() - 1, vocab_size));
+}
+
+void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer) {
+  const std::string made_with = source.tokenizer_fingerprint();
+  if (made_with.empty() || model_tokenizer.empty() || made_with == model_tokenizer)
+    return;
+  throw InputError("data",
+                   fmt::format("{}: made with another tokenizer (fingerprint {}) than "
+                               "the model's ({}); build the store again with the "
+                               "model's tokenizer",
+                               source.describe(), made_with, model_tokenizer));
+}
+
+}  // namespace longhaul::data

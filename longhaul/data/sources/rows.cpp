@@ -1,0 +1,31 @@
+#include "longhaul/data/sources/rows.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::data {
+
+BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
+                   int64_t row) {
+  LH_CHECK(index >= 0 && index < source.num_sequences(), "data", "sequence {} of {}",
+           index, source.num_sequences());
+  LH_CHECK(batch.seq_len == source.seq_len() && row >= 0 && row < batch.num_sequences,
+           "data", "row {} of a batch [{}, {}] for sequences of {}", row,
+           batch.num_sequences, batch.seq_len, source.seq_len());
+  const auto length = static_cast<size_t>(batch.seq_len);
+  const size_t begin = static_cast<size_t>(row) * length;
+  const auto part = [&](std::vector<int32_t>& all) {
+    return std::span(all).subspan(begin, length);
+  };
+  return {part(batch.tokens), part(batch.targets), part(batch.positions),
+          part(batch.document_start)};
+}
+
+void fill_plain_positions(const BatchRow& row) {
+  std::iota(row.positions.begin(), row.positions.end(), 0);
+  std::fill(row.document_start.begin(), row.document_start.end(), 0);
+}
+
+}  // namespace longhaul::data

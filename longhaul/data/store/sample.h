@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "longhaul/data/store/store_source.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+
+namespace longhaul::data {
+
+/// The beginning and the end of a store's first document on one line, special tokens
+/// written out: what training will see.
+std::string decoded_sample(const TokenStore& store, const Tokenizer& tokenizer);
+
+}  // namespace longhaul::data

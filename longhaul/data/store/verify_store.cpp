@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/store.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Checks one file against the hashes of its blocks.
+uint64_t verify_file(const fs::path& path, const StoreFile& file, const Json& blocks) {
+  const MappedFile mapped(path);
+  BlockHasher hasher;
+  hasher.update(mapped.bytes());
+  const std::vector<std::string> found = hasher.finish();
+  if (mapped.bytes().size() == file.bytes && combine_hashes(found) == file.hash) {
+    return file.bytes;
+  }
+  std::string where;
+  if (blocks.contains(file.name)) {
+    const Json& expected = blocks.at(file.name);
+    for (size_t i = 0; i < found.size() && i < expected.size(); ++i) {
+      if (expected[i] == found[i]) continue;
+      where = fmt::format(" in bytes {} to {}", i * kHashBlockBytes,
+                          std::min<uint64_t>((i + 1) * kHashBlockBytes, file.bytes));
+      break;
+    }
+  }
+  throw InputError("data",
+                   fmt::format("{}: damaged{}: its hash is {}, store.json says {}; "
+                               "build the store again or copy it again",
+                               path.string(), where, combine_hashes(found), file.hash));
+}
+
+}  // namespace
+
+uint64_t verify_store(const fs::path& path) {
+  if (is_saved_dataset(path)) {
+    throw InputError("data",
+                     fmt::format("{}: a save_to_disk directory carries no hashes; "
+                                 "'longhaul inspect' checks that it is complete",
+                                 path.string()));
+  }
+  const StoreInfo info = read_store_info(path);
+  uint64_t bytes =
+      verify_file(path / info.block_hashes.name, info.block_hashes, Json::object());
+  const Json blocks = read_json(path / info.block_hashes.name, uint64_t{8} << 30);
+  for (const StoreFile& shard : info.shards) {
+    bytes += verify_file(path / shard.name, shard, blocks);
+  }
+  bytes += verify_file(path / info.document_ends.name, info.document_ends, blocks);
+  for (const StoreFile& file : info.tokenizer_files) {
+    bytes += verify_file(path / "tokenizer" / file.name, file, blocks);
+  }
+  return bytes;
+}
+
+}  // namespace longhaul::data
