@@ -50,11 +50,14 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
         fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
   }
   data::TrainOptions options = train_options(command);
-  data::DocumentReader documents(data::expand_inputs(command.inputs), command.field);
+  data::InputOptions inputs;
+  inputs.arguments = command.inputs;
+  inputs.field = command.field;
+  data::DocumentReader documents(inputs);
   Progress reading("read text", "bytes");
   options.on_read = [&](uint64_t) {
-    reading.update(static_cast<int64_t>(documents.reader().bytes_read()),
-                   static_cast<int64_t>(documents.reader().total_bytes()));
+    reading.update(static_cast<int64_t>(documents.bytes_read()),
+                   static_cast<int64_t>(documents.inputs().stored_bytes()));
   };
   const data::TrainedBpe trained =
       data::train_bpe([&](std::string& text) { return documents.next(text); }, options);
@@ -96,7 +99,7 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
       ->check(CLI::IsMember({"gpt2", "llama3"}))
       ->capture_default_str();
   verb->add_option("--field", command->field,
-                   "the field of a JSON line that holds the text")
+                   "the field of a JSON line, or the column, that holds the text")
       ->capture_default_str();
   verb->add_option("--special-tokens", command->special_tokens,
                    "instead of the pattern's own; the first is BOS, the second EOS "

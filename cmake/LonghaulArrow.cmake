@@ -1,14 +1,19 @@
 # Arrow C++ from the pyarrow wheel of the virtual environment: headers and libraries, for
-# reading the directories that Hugging Face datasets writes. Without the wheel the target
-# longhaul_arrow does not exist and such directories are refused with a clear message.
+# reading Parquet, Arrow, and the directories that Hugging Face datasets writes. Without the
+# wheel the target longhaul_arrow does not exist and such files are refused with a clear
+# message.
 include_guard(GLOBAL)
 set(LONGHAUL_ARROW_ROOT ${LONGHAUL_SITE_PACKAGES}/pyarrow CACHE PATH
-    "directory that holds Arrow's include/ and libarrow.so")
+    "directory that holds Arrow's include/, libarrow.so and libparquet.so")
 file(GLOB LONGHAUL_ARROW_LIBRARY ${LONGHAUL_ARROW_ROOT}/libarrow.so.*)
-if(EXISTS ${LONGHAUL_ARROW_ROOT}/include/arrow/api.h AND LONGHAUL_ARROW_LIBRARY)
+file(GLOB LONGHAUL_PARQUET_LIBRARY ${LONGHAUL_ARROW_ROOT}/libparquet.so.*)
+if(EXISTS ${LONGHAUL_ARROW_ROOT}/include/arrow/api.h AND LONGHAUL_ARROW_LIBRARY
+   AND LONGHAUL_PARQUET_LIBRARY)
   list(GET LONGHAUL_ARROW_LIBRARY 0 LONGHAUL_ARROW_LIBRARY)
+  list(GET LONGHAUL_PARQUET_LIBRARY 0 LONGHAUL_PARQUET_LIBRARY)
   add_library(longhaul_arrow INTERFACE)
   target_include_directories(longhaul_arrow SYSTEM INTERFACE ${LONGHAUL_ARROW_ROOT}/include)
-  target_link_libraries(longhaul_arrow INTERFACE ${LONGHAUL_ARROW_LIBRARY})
+  target_link_libraries(longhaul_arrow INTERFACE
+    ${LONGHAUL_PARQUET_LIBRARY} ${LONGHAUL_ARROW_LIBRARY})
   target_link_options(longhaul_arrow INTERFACE -Wl,-rpath,${LONGHAUL_ARROW_ROOT})
 endif()

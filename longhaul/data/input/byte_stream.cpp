@@ -1,61 +1,52 @@
 #include "longhaul/data/input/byte_stream.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <zlib.h>
+#include <zstd.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/hash.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 18;
 constexpr size_t kOutputBytes = size_t{1} << 20;
-
-bool is_gzip_name(const fs::path& path) { return path.extension() == ".gz"; }
+/// A frame may ask for a window of any size, and gets it as memory.
+constexpr int kMaxZstdWindowLog = 27;
 
 }  // namespace
 
 struct ByteStream::State {
-  explicit State(const fs::path& path)
-      : file(File::open_read(path)),
-        size(file.size()),
-        gzip(is_gzip_name(path)),
-        input(kInputBytes) {
-    if (fs::is_directory(path))
-      throw InputError("data", path.string() + ": is a directory");
-    ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
-    if (!gzip) return;
-    output.resize(kOutputBytes);
-    // 16: the gzip format and no other.
-    LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
-  }
-  ~State() {
-    if (gzip) inflateEnd(&inflater);
-  }
-
-  [[noreturn]] void fail(std::string_view what) const {
-    throw InputError(
-        "data",
-        fmt::format("{}: {} at byte {} of {}; copy or download the file again",
-                    file.path().string(), what, offset - inflater.avail_in, size));
-  }
+  State(StoredFile& stored, uint64_t begin)
+      : file(stored), offset(begin), input(kInputBytes) {}
+  virtual ~State() = default;
+  virtual std::span<const char> next() = 0;
 
   /// Stored bytes; empty at the end of the file.
   std::span<const char> read_input() {
-    const auto count =
-        static_cast<size_t>(std::min<uint64_t>(kInputBytes, size - offset));
-    const std::span part = std::span(input).first(count);
-    if (count == 0) return {};
-    file.read_at(offset, std::as_writable_bytes(part));
-    hasher.update(std::as_bytes(part));
-    offset += count;
+    const std::span<const char> part = file.read(offset, input);
+    offset += part.size();
     return part;
   }
+
+  StoredFile& file;
+  uint64_t offset;
+  std::vector<char> input;
+};
+
+struct ByteStream::Plain final : State {
+  using State::State;
+  std::span<const char> next() override { return read_input(); }
+};
+
+struct ByteStream::Gzip final : State {
+  explicit Gzip(StoredFile& stored) : State(stored, 0), output(kOutputBytes) {
+    // 16: the gzip format and no other.
+    LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
+  }
+  ~Gzip() override { inflateEnd(&inflater); }
 
   bool refill() {
     const std::span<const char> part = read_input();
@@ -64,49 +55,102 @@ struct ByteStream::State {
     return !part.empty();
   }
 
-  std::span<const char> next_inflated();
+  std::span<const char> next() override {
+    inflater.next_out = reinterpret_cast<Bytef*>(output.data());
+    inflater.avail_out = static_cast<uInt>(output.size());
+    while (inflater.avail_out > 0) {
+      if (inflater.avail_in == 0 && !refill()) {
+        if (inside_member) {
+          file.fail("the gzip data ends early: the file is truncated", offset);
+        }
+        break;
+      }
+      if (!inside_member) {  // several members one after another are one file
+        inflateReset(&inflater);
+        inside_member = true;
+      }
+      const int result = inflate(&inflater, Z_NO_FLUSH);
+      if (result == Z_STREAM_END) {
+        inside_member = false;
+      } else if (result != Z_OK && result != Z_BUF_ERROR) {
+        file.fail(fmt::format("not valid gzip data ({})",
+                              inflater.msg != nullptr ? inflater.msg : "unknown"),
+                  offset - inflater.avail_in);
+      }
+    }
+    return std::span(output).first(output.size() - inflater.avail_out);
+  }
 
-  File file;
-  uint64_t size;
-  bool gzip;
-  std::vector<char> input;
   std::vector<char> output;
-  uint64_t offset = 0;
-  BlockHasher hasher;
   z_stream inflater{};
   bool inside_member = true;
 };
 
-std::span<const char> ByteStream::State::next_inflated() {
-  inflater.next_out = reinterpret_cast<Bytef*>(output.data());
-  inflater.avail_out = static_cast<uInt>(output.size());
-  while (inflater.avail_out > 0) {
-    if (inflater.avail_in == 0 && !refill()) {
-      if (inside_member) fail("the gzip data ends early: the file is truncated");
-      break;
-    }
-    if (!inside_member) {  // several members one after another are one file
-      inflateReset(&inflater);
-      inside_member = true;
-    }
-    const int result = inflate(&inflater, Z_NO_FLUSH);
-    if (result == Z_STREAM_END) {
-      inside_member = false;
-    } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      fail(fmt::format("not valid gzip data ({})",
-                       inflater.msg != nullptr ? inflater.msg : "unknown"));
-    }
+struct ByteStream::Zstd final : State {
+  explicit Zstd(StoredFile& stored)
+      : State(stored, 0), output(kOutputBytes), context(ZSTD_createDCtx()) {
+    LH_CHECK(context != nullptr, "data", "zstd does not start");
+    ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
-  return std::span(output).first(output.size() - inflater.avail_out);
-}
+  ~Zstd() override { ZSTD_freeDCtx(context); }
 
-ByteStream::ByteStream(const fs::path& path) : state_(std::make_unique<State>(path)) {}
+  std::span<const char> next() override {
+    ZSTD_outBuffer out{output.data(), output.size(), 0};
+    while (out.pos < out.size) {
+      if (in.pos == in.size && !more_output) {
+        const std::span<const char> part = read_input();
+        in = {part.data(), part.size(), 0};
+        if (part.empty()) {
+          if (inside_frame) {
+            file.fail("the zstd data ends early: the file is truncated", offset);
+          }
+          break;
+        }
+      }
+      const size_t before = out.pos;
+      const size_t result = ZSTD_decompressStream(context, &out, &in);
+      if (ZSTD_isError(result) != 0) fail(result);
+      inside_frame = result != 0;
+      // With the input used up it may still hold output for which there was no room.
+      more_output = inside_frame && out.pos == out.size && out.pos > before;
+    }
+    return std::span(output).first(out.pos);
+  }
+
+  [[noreturn]] void fail(size_t result) const {
+    const uint64_t at = offset - (in.size - in.pos);
+    const std::string_view reason = ZSTD_getErrorName(result);
+    if (reason.find("too much memory") != std::string_view::npos) {
+      file.fail("a zstd frame with a window above 128 MiB", at,
+                "compress it again without --long, or with --long=27");
+    }
+    file.fail(fmt::format("not valid zstd data ({})", reason), at);
+  }
+
+  std::vector<char> output;
+  ZSTD_DCtx* context;
+  ZSTD_inBuffer in{nullptr, 0, 0};
+  bool inside_frame = true;
+  bool more_output = false;
+};
+
+ByteStream::ByteStream(StoredFile& file, uint64_t begin) {
+  LH_CHECK(begin == 0 || file.compression() == Compression::None, "data",
+           "a compressed file begins at 0, not {}", begin);
+  switch (file.compression()) {
+    case Compression::None:
+      state_ = std::make_unique<Plain>(file, begin);
+      break;
+    case Compression::Gzip:
+      state_ = std::make_unique<Gzip>(file);
+      break;
+    case Compression::Zstd:
+      state_ = std::make_unique<Zstd>(file);
+      break;
+  }
+}
 ByteStream::~ByteStream() = default;
 
-std::span<const char> ByteStream::next() {
-  return state_->gzip ? state_->next_inflated() : state_->read_input();
-}
-uint64_t ByteStream::bytes_read() const { return state_->offset; }
-std::string ByteStream::hash() { return combine_hashes(state_->hasher.finish()); }
+std::span<const char> ByteStream::next() { return state_->next(); }
 
 }  // namespace longhaul::data

@@ -7,10 +7,16 @@
 namespace longhaul::data {
 namespace {
 
+InputOptions inputs_of(const std::vector<fs::path>& files) {
+  InputOptions options;
+  for (const fs::path& file : files) options.arguments.push_back(file.string());
+  return options;
+}
+
 std::vector<std::string> read_all(const std::vector<fs::path>& files,
                                   BadRecords bad = BadRecords::Fail,
                                   DroppedRecords* dropped = nullptr) {
-  DocumentReader reader(files, "text", bad);
+  DocumentReader reader(inputs_of(files), bad);
   std::vector<std::string> texts;
   std::string text;
   while (reader.next(text)) texts.push_back(text);
@@ -125,35 +131,6 @@ TEST(Documents, RefusesDeepNesting) {
   const std::string flat = std::string(50, '[') + std::string(50, ']');
   const auto good = dir.write("b.jsonl", "{\"text\":\"a\",\"x\":" + flat + "}\n");
   EXPECT_EQ(read_all({good}), (std::vector<std::string>{"a"}));
-}
-
-TEST(Documents, HashesFilesAsStored) {
-  const TestDirectory dir;
-  RecordReader reader({dir.write("a.jsonl", "{}\n{}\n"), dir.write("b.txt", "{}\n{}\n")});
-  RawRecord record;
-  while (reader.next(record)) {
-  }
-  ASSERT_EQ(reader.finished().size(), 2U);
-  EXPECT_EQ(reader.finished()[0].hash, reader.finished()[1].hash);
-  EXPECT_EQ(reader.finished()[0].bytes, 6U);
-  EXPECT_EQ(reader.finished()[0].records, 2);
-  EXPECT_EQ(reader.finished()[1].records, 1);
-  EXPECT_EQ(reader.bytes_read(), reader.total_bytes());
-}
-
-TEST(Documents, ExpandsPatternsOnceAndInOrder) {
-  const TestDirectory dir;
-  const auto b = dir.write("b.txt", "b");
-  const auto a = dir.write("a.txt", "a");
-  const std::string pattern = (dir / "*.txt").string();
-  EXPECT_EQ(expand_inputs({pattern, a.string()}), (std::vector<fs::path>{a, b}));
-  EXPECT_EQ(expand_inputs({b.string(), pattern}), (std::vector<fs::path>{b, a}));
-  EXPECT_HAS(input_error([&] { expand_inputs({(dir / "*.md").string()}); }),
-             "matches no file");
-  EXPECT_HAS(input_error([&] { expand_inputs({(dir / "none.txt").string()}); }),
-             "matches no file");
-  EXPECT_HAS(input_error([&] { expand_inputs({(dir / "").string()}); }),
-             "is a directory");
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <arrow/buffer.h>
+#include <arrow/ipc/message.h>
+#include <arrow/memory_pool.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "longhaul/data/input/input_set.h"
+#include "longhaul/data/input/stored_file.h"
+
+namespace longhaul::data {
+
+/// The messages of a file in Arrow's stream format (as Hugging Face datasets writes) or
+/// its file format, which holds such a stream, front to back. Lengths are checked before
+/// anything is allocated. Not thread-safe.
+class ArrowMessages {
+ public:
+  struct Header {
+    uint64_t begin = 0;
+    uint64_t body = 0;
+    uint64_t end = 0;
+    arrow::ipc::MessageType type = arrow::ipc::MessageType::NONE;
+    int64_t rows = 0;  ///< of a record batch
+    std::shared_ptr<arrow::Buffer> metadata;
+  };
+
+  /// `file` must hash nothing by itself. Everything must outlive the messages.
+  ArrowMessages(StoredFile& file, arrow::MemoryPool* pool, const InputOptions& options);
+
+  /// Whether bytes read from now on are hashed, from the first of the file where it is
+  /// called before anything was read.
+  void set_hashing(bool hashing) { hashing_ = hashing; }
+  /// The next message without its body; false at the end of the stream. InputError where
+  /// the file ends without such an end, or something else follows.
+  bool next(Header& header);
+  /// The last message that next() gave, with its body.
+  std::unique_ptr<arrow::ipc::Message> load(const Header& header);
+  /// Where the next message begins.
+  uint64_t position() const { return position_; }
+
+ private:
+  void begin();
+  void read(uint64_t offset, std::span<char> to);
+  template <typename Number>
+  Number read_number();
+  [[noreturn]] void fail_truncated() const;
+  /// What stands behind the end of the stream.
+  void check_tail();
+
+  StoredFile& file_;
+  arrow::MemoryPool* pool_;
+  const InputOptions& options_;
+  uint64_t position_ = 0;
+  bool begun_ = false;
+  bool is_file_format_ = false;
+  bool hashing_ = false;
+};
+
+}  // namespace longhaul::data

@@ -1,0 +1,183 @@
+#include <arrow/api.h>
+#include <arrow/ipc/dictionary.h>
+#include <arrow/ipc/options.h>
+#include <arrow/ipc/reader.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/arrow_messages.h"
+#include "longhaul/data/input/column_rows.h"
+#include "longhaul/data/input/range_reader.h"
+
+namespace longhaul::data {
+namespace {
+
+/// What Arrow asks for message by message: the schema, all dictionaries, and the record
+/// batches of the range.
+class RangeMessages final : public arrow::ipc::MessageReader {
+ public:
+  RangeMessages(ArrowMessages& messages, std::unique_ptr<arrow::ipc::Message> schema,
+                const InputRange& range)
+      : messages_(messages), schema_(std::move(schema)), range_(range) {}
+
+  arrow::Result<std::unique_ptr<arrow::ipc::Message>> ReadNextMessage() override {
+    if (schema_) return std::move(schema_);
+    try {
+      return read();
+    } catch (const std::exception& problem) {
+      // Arrow's own code is not asked to unwind; rethrow_problem() goes on with it.
+      problem_ = std::current_exception();
+      return arrow::Status::IOError(problem.what());
+    }
+  }
+  void rethrow_problem() const {
+    if (problem_) std::rethrow_exception(problem_);
+  }
+  /// Rows of the file before the range, and where its bytes begin.
+  int64_t rows_before() const { return rows_before_; }
+  uint64_t first_byte() const { return first_byte_; }
+
+ private:
+  std::unique_ptr<arrow::ipc::Message> read() {
+    while (batch_ < range_.end) {
+      ArrowMessages::Header header;
+      if (!messages_.next(header)) {
+        LH_CHECK(range_.end == InputRange::kToEnd, "data", "no record batch {}", batch_);
+        return nullptr;
+      }
+      if (header.type != arrow::ipc::MessageType::RECORD_BATCH) {
+        return messages_.load(header);
+      }
+      ++batch_;
+      if (batch_ > range_.begin) return messages_.load(header);
+      rows_before_ += header.rows;
+      if (batch_ == range_.begin) {
+        first_byte_ = header.end;
+        messages_.set_hashing(true);
+      }
+    }
+    return nullptr;
+  }
+
+  ArrowMessages& messages_;
+  std::unique_ptr<arrow::ipc::Message> schema_;
+  InputRange range_;
+  uint64_t batch_ = 0;  // of the next record batch
+  int64_t rows_before_ = 0;
+  uint64_t first_byte_ = 0;
+  std::exception_ptr problem_;
+};
+
+class ArrowReader final : public RangeReader {
+ public:
+  ArrowReader(const InputFile& file, const InputRange& range, const InputOptions& options)
+      : options_(options),
+        pool_(options.max_batch_bytes),
+        file_(file, 0, 0),
+        messages_(file_, pool_.get(), options_) {
+    messages_.set_hashing(range.begin == 0);
+    arrow::ipc::IpcReadOptions ipc = arrow::ipc::IpcReadOptions::Defaults();
+    ipc.memory_pool = pool_.get();
+    ipc.use_threads = false;
+    ipc.ensure_alignment = arrow::ipc::Alignment::kDataTypeSpecificAlignment;
+    auto schema = read_schema(ipc);
+    auto messages = std::make_unique<RangeMessages>(messages_, std::move(schema), range);
+    range_messages_ = messages.get();
+    batches_ = take(arrow::ipc::RecordBatchStreamReader::Open(std::move(messages), ipc),
+                    "its schema");
+    choice_ = ColumnChoice(*batches_->schema(), options_, file_.path());
+  }
+
+  bool next(RawRecord& record) override {
+    while (place_ == rows_.rows()) {
+      if (!next_batch()) return false;
+    }
+    record.place.line = range_messages_->rows_before() + read_;
+    rows_.take(place_, record);
+    ++place_;
+    ++read_;
+    return true;
+  }
+  uint64_t bytes_read() const override {
+    const uint64_t first = range_messages_->first_byte();
+    return std::max(messages_.position(), first) - first;
+  }
+  FinishedRange finish() override {
+    return {{}, file_.hashed_bytes(), file_.hash(), 0, read_};
+  }
+
+ private:
+  template <typename Value>
+  Value take(arrow::Result<Value> result, std::string_view where) {
+    if (range_messages_ != nullptr) range_messages_->rethrow_problem();
+    return require(std::move(result), file_.path(), where, options_);
+  }
+
+  /// Also chooses the columns that are read.
+  std::unique_ptr<arrow::ipc::Message> read_schema(arrow::ipc::IpcReadOptions& ipc) {
+    ArrowMessages::Header header;
+    if (!messages_.next(header) || header.type != arrow::ipc::MessageType::SCHEMA) {
+      file_.fail("not a readable Arrow file: no schema", 0);
+    }
+    auto message = messages_.load(header);
+    arrow::ipc::DictionaryMemo memo;
+    const auto schema = take(arrow::ipc::ReadSchema(*message, &memo), "its schema");
+    ipc.included_fields = ColumnChoice(*schema, options_, file_.path()).indices();
+    return message;
+  }
+
+  bool next_batch() {
+    rows_ = {};
+    place_ = 0;
+    const std::string where =
+        fmt::format("the record batch before byte {}", messages_.position());
+    std::shared_ptr<arrow::RecordBatch> batch;
+    const arrow::Status status = batches_->ReadNext(&batch);
+    range_messages_->rethrow_problem();
+    require(status, file_.path(), where, options_);
+    if (!batch) return false;
+    rows_ =
+        ColumnRows(*batch, choice_, options_, file_.path(),
+                   fmt::format("the record batch before byte {}", messages_.position()));
+    return true;
+  }
+
+  InputOptions options_;
+  LimitedPool pool_;  // before all that it allocates for
+  StoredFile file_;
+  ArrowMessages messages_;
+  RangeMessages* range_messages_ = nullptr;  // owned by batches_
+  std::shared_ptr<arrow::ipc::RecordBatchStreamReader> batches_;
+  ColumnChoice choice_;
+  ColumnRows rows_;
+  int64_t place_ = 0;  // in rows_
+  int64_t read_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange& range,
+                                        const InputOptions& options) {
+  return std::make_unique<ArrowReader>(file, range, options);
+}
+
+std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
+                                        const InputOptions& options) {
+  LimitedPool pool(options.max_batch_bytes);
+  StoredFile stored(file, 0, 0);
+  ArrowMessages messages(stored, pool.get(), options);
+  std::vector<uint64_t> sizes;
+  uint64_t begin = 0;
+  for (ArrowMessages::Header header; messages.next(header);) {
+    if (header.type != arrow::ipc::MessageType::RECORD_BATCH) continue;
+    sizes.push_back(header.end - begin);
+    begin = header.end;
+  }
+  return sizes;
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,311 @@
+#include "longhaul/data/input/column_rows.h"
+
+#include <arrow/api.h>
+#include <arrow/array/validate.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/input/range_reader.h"
+
+namespace longhaul::data {
+namespace {
+
+bool is_text(const arrow::DataType& type) {
+  switch (type.id()) {
+    case arrow::Type::STRING:
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::STRING_VIEW:
+    case arrow::Type::BINARY:
+    case arrow::Type::LARGE_BINARY:
+    case arrow::Type::BINARY_VIEW:
+    case arrow::Type::NA:
+      return true;
+    case arrow::Type::DICTIONARY: {
+      const auto& value = *static_cast<const arrow::DictionaryType&>(type).value_type();
+      return value.id() != arrow::Type::DICTIONARY && is_text(value);
+    }
+    default:
+      return false;
+  }
+}
+
+bool is_integer_list(const arrow::DataType& type) {
+  switch (type.id()) {
+    case arrow::Type::LIST:
+    case arrow::Type::LARGE_LIST:
+    case arrow::Type::FIXED_SIZE_LIST:
+      return arrow::is_integer(
+          static_cast<const arrow::BaseListType&>(type).value_type()->id());
+    default:
+      return false;
+  }
+}
+
+/// The same type with bytes for text: whether text is UTF-8 is found out row by row, and
+/// must not make a whole file unreadable.
+std::shared_ptr<arrow::DataType> type_as_bytes(
+    const std::shared_ptr<arrow::DataType>& type) {
+  switch (type->id()) {
+    case arrow::Type::STRING:
+      return arrow::binary();
+    case arrow::Type::LARGE_STRING:
+      return arrow::large_binary();
+    case arrow::Type::STRING_VIEW:
+      return arrow::binary_view();
+    case arrow::Type::DICTIONARY: {
+      const auto& dictionary = static_cast<const arrow::DictionaryType&>(*type);
+      return arrow::dictionary(dictionary.index_type(),
+                               type_as_bytes(dictionary.value_type()));
+    }
+    default:
+      return type;
+  }
+}
+
+std::shared_ptr<arrow::ArrayData> data_as_bytes(const arrow::ArrayData& data) {
+  auto copy = std::make_shared<arrow::ArrayData>(data);
+  copy->type = type_as_bytes(data.type);
+  if (data.dictionary) copy->dictionary = data_as_bytes(*data.dictionary);
+  return copy;
+}
+
+/// The text of a row of an array that is no dictionary.
+std::string_view text_at(const arrow::Array& array, int64_t row) {
+  switch (array.type_id()) {
+    case arrow::Type::BINARY:
+      return static_cast<const arrow::BinaryArray&>(array).GetView(row);
+    case arrow::Type::LARGE_BINARY:
+      return static_cast<const arrow::LargeBinaryArray&>(array).GetView(row);
+    default:
+      return static_cast<const arrow::BinaryViewArray&>(array).GetView(row);
+  }
+}
+
+/// Nothing for a null.
+std::optional<std::string_view> find_text(const arrow::Array& array, int64_t row) {
+  if (array.type_id() == arrow::Type::NA || array.IsNull(row)) return std::nullopt;
+  if (array.type_id() != arrow::Type::DICTIONARY) return text_at(array, row);
+  const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
+  return find_text(*encoded.dictionary(), encoded.GetValueIndex(row));
+}
+
+struct ListRow {
+  const arrow::Array* values = nullptr;
+  int64_t begin = 0;
+  int64_t length = 0;
+};
+
+template <typename List>
+ListRow list_row(const arrow::Array& array, int64_t row) {
+  const auto& list = static_cast<const List&>(array);
+  return {list.values().get(), list.value_offset(row), list.value_length(row)};
+}
+
+ListRow find_list(const arrow::Array& array, int64_t row) {
+  switch (array.type_id()) {
+    case arrow::Type::LIST:
+      return list_row<arrow::ListArray>(array, row);
+    case arrow::Type::LARGE_LIST:
+      return list_row<arrow::LargeListArray>(array, row);
+    default:
+      return list_row<arrow::FixedSizeListArray>(array, row);
+  }
+}
+
+template <typename Array>
+void copy_values(const ListRow& row, std::vector<int64_t>& out) {
+  const auto* values = static_cast<const Array&>(*row.values).raw_values() + row.begin;
+  out.resize(static_cast<size_t>(row.length));
+  // Above int64 it wraps to a negative value, which no check lets pass.
+  std::transform(values, values + row.length, out.begin(),
+                 [](auto value) { return static_cast<int64_t>(value); });
+}
+
+/// False for a null, or a null in it.
+bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out) {
+  if (array.IsNull(row)) return false;
+  const ListRow found = find_list(array, row);
+  if (found.length == 0) return true;
+  if (found.values->null_count() != 0) {
+    for (int64_t i = 0; i < found.length; ++i) {
+      if (found.values->IsNull(found.begin + i)) return false;
+    }
+  }
+  switch (found.values->type_id()) {
+    case arrow::Type::INT64:
+      copy_values<arrow::Int64Array>(found, out);
+      break;
+    case arrow::Type::INT32:
+      copy_values<arrow::Int32Array>(found, out);
+      break;
+    case arrow::Type::INT16:
+      copy_values<arrow::Int16Array>(found, out);
+      break;
+    case arrow::Type::INT8:
+      copy_values<arrow::Int8Array>(found, out);
+      break;
+    case arrow::Type::UINT64:
+      copy_values<arrow::UInt64Array>(found, out);
+      break;
+    case arrow::Type::UINT32:
+      copy_values<arrow::UInt32Array>(found, out);
+      break;
+    case arrow::Type::UINT16:
+      copy_values<arrow::UInt16Array>(found, out);
+      break;
+    default:
+      copy_values<arrow::UInt8Array>(found, out);
+      break;
+  }
+  return true;
+}
+
+std::string column_names(const arrow::Schema& schema) {
+  constexpr int kMost = 20;
+  std::string names;
+  for (int i = 0; i < std::min(schema.num_fields(), kMost); ++i) {
+    names +=
+        fmt::format("{}'{}' {}", i > 0 ? ", " : "", schema.field(i)->name().substr(0, 40),
+                    schema.field(i)->type()->ToString().substr(0, 60));
+  }
+  return names + (schema.num_fields() > kMost ? ", ..." : "");
+}
+
+/// -1 when there is none.
+int find_column(const arrow::Schema& schema, const std::string& name,
+                const fs::path& file) {
+  const std::vector<int> found = schema.GetAllFieldIndices(name);
+  if (found.size() > 1) {
+    throw InputError("data", fmt::format("{}: {} columns '{}'; give each a name of its "
+                                         "own",
+                                         file.string(), found.size(), name));
+  }
+  return found.empty() ? -1 : found.front();
+}
+
+int find_list_column(const arrow::Schema& schema, const std::string& name,
+                     const fs::path& file) {
+  const int found = find_column(schema, name, file);
+  if (found >= 0 && !is_integer_list(*schema.field(found)->type())) {
+    throw InputError("data", fmt::format("{}: column '{}' is {}, where beside token ids "
+                                         "lists of integers stand; rename or remove it",
+                                         file.string(), name,
+                                         schema.field(found)->type()->ToString()));
+  }
+  return found;
+}
+
+}  // namespace
+
+void require(const arrow::Status& status, const fs::path& file, std::string_view where,
+             const InputOptions& options) {
+  if (status.ok()) return;
+  if (status.IsOutOfMemory()) {
+    throw InputError(
+        "data", fmt::format("{}: {} needs more than {} of memory at once; write the file "
+                            "again with smaller row groups, pages or record batches",
+                            file.string(), where,
+                            human_bytes(static_cast<double>(options.max_batch_bytes))));
+  }
+  throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download the "
+                                       "file again",
+                                       file.string(), where, status.message()));
+}
+
+ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& options,
+                           const fs::path& file)
+    : field(find_column(schema, options.field, file)) {
+  if (field < 0) {
+    throw InputError("data",
+                     fmt::format("{}: no column '{}' (its columns: {}); name "
+                                 "another with --field",
+                                 file.string(), options.field, column_names(schema)));
+  }
+  const arrow::DataType& type = *schema.field(field)->type();
+  ids = is_integer_list(type);
+  if (!ids && !is_text(type)) {
+    throw InputError("data", fmt::format("{}: column '{}' is {}, neither text nor lists "
+                                         "of integers; name another with --field",
+                                         file.string(), options.field, type.ToString()));
+  }
+  if (!ids) return;
+  if (options.field != "labels") labels = find_list_column(schema, "labels", file);
+  if (options.field != "attention_mask") {
+    mask = find_list_column(schema, "attention_mask", file);
+  }
+}
+
+std::vector<int> ColumnChoice::indices() const {
+  std::vector<int> all;
+  for (const int index : {field, labels, mask}) {
+    if (index >= 0) all.push_back(index);
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+ColumnRows::ColumnRows(const arrow::RecordBatch& batch, const ColumnChoice& choice,
+                       const InputOptions& options, const fs::path& file,
+                       std::string_view where)
+    : rows_(batch.num_rows()), limit_(options.max_record_bytes), ids_(choice.ids) {
+  const auto take = [&](int index) -> std::shared_ptr<arrow::Array> {
+    if (index < 0) return nullptr;
+    const auto data = data_as_bytes(*batch.column_data(index));
+    // Offsets and lengths of an outside file are not trusted before this.
+    require(arrow::internal::ValidateArrayFull(*data), file, where, options);
+    if (data->length != rows_) {
+      require(arrow::Status::Invalid("its columns differ in length"), file, where,
+              options);
+    }
+    return arrow::MakeArray(data);
+  };
+  field_ = take(choice.field);
+  labels_ = take(choice.labels);
+  mask_ = take(choice.mask);
+}
+
+void ColumnRows::take(int64_t row, RawRecord& record) const {
+  if (ids_) return take_ids(row, record);
+  record.form = RawRecord::Form::Text;
+  const auto text = find_text(*field_, row);
+  if (!text || text->empty()) {
+    record.problem = RecordProblem::Empty;
+  } else if (text->size() > limit_) {
+    record.problem = RecordProblem::TooLong;
+    record.detail = too_long_detail(limit_);
+  } else {
+    record.bytes = *text;
+  }
+}
+
+void ColumnRows::take_ids(int64_t row, RawRecord& record) const {
+  record.form = RawRecord::Form::Ids;
+  record.has_labels = labels_ != nullptr;
+  record.has_mask = mask_ != nullptr;
+  const auto longest = static_cast<int64_t>(limit_ / sizeof(int64_t));
+  const auto too_long = [&](const std::shared_ptr<arrow::Array>& list) {
+    return list && !list->IsNull(row) && find_list(*list, row).length > longest;
+  };
+  if (field_->IsNull(row)) {
+    record.problem = RecordProblem::Empty;
+  } else if (too_long(field_) || too_long(labels_) || too_long(mask_)) {
+    record.problem = RecordProblem::TooLong;
+    record.detail = too_long_detail(limit_);
+  } else if (!take_list(*field_, row, record.ids)) {
+    record.problem = RecordProblem::FieldNotText;
+    record.detail = "a null among the ids";
+  } else if (labels_ && !take_list(*labels_, row, record.labels)) {
+    record.problem = RecordProblem::BadLabels;
+    record.detail = "a null";
+  } else if (mask_ && !take_list(*mask_, row, record.attention_mask)) {
+    record.problem = RecordProblem::BadMask;
+    record.detail = "a null";
+  }
+}
+
+}  // namespace longhaul::data

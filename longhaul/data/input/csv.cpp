@@ -1,0 +1,284 @@
+// CSV as in RFC 4180: fields may stand in quotes, and then hold separators, line ends and
+// doubled quotes. As in Python's csv module a quote inside an unquoted field is a
+// character like any other, and a row ends with \n, \r\n or \r.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/byte_stream.h"
+#include "longhaul/data/input/parse.h"
+#include "longhaul/data/input/range_reader.h"
+#include "longhaul/data/input/stored_file.h"
+
+namespace longhaul::data {
+namespace {
+
+/// A field of a row, without its outer quotes.
+struct Field {
+  std::string_view raw;
+  bool quoted = false;
+  bool bad = false;  ///< text behind the closing quote
+};
+
+/// Walks over the fields of a row.
+class FieldCursor {
+ public:
+  FieldCursor(std::string_view row, char delimiter) : rest_(row), delimiter_(delimiter) {}
+
+  bool next(Field& field) {
+    if (ended_) return false;
+    field = {};
+    size_t end = 0;  // of the field, where the separator stands
+    if (!rest_.empty() && rest_.front() == '"') {
+      const size_t quote = closing_quote();
+      field.quoted = true;
+      field.raw = rest_.substr(1, quote - 1);
+      end = std::min(quote + 1, rest_.size());
+      field.bad =
+          quote == rest_.size() || (end < rest_.size() && rest_[end] != delimiter_);
+    }
+    end = rest_.find(delimiter_, end);
+    if (!field.quoted) field.raw = rest_.substr(0, end);
+    ended_ = end == std::string_view::npos;
+    if (!ended_) rest_.remove_prefix(end + 1);
+    return true;
+  }
+
+ private:
+  size_t closing_quote() const {
+    size_t at = rest_.find('"', 1);
+    while (at != std::string_view::npos && at + 1 < rest_.size() &&
+           rest_[at + 1] == '"') {
+      at = rest_.find('"', at + 2);
+    }
+    return std::min(at, rest_.size());
+  }
+
+  std::string_view rest_;
+  char delimiter_;
+  bool ended_ = false;
+};
+
+std::string unquoted(const Field& field) {
+  std::string text(field.raw);
+  if (!field.quoted) return text;
+  size_t to = 0;
+  for (size_t from = 0; from < text.size(); ++from, ++to) {
+    text[to] = text[from];
+    if (text[from] == '"') ++from;  // the second of a pair
+  }
+  text.resize(to);
+  return text;
+}
+
+class CsvReader final : public RangeReader {
+ public:
+  CsvReader(const InputFile& file, const InputOptions& options)
+      : file_(file), stream_(file_), limit_(options.max_record_bytes) {
+    delimiter_ = options.delimiter != 0 ? options.delimiter : default_delimiter(file);
+    ends_['\n'] = ends_['\r'] = true;
+    ends_[static_cast<unsigned char>(delimiter_)] = true;
+    read_header(options.field);
+  }
+
+  bool next(RawRecord& record) override {
+    if (!read_row(record)) return false;
+    record.form = RawRecord::Form::CsvRow;
+    record.delimiter = delimiter_;
+    record.csv_column = column_;
+    record.csv_columns = columns_;
+    return true;
+  }
+  uint64_t bytes_read() const override { return file_.offset(); }
+  FinishedRange finish() override {
+    return {{}, file_.hashed_bytes(), file_.hash(), 0, line_ - 1};
+  }
+
+ private:
+  enum class State { FieldStart, Plain, Quoted, AfterQuote };
+
+  static char default_delimiter(const InputFile& file) {
+    const fs::path plain =
+        file.compression == Compression::None ? file.path : file.path.stem();
+    return plain.extension() == ".tsv" ? '\t' : ',';
+  }
+
+  bool fill() {
+    if (rest_.empty()) rest_ = stream_.next();
+    return !rest_.empty();
+  }
+  void drop(size_t count) {
+    rest_ = rest_.subspan(count);
+    position_ += count;
+  }
+
+  void read_header(const std::string& wanted) {
+    if (fill()) {
+      refuse_packed(file_, rest_);
+      if (std::string_view(rest_.data(), rest_.size()).starts_with(kByteOrderMark)) {
+        drop(kByteOrderMark.size());
+      }
+    }
+    RawRecord header;
+    if (!read_row(header) || header.bytes.empty()) {
+      file_.fail("no header row that names the columns", 0,
+                 "write one, or leave the file out");
+    }
+    if (header.problem != RecordProblem::None ||
+        invalid_utf8(header.bytes, "row").problem != RecordProblem::None) {
+      file_.fail("a header row that is not UTF-8, or above the limit of a record", 0,
+                 "write the names of the columns there");
+    }
+    std::string names;
+    int times = 0;
+    FieldCursor fields(header.bytes, delimiter_);
+    for (Field field; fields.next(field); ++columns_) {
+      const std::string name = unquoted(field);
+      if (columns_ < 20) {
+        names += fmt::format("{}'{}'", columns_ > 0 ? ", " : "", name.substr(0, 40));
+      }
+      if (name != wanted) continue;
+      column_ = columns_;
+      ++times;
+    }
+    if (times == 1) return;
+    file_.fail(fmt::format("{} column '{}' in the header row (its columns: {}{})",
+                           times == 0 ? "no" : "more than one", wanted, names,
+                           columns_ > 20 ? ", ..." : ""),
+               0, "name another with --field, or another separator");
+  }
+
+  /// The next row without its end; false when there is none.
+  bool read_row(RawRecord& record) {
+    State state = State::FieldStart;
+    bool any = false;
+    while (fill()) {
+      if (after_return_) {
+        after_return_ = false;
+        if (rest_.front() == '\n') {
+          drop(1);
+          continue;
+        }
+      }
+      if (!any) {
+        any = true;
+        record.place.line = line_;
+        record.place.offset = static_cast<int64_t>(position_);
+      }
+      const char* const begin = rest_.data();
+      const char* const end = begin + rest_.size();
+      const char* const stop = scan(begin, end, state);
+      keep(record, rest_.first(static_cast<size_t>(stop - begin)));
+      line_ += std::count(begin, stop, '\n');
+      const bool ended = stop != end;
+      if (ended) after_return_ = *stop == '\r';
+      drop(static_cast<size_t>(stop - begin) + (ended ? 1 : 0));
+      if (!ended) continue;
+      ++line_;
+      return true;
+    }
+    if (state == State::Quoted) {
+      file_.fail(
+          fmt::format("a quoted field that is never closed: its quote stands at "
+                      "byte {} of the text, in the row that begins on line {}. The "
+                      "file ends",
+                      quote_, record.place.line),
+          file_.size(), "close or remove the quote, or copy the whole file again");
+    }
+    return any;
+  }
+
+  /// To the end of the row, or of the piece.
+  const char* scan(const char* p, const char* end, State& state) {
+    const char* const begin = p;
+    while (p < end) {
+      switch (state) {
+        case State::FieldStart:
+          if (*p == '"') {
+            quote_ = position_ + static_cast<uint64_t>(p - begin);
+            state = State::Quoted;
+            ++p;
+          } else {
+            state = State::Plain;
+          }
+          break;
+        case State::Plain:
+          while (p < end && !ends_[static_cast<unsigned char>(*p)]) ++p;
+          if (p == end || *p != delimiter_) return p;
+          state = State::FieldStart;
+          ++p;
+          break;
+        case State::Quoted:
+          p = static_cast<const char*>(std::memchr(p, '"', static_cast<size_t>(end - p)));
+          if (p == nullptr) return end;
+          state = State::AfterQuote;
+          ++p;
+          break;
+        case State::AfterQuote:
+          state = *p == '"' ? State::Quoted : State::Plain;
+          if (*p == '"') ++p;
+          break;
+      }
+    }
+    return end;
+  }
+
+  void keep(RawRecord& record, std::span<const char> piece) const {
+    if (record.problem != RecordProblem::None) return;
+    if (record.bytes.size() + piece.size() > limit_) {
+      record.problem = RecordProblem::TooLong;
+      record.detail = too_long_detail(limit_);
+      record.bytes = {};
+      return;
+    }
+    record.bytes.append(piece.data(), piece.size());
+  }
+
+  StoredFile file_;
+  ByteStream stream_;
+  uint64_t limit_;
+  char delimiter_ = ',';
+  std::array<bool, 256> ends_{};
+  int32_t column_ = 0;
+  int32_t columns_ = 0;
+  std::span<const char> rest_;
+  uint64_t position_ = 0;  // of rest_, after decompression
+  uint64_t quote_ = 0;     // where the last quoted field begins
+  int64_t line_ = 1;
+  bool after_return_ = false;
+};
+
+}  // namespace
+
+ParsedRecord parse_csv_row(const RawRecord& record) {
+  if (record.bytes.empty()) return broken(RecordProblem::Empty);
+  ParsedRecord parsed = invalid_utf8(record.bytes, "row");
+  if (parsed.problem != RecordProblem::None) return parsed;
+  Field wanted;
+  int64_t count = 0;
+  FieldCursor fields(record.bytes, record.delimiter);
+  for (Field field; fields.next(field); ++count) {
+    if (count == record.csv_column) wanted = field;
+    if (field.bad) {
+      return broken(RecordProblem::BadQuotes, fmt::format("in field {}", count + 1));
+    }
+  }
+  if (count != record.csv_columns) {
+    return broken(RecordProblem::WrongFieldCount,
+                  fmt::format("{}, the header has {}", count, record.csv_columns));
+  }
+  parsed.text = unquoted(wanted);
+  if (parsed.text.empty()) return broken(RecordProblem::Empty);
+  return parsed;
+}
+
+std::unique_ptr<RangeReader> open_csv(const InputFile& file, const InputRange& range,
+                                      const InputOptions& options) {
+  LH_CHECK(range.begin == 0, "data", "{}: a range of a CSV file", file.path.string());
+  return std::make_unique<CsvReader>(file, options);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,207 @@
+#include "longhaul/data/input/input_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/data/input/input_files.h"
+#include "longhaul/data/input/range_reader.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Ranges and their stored bytes.
+struct Piece {
+  InputRange range;
+  uint64_t bytes = 0;
+};
+
+/// Runs of row groups or record batches, each run of about that many bytes.
+void add_runs(int file, const std::vector<uint64_t>& sizes, uint64_t about_bytes,
+              std::vector<Piece>& pieces) {
+  Piece piece{{file, 0, 0}, 0};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (piece.range.end > piece.range.begin && piece.bytes + sizes[i] > about_bytes) {
+      pieces.push_back(piece);
+      piece = {{file, i, i}, 0};
+    }
+    piece.range.end = i + 1;
+    piece.bytes += sizes[i];
+  }
+  // The last one also takes what stands behind, such as the mark of the end.
+  piece.range.end = InputRange::kToEnd;
+  pieces.push_back(piece);
+}
+
+void add_byte_ranges(int file, uint64_t size, uint64_t about_bytes,
+                     std::vector<Piece>& pieces) {
+  const uint64_t count = size / about_bytes + (size % about_bytes != 0 ? 1 : 0);
+  const uint64_t each = size / count;
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint64_t begin = i * each;
+    const uint64_t end = i + 1 == count ? size : begin + each;
+    pieces.push_back({{file, begin, end}, end - begin});
+  }
+}
+
+std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange& range,
+                                        const InputOptions& options) {
+  switch (file.format) {
+    case InputFormat::Text:
+      return open_text(file, range, options);
+    case InputFormat::JsonLines:
+      return open_json_lines(file, range, options);
+    case InputFormat::Csv:
+      return open_csv(file, range, options);
+    case InputFormat::Parquet:
+      return open_parquet(file, range, options);
+    case InputFormat::Arrow:
+      return open_arrow(file, range, options);
+  }
+  throw InputError("data", file.path.string() + ": of no known format");
+}
+
+class PartReader final : public RecordReader {
+ public:
+  PartReader(const InputSet& inputs, InputPart part)
+      : options_(inputs.options()), part_(std::move(part)) {
+    for (const InputRange& range : part_.ranges) {
+      LH_CHECK(range.begin <= range.end, "data", "no range {} to {} of file {}",
+               range.begin, range.end, range.file);
+      files_.push_back(inputs.files().at(static_cast<size_t>(range.file)));
+    }
+  }
+
+  bool next(RawRecord& record) override {
+    while (finished_.size() < part_.ranges.size()) {
+      const InputRange& range = part_.ranges[finished_.size()];
+      if (!reader_) {
+        reader_ = open_range(files_[finished_.size()], range, options_);
+        records_ = 0;
+      }
+      record.clear();
+      if (reader_->next(record)) {
+        record.place.file = range.file;
+        record.place.range_begin = range.begin;
+        ++records_;
+        return true;
+      }
+      FinishedRange finished = reader_->finish();
+      finished.range = range;
+      finished.records = records_;
+      done_ += reader_->bytes_read();
+      reader_.reset();
+      finished_.push_back(std::move(finished));
+    }
+    return false;
+  }
+  uint64_t bytes_read() const override {
+    return done_ + (reader_ ? reader_->bytes_read() : 0);
+  }
+  const std::vector<FinishedRange>& finished() const override { return finished_; }
+
+ private:
+  std::vector<InputFile> files_;  // one for each range
+  InputOptions options_;
+  InputPart part_;
+  std::unique_ptr<RangeReader> reader_;
+  std::vector<FinishedRange> finished_;
+  int64_t records_ = 0;
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+InputSet::InputSet(InputOptions options)
+    : options_(std::move(options)), files_(find_input_files(options_)) {
+  const char delimiter = options_.delimiter;
+  if (delimiter == '"' || delimiter == '\n' || delimiter == '\r' || delimiter < 0) {
+    throw InputError("data", fmt::format("the byte 0x{:02x} cannot separate fields of "
+                                         "CSV; choose a comma, a tab or the like",
+                                         static_cast<unsigned char>(delimiter)));
+  }
+  for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
+}
+
+std::vector<InputPart> InputSet::parts(uint64_t about_bytes) const {
+  about_bytes = std::max<uint64_t>(about_bytes, 1);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const InputFile& file = files_[i];
+    const auto index = static_cast<int>(i);
+    const bool small = file.stored_bytes <= about_bytes;
+    if (!small && file.format == InputFormat::JsonLines &&
+        file.compression == Compression::None) {
+      add_byte_ranges(index, file.stored_bytes, about_bytes, pieces);
+    } else if (!small && file.format == InputFormat::Parquet) {
+      add_runs(index, parquet_group_bytes(file, options_), about_bytes, pieces);
+    } else if (!small && file.format == InputFormat::Arrow) {
+      add_runs(index, arrow_batch_bytes(file, options_), about_bytes, pieces);
+    } else {
+      pieces.push_back({{index, 0, InputRange::kToEnd}, file.stored_bytes});
+    }
+  }
+  std::vector<InputPart> parts;
+  for (const Piece& piece : pieces) {
+    if (parts.empty() || parts.back().stored_bytes + piece.bytes > about_bytes) {
+      parts.emplace_back();
+    }
+    parts.back().ranges.push_back(piece.range);
+    parts.back().stored_bytes += piece.bytes;
+  }
+  return parts;
+}
+
+std::unique_ptr<RecordReader> InputSet::open(const InputPart& part) const {
+  return std::make_unique<PartReader>(*this, part);
+}
+
+std::string InputSet::fingerprint() const {
+  Json identity = {{"field", options_.field},
+                   {"delimiter", static_cast<int>(options_.delimiter)},
+                   {"max_record_bytes", options_.max_record_bytes},
+                   {"files", Json::array()}};
+  for (const InputFile& file : files_) {
+    identity["files"].push_back({fs::absolute(file.path).string(), file.stored_bytes,
+                                 file.modified_ns, format_name(file.format),
+                                 static_cast<int>(file.compression)});
+  }
+  return hash_hex(identity.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+int64_t InputSet::lines_before(int file, uint64_t begin) const {
+  const InputFile& found = files_.at(static_cast<size_t>(file));
+  if (begin == 0 || found.format != InputFormat::JsonLines) return 0;
+  const File open = File::open_read(found.path);
+  const uint64_t size = std::min(begin, open.size());
+  std::vector<char> piece(size_t{1} << 20);
+  int64_t lines = 0;
+  for (uint64_t at = 0; at < size; at += piece.size()) {
+    const std::span<char> part = std::span(piece).first(
+        static_cast<size_t>(std::min<uint64_t>(piece.size(), size - at)));
+    open.read_at(at, std::as_writable_bytes(part));
+    lines += std::count(part.begin(), part.end(), '\n');
+  }
+  return lines;
+}
+
+std::string InputSet::describe(const RecordPlace& place) const {
+  const InputFile& file = files_.at(static_cast<size_t>(place.file));
+  const std::string path = file.path.string();
+  switch (file.format) {
+    case InputFormat::Text:
+      return path;
+    case InputFormat::Parquet:
+    case InputFormat::Arrow:
+      return fmt::format("{}: row {}", path, place.line);
+    default:
+      return fmt::format("{}:{}", path,
+                         lines_before(place.file, place.range_begin) + place.line);
+  }
+}
+
+}  // namespace longhaul::data

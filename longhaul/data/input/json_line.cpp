@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/parse.h"
+#include "longhaul/data/input/range_reader.h"
+
+namespace longhaul::data {
+namespace {
+
+namespace dom = simdjson::dom;
+
+constexpr size_t kMaxJsonDepth = 64;
+constexpr size_t kSmallestCapacity = size_t{1} << 16;
+/// A parser holds several times its longest line: one long line must not keep that.
+constexpr size_t kLargestKeptCapacity = size_t{4} << 20;
+static_assert(kParserPadding >= simdjson::SIMDJSON_PADDING);
+
+std::string field_names(const dom::object& object) {
+  constexpr int kMost = 8;
+  std::string names;
+  int count = 0;
+  for (const dom::key_value_pair& entry : object) {
+    if (++count > kMost) return names + ", ...";
+    names += fmt::format("{}'{}'", count > 1 ? ", " : "", entry.key.substr(0, 40));
+  }
+  return names.empty() ? "none" : names;
+}
+
+/// False when it is no list of integers. An integer above int64 becomes negative, which
+/// no check lets pass.
+bool take_integers(const dom::element& value, std::vector<int64_t>& out) {
+  dom::array array;
+  if (value.get(array) != simdjson::SUCCESS) return false;
+  for (const dom::element item : array) {
+    int64_t number = 0;
+    if (item.type() == dom::element_type::UINT64) {
+      number = -1;
+    } else if (item.get(number) != simdjson::SUCCESS) {
+      return false;
+    }
+    out.push_back(number);
+  }
+  return true;
+}
+
+/// The members of an object that matter here.
+struct Members {
+  dom::element value;
+  dom::element labels;
+  dom::element mask;
+  int times = 0;
+  int label_times = 0;
+  int mask_times = 0;
+};
+
+Members find_members(const dom::object& object, std::string_view field) {
+  Members found;
+  for (const dom::key_value_pair& entry : object) {
+    if (entry.key == field) {
+      found.value = entry.value;
+      ++found.times;
+    } else if (entry.key == "labels") {
+      found.labels = entry.value;
+      ++found.label_times;
+    } else if (entry.key == "attention_mask") {
+      found.mask = entry.value;
+      ++found.mask_times;
+    }
+  }
+  return found;
+}
+
+ParsedRecord take_ids(const Members& members, std::string_view field) {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> labels;
+  std::vector<int64_t> mask;
+  if (!take_integers(members.value, ids)) {
+    return broken(RecordProblem::FieldNotText,
+                  fmt::format("'{}' is a list, but not of integers", field));
+  }
+  if (members.label_times > 1 || members.mask_times > 1) {
+    return broken(RecordProblem::FieldTwice,
+                  members.mask_times > 1 ? "'attention_mask'" : "'labels'");
+  }
+  const bool has_labels = members.label_times == 1;
+  const bool has_mask = members.mask_times == 1;
+  if (has_labels && !take_integers(members.labels, labels)) {
+    return broken(RecordProblem::BadLabels, "not a list of integers");
+  }
+  if (has_mask && !take_integers(members.mask, mask)) {
+    return broken(RecordProblem::BadMask, "not a list of integers");
+  }
+  using Optional = std::optional<std::span<const int64_t>>;
+  return parse_ids(ids, has_labels ? Optional(labels) : std::nullopt,
+                   has_mask ? Optional(mask) : std::nullopt);
+}
+
+ParsedRecord take_field(const dom::object& object, std::string_view field) {
+  const Members members = find_members(object, field);
+  if (members.times == 0) {
+    return broken(RecordProblem::FieldMissing,
+                  fmt::format("'{}' (its fields: {})", field, field_names(object)));
+  }
+  if (members.times > 1)
+    return broken(RecordProblem::FieldTwice, fmt::format("'{}'", field));
+  if (members.value.is_null()) return broken(RecordProblem::Empty);
+  if (members.value.is_array()) return take_ids(members, field);
+  std::string_view text;
+  if (members.value.get(text) != simdjson::SUCCESS) {
+    return broken(RecordProblem::FieldNotText, fmt::format("'{}'", field));
+  }
+  if (text.empty()) return broken(RecordProblem::Empty);
+  ParsedRecord parsed;
+  parsed.text = text;
+  return parsed;
+}
+
+ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view field) {
+  if (parser.max_depth() != kMaxJsonDepth || parser.capacity() < line.size()) {
+    const auto error =
+        parser.allocate(std::max(line.size(), kSmallestCapacity), kMaxJsonDepth);
+    LH_CHECK(error == simdjson::SUCCESS, "data", "no memory for a line of {} bytes",
+             line.size());
+  }
+  dom::element root;
+  const auto error = parser.parse(line.data(), line.size(), false).get(root);
+  if (error != simdjson::SUCCESS) {
+    ParsedRecord utf8 = invalid_utf8(line, "line");
+    if (utf8.problem != RecordProblem::None) return utf8;
+    const bool array = line.front() == '[' && line.size() < 4;
+    return broken(RecordProblem::InvalidJson,
+                  fmt::format("{}{}", simdjson::error_message(error),
+                              array ? "; a file with one list of objects is no JSON "
+                                      "lines file: write one object a line"
+                                    : ""));
+  }
+  dom::object object;
+  if (root.get(object) != simdjson::SUCCESS) return broken(RecordProblem::NotAnObject);
+  return take_field(object, field);
+}
+
+}  // namespace
+
+ParsedRecord parse_json_line(std::string& line, std::string_view field) {
+  // Keeping the parser saves its buffers' allocation for each line.
+  thread_local auto parser = std::make_unique<dom::parser>(kMaxRecordBytes + 64);
+  line.reserve(line.size() + simdjson::SIMDJSON_PADDING);
+  ParsedRecord parsed = parse_with(*parser, line, field);
+  if (parser->capacity() > kLargestKeptCapacity) {
+    parser = std::make_unique<dom::parser>(kMaxRecordBytes + 64);
+  }
+  return parsed;
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,32 @@
+// In the place of parquet_reader.cpp and arrow_reader.cpp where Arrow is absent.
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/range_reader.h"
+
+namespace longhaul::data {
+namespace {
+
+[[noreturn]] void refuse(const InputFile& file) {
+  throw InputError("data",
+                   file.path.string() +
+                       ": this build reads no Parquet and Arrow files; build with "
+                       "the pyarrow wheel (make deps), or convert to JSON lines");
+}
+
+}  // namespace
+
+std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRange&,
+                                          const InputOptions&) {
+  refuse(file);
+}
+std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange&,
+                                        const InputOptions&) {
+  refuse(file);
+}
+std::vector<uint64_t> parquet_group_bytes(const InputFile& file, const InputOptions&) {
+  refuse(file);
+}
+std::vector<uint64_t> arrow_batch_bytes(const InputFile& file, const InputOptions&) {
+  refuse(file);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,298 @@
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <fmt/format.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/schema.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/input/column_rows.h"
+#include "longhaul/data/input/range_reader.h"
+#include "longhaul/data/input/stored_file.h"
+
+namespace longhaul::data {
+namespace {
+
+/// The footer is held several times over; files of many thousand row groups have some MB.
+constexpr uint64_t kMaxFooterBytes = uint64_t{64} << 20;
+constexpr uint64_t kSmallestFile = 12;  // magic, no footer, its length, magic
+/// Decoded text that a batch should have, and the rows that it may have.
+constexpr int64_t kBatchBytes = int64_t{8} << 20;
+constexpr int64_t kMaxBatchRows = 4096;
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+
+/// Runs `act`; whatever the library throws names the file.
+template <typename Act>
+auto guarded(const fs::path& file, std::string_view where, const Act& act) {
+  try {
+    return act();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& problem) {
+    throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download "
+                                         "the file again",
+                                         file.string(), where, problem.what()));
+  }
+}
+
+/// What the library is not left to find out.
+void check_frame(const StoredFile& file) {
+  const uint64_t size = file.size();
+  std::array<char, 8> tail{};
+  std::array<char, 4> head{};
+  if (size < kSmallestFile) file.fail("no Parquet file: too short, the file ends", size);
+  file.file().read_at(0, std::as_writable_bytes(std::span(head)));
+  file.file().read_at(size - tail.size(), std::as_writable_bytes(std::span(tail)));
+  const std::string_view end(tail.data() + 4, 4);
+  const std::string_view begin(head.data(), head.size());
+  if (end == "PARE" || begin == "PARE") {
+    file.fail("an encrypted Parquet file", 0, "decrypt it first");
+  }
+  if (begin != "PAR1") file.fail("no Parquet file: no PAR1", 0);
+  if (end != "PAR1") {
+    file.fail("truncated Parquet data: no PAR1 where the file ends,", size - 4);
+  }
+  uint32_t footer = 0;
+  std::memcpy(&footer, tail.data(), sizeof(footer));
+  if (footer > size - kSmallestFile || footer > kMaxFooterBytes) {
+    file.fail(fmt::format("a Parquet footer of {} bytes (at most {} are read)", footer,
+                          std::min(kMaxFooterBytes, size - kSmallestFile)),
+              size - tail.size());
+  }
+}
+
+parquet::ReaderProperties reader_properties(arrow::MemoryPool* pool) {
+  parquet::ReaderProperties properties(pool);
+  properties.enable_buffered_stream();
+  properties.set_buffer_size(kReadBytes);
+  properties.set_page_checksum_verification(true);
+  return properties;
+}
+
+std::shared_ptr<arrow::io::RandomAccessFile> open_stored(const StoredFile& file,
+                                                         arrow::MemoryPool* pool,
+                                                         const InputOptions& options) {
+  return require(arrow::io::ReadableFile::Open(file.path().string(), pool), file.path(),
+                 "the file", options);
+}
+
+struct ByteSpan {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+/// Where a column's part of a row group lies.
+ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile& file,
+                    int group) {
+  int64_t begin = chunk.data_page_offset();
+  if (chunk.has_dictionary_page() && chunk.dictionary_page_offset() > 0) {
+    begin = std::min(begin, chunk.dictionary_page_offset());
+  }
+  const int64_t size = chunk.total_compressed_size();
+  const auto limit = static_cast<int64_t>(file.size());
+  if (begin < 4 || size < 0 || begin > limit || size > limit - begin) {
+    file.fail(fmt::format("row group {} claims {} bytes", group, size),
+              begin < 0 ? 0 : static_cast<uint64_t>(begin));
+  }
+  return {static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + size)};
+}
+
+uint64_t group_bytes(const parquet::RowGroupMetaData& group, const StoredFile& file,
+                     int index) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < group.num_columns(); ++i) {
+    const ByteSpan span = chunk_span(*group.ColumnChunk(i), file, index);
+    bytes += span.end - span.begin;
+  }
+  return bytes;
+}
+
+class ParquetReader final : public RangeReader {
+ public:
+  ParquetReader(const InputFile& file, const InputRange& range,
+                const InputOptions& options)
+      : options_(options), pool_(options.max_batch_bytes), file_(file) {
+    check_frame(file_);
+    guarded(file_.path(), "its footer", [&] { open_reader(); });
+    const auto groups = static_cast<uint64_t>(metadata_->num_row_groups());
+    end_ = static_cast<int>(std::min(range.end, groups));
+    LH_CHECK(range.begin <= groups, "data", "{}: no row group {}", file.path.string(),
+             range.begin);
+    for (; group_ < static_cast<int>(range.begin); ++group_) {
+      row_ += metadata_->RowGroup(group_)->num_rows();
+    }
+    first_row_ = row_;
+  }
+
+  bool next(RawRecord& record) override {
+    while (true) {
+      if (place_ < rows_.rows()) {
+        record.place.line = row_;
+        rows_.take(place_, record);
+        ++place_;
+        ++row_;
+        ++group_read_;
+        return true;
+      }
+      if (batches_) {
+        next_batch();
+      } else if (group_ == end_) {
+        return false;
+      } else {
+        guarded(file_.path(), where(), [&] { open_group(); });
+      }
+    }
+  }
+
+  uint64_t bytes_read() const override {
+    if (!batches_ || group_rows_ == 0) return done_;
+    const double share =
+        static_cast<double>(group_read_) / static_cast<double>(group_rows_);
+    return done_ + static_cast<uint64_t>(share * static_cast<double>(group_stored_));
+  }
+  FinishedRange finish() override {
+    return {{}, file_.hashed_bytes(), file_.hash(), 0, row_ - first_row_};
+  }
+
+ private:
+  std::string where() const { return fmt::format("row group {}", group_); }
+
+  void open_reader() {
+    parquet::arrow::FileReaderBuilder builder;
+    require(builder.Open(open_stored(file_, pool_.get(), options_),
+                         reader_properties(pool_.get())),
+            file_.path(), "its footer", options_);
+    parquet::ArrowReaderProperties properties;
+    properties.set_use_threads(false);
+    properties.set_pre_buffer(false);
+    properties.set_arrow_extensions_enabled(false);
+    builder.memory_pool(pool_.get())->properties(properties);
+    reader_ = require(builder.Build(), file_.path(), "its footer", options_);
+    metadata_ = reader_->parquet_reader()->metadata();
+    std::shared_ptr<arrow::Schema> schema;
+    require(reader_->GetSchema(&schema), file_.path(), "its schema", options_);
+    const ColumnChoice chosen(*schema, options_, file_.path());
+    for (const int index : chosen.indices()) add_leaves(schema->field(index)->name());
+    // Read, the chosen columns are all there are.
+    std::vector<std::shared_ptr<arrow::Field>> fields;
+    for (const int index : chosen.indices()) fields.push_back(schema->field(index));
+    choice_ = ColumnChoice(arrow::Schema(fields), options_, file_.path());
+  }
+
+  void add_leaves(const std::string& name) {
+    const parquet::SchemaDescriptor& schema = *metadata_->schema();
+    for (int i = 0; i < schema.num_columns(); ++i) {
+      if (schema.GetColumnRoot(i)->name() == name) leaves_.push_back(i);
+    }
+  }
+
+  void open_group() {
+    const auto group = metadata_->RowGroup(group_);
+    group_rows_ = group->num_rows();
+    group_read_ = 0;
+    group_stored_ = group_bytes(*group, file_, group_);
+    if (group_rows_ < 0) file_.fail(where() + " has a negative number of rows", 0);
+    int64_t decoded = 0;
+    for (const int leaf : leaves_) {
+      const auto chunk = group->ColumnChunk(leaf);
+      hash_chunk(chunk_span(*chunk, file_, group_));
+      decoded += std::clamp<int64_t>(chunk->total_uncompressed_size(), 0, INT64_MAX / 8);
+    }
+    const int64_t each =
+        std::max<int64_t>(decoded / std::max<int64_t>(group_rows_, 1), 1);
+    reader_->set_batch_size(std::clamp<int64_t>(kBatchBytes / each, 1, kMaxBatchRows));
+    batches_ = require(reader_->GetRecordBatchReader({group_}, leaves_), file_.path(),
+                       where(), options_);
+  }
+
+  /// Also brings the bytes into the page cache, in order, before they are decoded.
+  void hash_chunk(const ByteSpan& span) {
+    buffer_.resize(static_cast<size_t>(kReadBytes));
+    for (uint64_t at = span.begin; at < span.end;) {
+      const auto part = std::span(buffer_).first(
+          static_cast<size_t>(std::min<uint64_t>(buffer_.size(), span.end - at)));
+      file_.file().read_at(at, std::as_writable_bytes(part));
+      file_.hash_more(part);
+      at += part.size();
+    }
+  }
+
+  void next_batch() {
+    rows_ = {};
+    place_ = 0;
+    guarded(file_.path(), where(), [&] {
+      std::shared_ptr<arrow::RecordBatch> batch;
+      require(batches_->ReadNext(&batch), file_.path(), where(), options_);
+      if (batch) {
+        rows_ = ColumnRows(*batch, choice_, options_, file_.path(), where());
+        return;
+      }
+      if (group_read_ != group_rows_) {
+        throw InputError(
+            "data",
+            fmt::format("{}: {} has {} rows, its footer says {}; copy or "
+                        "download the file again",
+                        file_.path().string(), where(), group_read_, group_rows_));
+      }
+      batches_.reset();
+      done_ += group_stored_;
+      ++group_;
+    });
+  }
+
+  InputOptions options_;
+  LimitedPool pool_;  // before all that it allocates for
+  StoredFile file_;
+  std::unique_ptr<parquet::arrow::FileReader> reader_;
+  std::shared_ptr<parquet::FileMetaData> metadata_;
+  ColumnChoice choice_;
+  std::vector<int> leaves_;
+  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  ColumnRows rows_;
+  std::vector<char> buffer_;
+  int group_ = 0;
+  int end_ = 0;
+  int64_t place_ = 0;  // in rows_
+  int64_t row_ = 0;    // in the file
+  int64_t first_row_ = 0;
+  int64_t group_rows_ = 0;
+  int64_t group_read_ = 0;
+  uint64_t group_stored_ = 0;
+  uint64_t done_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRange& range,
+                                          const InputOptions& options) {
+  return std::make_unique<ParquetReader>(file, range, options);
+}
+
+std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
+                                          const InputOptions& options) {
+  LimitedPool pool(options.max_batch_bytes);
+  const StoredFile stored(file);
+  check_frame(stored);
+  return guarded(file.path, "its footer", [&] {
+    const auto source = open_stored(stored, pool.get(), options);
+    const auto reader =
+        parquet::ParquetFileReader::Open(source, reader_properties(pool.get()));
+    const auto metadata = reader->metadata();
+    std::vector<uint64_t> sizes;
+    for (int i = 0; i < metadata->num_row_groups(); ++i) {
+      sizes.push_back(group_bytes(*metadata->RowGroup(i), stored, i));
+    }
+    return sizes;
+  });
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,119 @@
+#include "longhaul/data/input/record.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::data {
+
+std::string_view problem_name(RecordProblem problem) {
+  switch (problem) {
+    case RecordProblem::None:
+      return "none";
+    case RecordProblem::Empty:
+      return "empty";
+    case RecordProblem::InvalidUtf8:
+      return "invalid UTF-8";
+    case RecordProblem::InvalidJson:
+      return "invalid JSON";
+    case RecordProblem::NotAnObject:
+      return "not a JSON object";
+    case RecordProblem::FieldMissing:
+      return "field missing";
+    case RecordProblem::FieldNotText:
+      return "field is not text";
+    case RecordProblem::FieldTwice:
+      return "field stands twice";
+    case RecordProblem::TooLong:
+      return "too long";
+    case RecordProblem::WrongFieldCount:
+      return "wrong number of fields";
+    case RecordProblem::BadQuotes:
+      return "text after a closing quote";
+    case RecordProblem::IdOutOfRange:
+      return "token id out of range";
+    case RecordProblem::BadMask:
+      return "bad attention_mask";
+    case RecordProblem::BadLabels:
+      return "bad labels";
+  }
+  return "unknown";
+}
+
+uint64_t RawRecord::memory_bytes() const {
+  return sizeof(RawRecord) + bytes.capacity() + detail.capacity() +
+         sizeof(int64_t) *
+             (ids.capacity() + labels.capacity() + attention_mask.capacity());
+}
+
+void RawRecord::clear() {
+  form = Form::WholeFile;
+  bytes.clear();
+  ids.clear();
+  labels.clear();
+  attention_mask.clear();
+  has_labels = false;
+  has_mask = false;
+  csv_column = 0;
+  csv_columns = 0;
+  place = {};
+  problem = RecordProblem::None;
+  detail.clear();
+}
+
+void DroppedRecords::add(RecordProblem problem, Example example) {
+  ++counts[problem];
+  std::vector<Example>& examples = first[problem];
+  if (examples.size() < kExamples) examples.push_back(std::move(example));
+}
+
+int64_t DroppedRecords::total() const {
+  int64_t sum = 0;
+  for (const auto& [problem, count] : counts) sum += count;
+  return sum;
+}
+
+int64_t DroppedRecords::bad() const {
+  const auto empty = counts.find(RecordProblem::Empty);
+  return total() - (empty == counts.end() ? 0 : empty->second);
+}
+
+std::string DroppedRecords::describe() const {
+  std::string text;
+  for (const auto& [problem, count] : counts) {
+    text += fmt::format("{} {}:", grouped(count), problem_name(problem));
+    for (const Example& example : first.at(problem)) {
+      text += " " + example.place;
+      if (!example.detail.empty()) text += fmt::format(" ({})", example.detail);
+    }
+    text += static_cast<size_t>(count) > kExamples ? " ...\n" : "\n";
+  }
+  return text;
+}
+
+std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
+                            int64_t offset, RecordProblem problem,
+                            std::string_view detail) {
+  Json json = {{"file", path}};
+  if (is_row || line > 0) json[is_row ? "row" : "line"] = line;
+  if (offset >= 0) json["byte"] = offset;
+  json["problem"] = std::string(problem_name(problem));
+  if (!detail.empty()) json["detail"] = std::string(detail);
+  // A path or an excerpt need not be UTF-8; the list has to be.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void fail_record(const std::string& place, RecordProblem problem,
+                 const std::string& detail) {
+  throw InputError(
+      "data",
+      fmt::format("{}: {}{}{}; mend it, or leave such records out and count "
+                  "them with --bad-records drop",
+                  place, problem_name(problem), detail.empty() ? "" : ": ", detail));
+}
+
+}  // namespace longhaul::data

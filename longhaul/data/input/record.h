@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul::data {
+
+struct InputOptions;
+
+/// The largest document, line of JSON or row of CSV that is read; a longer one is a bad
+/// record (TooLong), skipped in constant memory.
+inline constexpr uint64_t kMaxRecordBytes = uint64_t{256} << 20;
+
+/// Why a record holds no usable document.
+enum class RecordProblem : uint8_t {
+  None,
+  Empty,  ///< no text, no ids, or null: left out and counted, never an error
+  InvalidUtf8,
+  InvalidJson,
+  NotAnObject,
+  FieldMissing,
+  FieldNotText,  ///< neither text nor a list of integers
+  FieldTwice,
+  TooLong,          ///< above kMaxRecordBytes
+  WrongFieldCount,  ///< a CSV row with more or fewer fields than its header
+  BadQuotes,        ///< a CSV field with text after its closing quote
+  IdOutOfRange,     ///< negative, or above 2^31 - 1
+  BadMask,          ///< attention_mask: not zeros and ones, or another length
+  BadLabels,        ///< labels: neither -100 nor the id, or another length
+};
+std::string_view problem_name(RecordProblem problem);
+
+/// Where a record lies. Of what is 0-based and what 1-based: a line is what an editor
+/// shows, a row is what table libraries show.
+struct RecordPlace {
+  int file = 0;  ///< index into InputSet::files()
+  /// Text: 0. JSON lines and CSV: line, from 1, on which the record begins, counted from
+  /// range_begin (see InputSet::lines_before). Parquet, Arrow: row of the file, from 0.
+  int64_t line = 0;
+  /// First byte of the record in the file as it is after decompression; -1 where a record
+  /// has none (Parquet, Arrow).
+  int64_t offset = -1;
+  uint64_t range_begin = 0;  ///< begin of the InputRange that it was read with
+};
+
+/// A record as its reader found it: parse_record makes a document of it.
+struct RawRecord {
+  enum class Form : uint8_t {
+    WholeFile,  ///< bytes: a text file
+    JsonLine,   ///< bytes: a line without its end
+    CsvRow,     ///< bytes: a row as it stands in the file, without its end
+    Text,       ///< bytes: the document itself
+    Ids,        ///< ids: the document itself
+  };
+  Form form = Form::WholeFile;
+  std::string bytes;
+  std::vector<int64_t> ids;
+  std::vector<int64_t> labels;          ///< where has_labels
+  std::vector<int64_t> attention_mask;  ///< where has_mask
+  bool has_labels = false;
+  bool has_mask = false;
+  char delimiter = ',';     ///< CsvRow
+  int32_t csv_column = 0;   ///< CsvRow: which field is the document
+  int32_t csv_columns = 0;  ///< CsvRow: how many the header has
+  RecordPlace place;
+  /// What the reader found out already (Empty for a null, TooLong).
+  RecordProblem problem = RecordProblem::None;
+  std::string detail;
+
+  /// Bytes that it holds in memory, about.
+  uint64_t memory_bytes() const;
+  /// Empties it and keeps its buffers.
+  void clear();
+};
+
+/// A document, or why there is none.
+struct ParsedRecord {
+  enum class Kind : uint8_t { Text, Ids };
+  Kind kind = Kind::Text;
+  std::string text;                ///< Text: valid UTF-8, not empty
+  std::vector<int32_t> ids;        ///< Ids: not empty, none negative
+  std::vector<uint8_t> is_target;  ///< Ids: one 0 or 1 per id; empty: all are targets
+  int64_t not_targets = 0;         ///< zeros in is_target
+  int64_t padding = 0;  ///< positions at the end with attention_mask 0, cut off
+  RecordProblem problem = RecordProblem::None;
+  std::string detail;  ///< for people: byte offset in the record, parser's message
+};
+
+/// Finds the document of a record: options.field of a JSON line or a CSV row, else the
+/// whole. A list of integers is a document of ready ids; beside it, attention_mask 0 and
+/// labels -100 name tokens that are no targets. Pure; any thread may call it. It may use
+/// the record's buffers as scratch or take them.
+ParsedRecord parse_record(RawRecord& record, const InputOptions& options);
+
+/// Records left out, by cause.
+struct DroppedRecords {
+  struct Example {
+    std::string place;
+    std::string detail;
+  };
+  static constexpr size_t kExamples = 5;
+  std::map<RecordProblem, int64_t> counts;
+  std::map<RecordProblem, std::vector<Example>> first;  ///< up to kExamples each
+
+  void add(RecordProblem problem, Example example);
+  int64_t total() const;
+  /// total() without the empty ones.
+  int64_t bad() const;
+  /// One line per cause and example; empty when nothing was dropped.
+  std::string describe() const;
+};
+
+/// What to do with a record that is broken (an empty one is always left out).
+enum class BadRecords : uint8_t { Fail, Drop };
+
+/// One line of a list of bad records, as JSON with its newline: file, line or row, byte
+/// offset where there is one, problem, detail. `line` is RecordPlace::line plus
+/// InputSet::lines_before.
+std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
+                            int64_t offset, RecordProblem problem,
+                            std::string_view detail);
+
+/// The error for a broken record, with its place and what to do.
+[[noreturn]] void fail_record(const std::string& place, RecordProblem problem,
+                              const std::string& detail);
+
+}  // namespace longhaul::data

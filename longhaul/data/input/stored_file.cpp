@@ -1,0 +1,72 @@
+#include "longhaul/data/input/stored_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+// Inlined it uses this build's instructions.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::data {
+
+struct StoredFile::Hash {
+  XXH3_state_t* xxh = XXH3_createState();
+  Hash() { XXH3_128bits_reset(xxh); }
+  ~Hash() { XXH3_freeState(xxh); }
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
+};
+
+StoredFile::StoredFile(const InputFile& file, uint64_t hash_begin, uint64_t hash_end)
+    : file_(File::open_read(file.path)),
+      size_(file_.size()),
+      compression_(file.compression),
+      hash_begin_(hash_begin),
+      hash_end_(hash_end),
+      hash_(std::make_unique<Hash>()) {
+  if (size_ != file.stored_bytes) {
+    throw InputError("data",
+                     fmt::format("{}: has {} bytes now and had {} when this began; start "
+                                 "again when nothing writes to the inputs any more",
+                                 path().string(), size_, file.stored_bytes));
+  }
+  ::posix_fadvise(file_.fd(), 0, 0, POSIX_FADV_SEQUENTIAL);
+}
+StoredFile::~StoredFile() = default;
+
+std::span<const char> StoredFile::read(uint64_t offset, std::span<char> to) {
+  if (offset >= size_) return {};
+  const auto count = static_cast<size_t>(std::min<uint64_t>(to.size(), size_ - offset));
+  const std::span<char> part = to.first(count);
+  file_.read_at(offset, std::as_writable_bytes(part));
+  offset_ = offset + count;
+  const uint64_t begin = std::clamp(hash_begin_, offset, offset_);
+  const uint64_t end = std::clamp(hash_end_, begin, offset_);
+  hash_more(part.subspan(static_cast<size_t>(begin - offset),
+                         static_cast<size_t>(end - begin)));
+  return part;
+}
+
+void StoredFile::hash_more(std::span<const char> bytes) {
+  XXH3_128bits_update(hash_->xxh, bytes.data(), bytes.size());
+  hashed_ += bytes.size();
+}
+
+std::string StoredFile::hash() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(hash_->xxh);
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+void StoredFile::fail(std::string_view what, uint64_t offset,
+                      std::string_view action) const {
+  throw InputError(
+      "data",
+      fmt::format("{}: {} at byte {} of {}; {}", path().string(), what, offset, size_,
+                  action.empty() ? "copy or download the file again" : action));
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "longhaul/base/file.h"
+#include "longhaul/data/input/input_set.h"
+
+namespace longhaul::data {
+
+/// An input file as it lies on the disk, with a hash of what was read of [hash_begin,
+/// hash_end), which has to be read in order. Not thread-safe.
+class StoredFile {
+ public:
+  /// InputError when the file is not as long as it was when the InputSet was made.
+  explicit StoredFile(const InputFile& file, uint64_t hash_begin = 0,
+                      uint64_t hash_end = UINT64_MAX);
+  ~StoredFile();
+
+  const fs::path& path() const { return file_.path(); }
+  uint64_t size() const { return size_; }
+  Compression compression() const { return compression_; }
+  const File& file() const { return file_; }
+
+  /// Reads as many bytes as there are, up to to.size(), and hashes those of the range.
+  std::span<const char> read(uint64_t offset, std::span<char> to);
+  /// Hashes bytes that were read in another way; they count as if they stood in the
+  /// range.
+  void hash_more(std::span<const char> bytes);
+
+  /// The end of what was read.
+  uint64_t offset() const { return offset_; }
+  uint64_t hashed_bytes() const { return hashed_; }
+  /// xxh3-128 of the hashed bytes.
+  std::string hash() const;
+
+  /// Throws InputError "PATH: WHAT at byte OFFSET of SIZE; ACTION".
+  [[noreturn]] void fail(std::string_view what, uint64_t offset,
+                         std::string_view action = {}) const;
+
+ private:
+  struct Hash;
+  File file_;
+  uint64_t size_ = 0;
+  Compression compression_;
+  uint64_t hash_begin_;
+  uint64_t hash_end_;
+  uint64_t offset_ = 0;
+  uint64_t hashed_ = 0;
+  std::unique_ptr<Hash> hash_;
+};
+
+}  // namespace longhaul::data
