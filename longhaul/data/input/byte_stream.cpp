@@ -4,7 +4,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <vector>
+#include <algorithm>
+#include <memory>
 
 #include "longhaul/base/error.h"
 
@@ -20,20 +21,25 @@ constexpr int kMaxZstdWindowLog = 27;
 
 struct ByteStream::State {
   State(StoredFile& stored, uint64_t begin)
-      : file(stored), offset(begin), input(kInputBytes) {}
+      : file(stored),
+        offset(begin),
+        // Many inputs are small files: no more than there is, and nothing written ahead.
+        capacity(static_cast<size_t>(std::min<uint64_t>(kInputBytes, stored.size() + 1))),
+        input(std::make_unique_for_overwrite<char[]>(capacity)) {}
   virtual ~State() = default;
   virtual std::span<const char> next() = 0;
 
   /// Stored bytes; empty at the end of the file.
   std::span<const char> read_input() {
-    const std::span<const char> part = file.read(offset, input);
+    const std::span<const char> part = file.read(offset, {input.get(), capacity});
     offset += part.size();
     return part;
   }
 
   StoredFile& file;
   uint64_t offset;
-  std::vector<char> input;
+  size_t capacity;
+  std::unique_ptr<char[]> input;
 };
 
 struct ByteStream::Plain final : State {
@@ -42,7 +48,8 @@ struct ByteStream::Plain final : State {
 };
 
 struct ByteStream::Gzip final : State {
-  explicit Gzip(StoredFile& stored) : State(stored, 0), output(kOutputBytes) {
+  explicit Gzip(StoredFile& stored)
+      : State(stored, 0), output(std::make_unique_for_overwrite<char[]>(kOutputBytes)) {
     // 16: the gzip format and no other.
     LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
   }
@@ -50,14 +57,14 @@ struct ByteStream::Gzip final : State {
 
   bool refill() {
     const std::span<const char> part = read_input();
-    inflater.next_in = reinterpret_cast<Bytef*>(input.data());
+    inflater.next_in = reinterpret_cast<Bytef*>(input.get());
     inflater.avail_in = static_cast<uInt>(part.size());
     return !part.empty();
   }
 
   std::span<const char> next() override {
-    inflater.next_out = reinterpret_cast<Bytef*>(output.data());
-    inflater.avail_out = static_cast<uInt>(output.size());
+    inflater.next_out = reinterpret_cast<Bytef*>(output.get());
+    inflater.avail_out = static_cast<uInt>(kOutputBytes);
     while (inflater.avail_out > 0) {
       if (inflater.avail_in == 0 && !refill()) {
         if (inside_member) {
@@ -78,24 +85,26 @@ struct ByteStream::Gzip final : State {
                   offset - inflater.avail_in);
       }
     }
-    return std::span(output).first(output.size() - inflater.avail_out);
+    return {output.get(), kOutputBytes - inflater.avail_out};
   }
 
-  std::vector<char> output;
+  std::unique_ptr<char[]> output;
   z_stream inflater{};
   bool inside_member = true;
 };
 
 struct ByteStream::Zstd final : State {
   explicit Zstd(StoredFile& stored)
-      : State(stored, 0), output(kOutputBytes), context(ZSTD_createDCtx()) {
+      : State(stored, 0),
+        output(std::make_unique_for_overwrite<char[]>(kOutputBytes)),
+        context(ZSTD_createDCtx()) {
     LH_CHECK(context != nullptr, "data", "zstd does not start");
     ZSTD_DCtx_setParameter(context, ZSTD_d_windowLogMax, kMaxZstdWindowLog);
   }
   ~Zstd() override { ZSTD_freeDCtx(context); }
 
   std::span<const char> next() override {
-    ZSTD_outBuffer out{output.data(), output.size(), 0};
+    ZSTD_outBuffer out{output.get(), kOutputBytes, 0};
     while (out.pos < out.size) {
       if (in.pos == in.size && !more_output) {
         const std::span<const char> part = read_input();
@@ -114,7 +123,7 @@ struct ByteStream::Zstd final : State {
       // With the input used up it may still hold output for which there was no room.
       more_output = inside_frame && out.pos == out.size && out.pos > before;
     }
-    return std::span(output).first(out.pos);
+    return {output.get(), out.pos};
   }
 
   [[noreturn]] void fail(size_t result) const {
@@ -127,7 +136,7 @@ struct ByteStream::Zstd final : State {
     file.fail(fmt::format("not valid zstd data ({})", reason), at);
   }
 
-  std::vector<char> output;
+  std::unique_ptr<char[]> output;
   ZSTD_DCtx* context;
   ZSTD_inBuffer in{nullptr, 0, 0};
   bool inside_frame = true;

@@ -2,16 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "longhaul/data/test_files.h"
+#include "longhaul/data/input/test_inputs.h"
 
 namespace longhaul::data {
 namespace {
-
-InputOptions inputs_of(const std::vector<fs::path>& files) {
-  InputOptions options;
-  for (const fs::path& file : files) options.arguments.push_back(file.string());
-  return options;
-}
 
 std::vector<std::string> read_all(const std::vector<fs::path>& files,
                                   BadRecords bad = BadRecords::Fail,

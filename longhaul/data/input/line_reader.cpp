@@ -90,11 +90,12 @@ class JsonLineReader final : public RangeReader {
 
   bool next(RawRecord& record) override {
     if (!started_) start();
-    if (position_ >= end_ || !fill()) return false;
+    if (line_begin_ >= end_ || !fill()) return false;
     record.form = RawRecord::Form::JsonLine;
     record.place.line = line_;
     record.place.offset = static_cast<int64_t>(position_);
     take_line(&record);
+    line_begin_ = position_;
     if (!record.bytes.empty() && record.bytes.back() == '\r') record.bytes.pop_back();
     return true;
   }
@@ -116,6 +117,7 @@ class JsonLineReader final : public RangeReader {
     started_ = true;
     if (begin_ > 0) {
       take_line(nullptr);
+      line_begin_ = position_;
       // Its end may be the byte before the range, which belongs to another.
       if (position_ == begin_) {
         lines_ = 0;
@@ -169,7 +171,8 @@ class JsonLineReader final : public RangeReader {
   StoredFile file_;
   ByteStream stream_;
   std::span<const char> rest_;
-  uint64_t position_;  // of rest_, after decompression
+  uint64_t position_;        // of rest_, after decompression
+  uint64_t line_begin_ = 0;  // of the next record, before a byte order mark
   uint64_t limit_;
   int64_t line_ = 1;   // of the next record, from 1 on which begin_ lies
   int64_t lines_ = 0;  // line ends in [begin_, end_)
