@@ -1,6 +1,8 @@
 // CSV as in RFC 4180: fields may stand in quotes, and then hold separators, line ends and
 // doubled quotes. As in Python's csv module a quote inside an unquoted field is a
-// character like any other, and a row ends with \n, \r\n or \r.
+// character like any other. All rows end as the header row does: with \n (or \r\n), or
+// with a lone \r. The other character is text then: Python and pandas write it without
+// quotes, and cannot read back what they wrote.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -123,7 +125,14 @@ class CsvReader final : public RangeReader {
       }
     }
     RawRecord header;
-    if (!read_row(header) || header.bytes.empty()) {
+    const bool found = read_row(header);
+    if (after_return_ && fill() && rest_.front() == '\n') {
+      drop(1);
+      after_return_ = false;
+    }
+    ends_[after_return_ ? '\n' : '\r'] = false;
+    end_ = after_return_ ? '\r' : '\n';
+    if (!found || header.bytes.empty()) {
       file_.fail("no header row that names the columns", 0,
                  "write one, or leave the file out");
     }
@@ -156,13 +165,6 @@ class CsvReader final : public RangeReader {
     State state = State::FieldStart;
     bool any = false;
     while (fill()) {
-      if (after_return_) {
-        after_return_ = false;
-        if (rest_.front() == '\n') {
-          drop(1);
-          continue;
-        }
-      }
       if (!any) {
         any = true;
         record.place.line = line_;
@@ -178,6 +180,7 @@ class CsvReader final : public RangeReader {
       drop(static_cast<size_t>(stop - begin) + (ended ? 1 : 0));
       if (!ended) continue;
       ++line_;
+      drop_return(record);
       return true;
     }
     if (state == State::Quoted) {
@@ -188,7 +191,13 @@ class CsvReader final : public RangeReader {
                       quote_, record.place.line),
           file_.size(), "close or remove the quote, or copy the whole file again");
     }
+    drop_return(record);
     return any;
+  }
+
+  /// The first half of \r\n.
+  void drop_return(RawRecord& record) const {
+    if (end_ == '\n' && record.bytes.ends_with('\r')) record.bytes.pop_back();
   }
 
   /// To the end of the row, or of the piece.
@@ -248,7 +257,8 @@ class CsvReader final : public RangeReader {
   uint64_t position_ = 0;  // of rest_, after decompression
   uint64_t quote_ = 0;     // where the last quoted field begins
   int64_t line_ = 1;
-  bool after_return_ = false;
+  bool after_return_ = false;  // the last row ended with \r
+  char end_ = '\r';            // of all rows but the header
 };
 
 }  // namespace

@@ -98,6 +98,14 @@ TEST(Csv, EndsRowsAtReturnsAcrossTheEdgesOfItsBuffers) {
   }
 }
 
+TEST(Csv, EndsAllRowsAsItsHeaderRowEnds) {
+  const TestDirectory dir;
+  EXPECT_EQ(read_csv(dir, "a.csv", "text,n\na\rb,1\nc,2\r\n\"d\",3\r\n4,\"e\"\r"),
+            (Records{"a\rb", "c", "d", "4"}));
+  EXPECT_EQ(read_csv(dir, "a.csv", "text,n\r\na\rb,1\r\nc,2\n"), (Records{"a\rb", "c"}));
+  EXPECT_EQ(read_csv(dir, "a.csv", "text,n\ra\nb,1\rc,2\r"), (Records{"a\nb", "c"}));
+}
+
 TEST(Csv, SkipsRowsAboveTheLimit) {
   const TestDirectory dir;
   InputOptions options = inputs_of({dir.write(
