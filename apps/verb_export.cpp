@@ -1,42 +1,25 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "apps/ranks.h"
 #include "apps/verbs.h"
+#include "apps/weights_output.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
-#include "longhaul/base/text.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/checkpoint/weights_source.h"
 
 namespace longhaul::apps {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 struct Options {
   std::string source;
-  std::string out;
-  std::string dtype;
-  std::string shard_size = "5GB";
+  WeightsOutput output;
   int threads = 0;
 };
-
-std::optional<DType> parse_dtype(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  if (name == "fp32") return DType::F32;
-  if (name == "bf16") return DType::BF16;
-  return DType::F16;  // CLI11 lets nothing else through
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void run_export(const Options& options, comm::Communicator& world) {
   const SignalWatch signals;  // stopped like this it leaves nothing
@@ -50,25 +33,15 @@ void run_export(const Options& options, comm::Communicator& world) {
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
   }
   Progress progress("export", "bytes");
-  checkpoint::ExportOptions export_options;
-  export_options.dtype = parse_dtype(options.dtype);
-  export_options.shard_bytes = checkpoint::parse_byte_size(options.shard_size);
-  export_options.threads = options.threads;
-  if (speaks) {
-    export_options.progress = [&](uint64_t done, uint64_t total) {
-      progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
-    };
-  }
-  const auto start = Clock::now();
-  const auto report = checkpoint::export_hf(*source, options.out, export_options, world);
+  checkpoint::ExportOptions to = export_options(options.output);
+  to.threads = options.threads;
+  if (speaks) to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
   if (!speaks) return;
   progress.finish();
-  const double seconds = seconds_since(start);
-  const auto bytes = static_cast<double>(report.bytes);
-  fmt::print("exported {} to {}: {} tensors, {}, {} {}, {} files in {:.1f} s ({}/s)\n",
-             source->source().path.string(), options.out, report.tensors,
-             human_bytes(bytes), report.shards, report.shards == 1 ? "shard" : "shards",
-             report.files.size(), seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
+  fmt::print("exported {} to {}\n", source->source().path.string(),
+             describe_written(options.output, report, watch.seconds()));
 }
 
 }  // namespace
@@ -80,11 +53,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
   verb->add_option("source", options->source,
                    "a run (its newest valid checkpoint), a checkpoint or an HF directory")
       ->required();
-  verb->add_option("--out", options->out, "the directory to make")->required();
-  verb->add_option("--dtype", options->dtype, "default: as stored")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb->add_option("--shard-size", options->shard_size, "largest file of weights")
-      ->capture_default_str();
+  add_weights_output(*verb, options->output);
   verb->add_option(
           "--threads", options->threads,
           "writers of this process, about 64 MiB each; default: one per core, at "

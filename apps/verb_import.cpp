@@ -1,15 +1,15 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "apps/verbs.h"
+#include "apps/weights_output.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/foreign/source.h"
@@ -20,29 +20,15 @@
 namespace longhaul::apps {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using checkpoint::ForeignModel;
 
 struct Options {
   std::string source;
-  std::string out;
   std::string config;
   std::string format = "hf";
   std::string kv_order;
-  std::string dtype;
-  std::string shard_size = "5GB";
+  WeightsOutput output;
 };
-
-std::optional<DType> parse_dtype(const std::string& name) {
-  if (name.empty()) return std::nullopt;
-  if (name == "fp32") return DType::F32;
-  if (name == "bf16") return DType::BF16;
-  return DType::F16;  // CLI11 lets nothing else through
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void print_found(const ForeignModel& model) {
   uint64_t bytes = 0;
@@ -75,22 +61,16 @@ void import_hf(const ForeignModel& model, const Options& options) {
   const SignalWatch signals;  // stopped like this it leaves nothing
   const checkpoint::ForeignSource source(model);
   Progress progress("import", "bytes");
-  checkpoint::ExportOptions to;
-  to.dtype = parse_dtype(options.dtype);
-  to.shard_bytes = checkpoint::parse_byte_size(options.shard_size);
+  checkpoint::ExportOptions to = export_options(options.output);
   to.threads = 1;  // foreign files are read by one thread
   to.any_family = !model.config.llama;
-  to.progress = [&](uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
-  };
-  const auto start = Clock::now();
-  const auto report = checkpoint::export_hf(source, options.out, to);
+  to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const auto report = checkpoint::export_hf(source, options.output.out, to);
   progress.finish();
   print_left_behind(model, false);
-  fmt::print("imported to {}: {} tensors, {}, {} {}, {} files in {:.1f} s\n", options.out,
-             report.tensors, human_bytes(static_cast<double>(report.bytes)),
-             report.shards, report.shards == 1 ? "shard" : "shards", report.files.size(),
-             seconds_since(start));
+  fmt::print("imported to {}\n",
+             describe_written(options.output, report, watch.seconds()));
 }
 
 void import_checkpoint(const ForeignModel& model, const Options& options) {
@@ -103,27 +83,26 @@ void import_checkpoint(const ForeignModel& model, const Options& options) {
   to.step = history.step;
   to.build = build_info().one_line();
   to.state = history.to_json();
-  to.progress = [&](uint64_t done, uint64_t total) {
-    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
-  };
-  const auto start = Clock::now();
-  const uint64_t bytes = checkpoint::write_foreign_checkpoint(model, options.out, to);
+  to.progress = byte_progress(progress);
+  const Stopwatch watch;
+  const uint64_t bytes =
+      checkpoint::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
   print_left_behind(model, true);
   const std::string name = checkpoint::step_directory_name(to.step);
   fmt::print(
       "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
       "\"{}/{}\"\n",
-      options.out, name, human_bytes(static_cast<double>(bytes)), seconds_since(start),
-      options.out, name);
+      options.output.out, name, human_bytes(static_cast<double>(bytes)), watch.seconds(),
+      options.output.out, name);
 }
 
 void run_import(const Options& options) {
   const bool to_checkpoint = options.format == "checkpoint";
-  if (to_checkpoint && !options.dtype.empty()) {
+  if (to_checkpoint && !options.output.dtype.empty()) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
-  checkpoint::parse_byte_size(options.shard_size);
+  export_options(options.output);  // a wrong one is told before a long read
   checkpoint::ForeignOptions from;
   from.config = options.config;
   from.want_optimizer = to_checkpoint;
@@ -149,7 +128,7 @@ void add_import(CLI::App& program, Outcome&) {
                    "neuronx-distributed checkpoint (a step, a directory of steps, rank "
                    "files), or a torch.distributed.checkpoint directory (SMP's too)")
       ->required();
-  verb->add_option("--out", options->out, "the directory to make")->required();
+  add_weights_output(*verb, options->output);
   verb->add_option("--config", options->config,
                    "the model's Hugging Face directory (tokenizer and generation config "
                    "come along) or its config.json; default: beside the source");
@@ -163,10 +142,6 @@ void add_import(CLI::App& program, Outcome&) {
           "how copies of key heads lie (NxD's kv_replicator), where comparing them "
           "does not tell: tiled (trn1) or repeated (trn2)")
       ->check(CLI::IsMember({"tiled", "repeated"}));
-  verb->add_option("--dtype", options->dtype, "default: as stored")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  verb->add_option("--shard-size", options->shard_size, "largest file of weights")
-      ->capture_default_str();
   verb->footer(
       "Pickles are read as data by a reader of our own, which can run nothing, in a "
       "process "

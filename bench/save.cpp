@@ -4,31 +4,26 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/backend.h"
 
 namespace {
 
 using namespace longhaul;
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kTensorBytes = size_t{16} << 20;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// The same copy without any of our bookkeeping, into memory that is there already.
 double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to,
                   unsigned threads) {
-  const auto start = Clock::now();
+  const Stopwatch watch;
   std::vector<std::thread> others;
   const size_t part = from.size() / threads;
   for (unsigned t = 1; t < threads; ++t) {
@@ -37,13 +32,13 @@ double plain_copy(const std::vector<std::byte>& from, std::vector<std::byte>& to
   }
   std::memcpy(to.data(), from.data(), part);
   for (std::thread& other : others) other.join();
-  return seconds_since(start);
+  return watch.seconds();
 }
 
 /// The disk's own rate: the same bytes, written and synced, nothing hashed.
 double plain_write(const fs::path& path, const std::vector<std::byte>& bytes) {
   constexpr size_t kPart = size_t{1} << 20;
-  const auto start = Clock::now();
+  const Stopwatch watch;
   File file = File::create(path);
   for (size_t at = 0; at < bytes.size(); at += kPart) {
     file.write(std::span(bytes).subspan(at, std::min(kPart, bytes.size() - at)));
@@ -52,7 +47,7 @@ double plain_write(const fs::path& path, const std::vector<std::byte>& bytes) {
   }
   file.sync();
   file.close();
-  const double seconds = seconds_since(start);
+  const double seconds = watch.seconds();
   fs::remove(path);
   return seconds;
 }

@@ -100,30 +100,22 @@ std::set<std::string> names_of(const Manifest& manifest) {
   return names;
 }
 
-// What a manifest that stands there names; nothing where it is damaged and only good to
-// be replaced.
-std::set<std::string> names_in(const fs::path& dir) {
-  if (!fs::exists(dir / kManifestName)) return {};
+// The manifest that stands in a step directory. One that cannot be read is set aside with
+// all that belongs to it, for a person to look at.
+std::optional<Manifest> standing_manifest(const fs::path& dir) {
+  if (!fs::exists(dir / kManifestName)) return std::nullopt;
   try {
-    return names_of(Manifest::read(dir));
+    return Manifest::read(dir);
   } catch (const InputError&) {
-    return {};
+    set_aside(dir, "damaged");
+    make_directories_durable(dir);
+    return std::nullopt;
   }
 }
 
 bool manifest_is_of(const SaveTarget& target) {
   return fs::exists(target.dir / kManifestName) &&
          Manifest::read(target.dir).hf_dir == target.prefix + "hf";
-}
-
-bool has_unreadable_manifest(const fs::path& dir) {
-  if (!fs::exists(dir / kManifestName)) return false;
-  try {
-    Manifest::read(dir);
-    return false;
-  } catch (const InputError&) {
-    return true;
-  }
 }
 
 std::string sidecar_name(const SaveTarget& target, int rank) {
@@ -174,14 +166,12 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   target.dir = checkpoints / step_directory_name(step);
   make_directories_durable(checkpoints);
   make_directories_durable(target.dir);
-  if (has_unreadable_manifest(target.dir)) {
-    set_aside(target.dir, "damaged");  // kept for a person to look at
-    make_directories_durable(target.dir);
-  }
-  target.replaces = fs::exists(target.dir / kManifestName);
+  const std::optional<Manifest> standing = standing_manifest(target.dir);
+  target.replaces = standing.has_value();
   // What an earlier attempt has not committed by now it never may: its manifest, perhaps
   // about to get its name, goes with the rest.
-  remove_leftovers(target.dir, attempt, names_in(target.dir));
+  remove_leftovers(target.dir, attempt,
+                   standing ? names_of(*standing) : std::set<std::string>());
   target.prefix = free_prefix(target.dir, attempt);
   return target;
 }

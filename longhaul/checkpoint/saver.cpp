@@ -15,6 +15,7 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/save_files.h"
+#include "longhaul/comm/agree.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -45,35 +46,17 @@ class Patience {
   milliseconds sleep_ = kShortestSleep;
 };
 
-/// What a part of a save that may fail left behind, in a form that ranks can exchange.
-struct Outcome {
-  std::string error;
-  ErrorKind kind = ErrorKind::Temporary;
+using comm::Failure;
 
-  template <typename Action>
-  static Outcome of(Action action) {
-    try {
-      action();
-      return {};
-    } catch (const Error& error) {
-      return {error.what(), error.kind()};
-    } catch (const fs::filesystem_error& error) {
-      const Error meaning = to_error(error);
-      return {meaning.what(), meaning.kind()};
-    } catch (const std::exception& error) {  // memory
-      return {error.what(), ErrorKind::Temporary};
-    }
-  }
-  Json to_json() const { return {{"error", error}, {"kind", static_cast<int>(kind)}}; }
-  static Outcome from_json(const Json& json) {
-    return {json.at("error").get<std::string>(),
-            static_cast<ErrorKind>(json.at("kind").get<int>())};
-  }
-};
+/// A part of a save that may fail. Memory may be there again when the next one comes.
+std::optional<Failure> failure_of(const std::function<void()>& work) {
+  auto failure = Failure::of(work);
+  if (failure && failure->area == "memory") failure->kind = ErrorKind::Temporary;
+  return failure;
+}
 
-/// Messages may hold a path in any encoding.
-std::string to_text(const Json& json) {
-  return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+std::string text_of(const Failure& failure) {
+  return fmt::format("[{}] {}", failure.area, failure.message);
 }
 
 std::string not_saved(int64_t step, const std::string& why) {
@@ -81,29 +64,44 @@ std::string not_saved(int64_t step, const std::string& why) {
                      why);
 }
 
-/// The first failure in rank order, with how many ranks failed.
-Outcome first_failure(const std::vector<std::string>& ranks) {
-  Outcome result;
+/// The first failure in rank order, and in its words how many ranks failed.
+std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& ranks) {
+  std::pair<ErrorKind, std::string> first;
   int failed = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    const Outcome outcome = Outcome::from_json(Json::parse(ranks[r]));
-    if (outcome.error.empty()) continue;
-    if (++failed == 1) {
-      result = outcome;
-      if (ranks.size() > 1) result.error = fmt::format("rank {}: {}", r, outcome.error);
-    }
+    const auto failure = Failure::from_text(ranks[r]);
+    if (!failure || ++failed > 1) continue;
+    const std::string of_rank = ranks.size() > 1 ? fmt::format("rank {}: ", r) : "";
+    first = {failure->kind, of_rank + text_of(*failure)};
   }
-  if (failed > 1) result.error += fmt::format(" ({} ranks failed)", failed);
-  return result;
+  if (failed > 1) first.second += fmt::format(" ({} ranks failed)", failed);
+  return first;
+}
+
+/// The step directory, made by rank 0 and known to all. Collective.
+SaveTarget prepare_together(const SaverOptions& options, int64_t step,
+                            comm::Communicator& world) {
+  const std::string text = comm::on_rank_zero(world, [&] {
+    SaveTarget target;
+    const auto failure = failure_of([&] {
+      if (options.lock != nullptr) options.lock->check();
+      target = prepare_step(options.dir, step, options.attempt);
+    });
+    if (failure) {
+      Failure{failure->kind, "checkpoint", not_saved(step, text_of(*failure))}.raise();
+    }
+    return Json{{"prefix", target.prefix}, {"replaces", target.replaces}}.dump();
+  });
+  const Json agreed = Json::parse(text);
+  return {step, options.dir / step_directory_name(step),
+          agreed.at("prefix").get<std::string>(), agreed.at("replaces").get<bool>()};
 }
 
 }  // namespace
 
 void SaveReport::raise() const {
   if (error.empty()) return;
-  // By its own type: callers go on after a temporary one.
-  if (kind == ErrorKind::Temporary) throw TemporaryError("checkpoint", error);
-  throw Error(kind, "checkpoint", error);
+  Failure{kind, "checkpoint", error}.raise();
 }
 
 /// One save on this rank: what its thread reads, and what it leaves.
@@ -119,14 +117,14 @@ struct Saver::Job {
 
   std::atomic<bool> cancelled = false;
   std::atomic<bool> ended = false;
-  Outcome outcome;         // valid when ended
-  uint64_t bytes = 0;      // rank 0
-  double durable = 0.0;    // rank 0: seconds to the durable manifest
-  bool committed = false;  // rank 0
+  std::optional<Failure> failure;  // valid when ended
+  uint64_t bytes = 0;              // rank 0
+  double durable = 0.0;            // rank 0: seconds to the durable manifest
+  bool committed = false;          // rank 0
   std::thread thread;
 
   void run() {
-    outcome = Outcome::of([&] {
+    failure = failure_of([&] {
       write_rank(target, rank, tensors, [this] { return cancelled.load(); });
       if (rank == 0 && !commit()) return;
       if (read_back && !cancelled) checkpoint::read_back(target, rank);
@@ -192,29 +190,10 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   before = wait();
   const auto begun = Clock::now();
   auto job = std::make_unique<Job>();
-  std::string message;
-  if (world_.rank() == 0) {
-    const Outcome outcome = Outcome::of([&] {
-      if (options_.lock != nullptr) options_.lock->check();
-      job->target = prepare_step(options_.dir, snapshot.step, options_.attempt);
-    });
-    Json json = outcome.to_json();
-    json["prefix"] = job->target.prefix;
-    json["replaces"] = job->target.replaces;
-    message = to_text(json);
-  }
-  const Json agreed = Json::parse(world_.broadcast_string(message, 0));
+  job->target = prepare_together(options_, snapshot.step, world_);
   job->report.step = snapshot.step;
-  job->report.path = options_.dir / step_directory_name(snapshot.step);
+  job->report.path = job->target.dir;
   job->report.waited = seconds_between(called, begun);
-  const Outcome made = Outcome::from_json(agreed);
-  if (!made.error.empty()) {
-    job->report.error = not_saved(snapshot.step, made.error);
-    job->report.kind = made.kind;
-    job->report.raise();
-  }
-  job->target = {snapshot.step, job->report.path, agreed.at("prefix").get<std::string>(),
-                 agreed.at("replaces").get<bool>()};
   job->owner = std::move(snapshot.owner);
   job->tensors = job->owner ? std::move(snapshot.tensors)
                             : staging_.copy(snapshot.tensors, options_.copy_threads);
@@ -239,7 +218,7 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
 std::optional<SaveReport> Saver::poll() {
   if (!job_) return std::nullopt;
   const bool ended = job_->ended;
-  const bool failed = ended && !job_->outcome.error.empty();
+  const bool failed = ended && job_->failure;
   std::array<int64_t, 2> sums = {ended ? 0 : 1, failed ? 1 : 0};
   world_.all_reduce_wait({sums.data(), 2, DType::I64}, comm::ReduceOp::Sum);
   if (sums[0] > 0 && sums[1] == 0) return std::nullopt;
@@ -252,16 +231,16 @@ std::optional<SaveReport> Saver::settle(bool failed) {
   const std::unique_ptr<Job> job = std::move(job_);
   SaveReport report = job->report;
   if (failed) {
-    const Outcome outcome =
-        first_failure(world_.gather_strings(to_text(job->outcome.to_json())));
-    report.error = not_saved(report.step, outcome.error);
-    report.kind = outcome.kind;
+    const auto [kind, why] =
+        first_failure(world_.gather_strings(Failure::to_text(job->failure)));
+    report.error = not_saved(report.step, why);
+    report.kind = kind;
     if (world_.rank() == 0) {
-      const Outcome mine = Outcome::of([&] {
+      const auto mine = failure_of([&] {
         if (options_.lock != nullptr) options_.lock->check();
         if (job->committed) withdraw_step(job->target);
       });
-      if (mine.error.empty()) abandon_step(job->target);
+      if (!mine) abandon_step(job->target);
     }
     world_.barrier_wait();
     return report;
@@ -307,13 +286,13 @@ void Saver::start_cleaning() {
                                          verified_, options_.lock}] {
         leave_signals_to_main_thread();
         std::vector<std::string> notes;
-        const Outcome outcome = Outcome::of([&] {
+        const auto failure = failure_of([&] {
           for (const fs::path& gone : apply_retention(dir, retention)) {
             notes.push_back("checkpoint deleted: " + gone.string());
           }
         });
-        if (!outcome.error.empty()) {
-          notes.push_back("old checkpoints were not deleted: " + outcome.error);
+        if (failure) {
+          notes.push_back("old checkpoints were not deleted: " + text_of(*failure));
         }
         const std::lock_guard lock(cleaner->mutex);
         for (std::string& note : notes) cleaner->notes.push_back(std::move(note));

@@ -2,65 +2,82 @@
 
 #include <new>
 
-#include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 
 namespace longhaul::comm {
 namespace {
 
-Json to_json(const Error& error) {
+Failure failure_of(const Error& error) {
   // what() repeats the area in front; the constructor adds it again.
-  const std::string message =
-      std::string(error.what()).substr(error.area().size() + std::string("[] ").size());
-  return {{"kind", static_cast<int>(error.kind())},
-          {"area", error.area()},
-          {"message", message}};
+  return {error.kind(), error.area(),
+          std::string(error.what()).substr(error.area().size() + 3)};
 }
 
-/// What a rank tells the others: its result, or its error.
-std::string attempt(const std::function<std::string()>& work) {
-  Json report;
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json to_json(const Failure& failure) {
+  return {{"kind", static_cast<int>(failure.kind)},
+          {"area", failure.area},
+          {"message", failure.message}};
+}
+
+Failure from_json(const Json& json) {
+  return {static_cast<ErrorKind>(json.at("kind").get<int>()),
+          json.at("area").get<std::string>(), json.at("message").get<std::string>()};
+}
+
+}  // namespace
+
+std::optional<Failure> Failure::of(const std::function<void()>& work) {
   try {
-    report = {{"value", work()}};
+    work();
+    return std::nullopt;
   } catch (const Error& error) {
-    report = to_json(error);
-  } catch (const fs::filesystem_error& problem) {
-    report = to_json(to_error(problem));
+    return failure_of(error);
+  } catch (const fs::filesystem_error& error) {
+    return failure_of(to_error(error));
   } catch (const std::bad_alloc&) {
-    report =
-        to_json(Error(ErrorKind::Internal, "memory", "this rank has no memory left"));
+    return Failure{ErrorKind::Internal, "memory", "this rank has no memory left"};
+  } catch (const std::exception& error) {
+    return Failure{ErrorKind::Internal, "unexpected", error.what()};
   }
-  return report.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string value_or_throw(const Json& report) {
-  if (report.contains("value")) return report["value"].get<std::string>();
-  const auto kind = static_cast<ErrorKind>(report["kind"].get<int>());
-  const auto area = report["area"].get<std::string>();
-  const auto message = report["message"].get<std::string>();
-  // Of the type that was thrown.
+std::string Failure::to_text(const std::optional<Failure>& failure) {
+  return failure ? dump(to_json(*failure)) : std::string();
+}
+
+std::optional<Failure> Failure::from_text(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return from_json(Json::parse(text));
+}
+
+void Failure::raise() const {
   if (kind == ErrorKind::Config) throw ConfigError(area, message);
   if (kind == ErrorKind::Input) throw InputError(area, message);
   if (kind == ErrorKind::Temporary) throw TemporaryError(area, message);
   throw Error(kind, area, message);
 }
 
-}  // namespace
-
 std::string on_rank_zero(Communicator& group, const std::function<std::string()>& work) {
-  std::string report;
-  if (group.rank() == 0) report = attempt(work);
-  return value_or_throw(Json::parse(group.broadcast_string(report, 0)));
+  Json report;
+  if (group.rank() == 0) {
+    std::string value;
+    const auto failure = Failure::of([&] { value = work(); });
+    report = failure ? Json{{"failure", to_json(*failure)}} : Json{{"value", value}};
+  }
+  const Json agreed = Json::parse(group.broadcast_string(dump(report), 0));
+  if (agreed.contains("failure")) from_json(agreed["failure"]).raise();
+  return agreed.at("value").get<std::string>();
 }
 
 void on_all_ranks(Communicator& group, const std::function<void()>& work) {
-  const std::string mine = attempt([&] {
-    work();
-    return std::string();
-  });
-  for (const std::string& report : group.gather_strings(mine)) {
-    value_or_throw(Json::parse(report));
+  const std::string mine = Failure::to_text(Failure::of(work));
+  for (const std::string& text : group.gather_strings(mine)) {
+    if (const auto failure = Failure::from_text(text)) failure->raise();
   }
 }
 

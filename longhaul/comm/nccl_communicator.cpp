@@ -8,17 +8,13 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/comm/arguments.h"
 
 namespace longhaul::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Api = NcclApi;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 constexpr auto kShortestSleep = std::chrono::microseconds(5);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
@@ -78,7 +74,7 @@ struct NcclCommunicator::Shared {
       check_nccl(result, what, channel.comm);
       return;
     }
-    const auto start = Clock::now();
+    const Stopwatch watch;
     for (int state = Api::kInProgress; state == Api::kInProgress;) {
       check_nccl(api->async_error(channel.comm, state), what, channel.comm);
       if (state != Api::kInProgress) {
@@ -87,8 +83,8 @@ struct NcclCommunicator::Shared {
       }
       check_alive(channel, what);
       const double limit = options.limits.deadline_seconds;
-      if (seconds_since(start) > limit) {
-        fail_deadline(ledger(), what, limit, seconds_since(start));
+      if (watch.seconds() > limit) {
+        fail_deadline(ledger(), what, limit, watch.seconds());
       }
       bootstrap->progress();
       std::this_thread::sleep_for(kLongestSleep);
@@ -136,7 +132,7 @@ class NcclWork : public Work {
   }
 
   void wait() override {
-    const auto start = Clock::now();
+    const Stopwatch watch;
     const double limit = shared_->options.limits.deadline_seconds;
     bool noted = false;
     auto sleep = kShortestSleep;
@@ -145,8 +141,8 @@ class NcclWork : public Work {
         record->waits(ticket_, id_.name());
         noted = true;
       }
-      if (seconds_since(start) > limit) {
-        fail_deadline(shared_->ledger(), id_.text(), limit, seconds_since(start));
+      if (watch.seconds() > limit) {
+        fail_deadline(shared_->ledger(), id_.text(), limit, watch.seconds());
       }
       shared_->bootstrap->progress();
       std::this_thread::sleep_for(sleep);
@@ -368,8 +364,8 @@ void NcclCommunicator::abort(int exit_code) {
     shared->api->abort(shared->transfers.comm);
     *ended = true;
   }).detach();
-  const auto start = Clock::now();
-  while (!*ended && seconds_since(start) < shared_->options.abort_seconds) {
+  const Stopwatch watch;
+  while (!*ended && watch.seconds() < shared_->options.abort_seconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   bootstrap_->abort(exit_code);

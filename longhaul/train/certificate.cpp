@@ -11,8 +11,8 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
-#include "longhaul/train/rank_zero.h"
 #include "longhaul/train/source_model.h"
 
 namespace longhaul::train {
@@ -420,7 +420,7 @@ void certify_weights(const Session& session, Logger& log) {
   session.world->ledger().set("certificate", 0);
   const checkpoint::WeightsSource& files = *session.init;
   ModelConfig config;
-  on_all_ranks(*session.world, [&] { config = config_of(session, files); });
+  comm::on_all_ranks(*session.world, [&] { config = config_of(session, files); });
   const Tolerance tolerance = certificate_tolerance(session.policy.compute);
   const Fixture fixture = make_fixture(session);
   const Answers answers = run_loaded(session, fixture);

@@ -9,10 +9,10 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/train/certificate.h"
-#include "longhaul/train/rank_zero.h"
 
 namespace longhaul::train {
 namespace {
@@ -154,7 +154,7 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   session.world->ledger().set("certificate", 1);
   Worst mine;
   int64_t elements = 0;
-  on_all_ranks(*session.world, [&] {
+  comm::on_all_ranks(*session.world, [&] {
     FirstUpdate check(session, *source, lr);
     check.look();
     mine = check.worst();

@@ -8,9 +8,9 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
-#include "longhaul/train/rank_zero.h"
 
 namespace longhaul::train {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kFailedStarts = 2;
 
 /// The checkpoints to continue from, the best first; the same on all ranks.
 std::vector<fs::path> candidates(const Session& session, RunLog& run) {
-  const std::string text = on_rank_zero(*session.world, [&] {
+  const std::string text = comm::on_rank_zero(*session.world, [&] {
     std::vector<std::string> skipped;
     auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
                                                checkpoint_dir(session.config), &skipped);
@@ -66,14 +66,15 @@ History read_history(const Session& session, RunLog& run,
 History resume(Session& session, RunLog& run, const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
   History history;
-  on_all_ranks(*session.world, [&] {
+  comm::on_all_ranks(*session.world, [&] {
     reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
     history = read_history(session, run, *reader);
     run.begin_start(history.step);
   });
   checkpoint::ReadReport report;
-  on_all_ranks(*session.world,
-               [&] { report = restore_state(session.state(), *reader, *session.node); });
+  comm::on_all_ranks(*session.world, [&] {
+    report = restore_state(session.state(), *reader, *session.node);
+  });
   report = checkpoint::total(report, *session.world);
   session.optimizer->set_updates(history.updates);
   run.log().info(fmt::format(
@@ -119,7 +120,7 @@ History resume_from_best(Session& session, RunLog& run,
 /// After a rollback by `checkpoint.resume = STEP` the newer checkpoints belong to a past
 /// that has not happened: a later start must not find them.
 void set_newer_aside(const Session& session, RunLog& run, int64_t step) {
-  on_rank_zero(*session.world, [&] {
+  comm::on_rank_zero(*session.world, [&] {
     for (const auto& entry :
          checkpoint::list_checkpoints(checkpoint_dir(session.config))) {
       if (entry.step <= step || !entry.valid) continue;
@@ -170,7 +171,7 @@ History load_state(Session& session, RunLog& run) {
   const std::vector<fs::path> paths = candidates(session, run);
   History history;
   if (paths.empty()) {
-    on_all_ranks(*session.world, [&] { initialise(session, run); });
+    comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
   } else {
     history = resume_from_best(session, run, paths);
     const auto asked = session.config.checkpoint.resume.kind;

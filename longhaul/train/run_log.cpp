@@ -12,9 +12,9 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/train/matmul_rate.h"
-#include "longhaul/train/rank_zero.h"
 
 namespace longhaul::train {
 namespace {
@@ -59,7 +59,7 @@ Json traffic_of(comm::Ledger& ledger) {
 RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
     : log_(std::make_unique<Logger>()), config_(loaded.config), started_(unix_time()) {
   const fs::path& dir = config_.run.dir;
-  const std::string attempt = on_rank_zero(world, [&] {
+  const std::string attempt = comm::on_rank_zero(world, [&] {
     lock_.emplace(checkpoint::RunLock::acquire(dir));
     starts_.emplace(dir);
     *log_ = Logger::to_file(dir / "log.txt");
@@ -138,11 +138,11 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     hosts += (hosts.empty() ? "" : ", ") + line;
   }
   // Only now: a start that is refused must not replace the settings of the run.
-  on_rank_zero(*session.world, [&] {
+  comm::on_rank_zero(*session.world, [&] {
     write_text_atomic(config_.run.dir / "config.toml", to_toml(config_));
     return std::string();
   });
-  saver_.emplace(saver_options(session), *session.world);
+  saver_.emplace(checkpoint_options(session), *session.world);
   if (history.step > 0) saver_->trust(history.step);
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);
@@ -192,17 +192,23 @@ void RunLog::record_validation(int64_t step, const std::string& name, double los
   metrics_->validation(step, attempt_, name, loss, std::exp(loss), seconds);
 }
 
-checkpoint::SaverOptions RunLog::saver_options(const Session& session) const {
+checkpoint::SaverOptions RunLog::saver_options(const Session& session,
+                                               const fs::path& dir) const {
   checkpoint::SaverOptions options;
-  options.dir = checkpoint_dir(config_);
+  options.dir = dir;
   options.attempt = attempt_;
   options.build = build_info().one_line();
   options.layout = layout_of(session);
+  options.copy_threads = at::get_num_threads();
+  return options;
+}
+
+checkpoint::SaverOptions RunLog::checkpoint_options(const Session& session) const {
+  checkpoint::SaverOptions options = saver_options(session, checkpoint_dir(config_));
   options.lock = lock_ ? &*lock_ : nullptr;
   options.keep = config_.checkpoint.keep;
   options.milestone_every = config_.checkpoint.milestone_every;
   options.read_back = config_.checkpoint.read_back;
-  options.copy_threads = at::get_num_threads();
   return options;
 }
 
@@ -297,16 +303,12 @@ void RunLog::tell_deletions() {
 
 void RunLog::save_capture(const Session& session, int64_t step,
                           const std::vector<checkpoint::StateTensor>& tensors) {
-  checkpoint::SaverOptions options;
-  options.dir = config_.run.dir / "captures";
-  options.attempt = attempt_;
-  options.build = build_info().one_line();
-  options.layout = layout_of(session);
   checkpoint::Snapshot snapshot;
   snapshot.step = step;
   snapshot.tensors = tensors;
   const checkpoint::SaveReport report =
-      checkpoint::save_checkpoint(options, std::move(snapshot), *session.world);
+      checkpoint::save_checkpoint(saver_options(session, config_.run.dir / "captures"),
+                                  std::move(snapshot), *session.world);
   log_->info(fmt::format("capture step {} saved {} in {}", step,
                          human_bytes(static_cast<double>(report.bytes)),
                          report.path.string()));

@@ -79,7 +79,9 @@ class RunLog {
   void write_head(const Session& session, const std::string& hosts);
   void tell(const checkpoint::SaveReport& report);
   void tell_deletions();
-  checkpoint::SaverOptions saver_options(const Session& session) const;
+  checkpoint::SaverOptions saver_options(const Session& session,
+                                         const fs::path& dir) const;
+  checkpoint::SaverOptions checkpoint_options(const Session& session) const;
   void measure_peak(const Session& session);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
@@ -22,12 +22,6 @@
 
 namespace longhaul::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 class Trainer {
  public:
@@ -76,10 +70,10 @@ class Trainer {
 
   /// One optimizer step: batch, gradients, clip, update, weights shared.
   StepRecord train_step() {
-    const auto start = Clock::now();
+    const Stopwatch watch;
     phase("batch", history_.step + 1);
     data::StepBatch& batch = loader_.next();
-    const double data_time = seconds_since(start);
+    const double data_time = watch.seconds();
     const auto [targets, content] =
         sum_over_replicas(batch.num_targets, batch.content_hash);
     require_targets(targets);
@@ -103,7 +97,7 @@ class Trainer {
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
     session_.replicas->share_weights();
     advance(content);
-    return {loss, norm, lr, seconds_since(start), data_time, loader_.epoch()};
+    return {loss, norm, lr, watch.seconds(), data_time, loader_.epoch()};
   }
 
   /// What errors and the rank's record say that this rank is doing.
@@ -182,7 +176,7 @@ class Trainer {
   void validate() {
     phase("validation", history_.step);
     for (const ValidationSet& set : session_.validation) {
-      const auto start = Clock::now();
+      const Stopwatch watch;
       infer::EvaluateOptions options;
       options.max_sequences = config().validation.batches * config().batch.global_size;
       options.micro_size = config().batch.micro_size;
@@ -190,8 +184,7 @@ class Trainer {
       const infer::Evaluation result = infer::evaluate(
           [&](std::vector<data::TokenBatch>& batches) { return loss_sum(batches); },
           *set.source, session_.mesh().dp(), options);
-      run_.record_validation(history_.step, set.name, result.loss(),
-                             seconds_since(start));
+      run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
     }
   }
 

@@ -1,0 +1,43 @@
+#include "apps/weights_output.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+
+void add_weights_output(CLI::App& verb, WeightsOutput& output) {
+  verb.add_option("--out", output.out, "the directory to make")->required();
+  verb.add_option("--dtype", output.dtype, "default: as stored")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  verb.add_option("--shard-size", output.shard_size, "largest file of weights")
+      ->capture_default_str();
+}
+
+checkpoint::ExportOptions export_options(const WeightsOutput& output) {
+  checkpoint::ExportOptions options;
+  if (output.dtype == "fp32") options.dtype = DType::F32;
+  if (output.dtype == "bf16") options.dtype = DType::BF16;
+  if (output.dtype == "fp16") options.dtype = DType::F16;
+  options.shard_bytes = checkpoint::parse_byte_size(output.shard_size);
+  return options;
+}
+
+std::function<void(uint64_t, uint64_t)> byte_progress(Progress& progress) {
+  return [&progress](uint64_t done, uint64_t total) {
+    progress.update(static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
+}
+
+std::string describe_written(const WeightsOutput& output,
+                             const checkpoint::ExportReport& report, double seconds) {
+  const auto bytes = static_cast<double>(report.bytes);
+  return fmt::format("{}: {} tensors, {}, {} {}, {} files in {:.1f} s ({}/s)", output.out,
+                     report.tensors, human_bytes(bytes), report.shards,
+                     report.shards == 1 ? "shard" : "shards", report.files.size(),
+                     seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
+}
+
+}  // namespace longhaul::apps
