@@ -5,7 +5,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/checkpoint/inspect.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/inspect_store.h"
 
 namespace longhaul::apps {
 namespace {
@@ -17,17 +17,9 @@ struct Options {
 
 int run_inspect(const Options& options) {
   if (fs::is_directory(options.path)) {
-    if (const auto store = data::describe_store(options.path)) {
-      if (options.json) {
-        fmt::print("{}\n", Json{{"kind", "token_store"},
-                                {"path", options.path},
-                                {"complete", true},
-                                {"text", *store}}
-                               .dump(2));
-      } else {
-        fmt::print("{}{}", *store, store->ends_with('\n') ? "" : "\n");
-      }
-      return 0;
+    if (const auto data = data::describe_data(options.path)) {
+      fmt::print("{}", options.json ? data->json.dump(2) + "\n" : data->text);
+      return data->complete ? 0 : 78;
     }
   }
   const checkpoint::Inspection result = checkpoint::inspect_path(options.path);

@@ -9,7 +9,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/inspect_store.h"
 
 namespace longhaul::apps {
 namespace {
@@ -25,7 +25,7 @@ void run_verify(const fs::path& path) {
     const auto reader = checkpoint::CheckpointReader::open(*step);
     bytes = reader.verify();
     what = fmt::format("checkpoint of step {} ({})", reader.step(), step->string());
-  } else if (data::describe_store(path)) {
+  } else if (data::describe_data(path)) {
     bytes = data::verify_store(path);
     what = fmt::format("token store {}", path.string());
   } else {

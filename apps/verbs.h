@@ -23,7 +23,11 @@ void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
-/// Under `data`.
+// Under `data`.
+void add_data_build(CLI::App& data_verb, Outcome& outcome);
+void add_data_export(CLI::App& data_verb, Outcome& outcome);
+void add_data_inspect(CLI::App& data_verb, Outcome& outcome);
+void add_data_split(CLI::App& data_verb, Outcome& outcome);
 void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
 

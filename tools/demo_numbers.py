@@ -54,11 +54,12 @@ def validation(run, name, step):
 def entropy(store):
     info = json.loads((pathlib.Path(store) / "store.json").read_text("utf-8"))
     kinds = {2: "H", 4: "I"}
-    width = sum(shard["bytes"] for shard in info["shards"]) // info["tokens"]
+    files = [shard["token_file"] for shard in info["shards"]]
+    width = sum(file["bytes"] for file in files) // info["tokens"]
     counts = collections.Counter()
-    for shard in info["shards"]:
+    for file in files:
         tokens = array.array(kinds[width])
-        tokens.frombytes((pathlib.Path(store) / shard["name"]).read_bytes())
+        tokens.frombytes((pathlib.Path(store) / file["name"]).read_bytes())
         counts.update(tokens)
     total = counts.total()
     return -sum(n / total * math.log(n / total) for n in counts.values())

@@ -394,13 +394,14 @@ def test_bad_records_are_dropped_only_on_request_and_counted(run, root):
     (root / "bad").mkdir()
     (root / "bad/a.jsonl").write_bytes(b'{"text":"one"}\n{"text":"\xff"}\n{"text":\n{"text":"two"}\n')
     result = run("longhaul", *BUILD[:-2], "--bad-records", "drop", cwd=root)
-    assert "left out        2 records" in result.stdout
-    assert "1 invalid UTF-8: bad/a.jsonl:2" in result.stdout
+    assert "left out        1 records: invalid UTF-8" in result.stdout
+    assert "left out        1 records: invalid JSON" in result.stdout
+    assert "bad/a.jsonl:2 (byte 15)  invalid UTF-8" in result.stdout
     info = json.loads((root / "data/bad/store.json").read_text())
     assert info["documents"] == 2 and sum(info["dropped"].values()) == 2
 
 
-@pytest.mark.parametrize("file", ["store.json", "tokens_00000.bin", "documents.bin"])
+@pytest.mark.parametrize("file", ["store.json", "tokens_00000.bin", "documents_00000.bin"])
 def test_a_truncated_store(run, root, file):
     path = root / "data/mine" / file
     os.truncate(path, path.stat().st_size // 2)

@@ -118,7 +118,7 @@ def test_the_store_holds_the_tokenizers_ids_and_a_disjoint_holdout(place):
         store = root / "data" / name
         tokens = numpy.concatenate([numpy.fromfile(p, dtype=numpy.uint16)
                                     for p in sorted(store.glob("tokens_*.bin"))]).tolist()
-        ends = numpy.fromfile(store / "documents.bin", dtype=numpy.uint64).tolist()
+        ends = numpy.fromfile(store / "documents_00000.bin", dtype=numpy.uint64).tolist()
         for begin, end in zip([0, *ends], ends):
             parts.add(tuple(tokens[begin:end]))
     assert not found["mine"] & found["mine-val"]

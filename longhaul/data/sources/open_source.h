@@ -29,13 +29,4 @@ void check_vocabulary(const TokenSource& source, int64_t vocab_size);
 /// Tokenizer::fingerprint() of the model's own tokenizer, empty if it has none.
 void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer);
 
-/// Several lines on the data at `path`: what it is, whether it is complete, counts,
-/// tokenizer, special tokens, sources and a decoded sample. Nothing when `path` is
-/// neither a token store nor a save_to_disk directory.
-std::optional<std::string> describe_store(const fs::path& path);
-
-/// Re-hashes every file of a token store; InputError names the first damaged file and
-/// block. Returns the bytes checked.
-uint64_t verify_store(const fs::path& path);
-
 }  // namespace longhaul::data

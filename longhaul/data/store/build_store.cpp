@@ -1,247 +1,352 @@
 #include "longhaul/data/store/build_store.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
-#include <memory>
+#include <fstream>
+#include <optional>
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/store/ordered_workers.h"
-#include "longhaul/data/store/store_writer.h"
+#include "longhaul/data/store/build_directory.h"
+#include "longhaul/data/store/build_parts.h"
+#include "longhaul/data/store/build_peers.h"
+#include "longhaul/data/store/duplicates.h"
+#include "longhaul/data/store/merge_parts.h"
 
 namespace longhaul::data {
 namespace {
 
-/// Raw text that one worker takes at a time.
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-/// Any constant will do; it must never change, or holdouts would.
-constexpr uint64_t kHoldoutSeed = 0x6C6F6E676861756CULL;
+constexpr uint64_t kLeastPartBytes = uint64_t{64} << 20;
+constexpr uint64_t kMostParts = 4096;
+constexpr size_t kBadExamples = 5;
 
-struct Piece {
-  std::vector<RawRecord> records;
-};
+fs::path without_slash(const fs::path& out) {
+  return out.has_filename() ? out : out.parent_path();
+}
 
-struct EncodedDocument {
-  size_t tokens = 0;
-  uint64_t text_bytes = 0;
-  bool held_out = false;
-};
+int threads_of(int threads) {
+  if (threads > 0) return threads;
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
 
-struct Dropped {
-  RecordProblem problem;
-  int file;
-  int64_t line;
-  std::string detail;
-};
+uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
+  if (options.part_bytes > 0) return options.part_bytes;
+  return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
+}
 
-struct EncodedPiece {
-  std::vector<TokenId> tokens;
-  std::vector<EncodedDocument> documents;
-  std::vector<Dropped> dropped;
-  int64_t special_in_text = 0;
-};
+/// The "build" of the store at a place; empty where there is no readable store.
+std::string build_at(const fs::path& path) {
+  if (!is_token_store(path)) return {};
+  try {
+    return read_store_info(path).build;
+  } catch (const InputError&) {
+    return {};
+  }
+}
 
-class Encoder {
+/// A place that does not hold this build already must be free, or be a store to replace.
+void check_place(const fs::path& out, const std::string& build, bool replace) {
+  if (!fs::exists(fs::symlink_status(out)) || build_at(out) == build) return;
+  if (!is_token_store(out)) {
+    throw InputError("data", fmt::format("{}: exists and is not a token store; choose "
+                                         "another --out",
+                                         out.string()));
+  }
+  if (!replace) {
+    throw InputError("data", fmt::format("{}: a token store stands there already; choose "
+                                         "another --out, or replace it with --force",
+                                         out.string()));
+  }
+}
+
+OwnerLockOptions lock_options() {
+  OwnerLockOptions options;
+  options.area = "data";
+  options.object = "the build";
+  options.occupation = "builds this store";
+  options.advice = "choose another --out";
+  return options;
+}
+
+class Builder {
  public:
-  Encoder(const Tokenizer& tokenizer, const BuildOptions& options)
+  Builder(const Tokenizer* tokenizer, const BuildOptions& options)
       : tokenizer_(tokenizer),
-        field_(options.field),
-        special_(resolve_special_tokens(tokenizer, options.special)),
-        bos_(tokenizer.bos_id()),
-        eos_(tokenizer.eos_id()),
-        holdout_below_(
-            static_cast<uint64_t>(std::ldexp(std::min(options.holdout, 0.9999), 64))) {}
+        options_(options),
+        out_(without_slash(options.out)),
+        directory_(building_path(out_)),
+        inputs_(options.inputs),
+        part_bytes_(part_bytes_of(options, inputs_)),
+        parts_(inputs_.parts(part_bytes_)),
+        encoder_(tokenizer, inputs_.options(),
+                 {options.special, options.holdout, options.vocab_size}),
+        context_{options_,
+                 inputs_,
+                 parts_,
+                 encoder_,
+                 directory_,
+                 threads_of(options.threads),
+                 options.memory_bytes > 0 ? options.memory_bytes
+                                          : default_build_memory(options.threads)},
+        plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
+                        parts_.size())) {}
 
-  const SpecialTokens& special() const { return special_; }
+  BuildReport run() {
+    if (stands_already()) return report(true);
+    check_places();
+    BuildPeers peers(directory_, options_);
+    const OwnerLock lock =
+        OwnerLock::acquire(directory_.lock(options_.process), lock_options());
+    for (const std::string& line : lock.notes()) note(line);
+    open_directory();
+    if (!fs::exists(directory_.commit())) {
+      if (options_.drop_duplicates) look_for_duplicates(peers);
+      build_own_parts();
+      if (options_.process != 0) return partial_report();
+      peers.wait(all_files([&](int part) { return directory_.part_record(part); }),
+                 owners(), "the other processes' parts");
+      check_places();  // one may have come to be since
+      lock.check();
+      merge_parts(context_, plan_, tokenizer_);
+    }
+    if (options_.process != 0) return partial_report();
+    commit_stores(directory_, out_);
+    remove_directory();
+    return report(false);
+  }
 
-  EncodedPiece encode(Piece& piece) const {
-    EncodedPiece result;
-    for (RawRecord& record : piece.records) {
-      const ParsedRecord parsed = parse_record(record, field_);
-      if (parsed.problem != RecordProblem::None) {
-        result.dropped.push_back(
-            {parsed.problem, record.file, record.line, parsed.detail});
-        continue;
+  /// After a failure: a build that has done nothing leaves nothing.
+  void clean_up() const {
+    std::error_code ignored;
+    if (options_.processes > 1 || !fs::exists(directory_.root, ignored)) return;
+    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) return;
+    const auto state = OwnerLock::look(directory_.lock(0));
+    if (state && state->alive) return;
+    fs::remove_all(directory_.root, ignored);
+  }
+
+ private:
+  void note(const std::string& line) const {
+    if (options_.note) options_.note(line);
+  }
+
+  bool stands_already() const {
+    if (build_at(out_) != plan_.key()) return false;
+    if (options_.holdout > 0 && build_at(holdout_path(out_)) != plan_.key()) return false;
+    return !fs::exists(directory_.commit());
+  }
+
+  void check_places() const {
+    check_place(out_, plan_.key(), options_.force);
+    if (options_.holdout > 0) {
+      check_place(holdout_path(out_), plan_.key(), options_.force);
+    }
+  }
+
+  int64_t finished_parts() const {
+    int64_t count = 0;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(directory_.root / "parts", ignored)) {
+      if (entry.path().extension() == ".json") ++count;
+    }
+    return count;
+  }
+
+  /// Everything but the own lock.
+  void empty_directory() const {
+    for (const auto& entry : fs::directory_iterator(directory_.root)) {
+      if (entry.path() != directory_.lock(options_.process)) fs::remove_all(entry.path());
+    }
+  }
+
+  void open_directory() {
+    if (options_.restart) {
+      if (options_.processes > 1) {
+        throw InputError("data",
+                         fmt::format("--restart with {} processes: one could remove what "
+                                     "another has just made; remove {} first and start "
+                                     "them without it",
+                                     options_.processes, directory_.root.string()));
       }
-      add(parsed.text, result);
-      record.bytes = {};
+      empty_directory();
+    }
+    std::string difference = agree_on_plan(directory_, plan_, inputs_);
+    if (!difference.empty() && options_.processes == 1 && finished_parts() == 0) {
+      empty_directory();  // nothing is lost
+      difference = agree_on_plan(directory_, plan_, inputs_);
+    }
+    if (!difference.empty()) {
+      throw InputError(
+          "data", fmt::format("{}: an unfinished build of something else: {}; go on with "
+                              "what it was begun with, or throw it away with --restart",
+                              directory_.root.string(), difference));
+    }
+    for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
+      fs::create_directories(directory_.root / name);
+      ShardWriter::remove_leavings(directory_.root / name, false);
+    }
+  }
+
+  template <typename Path>
+  std::vector<fs::path> all_files(Path path) const {
+    std::vector<fs::path> files;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      files.push_back(path(static_cast<int>(part)));
+    }
+    return files;
+  }
+
+  std::vector<int> owners() const {
+    std::vector<int> owner(parts_.size());
+    for (int process = 0; process < options_.processes; ++process) {
+      for (const int part : parts_of_process(parts_, process, options_.processes)) {
+        owner[static_cast<size_t>(part)] = process;
+      }
+    }
+    return owner;
+  }
+
+  /// Of the own parts those whose file is not there yet.
+  template <typename Path>
+  std::vector<int> parts_to_do(Path path) const {
+    std::vector<int> left;
+    for (const int part :
+         parts_of_process(parts_, options_.process, options_.processes)) {
+      if (!fs::exists(path(part))) left.push_back(part);
+    }
+    return left;
+  }
+
+  uint64_t bytes_of(const std::vector<int>& parts) const {
+    uint64_t sum = 0;
+    for (const int part : parts) sum += parts_[static_cast<size_t>(part)].stored_bytes;
+    return sum;
+  }
+
+  void look_for_duplicates(BuildPeers& peers) {
+    if (fs::exists(directory_.duplicates_known())) return;
+    const auto path = [&](int part) { return directory_.hashes(part); };
+    const std::vector<int> left = parts_to_do(path);
+    BuildMeter meter(options_, "looking for duplicates", bytes_of(left));
+    run_parts(context_, left,
+              [&](int part, Workshop& shop) { hash_part(context_, part, shop, meter); });
+    if (options_.process == 0) {
+      peers.wait(all_files(path), owners(), "the other processes' hashes");
+      find_duplicates(directory_, static_cast<int>(parts_.size()),
+                      context_.memory_bytes / 2);
+    } else {
+      peers.wait({directory_.duplicates_known()}, {0}, "the list of duplicates");
+    }
+  }
+
+  void build_own_parts() {
+    const auto path = [&](int part) { return directory_.part_record(part); };
+    const std::vector<int> mine =
+        parts_of_process(parts_, options_.process, options_.processes);
+    const std::vector<int> left = parts_to_do(path);
+    int64_t bad = 0;
+    for (const int part : mine) {
+      if (fs::exists(path(part))) bad += read_part_record(path(part)).bad();
+    }
+    if (left.size() < mine.size()) {
+      note(fmt::format("going on: {} of {} parts were done before, {} of {} are left",
+                       mine.size() - left.size(), mine.size(),
+                       human_bytes(static_cast<double>(bytes_of(left))),
+                       human_bytes(static_cast<double>(bytes_of(mine)))));
+    }
+    BuildMeter meter(options_, "data build", bytes_of(left));
+    BadRecordLimit limit(context_, bad);
+    run_parts(context_, left, [&](int part, Workshop& shop) {
+      build_part(context_, part, shop, meter, limit);
+    });
+  }
+
+  void remove_directory() const {
+    std::error_code ignored;
+    fs::remove_all(directory_.root, ignored);
+  }
+
+  BuildReport partial_report() const {
+    BuildReport result;
+    result.train_path = out_;
+    result.complete = false;
+    return result;
+  }
+
+  BuildReport report(bool stood_already) const {
+    BuildReport result;
+    result.stood_already = stood_already;
+    result.train_path = out_;
+    result.train = read_store_info(out_);
+    if (options_.holdout > 0) {
+      result.validation_path = holdout_path(out_);
+      result.validation = read_store_info(*result.validation_path);
+    }
+    if (result.train.bad_records) {
+      std::ifstream list(out_ / result.train.bad_records->name);
+      std::string line;
+      while (result.bad_examples.size() < kBadExamples && std::getline(list, line)) {
+        result.bad_examples.push_back(line);
+      }
     }
     return result;
   }
 
- private:
-  void add(const std::string& text, EncodedPiece& result) const {
-    std::vector<TokenId>& tokens = result.tokens;
-    const size_t begin = tokens.size();
-    tokens.insert(tokens.end(), special_.before.begin(), special_.before.end());
-    const size_t inside = tokens.size();
-    tokenizer_.encode(text, false, tokens);
-    for (size_t i = inside; i < tokens.size(); ++i) {
-      if (tokens[i] == bos_ || tokens[i] == eos_) ++result.special_in_text;
-    }
-    tokens.insert(tokens.end(), special_.after.begin(), special_.after.end());
-    const bool held_out =
-        XXH3_64bits_withSeed(text.data(), text.size(), kHoldoutSeed) < holdout_below_;
-    result.documents.push_back({tokens.size() - begin, text.size(), held_out});
-  }
-
-  const Tokenizer& tokenizer_;
-  std::string field_;
-  SpecialTokens special_;
-  std::optional<TokenId> bos_;
-  std::optional<TokenId> eos_;
-  uint64_t holdout_below_;
-};
-
-/// Writes encoded pieces in order.
-class Builder {
- public:
-  Builder(const Tokenizer& tokenizer, const BuildOptions& options)
-      : tokenizer_(tokenizer),
-        options_(options),
-        reader_(options.files),
-        encoder_(tokenizer, options),
-        train_(options.out, tokenizer, options.force, options.tokens_per_shard) {
-    if (options.holdout > 0) {
-      validation_ = std::make_unique<StoreWriter>(
-          holdout_path(train_.out()), tokenizer, options.force, options.tokens_per_shard);
-    }
-  }
-
-  BuildReport run() {
-    const int threads =
-        options_.threads > 0
-            ? options_.threads
-            : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    OrderedWorkers<Piece, EncodedPiece> workers(
-        threads, [this](Piece& piece) { return encoder_.encode(piece); });
-    const auto most = 2 * static_cast<size_t>(threads) + 2;
-    for (Piece piece = next_piece(); !piece.records.empty(); piece = next_piece()) {
-      workers.push(std::move(piece));
-      if (workers.pending() >= most) write(workers.pop());
-    }
-    while (workers.pending() > 0) write(workers.pop());
-    check_not_empty();
-    return finish();
-  }
-
- private:
-  Piece next_piece() {
-    Piece piece;
-    uint64_t bytes = 0;
-    RawRecord record;
-    while (bytes < kPieceBytes && reader_.next(record)) {
-      bytes += record.bytes.size() + 1;
-      piece.records.push_back(std::move(record));
-    }
-    return piece;
-  }
-
-  void write(const EncodedPiece& piece) {
-    for (const Dropped& dropped : piece.dropped) {
-      const std::string place = record_place(reader_.files(), dropped.file, dropped.line);
-      if (options_.bad_records == BadRecords::Fail &&
-          dropped.problem != RecordProblem::Empty) {
-        fail_record(place, dropped.problem, dropped.detail);
-      }
-      dropped_.add(dropped.problem, {place, dropped.detail});
-    }
-    std::span<const TokenId> rest = piece.tokens;
-    for (const EncodedDocument& document : piece.documents) {
-      const auto tokens = rest.first(document.tokens);
-      rest = rest.subspan(document.tokens);
-      if (tokens.empty()) {
-        dropped_.add(RecordProblem::Empty, {"a text without tokens", {}});
-      } else {
-        (document.held_out ? *validation_ : train_).add(tokens, document.text_bytes);
-      }
-    }
-    special_in_text_ += piece.special_in_text;
-    if (options_.progress) {
-      options_.progress(reader_.bytes_read(), reader_.total_bytes(),
-                        train_.tokens() + (validation_ ? validation_->tokens() : 0));
-    }
-  }
-
-  void check_not_empty() const {
-    const int64_t held_out = validation_ ? validation_->documents() : 0;
-    if (train_.documents() + held_out == 0) {
-      throw InputError("data", fmt::format("{} files hold no document with text; {}name "
-                                           "files that do",
-                                           options_.files.size(), dropped_.describe()));
-    }
-    if (validation_ && (held_out == 0 || train_.documents() == 0)) {
-      throw InputError(
-          "data",
-          fmt::format("a holdout of {}% of {} documents left one side empty ({} held "
-                      "out); choose another --holdout",
-                      options_.holdout * 100, train_.documents() + held_out, held_out));
-    }
-  }
-
-  StoreInfo known(const std::string& selection) const {
-    StoreInfo info;
-    info.special_tokens = encoder_.special().description;
-    info.selection = selection;
-    info.special_tokens_in_text = special_in_text_;
-    for (const SourceFile& file : reader_.finished()) {
-      info.origins.push_back({file.path.string(), file.bytes, file.hash, file.records});
-    }
-    for (const auto& [problem, count] : dropped_.counts) {
-      info.dropped[std::string(problem_name(problem))] = count;
-    }
-    return info;
-  }
-
-  BuildReport finish() {
-    const double percent = options_.holdout * 100;
-    if (validation_) {
-      validation_->finish(
-          known(fmt::format("the {}% of the documents held out", percent)));
-      train_.finish(known(fmt::format("all documents but the {}% held out", percent)));
-      validation_->commit();
-    } else {
-      train_.finish(known("all documents"));
-    }
-    train_.commit();
-    BuildReport report;
-    report.train_path = train_.out();
-    report.train = read_store_info(train_.out());
-    if (validation_) {
-      report.validation_path = validation_->out();
-      report.validation = read_store_info(validation_->out());
-    }
-    report.dropped = std::move(dropped_);
-    return report;
-  }
-
-  const Tokenizer& tokenizer_;
+  const Tokenizer* tokenizer_;
   const BuildOptions& options_;
-  RecordReader reader_;
-  Encoder encoder_;
-  StoreWriter train_;
-  std::unique_ptr<StoreWriter> validation_;
-  DroppedRecords dropped_;
-  int64_t special_in_text_ = 0;
+  fs::path out_;
+  BuildDirectory directory_;
+  InputSet inputs_;
+  uint64_t part_bytes_;
+  std::vector<InputPart> parts_;
+  DocumentEncoder encoder_;
+  BuildContext context_;
+  BuildPlan plan_;
 };
 
 }  // namespace
 
 fs::path holdout_path(const fs::path& out) {
-  fs::path path = out.has_filename() ? out : out.parent_path();
+  fs::path path = without_slash(out);
   path += "-val";
   return path;
 }
 
-BuildReport build_store(const Tokenizer& tokenizer, const BuildOptions& options) {
+fs::path building_path(const fs::path& out) {
+  fs::path path = without_slash(out);
+  path += ".building";
+  return path;
+}
+
+uint64_t default_build_memory(int threads) {
+  return std::max(uint64_t{2} << 30,
+                  (uint64_t{128} << 20) * static_cast<uint64_t>(threads_of(threads)));
+}
+
+BuildReport build_store(const Tokenizer* tokenizer, const BuildOptions& options) {
   LH_CHECK(options.holdout >= 0.0 && options.holdout < 1.0, "data", "holdout of {}",
            options.holdout);
-  if (options.files.empty()) throw InputError("data", "no input files; name some");
-  return Builder(tokenizer, options).run();
+  LH_CHECK(options.process >= 0 && options.process < options.processes, "data",
+           "process {} of {}", options.process, options.processes);
+  if (options.inputs.arguments.empty()) {
+    throw InputError("data", "no input files; name some");
+  }
+  if (tokenizer == nullptr && options.vocab_size < 1) {
+    throw InputError("data",
+                     "neither a tokenizer nor the size of the vocabulary of "
+                     "ready ids; give --tokenizer or --vocab-size");
+  }
+  Builder builder(tokenizer, options);
+  try {
+    return builder.run();
+  } catch (...) {
+    builder.clean_up();
+    throw;
+  }
 }
 
 }  // namespace longhaul::data

@@ -1,72 +1,274 @@
+#include "longhaul/data/store/inspect_store.h"
+
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/sample.h"
-#include "longhaul/data/store/store.h"
-#include "longhaul/data/store/store_source.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/data/store/token_store.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kListed = 5;
+constexpr size_t kNameWidth = 16;
 
-std::string describe_origins(const StoreInfo& info) {
-  std::string text;
-  for (size_t i = 0; i < std::min(kListed, info.origins.size()); ++i) {
-    const StoreOrigin& origin = info.origins[i];
-    text += fmt::format("  {}  {}  {} records  {}\n", origin.path,
-                        human_bytes(static_cast<double>(origin.bytes)),
-                        grouped(origin.records), origin.hash);
+/// Lines "name            value", the name once.
+class Table {
+ public:
+  void row(std::string_view name, const std::string& value) {
+    text_ += fmt::format("{:<{}}{}\n", name, kNameWidth, value);
   }
-  if (info.origins.size() > kListed) {
-    text += fmt::format("  ... and {} more\n", info.origins.size() - kListed);
-  }
-  return text;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+std::string percent(int64_t part, int64_t whole) {
+  return fmt::format("{:.1f}%",
+                     100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string describe_complete(const TokenStore& store) {
-  const StoreInfo& info = store.info();
-  std::string text = fmt::format(
-      "token store {}, complete\n"
-      "documents       {}\n"
-      "tokens          {} as {} in {} files, largest id {} of {}\n"
-      "text            {}, {:.2f} bytes per token\n"
-      "selection       {}\n"
-      "tokenizer       {}\n"
-      "special tokens  {}\n",
-      store.path().string(), grouped(info.documents), grouped(info.tokens),
-      dtype_name(info.dtype), info.shards.size(), info.max_token_id, info.vocab_size,
-      human_bytes(static_cast<double>(info.text_bytes)),
-      static_cast<double>(info.text_bytes) / static_cast<double>(info.tokens),
-      info.selection, info.tokenizer_fingerprint, info.special_tokens);
-  if (info.special_tokens_in_text > 0) {
-    text += fmt::format(
-        "                {} BOS or EOS tokens stood in the texts themselves\n",
-        grouped(info.special_tokens_in_text));
+void describe_lengths(const LengthHistogram& lengths, int64_t documents, Table& table,
+                      OrderedJson& json) {
+  json["shortest"] = lengths.shortest;
+  json["longest"] = lengths.longest;
+  json["lengths"] = OrderedJson::array();
+  table.row("lengths", fmt::format("{} to {} tokens", grouped(lengths.shortest),
+                                   grouped(lengths.longest)));
+  for (size_t k = 0; k < lengths.counts.size(); ++k) {
+    if (lengths.counts[k] == 0) continue;
+    const int64_t from = int64_t{1} << k;
+    const int64_t to = 2 * from - 1;
+    table.row("", fmt::format("{:>13} to {:>13}  {:>13} documents {:>6}", grouped(from),
+                              grouped(to), grouped(lengths.counts[k]),
+                              percent(lengths.counts[k], documents)));
+    json["lengths"].push_back(
+        {{"from", from}, {"to", to}, {"documents", lengths.counts[k]}});
   }
+}
+
+/// `rows`: sequences that stand ready, each of seq_len tokens; -1: tokens are packed.
+void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
+                    Table& table, OrderedJson& json) {
+  if (options.seq_len <= 0) return;
+  const int64_t sequences =
+      rows >= 0 ? rows : std::max<int64_t>(tokens - 1, 0) / options.seq_len;
+  const int64_t left =
+      rows >= 0 ? 0 : std::max<int64_t>(tokens - 1 - sequences * options.seq_len, 0);
+  OrderedJson epoch = {
+      {"seq_len", options.seq_len}, {"sequences", sequences}, {"tokens_left", left}};
+  std::string text =
+      fmt::format("{} sequences of {} per epoch", grouped(sequences), options.seq_len);
+  if (options.global_size > 0) {
+    const double steps =
+        static_cast<double>(sequences) / static_cast<double>(options.global_size);
+    text += fmt::format(", {:.2f} steps of {}", steps, grouped(options.global_size));
+    epoch["global_size"] = options.global_size;
+    epoch["steps"] = steps;
+  }
+  table.row("epoch", text + fmt::format("; {} tokens at the end make no whole sequence",
+                                        grouped(left)));
+  json["epoch"] = epoch;
+}
+
+void describe_origins(const StoreInfo& info, Table& table, OrderedJson& json) {
+  uint64_t bytes = 0;
+  int64_t records = 0;
+  for (const StoreOrigin& origin : info.origins) {
+    bytes += origin.bytes;
+    records += origin.records;
+  }
+  json["sources"] = {
+      {"files", info.origins.size()}, {"bytes", bytes}, {"records", records}};
+  table.row("made from",
+            fmt::format("{} files, {}, {} records",
+                        grouped(static_cast<int64_t>(info.origins.size())),
+                        human_bytes(static_cast<double>(bytes)), grouped(records)));
+  for (size_t i = 0; i < std::min(kListed, info.origins.size()); ++i) {
+    const StoreOrigin& origin = info.origins[i];
+    table.row("", fmt::format("{}  {}  {} records  {}", origin.path,
+                              human_bytes(static_cast<double>(origin.bytes)),
+                              grouped(origin.records), origin.hash));
+  }
+  if (info.origins.size() > kListed) {
+    table.row("", fmt::format("... and {} more", info.origins.size() - kListed));
+  }
+}
+
+void describe_dropped(const StoreInfo& info, Table& table, OrderedJson& json) {
+  json["dropped"] = info.dropped;
+  json["padding_removed"] = info.padding_removed;
   for (const auto& [cause, count] : info.dropped) {
-    text += fmt::format("left out        {} records: {}\n", grouped(count), cause);
+    table.row("left out", fmt::format("{} records: {}", grouped(count), cause));
   }
-  text += "made from\n" + describe_origins(info);
+  if (info.bad_records) {
+    table.row("", fmt::format("{} lists the broken ones", info.bad_records->name));
+  }
+  if (info.padding_removed > 0) {
+    table.row("", fmt::format("{} positions of padding behind ready ids",
+                              grouped(info.padding_removed)));
+  }
+}
+
+void describe_text(const StoreInfo& info, Table& table, OrderedJson& json) {
+  json["text_bytes"] = info.counts.text_bytes;
+  json["ready_documents"] = info.counts.ready_documents;
+  json["not_targets"] = info.counts.not_targets;
+  if (info.counts.text_bytes > 0) {
+    table.row("text",
+              fmt::format("{}, {:.2f} bytes per token",
+                          human_bytes(static_cast<double>(info.counts.text_bytes)),
+                          static_cast<double>(info.counts.text_bytes) /
+                              static_cast<double>(info.tokens)));
+  }
+  if (info.counts.ready_documents > 0) {
+    table.row("ready ids", fmt::format("{} documents came as ids",
+                                       grouped(info.counts.ready_documents)));
+  }
+  if (info.counts.not_targets > 0) {
+    table.row("targets",
+              fmt::format("{} tokens ({}) are none", grouped(info.counts.not_targets),
+                          percent(info.counts.not_targets, info.tokens)));
+  }
+}
+
+uint64_t stored_bytes(const StoreInfo& info) {
+  uint64_t bytes = 0;
+  for (const StoreShard& shard : info.shards) {
+    for (const StoreFile& file : shard.files()) bytes += file.bytes;
+  }
+  return bytes;
+}
+
+/// The tokenizer that came along, if this program still makes the same ids with it.
+void describe_tokenizer(const TokenStore& store, Table& table, OrderedJson& json) {
+  const StoreInfo& info = store.info();
+  json["tokenizer"] = info.tokenizer_fingerprint;
+  json["special_tokens"] = info.special_tokens;
+  table.row("special tokens", info.special_tokens);
+  if (info.counts.special_in_text > 0) {
+    table.row("", fmt::format("{} BOS or EOS tokens stand in the texts themselves",
+                              grouped(info.counts.special_in_text)));
+  }
+  json["special_tokens_in_text"] = info.counts.special_in_text;
+  if (info.tokenizer_files.empty()) {
+    table.row("tokenizer", "none: made from ready ids");
+    return;
+  }
   const auto tokenizer = Tokenizer::load(store.path() / "tokenizer");
-  text += fmt::format("first document  {}\n", decoded_sample(store, *tokenizer));
-  return text;
+  check_self_test(store.path(), *tokenizer, "this program, with the store's tokenizer,");
+  table.row("tokenizer",
+            fmt::format("{}, its self-test holds", info.tokenizer_fingerprint));
+  const std::string sample = decoded_sample(store, *tokenizer);
+  json["sample"] = sample;
+  table.row("first document", sample);
+}
+
+void describe_complete(const TokenStore& store, const InspectOptions& options,
+                       DataDescription& result) {
+  const StoreInfo& info = store.info();
+  Table table;
+  OrderedJson& json = result.json;
+  json["documents"] = info.documents;
+  json["tokens"] = info.tokens;
+  json["dtype"] = dtype_name(info.dtype);
+  json["shards"] = info.shards.size();
+  json["bytes"] = stored_bytes(info);
+  json["max_token_id"] = info.counts.max_token_id;
+  json["vocab_size"] = info.vocab_size;
+  json["selection"] = info.selection;
+  json["fingerprint"] = info.fingerprint;
+  table.row("documents", grouped(info.documents));
+  table.row("tokens",
+            fmt::format("{} as {} in {} shards, {:.2f} bytes on disk per token",
+                        grouped(info.tokens), dtype_name(info.dtype), info.shards.size(),
+                        static_cast<double>(stored_bytes(info)) /
+                            static_cast<double>(info.tokens)));
+  table.row("largest id",
+            fmt::format("{} of {}", info.counts.max_token_id, info.vocab_size));
+  describe_text(info, table, json);
+  describe_lengths(info.counts.lengths, info.documents, table, json);
+  describe_epoch(info.tokens, -1, options, table, json);
+  table.row("selection", info.selection);
+  describe_dropped(info, table, json);
+  describe_origins(info, table, json);
+  describe_tokenizer(store, table, json);
+  result.text =
+      fmt::format("token store {}, complete\n{}", store.path().string(), table.text());
+}
+
+/// Counts the rows of a save_to_disk directory by reading them.
+void scan_rows(const fs::path& path, const InspectOptions& options, Table& table,
+               OrderedJson& json) {
+  InputOptions inputs;
+  inputs.arguments = {path.string()};
+  inputs.field = "input_ids";
+  const InputSet set(inputs);
+  StoreCounts counts;
+  int64_t tokens = 0;
+  int64_t rows = 0;
+  for (const InputPart& part : set.parts(uint64_t{1} << 40)) {
+    const auto reader = set.open(part);
+    for (RawRecord record; reader->next(record); record.clear()) {
+      const RecordPlace place = record.place;
+      const ParsedRecord parsed = parse_record(record, set.options());
+      if (parsed.problem != RecordProblem::None) {
+        fail_record(set.describe(place), parsed.problem, parsed.detail);
+      }
+      ++rows;
+      tokens += static_cast<int64_t>(parsed.ids.size());
+      counts.lengths.add(static_cast<int64_t>(parsed.ids.size()));
+      counts.not_targets += parsed.not_targets;
+    }
+  }
+  json["rows"] = rows;
+  json["tokens"] = tokens;
+  json["not_targets"] = counts.not_targets;
+  table.row("tokens", grouped(tokens) + " without padding");
+  describe_lengths(counts.lengths, std::max<int64_t>(rows, 1), table, json);
+  const bool as_they_are = counts.lengths.shortest == options.seq_len &&
+                           counts.lengths.longest == options.seq_len;
+  describe_epoch(tokens, as_they_are ? rows : -1, options, table, json);
 }
 
 }  // namespace
 
-std::optional<std::string> describe_store(const fs::path& path) {
-  if (is_saved_dataset(path)) return describe_saved_dataset(path);
+std::optional<DataDescription> describe_data(const fs::path& path,
+                                             const InspectOptions& options) {
+  DataDescription result;
+  result.json["kind"] = "token_store";
+  result.json["path"] = path.string();
+  result.json["complete"] = true;
+  if (is_saved_dataset(path)) {
+    result.json["kind"] = "saved_dataset";
+    result.text = describe_saved_dataset(path);
+    if (!result.text.ends_with('\n')) result.text += '\n';
+    if (options.scan) {
+      Table table;
+      scan_rows(path, options, table, result.json);
+      result.text += table.text();
+    }
+    return result;
+  }
   if (!is_token_store(path)) return std::nullopt;
   try {
-    return describe_complete(TokenStore(path));
+    describe_complete(TokenStore(path), options, result);
   } catch (const InputError& error) {
-    return fmt::format("token store {}, NOT COMPLETE\n{}\n", path.string(), error.what());
+    result.complete = false;
+    result.json["complete"] = false;
+    result.json["problem"] = error.what();
+    result.text =
+        fmt::format("token store {}, NOT COMPLETE\n{}\n", path.string(), error.what());
   }
+  return result;
 }
 
 }  // namespace longhaul::data

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "longhaul/data/store/store_source.h"
+#include "longhaul/data/store/token_store.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 
 namespace longhaul::data {

@@ -1,25 +1,36 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
 #include "longhaul/format/dtype.h"
 
 namespace longhaul::data {
 
 // A token store is a directory:
-//   store.json          what is below; written last
-//   tokens_00000.bin    the tokens of all documents one after another, little-endian u16
-//                       (vocabularies up to 65536) or u32; each shard but the last holds
-//                       tokens_per_shard of them
-//   documents.bin       per document, the place after its last token: u64 little-endian
-//   block_hashes.json   xxh3-128 of each 1 MiB block of the files above
-//   tokenizer/          the tokenizer's own files
+//   store.json             what is below; written last
+//   tokens_00000.bin       the tokens of a shard's documents one after another,
+//                          little-endian u16 (vocabularies up to 65536) or u32
+//   documents_00000.bin    per document the place after its last token, counted from the
+//                          shard's first: u64 little-endian
+//   targets_00000.bin      one bit per token, lowest bit first, 1: the token is a target.
+//                          Only where some token of the shard is none
+//   texts_00000.bin        per document the bytes of its text, u32 little-endian. Only
+//                          where the shard was made from text
+//   hashes_00000.json      xxh3-128 of each 1 MiB block of the shard's files
+//   self_test.json         texts and their ids, see self_test.h
+//   bad_records.jsonl      the records that were left out as broken, where there are any
+//   tokenizer/             the tokenizer's own files
+// A shard is what one part of the input became. Shards differ in size, and their numbers
+// may have gaps: a part without documents leaves no shard.
 
-inline constexpr int kStoreVersion = 1;
+inline constexpr int kStoreVersion = 2;
 
 /// A file of a store with its size and the hash combined from its blocks.
 struct StoreFile {
@@ -28,12 +39,48 @@ struct StoreFile {
   std::string hash;
 };
 
+struct StoreShard {
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  int64_t not_targets = 0;  ///< tokens that are no targets
+  StoreFile token_file;
+  StoreFile document_file;
+  std::optional<StoreFile> target_file;
+  std::optional<StoreFile> text_file;
+  StoreFile hash_file;
+  /// All of the above that are there, the file of hashes last.
+  std::vector<StoreFile> files() const;
+};
+
 /// A file that the store was made from.
 struct StoreOrigin {
   std::string path;
   uint64_t bytes = 0;
-  std::string hash;
+  std::string hash;  ///< of a file that was read in several ranges: of the ranges' hashes
   int64_t records = 0;
+};
+
+/// How many documents have which number of tokens.
+struct LengthHistogram {
+  /// Element k: documents of 2^k to 2^(k+1) - 1 tokens.
+  std::array<int64_t, 40> counts{};
+  int64_t shortest = 0;  ///< 0: no documents
+  int64_t longest = 0;
+
+  void add(int64_t tokens);
+  void add(const LengthHistogram& other);
+};
+
+/// Counts of what a part, or the whole, put into a store.
+struct StoreCounts {
+  uint64_t text_bytes = 0;      ///< UTF-8 bytes of the documents
+  int64_t max_token_id = 0;     ///< the largest id
+  int64_t special_in_text = 0;  ///< BOS and EOS tokens that stood in the texts
+  int64_t ready_documents = 0;  ///< documents that came as ids
+  int64_t not_targets = 0;      ///< tokens that are no targets
+  LengthHistogram lengths;
+
+  void add(const StoreCounts& other);
 };
 
 /// What store.json says.
@@ -41,21 +88,20 @@ struct StoreInfo {
   DType dtype = DType::U16;
   int64_t tokens = 0;
   int64_t documents = 0;
-  uint64_t text_bytes = 0;   ///< UTF-8 bytes of the documents
-  int64_t max_token_id = 0;  ///< the largest id in the store
-  int64_t vocab_size = 0;    ///< of the tokenizer
-  int64_t tokens_per_shard = 0;
-  std::vector<StoreFile> shards;
-  StoreFile document_ends;
-  StoreFile block_hashes;
-  std::vector<StoreFile> tokenizer_files;  ///< names inside tokenizer/
-  std::string tokenizer_fingerprint;
+  StoreCounts counts;
+  int64_t vocab_size = 0;  ///< of the tokenizer
+  std::vector<StoreShard> shards;
+  std::vector<StoreFile> tokenizer_files;  ///< names inside tokenizer/; none: ready ids
+  std::string tokenizer_fingerprint;       ///< empty: ready ids
+  std::optional<StoreFile> self_test;
+  std::optional<StoreFile> bad_records;
   std::string special_tokens;  ///< the policy in words
-  std::string selection;       ///< "all", or which side of a holdout
+  std::string selection;       ///< "all documents", or which side of a holdout
   std::vector<StoreOrigin> origins;
   std::map<std::string, int64_t> dropped;  ///< records by cause
-  int64_t special_tokens_in_text = 0;
-  std::string fingerprint;  ///< changes when tokens or documents do
+  int64_t padding_removed = 0;  ///< positions behind ready ids with attention_mask 0
+  std::string build;            ///< hash of inputs, tokenizer and options
+  std::string fingerprint;      ///< changes when tokens or documents do
 };
 
 /// True when the directory holds a store.json.
@@ -66,8 +112,18 @@ bool is_token_store(const fs::path& path);
 StoreInfo read_store_info(const fs::path& path);
 /// The text of store.json.
 std::string store_info_text(const StoreInfo& info);
+/// Sums up the shards: tokens, documents, counts.not_targets and the fingerprint.
+void sum_up_shards(StoreInfo& info);
 
-/// Mean UTF-8 bytes per token of a store; 0 when `path` is not a token store.
+// Pieces of store.json that records of a build hold too. `file` is for messages.
+OrderedJson to_json(const StoreFile& file);
+OrderedJson to_json(const StoreShard& shard);
+OrderedJson to_json(const StoreCounts& counts);
+StoreShard shard_from_json(const Json& json, const fs::path& file);
+StoreCounts counts_from_json(const Json& json, const fs::path& file);
+
+/// Mean UTF-8 bytes per token of a store; 0 when `path` is not a token store, or one of
+/// ready ids.
 double bytes_per_token(const fs::path& path);
 
 }  // namespace longhaul::data

@@ -1,64 +1,46 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/store/json_fields.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr const char* kFormatName = "longhaul token store";
-constexpr int64_t kMaxTokens = int64_t{1} << 56;
-
-[[noreturn]] void fail(const fs::path& file, const std::string& what) {
-  throw InputError("data", fmt::format("{}: {}; build the store again or copy it again",
-                                       file.string(), what));
-}
-
-/// Fields of one JSON object of store.json, with the file in every message.
-class Fields {
- public:
-  Fields(const Json& json, const fs::path& file) : json_(json), file_(file) {
-    if (!json.is_object()) fail(file, "an object was expected");
-  }
-  template <typename Value>
-  Value get(const char* name) const {
-    const auto at = json_.find(name);
-    if (at == json_.end()) fail(file_, fmt::format("the field '{}' is missing", name));
-    try {
-      return at->template get<Value>();
-    } catch (const Json::exception&) {
-      fail(file_, fmt::format("the field '{}' has the wrong type: {}", name, at->dump()));
-    }
-  }
-  int64_t count(const char* name) const {
-    const Json value = get<Json>(name);
-    if (!value.is_number_unsigned() ||
-        value.get<uint64_t>() > static_cast<uint64_t>(kMaxTokens)) {
-      fail(file_, fmt::format("the field '{}' is {}, not a count", name, value.dump()));
-    }
-    return value.get<int64_t>();
-  }
-
- private:
-  const Json& json_;
-  const fs::path& file_;
-};
-
-OrderedJson file_to_json(const StoreFile& file) {
-  return {{"name", file.name}, {"bytes", file.bytes}, {"hash", file.hash}};
-}
+constexpr size_t kMaxShards = 1'000'000;
+/// Of store.json: its list of sources may be long.
+constexpr uint64_t kMaxInfoBytes = uint64_t{1} << 30;
 
 StoreFile file_from_json(const Json& json, const fs::path& where) {
-  const Fields fields(json, where);
+  const StoreFields fields(json, where);
   return {fields.get<std::string>("name"), static_cast<uint64_t>(fields.count("bytes")),
           fields.get<std::string>("hash")};
 }
 
-std::vector<StoreFile> files_from_json(const Json& list, const fs::path& where) {
-  if (!list.is_array()) fail(where, "a list of files was expected");
+std::optional<StoreFile> optional_file(const StoreFields& fields, const char* name,
+                                       const fs::path& where) {
+  if (!fields.has(name)) return std::nullopt;
+  return file_from_json(fields.field(name), where);
+}
+
+const Json& array_of(const StoreFields& fields, const char* name, size_t most) {
+  const Json& list = fields.field(name);
+  if (!list.is_array() || list.size() > most) {
+    fields.fail(fmt::format("the field '{}' is no list of at most {}", name, most));
+  }
+  return list;
+}
+
+std::vector<StoreFile> files_from_json(const StoreFields& fields, const char* name,
+                                       const fs::path& where) {
   std::vector<StoreFile> files;
-  for (const Json& file : list) files.push_back(file_from_json(file, where));
+  for (const Json& file : array_of(fields, name, 1000)) {
+    files.push_back(file_from_json(file, where));
+  }
   return files;
 }
 
@@ -66,103 +48,207 @@ void check_file(const fs::path& dir, const StoreFile& file) {
   const fs::path path = join_inside(dir, file.name, "data");
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
-  if (error) fail(path, "missing (" + error.message() + ")");
+  const auto fail = [&](const std::string& what) {
+    throw InputError("data", fmt::format("{}: {}; build the store again or copy it again",
+                                         path.string(), what));
+  };
+  if (error) fail("missing (" + error.message() + ")");
   if (size != file.bytes) {
-    fail(path, fmt::format("{} bytes, but store.json says {}", size, file.bytes));
+    fail(fmt::format("{} bytes, but store.json says {}", size, file.bytes));
   }
 }
 
-/// The sizes that follow from the counts.
-void check_counts(const fs::path& file, const StoreInfo& info) {
-  if (info.tokens < 1 || info.documents < 1 || info.tokens_per_shard < 1) {
-    fail(file, "no tokens, documents or tokens per shard");
+/// The sizes of a shard's files follow from its counts.
+void check_shard(const StoreFields& fields, const StoreShard& shard, DType dtype) {
+  const auto require = [&](const StoreFile& file, uint64_t bytes) {
+    if (file.bytes == bytes) return;
+    fields.fail(fmt::format("{} has {} bytes where {} tokens in {} documents need {}",
+                            file.name, file.bytes, shard.tokens, shard.documents, bytes));
+  };
+  if (shard.documents < 1 || shard.tokens < shard.documents) {
+    fields.fail(fmt::format("{}: {} documents of {} tokens", shard.token_file.name,
+                            shard.documents, shard.tokens));
   }
+  const auto tokens = static_cast<uint64_t>(shard.tokens);
+  const auto documents = static_cast<uint64_t>(shard.documents);
+  require(shard.token_file, tokens * dtype_size(dtype));
+  require(shard.document_file, documents * sizeof(uint64_t));
+  if (shard.target_file) require(*shard.target_file, (tokens + 7) / 8);
+  if (shard.text_file) require(*shard.text_file, documents * sizeof(uint32_t));
+  if (shard.not_targets > shard.tokens ||
+      (shard.not_targets > 0) != shard.target_file.has_value()) {
+    fields.fail(
+        fmt::format("{}: {} of {} tokens are no targets, but the file of targets "
+                    "is {}",
+                    shard.token_file.name, shard.not_targets, shard.tokens,
+                    shard.target_file ? "there" : "not"));
+  }
+}
+
+void check_counts(const StoreFields& fields, const StoreInfo& info) {
   if (info.dtype != DType::U16 && info.dtype != DType::U32) {
-    fail(file, fmt::format("dtype {} is not U16 or U32", dtype_name(info.dtype)));
+    fields.fail(fmt::format("dtype {} is not U16 or U32", dtype_name(info.dtype)));
   }
-  if (info.max_token_id >= info.vocab_size || info.vocab_size > INT32_MAX) {
-    fail(file, fmt::format("largest token id {} in a vocabulary of {}", info.max_token_id,
-                           info.vocab_size));
+  if (info.counts.max_token_id >= info.vocab_size || info.vocab_size > INT32_MAX) {
+    fields.fail(fmt::format("largest token id {} in a vocabulary of {}",
+                            info.counts.max_token_id, info.vocab_size));
   }
-  const auto width = static_cast<int64_t>(dtype_size(info.dtype));
-  int64_t left = info.tokens;
-  for (const StoreFile& shard : info.shards) {
-    const int64_t here = std::min(left, info.tokens_per_shard);
-    if (here < 1 || shard.bytes != static_cast<uint64_t>(here * width)) {
-      fail(file, fmt::format("shard {} has {} bytes where {} tokens are left", shard.name,
-                             shard.bytes, left));
-    }
-    left -= here;
+  if (info.shards.empty()) fields.fail("no shards");
+  for (const StoreShard& shard : info.shards) check_shard(fields, shard, info.dtype);
+  StoreInfo sum;
+  sum.dtype = info.dtype;
+  sum.shards = info.shards;
+  sum_up_shards(sum);
+  if (sum.tokens != info.tokens || sum.documents != info.documents ||
+      sum.counts.not_targets != info.counts.not_targets) {
+    fields.fail(
+        fmt::format("its shards hold {} tokens in {} documents, {} of them no "
+                    "targets; it says {}, {} and {}",
+                    sum.tokens, sum.documents, sum.counts.not_targets, info.tokens,
+                    info.documents, info.counts.not_targets));
   }
-  if (left != 0) fail(file, fmt::format("{} tokens are in no shard", left));
-  if (info.document_ends.bytes != static_cast<uint64_t>(info.documents) * 8) {
-    fail(file, fmt::format("{} documents, but {} bytes of document ends", info.documents,
-                           info.document_ends.bytes));
+  if (sum.fingerprint != info.fingerprint) {
+    fields.fail("the fingerprint is not that of the shards");
   }
+}
+
+void read_tokenizer(const Json& json, const fs::path& file, StoreInfo& info) {
+  const StoreFields fields(json, file);
+  info.tokenizer_fingerprint = fields.get<std::string>("fingerprint");
+  info.tokenizer_files = files_from_json(fields, "files", file);
 }
 
 StoreInfo parse(const Json& json, const fs::path& file) {
-  const Fields fields(json, file);
-  if (fields.get<std::string>("format") != kFormatName) fail(file, "not a token store");
+  const StoreFields fields(json, file);
+  if (fields.get<std::string>("format") != kFormatName) fields.fail("not a token store");
   const int64_t version = fields.count("version");
   if (version != kStoreVersion) {
-    throw InputError("data", fmt::format("{}: format version {}; this program reads "
-                                         "version {}; use a newer program or build the "
-                                         "store again",
-                                         file.string(), version, kStoreVersion));
+    throw InputError(
+        "data",
+        fmt::format("{}: format version {}; this program reads version {}; {}",
+                    file.string(), version, kStoreVersion,
+                    version < kStoreVersion
+                        ? "build the store again from its sources with 'longhaul data "
+                          "build'"
+                        : "use a newer program"));
   }
   StoreInfo info;
   const auto dtype = dtype_from_name(fields.get<std::string>("dtype"));
-  if (!dtype) fail(file, "unknown dtype");
+  if (!dtype) fields.fail("unknown dtype");
   info.dtype = *dtype;
   info.tokens = fields.count("tokens");
   info.documents = fields.count("documents");
-  info.text_bytes = static_cast<uint64_t>(fields.count("text_bytes"));
-  info.max_token_id = fields.count("max_token_id");
+  info.counts = counts_from_json(fields.field("counts"), file);
   info.vocab_size = fields.count("vocab_size");
-  info.tokens_per_shard = fields.count("tokens_per_shard");
-  info.shards = files_from_json(fields.get<Json>("shards"), file);
-  info.document_ends = file_from_json(fields.get<Json>("document_ends"), file);
-  info.block_hashes = file_from_json(fields.get<Json>("block_hashes"), file);
-  const Json tokenizer = fields.get<Json>("tokenizer");
-  const Fields tokenizer_fields(tokenizer, file);
-  info.tokenizer_fingerprint = tokenizer_fields.get<std::string>("fingerprint");
-  info.tokenizer_files = files_from_json(tokenizer_fields.get<Json>("files"), file);
+  for (const Json& shard : array_of(fields, "shards", kMaxShards)) {
+    info.shards.push_back(shard_from_json(shard, file));
+  }
+  read_tokenizer(fields.field("tokenizer"), file, info);
+  info.self_test = optional_file(fields, "self_test", file);
+  info.bad_records = optional_file(fields, "bad_records", file);
   info.special_tokens = fields.get<std::string>("special_tokens");
   info.selection = fields.get<std::string>("selection");
   info.dropped = fields.get<std::map<std::string, int64_t>>("dropped");
-  info.special_tokens_in_text = fields.count("special_tokens_in_text");
+  info.padding_removed = fields.count("padding_removed");
+  info.build = fields.get<std::string>("build");
   info.fingerprint = fields.get<std::string>("fingerprint");
-  for (const Json& origin : fields.get<Json>("sources")) {
-    const Fields of(origin, file);
+  for (const Json& origin : array_of(fields, "sources", 100'000'000)) {
+    const StoreFields of(origin, file);
     info.origins.push_back({of.get<std::string>("path"),
                             static_cast<uint64_t>(of.count("bytes")),
                             of.get<std::string>("hash"), of.count("records")});
   }
+  check_counts(fields, info);
   return info;
 }
 
+OrderedJson list(const std::vector<StoreFile>& files) {
+  OrderedJson json = OrderedJson::array();
+  for (const StoreFile& file : files) json.push_back(to_json(file));
+  return json;
+}
+
 }  // namespace
+
+OrderedJson to_json(const StoreFile& file) {
+  return {{"name", file.name}, {"bytes", file.bytes}, {"hash", file.hash}};
+}
+
+OrderedJson to_json(const StoreShard& shard) {
+  OrderedJson json = {{"tokens", shard.tokens},
+                      {"documents", shard.documents},
+                      {"not_targets", shard.not_targets},
+                      {"token_file", to_json(shard.token_file)},
+                      {"document_file", to_json(shard.document_file)}};
+  if (shard.target_file) json["target_file"] = to_json(*shard.target_file);
+  if (shard.text_file) json["text_file"] = to_json(*shard.text_file);
+  json["hash_file"] = to_json(shard.hash_file);
+  return json;
+}
+
+OrderedJson to_json(const StoreCounts& counts) {
+  std::vector<int64_t> lengths(counts.lengths.counts.begin(),
+                               counts.lengths.counts.end());
+  while (!lengths.empty() && lengths.back() == 0) lengths.pop_back();
+  return {{"text_bytes", counts.text_bytes},
+          {"max_token_id", counts.max_token_id},
+          {"special_tokens_in_text", counts.special_in_text},
+          {"ready_documents", counts.ready_documents},
+          {"not_targets", counts.not_targets},
+          {"shortest", counts.lengths.shortest},
+          {"longest", counts.lengths.longest},
+          {"lengths", lengths}};
+}
+
+StoreShard shard_from_json(const Json& json, const fs::path& file) {
+  const StoreFields fields(json, file);
+  StoreShard shard;
+  shard.tokens = fields.count("tokens");
+  shard.documents = fields.count("documents");
+  shard.not_targets = fields.count("not_targets");
+  shard.token_file = file_from_json(fields.field("token_file"), file);
+  shard.document_file = file_from_json(fields.field("document_file"), file);
+  shard.target_file = optional_file(fields, "target_file", file);
+  shard.text_file = optional_file(fields, "text_file", file);
+  shard.hash_file = file_from_json(fields.field("hash_file"), file);
+  return shard;
+}
+
+StoreCounts counts_from_json(const Json& json, const fs::path& file) {
+  const StoreFields fields(json, file);
+  StoreCounts counts;
+  counts.text_bytes = static_cast<uint64_t>(fields.count("text_bytes"));
+  counts.max_token_id = fields.count("max_token_id");
+  counts.special_in_text = fields.count("special_tokens_in_text");
+  counts.ready_documents = fields.count("ready_documents");
+  counts.not_targets = fields.count("not_targets");
+  counts.lengths.shortest = fields.count("shortest");
+  counts.lengths.longest = fields.count("longest");
+  const auto lengths = fields.get<std::vector<int64_t>>("lengths");
+  if (lengths.size() > counts.lengths.counts.size()) {
+    fields.fail(fmt::format("'lengths' has {} entries", lengths.size()));
+  }
+  std::copy(lengths.begin(), lengths.end(), counts.lengths.counts.begin());
+  return counts;
+}
 
 bool is_token_store(const fs::path& path) { return fs::exists(path / "store.json"); }
 
 StoreInfo read_store_info(const fs::path& path) {
   const fs::path file = path / "store.json";
-  const StoreInfo info = parse(read_json(file), file);
-  check_counts(file, info);
-  for (const StoreFile& shard : info.shards) check_file(path, shard);
-  check_file(path, info.document_ends);
-  check_file(path, info.block_hashes);
+  StoreInfo info = parse(read_json(file, kMaxInfoBytes), file);
+  for (const StoreShard& shard : info.shards) {
+    for (const StoreFile& part : shard.files()) check_file(path, part);
+  }
   for (const StoreFile& part : info.tokenizer_files) check_file(path / "tokenizer", part);
+  if (info.self_test) check_file(path, *info.self_test);
+  if (info.bad_records) check_file(path, *info.bad_records);
   return info;
 }
 
 std::string store_info_text(const StoreInfo& info) {
-  const auto list = [](const std::vector<StoreFile>& files) {
-    OrderedJson json = OrderedJson::array();
-    for (const StoreFile& file : files) json.push_back(file_to_json(file));
-    return json;
-  };
+  OrderedJson shards = OrderedJson::array();
+  for (const StoreShard& shard : info.shards) shards.push_back(to_json(shard));
   OrderedJson origins = OrderedJson::array();
   for (const StoreOrigin& origin : info.origins) {
     origins.push_back(OrderedJson{{"path", origin.path},
@@ -176,20 +262,19 @@ std::string store_info_text(const StoreInfo& info) {
   json["dtype"] = dtype_name(info.dtype);
   json["tokens"] = info.tokens;
   json["documents"] = info.documents;
-  json["text_bytes"] = info.text_bytes;
-  json["max_token_id"] = info.max_token_id;
+  json["counts"] = to_json(info.counts);
   json["vocab_size"] = info.vocab_size;
   json["special_tokens"] = info.special_tokens;
   json["selection"] = info.selection;
-  json["special_tokens_in_text"] = info.special_tokens_in_text;
   json["dropped"] = info.dropped;
+  json["padding_removed"] = info.padding_removed;
   json["fingerprint"] = info.fingerprint;
-  json["tokens_per_shard"] = info.tokens_per_shard;
-  json["shards"] = list(info.shards);
-  json["document_ends"] = file_to_json(info.document_ends);
-  json["block_hashes"] = file_to_json(info.block_hashes);
+  json["build"] = info.build;
   json["tokenizer"] = {{"fingerprint", info.tokenizer_fingerprint},
                        {"files", list(info.tokenizer_files)}};
+  if (info.self_test) json["self_test"] = to_json(*info.self_test);
+  if (info.bad_records) json["bad_records"] = to_json(*info.bad_records);
+  json["shards"] = shards;
   json["sources"] = origins;
   return json.dump(1) + "\n";
 }
@@ -197,7 +282,7 @@ std::string store_info_text(const StoreInfo& info) {
 double bytes_per_token(const fs::path& path) {
   if (!is_token_store(path)) return 0.0;
   const StoreInfo info = read_store_info(path);
-  return static_cast<double>(info.text_bytes) / static_cast<double>(info.tokens);
+  return static_cast<double>(info.counts.text_bytes) / static_cast<double>(info.tokens);
 }
 
 }  // namespace longhaul::data

@@ -4,7 +4,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/sources/arrow_source.h"
-#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
@@ -45,15 +45,24 @@ uint64_t verify_store(const fs::path& path) {
                                  path.string()));
   }
   const StoreInfo info = read_store_info(path);
-  uint64_t bytes =
-      verify_file(path / info.block_hashes.name, info.block_hashes, Json::object());
-  const Json blocks = read_json(path / info.block_hashes.name, uint64_t{8} << 30);
-  for (const StoreFile& shard : info.shards) {
-    bytes += verify_file(path / shard.name, shard, blocks);
+  uint64_t bytes = 0;
+  const Json none = Json::object();
+  for (const StoreShard& shard : info.shards) {
+    bytes += verify_file(path / shard.hash_file.name, shard.hash_file, none);
+    const Json blocks = read_json(path / shard.hash_file.name, uint64_t{8} << 30);
+    for (const StoreFile& file : shard.files()) {
+      if (file.name != shard.hash_file.name) {
+        bytes += verify_file(path / file.name, file, blocks);
+      }
+    }
   }
-  bytes += verify_file(path / info.document_ends.name, info.document_ends, blocks);
   for (const StoreFile& file : info.tokenizer_files) {
-    bytes += verify_file(path / "tokenizer" / file.name, file, blocks);
+    bytes += verify_file(path / "tokenizer" / file.name, file, none);
+  }
+  if (info.self_test)
+    bytes += verify_file(path / info.self_test->name, *info.self_test, none);
+  if (info.bad_records) {
+    bytes += verify_file(path / info.bad_records->name, *info.bad_records, none);
   }
   return bytes;
 }

@@ -1,0 +1,66 @@
+#include "apps/tasks.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::apps {
+namespace {
+
+int number(const char* name, const char* text) {
+  const std::string_view view = text;
+  int value = -1;
+  const auto [end, error] =
+      std::from_chars(view.data(), view.data() + view.size(), value);
+  if (error != std::errc() || end != view.data() + view.size() || value < 0) {
+    throw ConfigError("data",
+                      fmt::format("the environment says {}={}, which is no number "
+                                  "of a process; start it with srun, mpirun or "
+                                  "alone",
+                                  name, text));
+  }
+  return value;
+}
+
+}  // namespace
+
+Task task_of_launch(const std::function<const char*(const char*)>& environment) {
+  struct Names {
+    const char* process;
+    const char* processes;
+    const char* launched;  // where this is missing, no launcher started this process
+  };
+  constexpr Names kNames[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID"},
+  };
+  for (const Names& names : kNames) {
+    const char* const process = environment(names.process);
+    const char* const processes = environment(names.processes);
+    if (process == nullptr || processes == nullptr ||
+        environment(names.launched) == nullptr) {
+      continue;
+    }
+    const Task task = {number(names.process, process),
+                       number(names.processes, processes)};
+    if (task.process >= task.processes) {
+      throw ConfigError("data",
+                        fmt::format("the environment says {}={} of {}={}; start "
+                                    "it with srun, mpirun or alone",
+                                    names.process, process, names.processes, processes));
+    }
+    return task;
+  }
+  return {};
+}
+
+Task task_of_launch() {
+  return task_of_launch(
+      [](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace longhaul::apps

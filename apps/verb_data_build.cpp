@@ -1,0 +1,274 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/data_arguments.h"
+#include "apps/tasks.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/progress.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/data/store/build_store.h"
+#include "longhaul/data/store/inspect_store.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct BuildCommand {
+  std::vector<std::string> inputs;
+  std::string tokenizer;
+  int64_t vocab_size = 0;
+  std::string out;
+  std::string field = "text";
+  std::string format;
+  std::string delimiter;
+  std::string special = "tokenizer+eos";
+  std::string holdout = "0%";
+  std::string bad_records = "fail";
+  int64_t max_bad_records = 1000;
+  bool drop_duplicates = false;
+  std::string memory;
+  std::string part_size;
+  int64_t seq_len = 0;
+  int64_t global_size = 0;
+  int threads = 0;
+  bool force = false;
+  bool restart = false;
+  bool json = false;
+};
+
+data::InputOptions input_options(const BuildCommand& command) {
+  data::InputOptions inputs;
+  inputs.arguments = command.inputs;
+  inputs.field = command.field;
+  if (!command.format.empty()) inputs.format = data::parse_format(command.format);
+  if (command.delimiter == "\\t" || command.delimiter == "tab") {
+    inputs.delimiter = '\t';
+  } else if (command.delimiter.size() == 1) {
+    inputs.delimiter = command.delimiter[0];
+  } else if (!command.delimiter.empty()) {
+    throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
+                                         "for example ';' or tab",
+                                         command.delimiter));
+  }
+  return inputs;
+}
+
+data::BuildOptions build_options(const BuildCommand& command) {
+  data::BuildOptions options;
+  options.inputs = input_options(command);
+  options.out = command.out;
+  options.vocab_size = command.vocab_size;
+  options.special = data::policy_from_name(command.special).value();
+  options.holdout = parse_share("--holdout", command.holdout);
+  options.bad_records =
+      command.bad_records == "drop" ? data::BadRecords::Drop : data::BadRecords::Fail;
+  options.max_bad_records = command.max_bad_records;
+  options.drop_duplicates = command.drop_duplicates;
+  options.force = command.force;
+  options.restart = command.restart;
+  options.threads = command.threads;
+  if (!command.memory.empty()) {
+    options.memory_bytes = checkpoint::parse_byte_size(command.memory);
+  }
+  if (!command.part_size.empty()) {
+    options.part_bytes = checkpoint::parse_byte_size(command.part_size);
+  }
+  const Task task = task_of_launch();
+  options.process = task.process;
+  options.processes = task.processes;
+  return options;
+}
+
+/// Example lines of bad_records.jsonl as "a.jsonl:2 (byte 17)  invalid JSON: detail".
+std::string describe_bad(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) return line;
+  std::string text = json.value("file", "");
+  if (json.contains("line")) text += fmt::format(":{}", json.value("line", int64_t{0}));
+  if (json.contains("row"))
+    text += fmt::format(": row {}", json.value("row", int64_t{0}));
+  if (json.contains("byte")) {
+    text += fmt::format(" (byte {})", json.value("byte", int64_t{0}));
+  }
+  text += "  " + json.value("problem", "");
+  const std::string detail = json.value("detail", "");
+  return detail.empty() ? text : text + ": " + detail;
+}
+
+void print_report(const data::BuildReport& report, const BuildCommand& command) {
+  const data::InspectOptions shown{command.seq_len, command.global_size, false};
+  if (report.stood_already) {
+    fmt::print(
+        "{} is this very store already (the same inputs, tokenizer and options); "
+        "nothing was done\n",
+        report.train_path.string());
+  }
+  fmt::print("{}", data::describe_data(report.train_path, shown).value().text);
+  if (report.validation_path) {
+    fmt::print("\n{}", data::describe_data(*report.validation_path, shown).value().text);
+  }
+  if (report.bad_examples.empty()) return;
+  fmt::print("\nbroken records, the first {} of {}\n", report.bad_examples.size(),
+             (report.train_path / report.train.bad_records->name).string());
+  for (const std::string& line : report.bad_examples) {
+    fmt::print("  {}\n", describe_bad(line));
+  }
+}
+
+void print_json(const data::BuildReport& report, const BuildCommand& command) {
+  const data::InspectOptions shown{command.seq_len, command.global_size, false};
+  OrderedJson json;
+  json["stood_already"] = report.stood_already;
+  json["train"] = data::describe_data(report.train_path, shown).value().json;
+  if (report.validation_path) {
+    json["validation"] = data::describe_data(*report.validation_path, shown).value().json;
+  }
+  fmt::print("{}\n", json.dump());
+}
+
+/// One progress display for each stage of a build.
+class Stages {
+ public:
+  void update(const data::BuildProgress& now) {
+    if (stage_ != now.stage) {
+      finish();
+      stage_ = now.stage;
+      progress_.emplace(std::string(now.stage), "bytes");
+    }
+    progress_->update(static_cast<int64_t>(now.bytes),
+                      static_cast<int64_t>(now.total_bytes));
+  }
+  void finish() {
+    if (progress_) progress_->finish();
+    progress_.reset();
+  }
+
+ private:
+  std::string stage_;
+  std::optional<Progress> progress_;
+};
+
+void run_build(const BuildCommand& command) {
+  data::BuildOptions options = build_options(command);
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  if (!command.tokenizer.empty()) tokenizer = data::Tokenizer::load(command.tokenizer);
+  const SignalWatch signals;
+  Stages stages;
+  if (options.process == 0) {
+    options.progress = [&](const data::BuildProgress& now) { stages.update(now); };
+  }
+  options.note = [&](const std::string& line) {
+    fmt::print(stderr, "{}{}\n",
+               options.processes > 1
+                   ? fmt::format("process {} of {}: ", options.process, options.processes)
+                   : "",
+               line);
+  };
+  options.stop = [&] { return signals.raised() != 0; };
+  const data::BuildReport report = data::build_store(tokenizer.get(), options);
+  stages.finish();
+  if (!report.complete) return;
+  if (command.json) {
+    if (options.process == 0) print_json(report, command);
+  } else if (options.process == 0) {
+    print_report(report, command);
+  }
+}
+
+void add_inputs(CLI::App& verb, BuildCommand& command) {
+  verb.add_option(
+          "inputs", command.inputs,
+          "text files (one document each), JSON lines (*.jsonl *.json *.ndjson), "
+          "CSV and TSV, any of them as .gz or .zst, Parquet, Arrow, directories "
+          "that datasets wrote with save_to_disk; patterns in quotes are expanded")
+      ->required();
+  verb.add_option("--tokenizer", command.tokenizer,
+                  "a tokenizer.json, a SentencePiece .model, or a directory that holds "
+                  "one");
+  verb.add_option("--vocab-size", command.vocab_size,
+                  "instead of a tokenizer: the inputs hold ready ids, all below this")
+      ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+  verb.add_option("--field", command.field,
+                  "the field of a JSON line, or the column, that holds the text or the "
+                  "list of ids")
+      ->capture_default_str();
+  verb.add_option("--format", command.format,
+                  "text, jsonl, csv, parquet or arrow for all inputs; without it by "
+                  "their names");
+  verb.add_option("--delimiter", command.delimiter,
+                  "of CSV: one character, or tab; without it a comma, a tab for *.tsv");
+}
+
+void add_rules(CLI::App& verb, BuildCommand& command) {
+  verb.add_option(
+          "--special-tokens", command.special,
+          "around each text: the tokenizer's own rule and EOS after it, its own rule "
+          "alone, BOS before, EOS after, both, or none. Ready ids are taken as they are")
+      ->check(CLI::IsMember({"tokenizer+eos", "tokenizer", "bos", "eos", "both", "none"}))
+      ->capture_default_str();
+  verb.add_option("--holdout", command.holdout,
+                  "share of the documents for a validation store OUT-val, such as 1%")
+      ->capture_default_str();
+  verb.add_flag("--drop-duplicates", command.drop_duplicates,
+                "of documents with the same text keep the first; reads the inputs twice");
+  verb.add_option("--bad-records", command.bad_records,
+                  "fail at the first broken record, or drop them, count them and list "
+                  "them in bad_records.jsonl")
+      ->check(CLI::IsMember({"fail", "drop"}))
+      ->capture_default_str();
+  verb.add_option("--max-bad-records", command.max_bad_records,
+                  "with --bad-records drop: more end the build")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_running(CLI::App& verb, BuildCommand& command) {
+  verb.add_option("--threads", command.threads, "0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb.add_option("--memory", command.memory,
+                  "what may be held beside the tokenizer, such as 8GB; without it 2 GiB, "
+                  "or 128 MiB for each thread where that is more");
+  verb.add_option("--part-size", command.part_size,
+                  "stored bytes of input in a part, such as 256MB: what a killed build "
+                  "does again at most. Without it 64 MiB, more for inputs above 256 GiB");
+  verb.add_flag("--force", command.force, "replace a token store that stands at --out");
+  verb.add_flag("--restart", command.restart,
+                "throw away what an earlier build left in OUT.building");
+  verb.add_option("--seq-len", command.seq_len,
+                  "print how many sequences of this length an epoch has")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--global-size", command.global_size,
+                  "with --seq-len: print how many steps an epoch has")
+      ->check(CLI::PositiveNumber);
+  verb.add_flag("--json", command.json, "print the figures as one JSON object");
+}
+
+}  // namespace
+
+void add_data_build(CLI::App& data, Outcome&) {
+  const auto command = std::make_shared<BuildCommand>();
+  CLI::App* verb = data.add_subcommand("build", "Turns text into a token store");
+  add_inputs(*verb, *command);
+  verb->add_option("--out", command->out, "the store's directory, which is made")
+      ->required();
+  add_rules(*verb, *command);
+  add_running(*verb, *command);
+  verb->footer(
+      "Killed or stopped, the same command goes on where it was and ends with the same "
+      "bytes.\nSeveral processes share the work; process 0 waits for the others:\n"
+      "  srun -n 16 longhaul data build ...\n"
+      "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "
+      "--out data/wiki --holdout 1% --seq-len 8192");
+  verb->callback([command] { run_build(*command); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/store/inspect_store.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct InspectCommand {
+  std::string path;
+  std::string config;
+  int64_t seq_len = 0;
+  int64_t global_size = 0;
+  bool json = false;
+};
+
+int run_inspect(const InspectCommand& command) {
+  data::InspectOptions options{command.seq_len, command.global_size, true};
+  if (!command.config.empty()) {
+    const RunConfig config = load_run_config(command.config, {}).config;
+    if (options.seq_len == 0) options.seq_len = config.data.seq_len;
+    if (options.global_size == 0) options.global_size = config.batch.global_size;
+  }
+  const auto data = data::describe_data(command.path, options);
+  if (!data) {
+    throw InputError("data", fmt::format("{}: neither a token store nor a directory that "
+                                         "datasets wrote with save_to_disk; 'longhaul "
+                                         "inspect' knows more kinds",
+                                         command.path));
+  }
+  fmt::print("{}", command.json ? data->json.dump(2) + "\n" : data->text);
+  return data->complete ? 0 : 78;
+}
+
+}  // namespace
+
+void add_data_inspect(CLI::App& data, Outcome& outcome) {
+  const auto command = std::make_shared<InspectCommand>();
+  CLI::App* verb = data.add_subcommand(
+      "inspect", "Tokens, documents, their lengths, and what an epoch of them is");
+  verb->add_option("path", command->path,
+                   "a token store, or a directory that datasets wrote with save_to_disk "
+                   "(which is read through)")
+      ->required();
+  verb->add_option("--config", command->config,
+                   "a run's TOML file: its data.seq_len and batch.global_size");
+  verb->add_option("--seq-len", command->seq_len, "sequences of this length in an epoch")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--global-size", command->global_size,
+                   "sequences of a step: steps in an epoch")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", command->json, "machine-readable");
+  verb->footer(
+      "Ends with 78 when something is missing or damaged.\n"
+      "Example: longhaul data inspect data/wiki --config run.toml");
+  verb->callback([command, &outcome] { outcome.exit_code = run_inspect(*command); });
+}
+
+}  // namespace longhaul::apps

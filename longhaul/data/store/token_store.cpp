@@ -1,0 +1,172 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/store/token_store.h"
+
+namespace longhaul::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "stores are little-endian");
+
+/// Copies words of type Word; returns the largest.
+template <typename Word>
+uint32_t copy_words(const std::byte* from, std::span<int32_t> out) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    Word word;
+    std::memcpy(&word, from + i * sizeof(Word), sizeof(Word));
+    largest = std::max(largest, static_cast<uint32_t>(word));
+    out[i] = static_cast<int32_t>(word);
+  }
+  return largest;
+}
+
+template <typename Word>
+Word word_at(const MappedFile& file, int64_t index) {
+  Word word;
+  std::memcpy(&word, file.bytes().data() + static_cast<size_t>(index) * sizeof(Word),
+              sizeof(Word));
+  return word;
+}
+
+MappedFile map_file(const fs::path& dir, const StoreFile& file) {
+  MappedFile mapped(join_inside(dir, file.name, "data"));
+  LH_CHECK(mapped.bytes().size() == file.bytes, "data", "{} changed its size", file.name);
+  return mapped;
+}
+
+}  // namespace
+
+TokenStore::TokenStore(const fs::path& path) : path_(path), info_(read_store_info(path)) {
+  int64_t tokens = 0;
+  int64_t documents = 0;
+  shards_.reserve(info_.shards.size());
+  for (const StoreShard& from : info_.shards) {
+    Shard shard;
+    shard.first_token = tokens;
+    shard.tokens = from.tokens;
+    shard.first_document = documents;
+    shard.documents = from.documents;
+    shard.token_file = map_file(path, from.token_file);
+    shard.ends = map_file(path, from.document_file);
+    if (from.target_file) shard.targets = map_file(path, *from.target_file);
+    if (from.text_file) shard.texts = map_file(path, *from.text_file);
+    if (end_in_shard(shard, shard.documents - 1) != shard.tokens) {
+      throw InputError(
+          "data", fmt::format("{}: its last document ends at token {}, the shard at {}; "
+                              "build the store again or copy it again",
+                              (path / from.document_file.name).string(),
+                              end_in_shard(shard, shard.documents - 1), shard.tokens));
+    }
+    tokens += shard.tokens;
+    documents += shard.documents;
+    shards_.push_back(std::move(shard));
+  }
+}
+
+const TokenStore::Shard& TokenStore::shard_of_token(int64_t token) const {
+  const auto after = std::upper_bound(
+      shards_.begin(), shards_.end(), token,
+      [](int64_t value, const Shard& shard) { return value < shard.first_token; });
+  return *(after - 1);
+}
+
+const TokenStore::Shard& TokenStore::shard_of_document(int64_t document) const {
+  const auto after = std::upper_bound(
+      shards_.begin(), shards_.end(), document,
+      [](int64_t value, const Shard& shard) { return value < shard.first_document; });
+  return *(after - 1);
+}
+
+void TokenStore::check_range(int64_t begin, size_t count) const {
+  LH_CHECK(begin >= 0 && begin + static_cast<int64_t>(count) <= info_.tokens, "data",
+           "tokens [{}, {}) of {}", begin, begin + static_cast<int64_t>(count),
+           info_.tokens);
+}
+
+void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
+  check_range(begin, out.size());
+  uint32_t largest = 0;
+  int64_t at = begin;
+  while (!out.empty()) {
+    const Shard& shard = shard_of_token(at);
+    const int64_t inside = at - shard.first_token;
+    const auto part =
+        out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
+    const std::byte* from = shard.token_file.bytes().data() +
+                            static_cast<size_t>(inside) * dtype_size(info_.dtype);
+    largest =
+        std::max(largest, info_.dtype == DType::U16 ? copy_words<uint16_t>(from, part)
+                                                    : copy_words<uint32_t>(from, part));
+    at += static_cast<int64_t>(part.size());
+    out = out.subspan(part.size());
+  }
+  if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
+    throw InputError(
+        "data",
+        fmt::format("{}: tokens [{}, {}) hold id {}, but store.json "
+                    "says that {} is the largest: the store is damaged; "
+                    "'longhaul verify' finds the file",
+                    path_.string(), begin, at, largest, info_.counts.max_token_id));
+  }
+}
+
+void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
+  check_range(begin, out.size());
+  int64_t at = begin;
+  while (!out.empty()) {
+    const Shard& shard = shard_of_token(at);
+    const int64_t inside = at - shard.first_token;
+    const auto part =
+        out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
+    const std::span<const std::byte> bits = shard.targets.bytes();
+    for (size_t i = 0; i < part.size(); ++i) {
+      const size_t bit = static_cast<size_t>(inside) + i;
+      part[i] = bits.empty()
+                    ? 1
+                    : static_cast<uint8_t>(
+                          (std::to_integer<unsigned>(bits[bit / 8]) >> (bit % 8)) & 1U);
+    }
+    at += static_cast<int64_t>(part.size());
+    out = out.subspan(part.size());
+  }
+}
+
+int64_t TokenStore::end_in_shard(const Shard& shard, int64_t document) {
+  // A damaged place is at most the shard's end: no reader runs past it.
+  return static_cast<int64_t>(std::min(word_at<uint64_t>(shard.ends, document),
+                                       static_cast<uint64_t>(shard.tokens)));
+}
+
+int64_t TokenStore::document_end(int64_t document) const {
+  const Shard& shard = shard_of_document(document);
+  return shard.first_token + end_in_shard(shard, document - shard.first_document);
+}
+
+int64_t TokenStore::document_of(int64_t token) const {
+  const Shard& shard = shard_of_token(token);
+  const int64_t inside = token - shard.first_token;
+  int64_t low = 0;
+  int64_t high = shard.documents - 1;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (end_in_shard(shard, middle) > inside) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return shard.first_document + low;
+}
+
+uint64_t TokenStore::text_bytes(int64_t document) const {
+  const Shard& shard = shard_of_document(document);
+  if (shard.texts.bytes().empty()) return 0;
+  return word_at<uint32_t>(shard.texts, document - shard.first_document);
+}
+
+}  // namespace longhaul::data

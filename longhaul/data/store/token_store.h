@@ -1,0 +1,53 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "longhaul/data/store/store.h"
+
+namespace longhaul::data {
+
+/// A token store, mapped. Immutable; any thread may read. Tokens and documents are
+/// numbered through the whole store.
+class TokenStore {
+ public:
+  explicit TokenStore(const fs::path& path);
+  const StoreInfo& info() const { return info_; }
+  const fs::path& path() const { return path_; }
+  /// Copies tokens [begin, begin + out.size()) of the whole store. InputError when one is
+  /// past the largest id that store.json names: the file is damaged.
+  void read(int64_t begin, std::span<int32_t> out) const;
+  /// True when every token is a target.
+  bool all_targets() const { return info_.counts.not_targets == 0; }
+  /// For tokens [begin, begin + out.size()): 1 where the token is a target, else 0.
+  void read_targets(int64_t begin, std::span<uint8_t> out) const;
+  /// The place after the last token of a document.
+  int64_t document_end(int64_t document) const;
+  /// The document that holds a token.
+  int64_t document_of(int64_t token) const;
+  /// UTF-8 bytes of a document's text; 0 for one of ready ids.
+  uint64_t text_bytes(int64_t document) const;
+
+ private:
+  struct Shard {
+    int64_t first_token = 0;
+    int64_t tokens = 0;
+    int64_t first_document = 0;
+    int64_t documents = 0;
+    MappedFile token_file;
+    MappedFile ends;
+    MappedFile targets;  // empty: all are targets
+    MappedFile texts;    // empty: ready ids
+  };
+  const Shard& shard_of_token(int64_t token) const;
+  const Shard& shard_of_document(int64_t document) const;
+  /// Counted from the shard's first token, at most its number of tokens.
+  static int64_t end_in_shard(const Shard& shard, int64_t document);
+  void check_range(int64_t begin, size_t count) const;
+
+  fs::path path_;
+  StoreInfo info_;
+  std::vector<Shard> shards_;
+};
+
+}  // namespace longhaul::data
