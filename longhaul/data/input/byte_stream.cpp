@@ -1,19 +1,20 @@
 #include "longhaul/data/input/byte_stream.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 #include <zstd.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/gzip_decoder.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 18;
 constexpr size_t kOutputBytes = size_t{1} << 20;
+constexpr char kGzipFirstByte = '\x1F';
 /// A frame may ask for a window of any size, and gets it as memory.
 constexpr int kMaxZstdWindowLog = 27;
 
@@ -49,47 +50,40 @@ struct ByteStream::Plain final : State {
 
 struct ByteStream::Gzip final : State {
   explicit Gzip(StoredFile& stored)
-      : State(stored, 0), output(std::make_unique_for_overwrite<char[]>(kOutputBytes)) {
-    // 16: the gzip format and no other.
-    LH_CHECK(inflateInit2(&inflater, 15 + 16) == Z_OK, "data", "zlib does not start");
-  }
-  ~Gzip() override { inflateEnd(&inflater); }
-
-  bool refill() {
-    const std::span<const char> part = read_input();
-    inflater.next_in = reinterpret_cast<Bytef*>(input.get());
-    inflater.avail_in = static_cast<uInt>(part.size());
-    return !part.empty();
-  }
+      : State(stored, 0), output(std::make_unique_for_overwrite<char[]>(kOutputBytes)) {}
 
   std::span<const char> next() override {
-    inflater.next_out = reinterpret_cast<Bytef*>(output.get());
-    inflater.avail_out = static_cast<uInt>(kOutputBytes);
-    while (inflater.avail_out > 0) {
-      if (inflater.avail_in == 0 && !refill()) {
-        if (inside_member) {
-          file.fail("the gzip data ends early: the file is truncated", offset);
+    size_t made = 0;
+    while (made < kOutputBytes) {
+      if (packed.empty()) packed = read_input();
+      const bool at_end = packed.empty();
+      if (!inside_member) {
+        if (at_end) break;
+        if (packed.front() != kGzipFirstByte) {
+          file.fail("not valid gzip data behind what was packed", offset - packed.size());
         }
-        break;
-      }
-      if (!inside_member) {  // several members one after another are one file
-        inflateReset(&inflater);
+        decoder.reset();  // several members one after another are one file
         inside_member = true;
       }
-      const int result = inflate(&inflater, Z_NO_FLUSH);
-      if (result == Z_STREAM_END) {
-        inside_member = false;
-      } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        file.fail(fmt::format("not valid gzip data ({})",
-                              inflater.msg != nullptr ? inflater.msg : "unknown"),
-                  offset - inflater.avail_in);
+      const GzipDecoder::Step step =
+          decoder.run(packed, {output.get() + made, kOutputBytes - made});
+      packed = packed.subspan(step.taken);
+      made += step.made;
+      if (!step.problem.empty()) {
+        file.fail(fmt::format("not valid gzip data ({})", step.problem),
+                  offset - packed.size());
+      }
+      inside_member = !step.ended;
+      if (at_end && inside_member && step.made == 0) {
+        file.fail("the gzip data ends early: the file is truncated", offset);
       }
     }
-    return {output.get(), kOutputBytes - inflater.avail_out};
+    return {output.get(), made};
   }
 
   std::unique_ptr<char[]> output;
-  z_stream inflater{};
+  std::span<const char> packed;
+  GzipDecoder decoder;
   bool inside_member = true;
 };
 

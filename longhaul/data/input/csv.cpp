@@ -65,14 +65,14 @@ class FieldCursor {
 };
 
 std::string unquoted(const Field& field) {
-  std::string text(field.raw);
-  if (!field.quoted) return text;
-  size_t to = 0;
-  for (size_t from = 0; from < text.size(); ++from, ++to) {
-    text[to] = text[from];
-    if (text[from] == '"') ++from;  // the second of a pair
+  if (!field.quoted) return std::string(field.raw);
+  std::string text;
+  text.reserve(field.raw.size());
+  for (size_t from = 0; from < field.raw.size();) {
+    const size_t quote = std::min(field.raw.find('"', from), field.raw.size());
+    text.append(field.raw, from, quote + 1 - from);
+    from = quote + 2;  // the second of a pair goes
   }
-  text.resize(to);
   return text;
 }
 
