@@ -20,12 +20,18 @@ AddedTokenFinder::AddedTokenFinder(std::vector<AddedToken> tokens,
     }
     if (node == 0) continue;
     starts_[static_cast<uint8_t>(patterns[i].front())] = true;
+    only_start_ = static_cast<uint8_t>(patterns[i].front());
     if (accepts_[node] < 0) accepts_[node] = static_cast<int32_t>(i);
   }
+  if (std::count(starts_.begin(), starts_.end(), true) != 1) only_start_ = -1;
 }
 
 bool AddedTokenFinder::find(std::string_view text, size_t from, Match& match) const {
   for (size_t pos = from; pos < text.size(); ++pos) {
+    if (only_start_ >= 0) {
+      pos = text.find(static_cast<char>(only_start_), pos);
+      if (pos == std::string_view::npos) return false;
+    }
     if (!starts_[static_cast<uint8_t>(text[pos])]) continue;
     uint32_t node = 0;
     int32_t found = -1;

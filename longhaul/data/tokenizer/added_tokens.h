@@ -51,6 +51,7 @@ class AddedTokenFinder {
 
   std::vector<AddedToken> tokens_;
   std::array<bool, 256> starts_{};
+  int only_start_ = -1;           // the byte that all begin with, if they do
   FlatMap<uint32_t> edges_;       // (node, byte) -> node
   std::vector<int32_t> accepts_;  // node -> token, or -1
 };

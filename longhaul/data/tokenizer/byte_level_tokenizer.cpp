@@ -1,9 +1,5 @@
 #include "longhaul/data/tokenizer/byte_level_tokenizer.h"
 
-#include <fmt/format.h>
-
-#include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/tokenizer/byte_alphabet.h"
 
 namespace longhaul::data {
@@ -23,63 +19,48 @@ AddedTokenFinder make_finder(const TokenizerSpec& spec, bool normalized) {
 }  // namespace
 
 ByteLevelTokenizer::ByteLevelTokenizer(TokenizerSpec spec)
-    : classes_(char_classes()),
+    : FileTokenizer(TokenTable(spec.model.vocab, spec.added, TokenTable::Equals::First),
+                    spec.affixes, fingerprint_of(spec)),
+      classes_(char_classes()),
       model_(spec.model),
       raw_tokens_(make_finder(spec, false)),
       normalized_tokens_(make_finder(spec, true)),
       nfc_(spec.nfc),
-      steps_(spec.steps),
-      prefix_(spec.prefix),
-      suffix_(spec.suffix),
-      byte_level_decoder_(spec.byte_level_decoder),
-      fingerprint_(fingerprint_of(spec)) {
-  build_entries(spec);
-}
-
-void ByteLevelTokenizer::build_entries(const TokenizerSpec& spec) {
-  entries_.resize(spec.model.vocab.size());
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    if (spec.model.vocab[id])
-      entries_[id] = {true, false, false, *spec.model.vocab[id], {}};
+      steps_(std::move(spec.steps)),
+      byte_level_decoder_(spec.byte_level_decoder) {
+  // A step that does nothing, as ByteLevel behind a split.
+  while (steps_.size() > 1 && steps_.back().pattern == SplitPattern::None &&
+         !steps_.back().add_prefix_space) {
+    steps_.pop_back();
   }
-  for (const AddedToken& token : spec.added) {
-    if (token.id >= entries_.size()) entries_.resize(size_t{token.id} + 1);
-    entries_[token.id] = {true, true, token.special, token.content, {}};
-  }
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    Entry& entry = entries_[id];
-    if (!entry.known) continue;
+  decoded_.resize(table().size());
+  for (size_t id = 0; id < decoded_.size(); ++id) {
     // Hugging Face maps added tokens through the alphabet as well.
-    entry.decoded = token_to_bytes(entry.token).value_or(entry.token);
-    ids_.emplace(entry.token, static_cast<TokenId>(id));
-  }
-}
-
-void ByteLevelTokenizer::encode(std::string_view text, bool add_special_tokens,
-                                std::vector<TokenId>& out) const {
-  if (const auto bad = find_invalid_utf8(text)) {
-    throw InputError("tokenizer", fmt::format("the text is not UTF-8 at byte {}", *bad));
-  }
-  if (add_special_tokens) out.insert(out.end(), prefix_.begin(), prefix_.end());
-  BpeModel::Session session(model_);
-  if (raw_tokens_.empty()) {
-    encode_normalized(session, text, out);
-  } else {
-    std::vector<AddedTokenFinder::Part> parts;
-    raw_tokens_.split(classes_, text, parts);
-    for (const auto& part : parts) {
-      if (part.id >= 0) {
-        out.push_back(static_cast<TokenId>(part.id));
-      } else {
-        encode_normalized(session, text.substr(part.start, part.end - part.start), out);
-      }
+    if (const TokenTable::Entry* entry = table().find(static_cast<TokenId>(id))) {
+      decoded_[id] = token_to_bytes(entry->token).value_or(entry->token);
     }
   }
-  if (add_special_tokens) out.insert(out.end(), suffix_.begin(), suffix_.end());
 }
 
-void ByteLevelTokenizer::encode_normalized(BpeModel::Session& session,
-                                           std::string_view text,
+void ByteLevelTokenizer::encode_text(std::string_view text,
+                                     std::vector<TokenId>& out) const {
+  auto session = sessions_.lend([this] { return std::make_unique<BpeSession>(model_); });
+  if (raw_tokens_.empty()) {
+    encode_normalized(*session, text, out);
+    return;
+  }
+  std::vector<AddedTokenFinder::Part> parts;
+  raw_tokens_.split(classes_, text, parts);
+  for (const auto& part : parts) {
+    if (part.id >= 0) {
+      out.push_back(static_cast<TokenId>(part.id));
+    } else {
+      encode_normalized(*session, text.substr(part.start, part.end - part.start), out);
+    }
+  }
+}
+
+void ByteLevelTokenizer::encode_normalized(BpeSession& session, std::string_view text,
                                            std::vector<TokenId>& out) const {
   std::string composed;
   if (nfc_) {
@@ -101,11 +82,11 @@ void ByteLevelTokenizer::encode_normalized(BpeModel::Session& session,
   }
 }
 
-void ByteLevelTokenizer::encode_plain(BpeModel::Session& session, std::string_view text,
+void ByteLevelTokenizer::encode_plain(BpeSession& session, std::string_view text,
                                       size_t step, std::vector<TokenId>& out) const {
   if (text.empty()) return;
   if (step == steps_.size()) {
-    session.encode(text, out);
+    session.encode_piece(text, out);
     return;
   }
   std::string prefixed;
@@ -114,15 +95,13 @@ void ByteLevelTokenizer::encode_plain(BpeModel::Session& session, std::string_vi
     text = prefixed;
   }
   const SplitPattern pattern = steps_[step].pattern;
-  const bool last = step + 1 == steps_.size();
+  if (step + 1 == steps_.size()) {
+    session.encode_text(pattern, text, out);
+    return;
+  }
   for (size_t pos = 0; pos < text.size();) {
     const size_t end = next_piece_end(pattern, classes_, text, pos);
-    const std::string_view piece = text.substr(pos, end - pos);
-    if (last) {
-      session.encode(piece, out);
-    } else {
-      encode_plain(session, piece, step + 1, out);
-    }
+    encode_plain(session, text.substr(pos, end - pos), step + 1, out);
     pos = end;
   }
 }
@@ -133,35 +112,20 @@ std::string ByteLevelTokenizer::decode(const std::vector<TokenId>& ids,
   bool first = true;
   for (const TokenId id : ids) {
     // As in Hugging Face, an id without a token is left out.
-    if (id >= entries_.size() || !entries_[id].known) continue;
-    const Entry& entry = entries_[id];
-    if (skip_special_tokens && entry.special) continue;
+    const TokenTable::Entry* entry = table().find(id);
+    if (!entry || (skip_special_tokens && entry->special)) continue;
     if (!byte_level_decoder_) {
       if (!first) joined.push_back(' ');
       first = false;
     }
-    joined.append(byte_level_decoder_ ? entry.decoded : entry.token);
+    joined.append(byte_level_decoder_ ? decoded_[id] : entry->token);
   }
   return byte_level_decoder_ ? utf8_lossy(joined) : joined;
 }
 
 std::string ByteLevelTokenizer::token_bytes(TokenId id) const {
-  if (id >= entries_.size() || !entries_[id].known) {
-    throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
-                                              id, entries_.size()));
-  }
-  return entries_[id].added ? entries_[id].token : entries_[id].decoded;
-}
-
-std::optional<TokenId> ByteLevelTokenizer::token_to_id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<std::string> ByteLevelTokenizer::id_to_token(TokenId id) const {
-  if (id >= entries_.size() || !entries_[id].known) return std::nullopt;
-  return entries_[id].token;
+  const TokenTable::Entry& entry = table().at(id);
+  return entry.added ? entry.token : decoded_[id];
 }
 
 }  // namespace longhaul::data

@@ -148,10 +148,10 @@ class CharBpeModel::CharSession final : public PieceModel::Session {
     return next == std::string_view::npos ? piece.size() : next;
   }
   void encode_cached(std::string_view word, std::vector<uint32_t>& out) {
-    if (cache_.find(word, out)) return;
+    if (cache_.append(word, out)) return;
     const size_t start = out.size();
     model_.encode_word(word, out);
-    cache_.add(word, out.data() + start, out.size() - start);
+    cache_.add(word, out, start);
   }
   const CharBpeModel& model_;
   PieceCache cache_;

@@ -1,6 +1,5 @@
 #include "longhaul/data/tokenizer/merge_rules.h"
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <queue>
@@ -10,7 +9,7 @@
 namespace longhaul::data {
 namespace {
 
-constexpr size_t kShortPiece = 24;  // symbols; above, a heap beats scanning
+constexpr size_t kShortPiece = 32;  // symbols; above, a heap beats scanning
 
 }  // namespace
 
@@ -25,69 +24,85 @@ void MergeRules::add(const Merge& merge, uint32_t rank) {
   rules_[(uint64_t{merge.left} << 32) | merge.right] = {rank, merge.result};
 }
 
-void MergeRules::merge(std::vector<uint32_t>& out, size_t start) const {
-  const size_t count = out.size() - start;
-  if (count < 2) return;
-  if (count > kShortPiece) {
-    merge_long(out, start);
-    return;
+std::optional<MergeRules::Step> MergeRules::best(const uint32_t* symbols,
+                                                 size_t count) const {
+  std::optional<Step> found;
+  for (size_t i = 0; i + 1 < count; ++i) {
+    const Rule* next = rule(symbols[i], symbols[i + 1]);
+    if (next && (!found || next->rank < found->rank)) {
+      found = Step{i, next->rank, next->result};
+    }
   }
-  // rules[i]: of symbols i and i + 1. The lowest rank first, the leftmost among equals.
-  std::array<Rule, kShortPiece> rules;
-  uint32_t* symbols = out.data() + start;
-  size_t left = count;
+  return found;
+}
+
+size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
+  if (count < 2) return count;
+  if (count > kShortPiece) return merge_long(symbols, count);
+  // Of symbols i and i + 1. The lowest rank first, the leftmost among equals.
+  std::array<uint32_t, kShortPiece> ranks;
+  std::array<uint32_t, kShortPiece> results;
   const auto look = [&](size_t i) {
     const Rule* found = rule(symbols[i], symbols[i + 1]);
-    rules[i] = found ? *found : Rule{};
+    ranks[i] = found ? found->rank : UINT32_MAX;
+    results[i] = found ? found->result : 0;
   };
-  for (size_t i = 0; i + 1 < left; ++i) look(i);
-  while (left > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < left; ++i) {
-      if (rules[i].rank < rules[best].rank) best = i;
+  size_t pairs = count - 1;
+  for (size_t i = 0; i < pairs; ++i) look(i);
+  while (pairs > 0) {
+    size_t place = 0;
+    uint32_t least = ranks[0];
+    for (size_t i = 1; i < pairs; ++i) {
+      if (ranks[i] < least) {
+        least = ranks[i];
+        place = i;
+      }
     }
-    if (rules[best].rank == UINT32_MAX) break;
-    symbols[best] = rules[best].result;
-    std::copy(symbols + best + 2, symbols + left, symbols + best + 1);
-    std::copy(rules.data() + best + 1, rules.data() + left - 1, rules.data() + best);
-    --left;
-    if (best > 0) look(best - 1);
-    if (best + 1 < left) look(best);
+    if (least == UINT32_MAX) break;
+    symbols[place] = results[place];
+    for (size_t i = place + 1; i < pairs; ++i) {
+      symbols[i] = symbols[i + 1];
+      ranks[i - 1] = ranks[i];
+      results[i - 1] = results[i];
+    }
+    --pairs;
+    if (place > 0) look(place - 1);
+    if (place < pairs) look(place);
   }
-  out.resize(start + left);
+  return pairs + 1;
 }
 
 /// The same with a heap over a linked list: n log n.
-void MergeRules::merge_long(std::vector<uint32_t>& out, size_t start) const {
+size_t MergeRules::merge_long(uint32_t* symbols, size_t size) const {
   struct Node {
     uint32_t id;
     uint32_t prev;
     uint32_t next;
   };
   constexpr uint32_t kNone = UINT32_MAX;
-  struct Step {
+  struct Waiting {
     uint32_t rank;
     uint32_t pos;
     uint32_t left;
     uint32_t right;
     uint32_t result;
   };
-  const auto later = [](const Step& a, const Step& b) {
+  const auto later = [](const Waiting& a, const Waiting& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.pos > b.pos;
   };
-  const auto count = static_cast<uint32_t>(out.size() - start);
-  LH_CHECK(out.size() - start < kNone, "tokenizer", "a piece of 4 GiB");
+  LH_CHECK(size < kNone, "tokenizer", "a piece of 4 GiB");
+  const auto count = static_cast<uint32_t>(size);
   std::vector<Node> nodes(count);
   for (uint32_t i = 0; i < count; ++i) {
-    nodes[i] = {out[start + i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
+    nodes[i] = {symbols[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
   }
-  std::vector<Step> steps;
-  const auto step_at = [&](uint32_t pos) -> std::optional<Step> {
+  std::vector<Waiting> steps;
+  const auto step_at = [&](uint32_t pos) -> std::optional<Waiting> {
     if (pos == kNone || nodes[pos].next == kNone) return std::nullopt;
     const uint32_t right = nodes[nodes[pos].next].id;
     const Rule* found = rule(nodes[pos].id, right);
     if (!found) return std::nullopt;
-    return Step{found->rank, pos, nodes[pos].id, right, found->result};
+    return Waiting{found->rank, pos, nodes[pos].id, right, found->result};
   };
   for (uint32_t i = 0; i + 1 < count; ++i) {
     if (const auto step = step_at(i)) steps.push_back(*step);
@@ -95,7 +110,7 @@ void MergeRules::merge_long(std::vector<uint32_t>& out, size_t start) const {
   std::priority_queue queue(later, std::move(steps));
   std::vector<bool> gone(count, false);
   while (!queue.empty()) {
-    const Step step = queue.top();
+    const Waiting step = queue.top();
     queue.pop();
     Node& node = nodes[step.pos];
     // An entry whose symbols have changed since is stale.
@@ -111,9 +126,9 @@ void MergeRules::merge_long(std::vector<uint32_t>& out, size_t start) const {
     if (const auto before = step_at(node.prev)) queue.push(*before);
     if (const auto after = step_at(step.pos)) queue.push(*after);
   }
-  size_t end = start;
-  for (uint32_t i = 0; i != kNone; i = nodes[i].next) out[end++] = nodes[i].id;
-  out.resize(end);
+  size_t left = 0;
+  for (uint32_t i = 0; i != kNone; i = nodes[i].next) symbols[left++] = nodes[i].id;
+  return left;
 }
 
 }  // namespace longhaul::data

@@ -103,7 +103,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
   for (const char* key : {"added_tokens", "normalizer", "pre_tokenizer"}) {
     text += fmt::format("{}={}\n", key, root.member(key).json().dump());
   }
-  for (const auto* ids : {&pipeline.prefix, &pipeline.suffix}) {
+  for (const auto* ids : {&pipeline.affixes.prefix, &pipeline.affixes.suffix}) {
     for (const uint32_t id : *ids) text += std::to_string(id) + ",";
     text += "\n";
   }
@@ -121,10 +121,7 @@ Pipeline read_pipeline(const JsonNode& root) {
       read_added(root.member("added_tokens"), ids, static_cast<uint32_t>(vocab.size()));
   read_normalizer(root.member("normalizer"), pipeline.normalizers);
   read_pre_tokenizer(root.member("pre_tokenizer"), pipeline.pre_tokenizers);
-  Affixes affixes;
-  read_post_processor(root.member("post_processor"), affixes, ids);
-  pipeline.prefix = std::move(affixes.prefix);
-  pipeline.suffix = std::move(affixes.suffix);
+  read_post_processor(root.member("post_processor"), pipeline.affixes, ids);
   read_decoder(root.member("decoder"), pipeline.decoders);
   pipeline.has_decoder = !root.member("decoder").is_null();
   pipeline.fingerprint = fingerprint_of(root, pipeline);

@@ -23,12 +23,13 @@ void check_growth(size_t before, size_t now) {
 }  // namespace
 
 PipelineTokenizer::PipelineTokenizer(Pipeline pipeline)
-    : classes_(char_classes()),
+    : FileTokenizer(
+          TokenTable(std::move(pipeline.vocab), pipeline.added, TokenTable::Equals::Last),
+          std::move(pipeline.affixes), std::move(pipeline.fingerprint)),
+      classes_(char_classes()),
       pipeline_(std::move(pipeline)),
       raw_tokens_(make_finder(false)),
-      normalized_tokens_(make_finder(true)) {
-  build_entries();
-}
+      normalized_tokens_(make_finder(true)) {}
 
 AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
   std::vector<AddedToken> tokens;
@@ -46,34 +47,9 @@ AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
   return {std::move(tokens), patterns};
 }
 
-void PipelineTokenizer::build_entries() {
-  entries_.resize(pipeline_.vocab.size());
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    const auto& token = pipeline_.vocab[id];
-    if (token) entries_[id] = {true, false, false, *token};
-  }
-  for (const AddedToken& token : pipeline_.added) {
-    if (token.id >= entries_.size()) entries_.resize(size_t{token.id} + 1);
-    entries_[token.id] = {true, true, token.special, token.content};
-  }
-  for (size_t id = 0; id < entries_.size(); ++id) {
-    // Of equal entries the last one counts.
-    if (entries_[id].known) {
-      ids_.insert_or_assign(entries_[id].token, static_cast<TokenId>(id));
-    }
-  }
-  pipeline_.vocab.clear();
-}
-
-void PipelineTokenizer::encode(std::string_view text, bool add_special_tokens,
-                               std::vector<TokenId>& out) const {
-  if (const auto bad = find_invalid_utf8(text)) {
-    throw InputError("tokenizer", fmt::format("the text is not UTF-8 at byte {}", *bad));
-  }
-  const auto& prefix = pipeline_.prefix;
-  const auto& suffix = pipeline_.suffix;
-  if (add_special_tokens) out.insert(out.end(), prefix.begin(), prefix.end());
-  const auto session = pipeline_.model->session();
+void PipelineTokenizer::encode_text(std::string_view text,
+                                    std::vector<TokenId>& out) const {
+  auto session = sessions_.lend([this] { return pipeline_.model->session(); });
   std::vector<AddedTokenFinder::Part> parts;
   raw_tokens_.split(classes_, text, parts);
   for (const auto& part : parts) {
@@ -84,7 +60,6 @@ void PipelineTokenizer::encode(std::string_view text, bool add_special_tokens,
                  part.start == 0, out);
     }
   }
-  if (add_special_tokens) out.insert(out.end(), suffix.begin(), suffix.end());
 }
 
 void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_view text,
@@ -159,19 +134,15 @@ std::string PipelineTokenizer::decode(const std::vector<TokenId>& ids,
   tokens.reserve(ids.size());
   for (const TokenId id : ids) {
     // As in Hugging Face, an id without a token is left out.
-    if (id >= entries_.size() || !entries_[id].known) continue;
-    if (skip_special_tokens && entries_[id].special) continue;
-    tokens.push_back(entries_[id].token);
+    const TokenTable::Entry* entry = table().find(id);
+    if (!entry || (skip_special_tokens && entry->special)) continue;
+    tokens.push_back(entry->token);
   }
   return join(std::move(tokens));
 }
 
 std::string PipelineTokenizer::token_bytes(TokenId id) const {
-  if (id >= entries_.size() || !entries_[id].known) {
-    throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
-                                              id, entries_.size()));
-  }
-  const Entry& entry = entries_[id];
+  const TokenTable::Entry& entry = table().at(id);
   if (entry.added) return entry.token;
   // What the token adds behind another one; a byte alone would be no character.
   if (const auto byte = byte_of_token(entry.token)) {
@@ -183,17 +154,6 @@ std::string PipelineTokenizer::token_bytes(TokenId id) const {
   const std::string before = "a";
   const std::string both = join({before, entry.token});
   return both.starts_with(before) ? both.substr(before.size()) : both;
-}
-
-std::optional<TokenId> PipelineTokenizer::token_to_id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<std::string> PipelineTokenizer::id_to_token(TokenId id) const {
-  if (id >= entries_.size() || !entries_[id].known) return std::nullopt;
-  return entries_[id].token;
 }
 
 }  // namespace longhaul::data

@@ -132,6 +132,12 @@ std::unique_ptr<PieceModel> make_model(const SentencePieceFile& file) {
                    "UNIGRAM are");
 }
 
+Vocabulary vocabulary_of(const SentencePieceFile& file) {
+  Vocabulary vocabulary;
+  for (const auto& piece : file.pieces) vocabulary.emplace_back(piece.text);
+  return vocabulary;
+}
+
 /// Bytes as text, each byte that is no part of a character as U+FFFD.
 void append_byte_run(std::string& bytes, std::string& text) {
   while (!bytes.empty()) {
@@ -165,13 +171,13 @@ std::unique_ptr<SentencePieceTokenizer> SentencePieceTokenizer::parse(
 
 SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceFile file,
                                                std::string fingerprint)
-    : file_(std::move(file)),
+    : FileTokenizer(TokenTable(vocabulary_of(file), {}, TokenTable::Equals::First), {},
+                    std::move(fingerprint)),
+      file_(std::move(file)),
       map_(file_.charsmap.empty() ? CharMap() : CharMap(file_.charsmap)),
-      model_(make_model(file_)),
-      fingerprint_(std::move(fingerprint)) {
+      model_(make_model(file_)) {
   for (size_t id = 0; id < file_.pieces.size(); ++id) {
     const auto& piece = file_.pieces[id];
-    ids_.emplace(piece.text, static_cast<TokenId>(id));
     if (piece.type == PieceType::UserDefined) {
       user_defined_.insert(piece.text, static_cast<TokenId>(id));
     }
@@ -184,7 +190,7 @@ std::optional<TokenId> SentencePieceTokenizer::control(const std::string& piece)
   return id;
 }
 
-void SentencePieceTokenizer::set_affixes(bool bos, bool eos) {
+void SentencePieceTokenizer::surround_with(bool bos, bool eos) {
   const auto required = [](std::optional<TokenId> id, const std::string& piece) {
     if (id) return *id;
     throw InputError("tokenizer",
@@ -192,9 +198,11 @@ void SentencePieceTokenizer::set_affixes(bool bos, bool eos) {
                                  "which tokenizer.model does not have",
                                  piece));
   };
-  if (bos) prefix_ = {required(own_bos(), file_.bos_piece)};
-  if (eos) suffix_ = {required(own_eos(), file_.eos_piece)};
-  fingerprint_ = hash_hex(fmt::format("{} {} {}", fingerprint_, bos, eos));
+  Affixes affixes;
+  if (bos) affixes.prefix = {required(own_bos(), file_.bos_piece)};
+  if (eos) affixes.suffix = {required(own_eos(), file_.eos_piece)};
+  set_affixes(std::move(affixes),
+              hash_hex(fmt::format("{} {} {}", fingerprint(), bos, eos)));
 }
 
 SentencePieceTokenizer::Step SentencePieceTokenizer::normalize_step(std::string_view text,
@@ -245,15 +253,11 @@ std::string SentencePieceTokenizer::normalize(std::string_view text) const {
   return out;
 }
 
-void SentencePieceTokenizer::encode(std::string_view text, bool add_special_tokens,
-                                    std::vector<TokenId>& out) const {
-  if (const auto bad = find_invalid_utf8(text)) {
-    throw InputError("tokenizer", fmt::format("the text is not UTF-8 at byte {}", *bad));
-  }
-  if (add_special_tokens) out.insert(out.end(), prefix_.begin(), prefix_.end());
+void SentencePieceTokenizer::encode_text(std::string_view text,
+                                         std::vector<TokenId>& out) const {
   const std::string normal = normalize(text);
   const std::string_view view = normal;
-  const auto session = model_->session();
+  auto session = sessions_.lend([this] { return model_->session(); });
   const bool cuts =
       !user_defined_.empty() && file_.model_type == SentencePieceFile::ModelType::Bpe;
   size_t done = 0;
@@ -268,7 +272,6 @@ void SentencePieceTokenizer::encode(std::string_view text, bool add_special_toke
     pos = done = found.end;
   }
   if (done < view.size()) session->encode(view.substr(done), out);
-  if (add_special_tokens) out.insert(out.end(), suffix_.begin(), suffix_.end());
 }
 
 std::string SentencePieceTokenizer::surface(TokenId id, bool at_start,
@@ -310,27 +313,13 @@ std::string SentencePieceTokenizer::decode(const std::vector<TokenId>& ids,
 }
 
 std::string SentencePieceTokenizer::token_bytes(TokenId id) const {
-  if (id >= file_.pieces.size()) {
-    throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
-                                              id, file_.pieces.size()));
-  }
+  const TokenTable::Entry& entry = table().at(id);
   if (file_.pieces[id].type == PieceType::Byte) {
-    const auto byte = byte_of_token(file_.pieces[id].text);
+    const auto byte = byte_of_token(entry.token);
     return byte ? std::string(1, static_cast<char>(*byte)) : std::string();
   }
   bool space_dropped = false;
   return surface(id, false, space_dropped);
-}
-
-std::optional<TokenId> SentencePieceTokenizer::token_to_id(std::string_view token) const {
-  const auto found = ids_.find(token);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
-}
-
-std::optional<std::string> SentencePieceTokenizer::id_to_token(TokenId id) const {
-  if (id >= file_.pieces.size()) return std::nullopt;
-  return file_.pieces[id].text;
 }
 
 }  // namespace longhaul::data

@@ -1,19 +1,17 @@
 #pragma once
 
-#include <array>
-#include <map>
-
 #include "longhaul/data/tokenizer/byte_trie.h"
 #include "longhaul/data/tokenizer/char_map.h"
+#include "longhaul/data/tokenizer/file_tokenizer.h"
 #include "longhaul/data/tokenizer/piece_model.h"
 #include "longhaul/data/tokenizer/sentencepiece_file.h"
-#include "longhaul/data/tokenizer/surrounded_tokenizer.h"
+#include "longhaul/data/tokenizer/session_pool.h"
 
 namespace longhaul::data {
 
 /// A SentencePiece `.model`: ids and text as the sentencepiece library gives them.
 /// Control pieces ("<s>") are never found in a text and are invisible when decoded.
-class SentencePieceTokenizer final : public SurroundedTokenizer {
+class SentencePieceTokenizer final : public FileTokenizer {
  public:
   /// From the bytes of the file; `name` is its path, for messages.
   static std::unique_ptr<SentencePieceTokenizer> parse(std::string_view bytes,
@@ -22,26 +20,16 @@ class SentencePieceTokenizer final : public SurroundedTokenizer {
 
   /// Whether encode puts the BOS and the EOS piece around a text; the file does not say.
   /// InputError when there is no such piece.
-  void set_affixes(bool bos, bool eos);
+  void surround_with(bool bos, bool eos);
   std::optional<TokenId> own_bos() const { return control(file_.bos_piece); }
   std::optional<TokenId> own_eos() const { return control(file_.eos_piece); }
 
-  using Tokenizer::encode;
-  void encode(std::string_view text, bool add_special_tokens,
-              std::vector<TokenId>& out) const override;
   std::string decode(const std::vector<TokenId>& ids,
                      bool skip_special_tokens) const override;
   std::string token_bytes(TokenId id) const override;
-  int64_t vocab_size() const override {
-    return static_cast<int64_t>(file_.pieces.size());
-  }
-  std::optional<TokenId> token_to_id(std::string_view token) const override;
-  std::optional<std::string> id_to_token(TokenId id) const override;
-  std::vector<TokenId> special_prefix() const override { return prefix_; }
-  std::vector<TokenId> special_suffix() const override { return suffix_; }
-  const std::string& fingerprint() const override { return fingerprint_; }
 
  private:
+  void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
   std::optional<TokenId> control(const std::string& piece) const;
   /// The text in the characters of the vocabulary, spaces as marks.
   std::string normalize(std::string_view text) const;
@@ -54,13 +42,10 @@ class SentencePieceTokenizer final : public SurroundedTokenizer {
   std::string surface(TokenId id, bool at_start, bool& space_dropped) const;
 
   SentencePieceFile file_;
-  std::map<std::string, TokenId, std::less<>> ids_;
   CharMap map_;
   ByteTrie user_defined_;
   std::unique_ptr<PieceModel> model_;
-  std::vector<TokenId> prefix_;
-  std::vector<TokenId> suffix_;
-  std::string fingerprint_;
+  mutable SessionPool<PieceModel::Session> sessions_;
 };
 
 }  // namespace longhaul::data

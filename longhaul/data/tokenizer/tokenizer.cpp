@@ -122,7 +122,7 @@ std::string fingerprint_of(const TokenizerSpec& spec) {
     number(step.add_prefix_space);
     string(std::string(split_name(step.pattern)));
   }
-  for (const auto* ids : {&spec.prefix, &spec.suffix}) {
+  for (const auto* ids : {&spec.affixes.prefix, &spec.affixes.suffix}) {
     number(ids->size());
     for (const uint32_t id : *ids) number(id);
   }
@@ -148,7 +148,7 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
   const auto name = named_token(json, "tokenizer_class", file).value_or("");
   const bool llama = name.starts_with("LlamaTokenizer");
   const bool t5 = name.starts_with("T5Tokenizer");
-  tokenizer.set_affixes(flag("add_bos_token", llama), flag("add_eos_token", t5));
+  tokenizer.surround_with(flag("add_bos_token", llama), flag("add_eos_token", t5));
 }
 
 /// Tokens that stand in a list of their own beside a `.model` are not read.

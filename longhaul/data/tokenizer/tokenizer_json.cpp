@@ -100,18 +100,15 @@ TokenizerSpec read_byte_level(const JsonNode& root) {
   } else {
     read_step(pre_tokenizer, spec);
   }
-  Affixes affixes;
-  read_post_processor(root.member("post_processor"), affixes, ids);
-  spec.prefix = std::move(affixes.prefix);
-  spec.suffix = std::move(affixes.suffix);
+  read_post_processor(root.member("post_processor"), spec.affixes, ids);
   spec.byte_level_decoder = !root.member("decoder").is_null();
   return spec;
 }
 
 }  // namespace
 
-std::unique_ptr<SurroundedTokenizer> parse_tokenizer_json(std::string_view text,
-                                                          std::string_view name) {
+std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
+                                                    std::string_view name) {
   if (const auto bad = find_invalid_utf8(text)) {
     throw InputError("tokenizer", fmt::format("{}: not UTF-8 at byte {}", name, *bad));
   }

@@ -8,8 +8,8 @@
 
 #include "longhaul/data/tokenizer/added_tokens.h"
 #include "longhaul/data/tokenizer/bpe_model.h"
+#include "longhaul/data/tokenizer/file_tokenizer.h"
 #include "longhaul/data/tokenizer/split.h"
-#include "longhaul/data/tokenizer/surrounded_tokenizer.h"
 
 namespace longhaul::data {
 
@@ -25,15 +25,14 @@ struct TokenizerSpec {
   std::vector<AddedToken> added;
   bool nfc = false;
   std::vector<SplitStep> steps;
-  std::vector<uint32_t> prefix;
-  std::vector<uint32_t> suffix;
+  Affixes affixes;
   bool byte_level_decoder = false;  ///< false: tokens joined by spaces
 };
 
 /// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
 /// padding are not read: transformers switches both off unless a call asks for them.
 /// InputError names the component that is not supported, or what is wrong and where.
-std::unique_ptr<SurroundedTokenizer> parse_tokenizer_json(std::string_view text,
-                                                          std::string_view name);
+std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
+                                                    std::string_view name);
 
 }  // namespace longhaul::data

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/data/tokenizer/added_tokens.h"
+#include "longhaul/data/tokenizer/file_tokenizer.h"
 #include "longhaul/data/tokenizer/json_node.h"
 #include "longhaul/data/tokenizer/merge_rules.h"
 #include "longhaul/data/tokenizer/vocabulary.h"
@@ -33,10 +34,6 @@ std::vector<AddedToken> read_added(const JsonNode& node, TokenIds& ids,
                                    uint32_t vocab_count);
 
 /// What the post-processor puts before and after a single text.
-struct Affixes {
-  std::vector<uint32_t> prefix;
-  std::vector<uint32_t> suffix;
-};
 void read_post_processor(const JsonNode& node, Affixes& affixes, const TokenIds& ids,
                          int depth = 0);
 

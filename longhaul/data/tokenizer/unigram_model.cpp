@@ -101,7 +101,7 @@ class UnigramModel::LatticeSession final : public PieceModel::Session {
   explicit LatticeSession(const UnigramModel& model) : model_(model) {}
 
   void encode(std::string_view piece, std::vector<uint32_t>& out) override {
-    if (cache_.find(piece, out)) return;
+    if (cache_.append(piece, out)) return;
     model_.find_paths(piece, best_);
     steps_.clear();
     for (size_t end = piece.size(); end > 0; end = best_[end].start) {
@@ -119,7 +119,7 @@ class UnigramModel::LatticeSession final : public PieceModel::Session {
       while (i + 1 < steps_.size() && best_[steps_[i + 1]].id == step.id) ++i;
       model_.add_unknown(piece.substr(first, steps_[i] - first), out);
     }
-    cache_.add(piece, out.data() + start, out.size() - start);
+    cache_.add(piece, out, start);
   }
 
  private:

@@ -40,10 +40,10 @@ class WordPieceModel::WordSession final : public PieceModel::Session {
  public:
   explicit WordSession(const WordPieceModel& model) : model_(model) {}
   void encode(std::string_view piece, std::vector<uint32_t>& out) override {
-    if (cache_.find(piece, out)) return;
+    if (cache_.append(piece, out)) return;
     const size_t start = out.size();
     model_.encode_word(piece, out);
-    cache_.add(piece, out.data() + start, out.size() - start);
+    cache_.add(piece, out, start);
   }
 
  private:

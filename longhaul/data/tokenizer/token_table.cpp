@@ -1,0 +1,39 @@
+#include "longhaul/data/tokenizer/token_table.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::data {
+
+TokenTable::TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& added,
+                       Equals equals) {
+  entries_.resize(vocabulary.size());
+  for (size_t id = 0; id < entries_.size(); ++id) {
+    if (vocabulary[id]) entries_[id] = {true, false, false, std::move(*vocabulary[id])};
+  }
+  for (const AddedToken& token : added) {
+    if (token.id >= entries_.size()) entries_.resize(size_t{token.id} + 1);
+    entries_[token.id] = {true, true, token.special, token.content};
+  }
+  for (size_t id = 0; id < entries_.size(); ++id) {
+    if (!entries_[id].known) continue;
+    const auto [found, fresh] =
+        ids_.emplace(entries_[id].token, static_cast<uint32_t>(id));
+    if (!fresh && equals == Equals::Last) found->second = static_cast<uint32_t>(id);
+  }
+}
+
+const TokenTable::Entry& TokenTable::at(uint32_t id) const {
+  if (const Entry* entry = find(id)) return *entry;
+  throw InputError("tokenizer", fmt::format("no token has the id {}; ids are below {}",
+                                            id, entries_.size()));
+}
+
+std::optional<uint32_t> TokenTable::id_of(std::string_view token) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace longhaul::data
