@@ -20,7 +20,8 @@ MODELS = {
     "bpe_suffix": {**BPE, "treat_whitespace_as_suffix": True},
     "t5": UNIGRAM,
     "unigram_bytes": {**UNIGRAM, "byte_fallback": True, "character_coverage": 0.98},
-    "unigram_symbols": {**UNIGRAM, "user_defined_symbols": ["<sep>", "whole", "of the", "\u4e2d\u6587"],
+    "unigram_symbols": {**UNIGRAM, "user_defined_symbols": ["<sep>", "whole", "of the", "of", "the wh",
+                                                              "a", "\u4e2d\u6587"],
                         "control_symbols": ["<ctl>"]},
     "unigram_cased": {**UNIGRAM, "normalization_rule_name": "nmt_nfkc_cf",
                       "add_dummy_prefix": False, "remove_extra_whitespaces": False},
@@ -46,6 +47,8 @@ def compare_with_library(model, sample, tmp_path):
 def test_ids_and_text_equal_the_library(name, texts, tmp_path):
     model = sentencepiece_model(texts[::2], **MODELS[name])
     sample = texts[1::2] + odd_texts(2000, 8) + ["", " ", "  x ", "<sep>", "of the whole<sep> a"]
+    # Long enough for sums of scores to lose their last digits.
+    sample += [" ".join(texts), " ".join(texts[::-1])]
     compare_with_library(model, sample, tmp_path)
 
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "longhaul/base/error.h"
@@ -13,6 +14,7 @@ namespace longhaul::data {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
+constexpr double kFarthest = 1e5;  // SentencePiece 0.2.1 and later
 
 }  // namespace
 
@@ -21,8 +23,6 @@ UnigramModel::UnigramModel(const UnigramSpec& spec)
       byte_fallback_(spec.byte_fallback),
       single_precision_(spec.single_precision) {
   double least = std::numeric_limits<double>::infinity();
-  // The start value is SentencePiece's own.
-  max_score_ = std::numeric_limits<float>::min();
   Vocabulary vocabulary;
   for (size_t i = 0; i < spec.entries.size(); ++i) {
     const UnigramSpec::Entry& entry = spec.entries[i];
@@ -32,7 +32,6 @@ UnigramModel::UnigramModel(const UnigramSpec& spec)
     vocabulary.emplace_back(entry.token);
     if (!single_precision_ || (entry.matches && !entry.user_defined)) {
       least = std::min(least, entry.score);
-      max_score_ = std::max(max_score_, entry.score);
     }
     if (!entry.matches || entry.token.empty()) continue;
     trie_.insert(entry.token, id);
@@ -48,27 +47,41 @@ UnigramModel::UnigramModel(const UnigramSpec& spec)
 
 double UnigramModel::score_of(uint32_t id, size_t bytes) const {
   if (!user_defined_[id]) return scores_[id];
-  // In the precisions in which SentencePiece computes it.
-  return static_cast<float>(bytes) * static_cast<float>(max_score_) - 0.1;
+  // SentencePiece prefers these to all others, and the longer to the shorter.
+  return static_cast<float>(static_cast<double>(bytes - 1) * 0.1);
 }
 
 void UnigramModel::offer(Best& target, double score, size_t start, uint32_t id) const {
+  // The sum of two single numbers, rounded from the double sum, is the single sum.
+  if (single_precision_) score = static_cast<float>(score);
   if (target.start != SIZE_MAX && !(score > target.score)) return;
-  target = {single_precision_ ? static_cast<double>(static_cast<float>(score)) : score,
-            start, id};
+  target = {score, start, id};
+}
+
+/// In a long text a sum grows until single precision tells pieces apart no more. From
+/// here on SentencePiece counts from zero again: which of two ways it takes depends on
+/// where it does so.
+void UnigramModel::begin_anew(std::vector<Best>& best, size_t pos, size_t reached) {
+  const auto so_far = static_cast<float>(best[pos].score);
+  for (size_t end = pos; end <= reached; ++end) {
+    if (end != pos && best[end].start == SIZE_MAX) continue;
+    best[end].score = static_cast<float>(best[end].score) - so_far;
+  }
 }
 
 void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) const {
   best.assign(piece.size() + 1, Best{});
+  size_t reached = 0;
   for (size_t pos = 0; pos < piece.size();) {
+    if (single_precision_ && std::abs(best[pos].score) > kFarthest) {
+      begin_anew(best, pos, reached);
+    }
     const double so_far = best[pos].score;
     const size_t char_bytes = decode_at(piece.data(), pos).bytes;
     bool single = false;
     trie_.each_prefix(piece, pos, [&](size_t end, uint32_t id) {
-      double score = score_of(id, end - pos) + so_far;
-      // A plain score and a sum are both single there; so is what they add up to.
-      if (single_precision_ && !user_defined_[id]) score = static_cast<float>(score);
-      offer(best[end], score, pos, id);
+      offer(best[end], score_of(id, end - pos) + so_far, pos, id);
+      reached = std::max(reached, end);
       single = single || end - pos == char_bytes;
     });
     if (!single) {
@@ -78,9 +91,8 @@ void UnigramModel::find_paths(std::string_view piece, std::vector<Best>& best) c
                                      "U+{:04X} and no unknown token",
                                      decode_at(piece.data(), pos).value));
       }
-      double score = unknown_score_ + so_far;
-      if (single_precision_) score = static_cast<float>(score);
-      offer(best[pos + char_bytes], score, pos, *unknown_);
+      offer(best[pos + char_bytes], unknown_score_ + so_far, pos, *unknown_);
+      reached = std::max(reached, pos + char_bytes);
     }
     pos += char_bytes;
   }

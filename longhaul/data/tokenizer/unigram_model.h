@@ -19,8 +19,9 @@ struct UnigramSpec {
   std::vector<Entry> entries;  ///< by id
   std::optional<uint32_t> unknown;
   bool byte_fallback = false;
-  /// SentencePiece adds scores in single precision and takes the least score of those
-  /// that match; Hugging Face adds in double precision and looks at all.
+  /// SentencePiece adds scores in single precision, from zero again when the sum is
+  /// large, and takes the least score of those that match; Hugging Face adds in double
+  /// precision and looks at all.
   bool single_precision = false;
 };
 
@@ -39,6 +40,7 @@ class UnigramModel final : public PieceModel {
     uint32_t id = 0;
   };
   void find_paths(std::string_view piece, std::vector<Best>& best) const;
+  static void begin_anew(std::vector<Best>& best, size_t pos, size_t reached);
   void offer(Best& target, double score, size_t start, uint32_t id) const;
   void add_unknown(std::string_view text, std::vector<uint32_t>& out) const;
   double score_of(uint32_t id, size_t bytes) const;
@@ -52,7 +54,6 @@ class UnigramModel final : public PieceModel {
   bool byte_fallback_;
   bool single_precision_;
   double unknown_score_ = 0;
-  double max_score_ = 0;
 };
 
 }  // namespace longhaul::data
