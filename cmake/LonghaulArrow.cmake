@@ -15,5 +15,10 @@ if(EXISTS ${LONGHAUL_ARROW_ROOT}/include/arrow/api.h AND LONGHAUL_ARROW_LIBRARY
   target_include_directories(longhaul_arrow SYSTEM INTERFACE ${LONGHAUL_ARROW_ROOT}/include)
   target_link_libraries(longhaul_arrow INTERFACE
     ${LONGHAUL_PARQUET_LIBRARY} ${LONGHAUL_ARROW_LIBRARY})
+  # libparquet exports a simdjson of its own, of another version than the system's. What
+  # comes first in a program's list of libraries serves our calls: with libparquet before it
+  # they crash. Libraries stand in no order of ours, options stand before all of them.
+  target_link_options(longhaul_arrow INTERFACE
+    "LINKER:--push-state,--no-as-needed,-lsimdjson,--pop-state")
   target_link_options(longhaul_arrow INTERFACE -Wl,-rpath,${LONGHAUL_ARROW_ROOT})
 endif()
