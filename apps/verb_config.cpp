@@ -7,10 +7,12 @@
 #include <vector>
 
 #include "apps/verbs.h"
+#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
+#include "longhaul/data/sources/open_source.h"
 #include "longhaul/optim/schedule.h"
 
 namespace longhaul::apps {
@@ -66,7 +68,15 @@ void check_inputs(const RunConfig& config, std::vector<std::string>& warnings) {
     warnings.push_back(fmt::format("{}: {} is not on this machine", key, path.string()));
   };
   look(config.init.weights, "init.weights");
-  for (const TrainSource& source : config.data.train) look(source.path, "data.train");
+  for (const TrainSource& source : config.data.train) {
+    try {
+      for (const fs::path& path : data::expand_paths(source.path.entries)) {
+        look(path, "data.train");
+      }
+    } catch (const InputError& error) {
+      warnings.push_back(fmt::format("data.train: {}, on this machine", error.what()));
+    }
+  }
   for (const ValidationSource& source : config.data.validation) {
     look(source.path, "data.validation");
   }

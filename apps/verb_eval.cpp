@@ -40,7 +40,7 @@ void run(const EvalOptions& options) {
                               ? options.seq_len
                               : std::min<int64_t>(config.max_position_embeddings, 2048);
   const auto source = data::open_source(options.data, seq_len, options.document_mask);
-  data::check_vocabulary(*source, config.vocab_size);
+  source->limit_ids(config.vocab_size);
   if (data::find_tokenizer_file(config.source_path.parent_path())) {
     data::check_tokenizer(
         *source, data::Tokenizer::load(config.source_path.parent_path())->fingerprint());

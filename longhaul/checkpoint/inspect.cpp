@@ -89,6 +89,26 @@ void add_tokenizer_files(Inspection& result, const fs::path& dir) {
     result.lines.push_back("  note: no tokenizer.json, text cannot be read");
 }
 
+/// How far its run was in the data. state.json belongs to whoever trains: what it does
+/// not say is left out.
+void add_data(Inspection& result, const Json& state) {
+  const auto chain = state.find("batch_hash");
+  if (chain == state.end() || !chain->is_string()) return;
+  const int64_t tokens = state.value("tokens", int64_t{0});
+  std::string line = fmt::format("  data: {} tokens, chain over all batches {}",
+                                 grouped(tokens), chain->get<std::string>());
+  Json sources = Json::array();
+  for (const Json& source : state.value("sources", Json::array())) {
+    line += fmt::format("\n    {}: {} tokens, {} sequences", source.value("name", ""),
+                        grouped(source.value("tokens", int64_t{0})),
+                        grouped(source.value("sequences", int64_t{0})));
+    sources.push_back(source);
+  }
+  result.lines.push_back(line);
+  result.json["data"] = {
+      {"tokens", tokens}, {"batch_hash", *chain}, {"sources", std::move(sources)}};
+}
+
 Inspection inspect_checkpoint(const fs::path& path) {
   Inspection result;
   result.kind = "checkpoint";
@@ -107,6 +127,11 @@ Inspection inspect_checkpoint(const fs::path& path) {
     result.json["bytes"] = manifest.total_bytes();
     result.json["ranks"] = manifest.ranks.size();
     result.json["layout"] = manifest.layout;
+    try {
+      add_data(result, reader.state());
+    } catch (const Json::exception& error) {
+      problem(result, fmt::format("state.json: {}", error.what()));
+    }
     for (const char* kind : {kWeight, kExpAvg, kExpAvgSq}) {
       const auto tensors = reader.tensors(kind);
       if (!tensors.empty()) add_tensors(result, kind, tensors);

@@ -24,6 +24,16 @@ fs::path checkpoint_dir(const RunConfig& config) {
                                        : config.checkpoint.dir;
 }
 
+fs::path data_cache_dir(const RunConfig& config) {
+  return config.data.cache.empty() ? config.run.dir / "data" : config.data.cache;
+}
+
+std::string DataPaths::text() const {
+  std::string out;
+  for (const fs::path& entry : entries) out += (out.empty() ? "" : ",") + entry.string();
+  return out;
+}
+
 DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   LH_CHECK(world >= 1, "config", "world = {} must be at least 1", world);
   const ParallelSection& p = config.parallel;

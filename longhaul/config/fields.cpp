@@ -132,10 +132,29 @@ Fields fields_of(TrainSource& s) {
     if (s.synthetic == 0) return std::nullopt;  // a path is given
     return config::Codec<int64_t>::write(s.synthetic);
   };
+  auto path = make_field("path", s.path, Logged, "token stores or data sets");
+  path.get = [&s]() -> std::optional<config::Value> {
+    if (s.path.empty()) return std::nullopt;  // synthetic is given
+    return config::Codec<DataPaths>::write(s.path);
+  };
+  auto field = make_field("field", s.field, Logged, "of ready ids");
+  field.get = [&s]() -> std::optional<config::Value> {
+    if (s.field == TrainSource{}.field) return std::nullopt;
+    return config::Codec<std::string>::write(s.field);
+  };
   return {
-      make_field("path", s.path, Logged, "a token store or data set"),
+      std::move(path),
       std::move(synthetic),
-      make_field("weight", s.weight, Logged, "share of tokens").above(0),
+      make_field("weight", s.weight, Logged, "share of tokens").at_least(0),
+      make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
+      std::move(field),
+  };
+}
+
+Fields fields_of(WeightsFrom& s) {
+  return {
+      make_field("step", s.step, Logged, "the first step with them").within(2, kMaxSteps),
+      make_field("weights", s.weights, Logged, "one per source").at_least(0),
   };
 }
 
@@ -157,8 +176,16 @@ Fields fields_of(DataSection& s) {
       make_field("document_mask", s.document_mask, Logged,
                  "attention and positions stop at document boundaries"),
       make_field("train", s.train, Logged,
-                 "training sources: { path, weight } or { synthetic = sequences }")
+                 "training sources: { path, weight } or { synthetic = sequences }; path: "
+                 "a token store, a save_to_disk directory, JSON lines or Parquet of ids, "
+                 "a pattern, or a list of them; max_epochs: passes that the run may read "
+                 "it at most; field: of ids, \"input_ids\" if not given")
           .must_be_given(),
+      make_field("changes", s.changes, Logged,
+                 "other weights from a step on: { step, weights = [one per source] }"),
+      make_field("cache", s.cache, Free,
+                 "where data of ready ids is kept once it is packed")
+          .when_absent("run.dir/data"),
       make_field("validation", s.validation, Free, "held-out sets, each with a name"),
   };
 }
@@ -406,6 +433,13 @@ void check_item(const TrainSource& item, const std::string& where,
   if (item.path.empty() == (item.synthetic == 0)) {
     config::fail_at(where, name + ": needs either path or synthetic, not " +
                                (item.path.empty() ? "none" : "both") + " of them");
+  }
+}
+
+void check_item(const WeightsFrom& item, const std::string& where,
+                const std::string& name) {
+  if (item.step == 0 || item.weights.empty()) {
+    config::fail_at(where, name + ": needs both step and weights");
   }
 }
 

@@ -27,12 +27,15 @@ config::Fields fields_of(ProfileSection& section);
 config::Fields fields_of(DebugSection& section);
 // Inline tables.
 config::Fields fields_of(TrainSource& item);
+config::Fields fields_of(WeightsFrom& item);
 config::Fields fields_of(ValidationSource& item);
 config::Fields fields_of(ParameterGroup& item);
 config::Fields fields_of(CaptureSettings& item);
 
 // The rule between the fields of one inline table. ConfigError at `where`.
 void check_item(const TrainSource& item, const std::string& where,
+                const std::string& name);
+void check_item(const WeightsFrom& item, const std::string& where,
                 const std::string& name);
 void check_item(const ValidationSource& item, const std::string& where,
                 const std::string& name);

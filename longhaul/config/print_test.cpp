@@ -52,8 +52,13 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.type == "string") return below(2) ? "cpu" : "cuda";
   if (field.type == "array of string") return below(2) ? "[]" : "[\"*b\\ni\", 'x\"*']";
   if (field.key == "train") {
-    return fmt::format("[{{ path = \"d\", weight = {} }}, {{ synthetic = {} }}]",
-                       fraction() + 0.1, 1 + below(99));
+    return fmt::format(
+        "[{{ path = [\"d\", \"e*\"], weight = {}, max_epochs = {}, field = "
+        "\"ids\" }}, {{ synthetic = {} }}]",
+        fraction() + 0.1, fraction() + 0.5, 1 + below(99));
+  }
+  if (field.key == "changes") {
+    return fmt::format("[{{ step = 5, weights = [{}, 0.5] }}]", fraction());
   }
   if (field.key == "validation") return "[{ name = \"w\", path = \"p\" }]";
   if (field.key == "groups") {

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <set>
-
 #include "longhaul/config/fields.h"
 
 namespace longhaul::config {
@@ -63,50 +61,6 @@ void check_paths(const RunConfig& c) {
                          "checkpoints by checkpoint.resume, so leave init.weights out",
                          c.run.dir.string()));
   }
-}
-
-void check_data(const RunConfig& c, Warnings& warnings) {
-  if (c.data.train.empty()) {
-    fail_key(c, "data.train", "data.train is empty; give at least one source");
-  }
-  bool all_synthetic = true;
-  std::set<fs::path> paths;
-  for (const TrainSource& source : c.data.train) {
-    all_synthetic = all_synthetic && source.path.empty();
-    if (!source.path.empty() && !paths.insert(source.path.lexically_normal()).second) {
-      warnings.push_back(fmt::format("{}: data.train lists {} twice",
-                                     origin(c, "data.train"), source.path.string()));
-    }
-  }
-  std::set<std::string> names;
-  for (const ValidationSource& source : c.data.validation) {
-    if (!names.insert(source.name).second) {
-      fail_key(c, "data.validation",
-               fmt::format("data.validation has two sets named \"{}\"; names must differ",
-                           source.name));
-    }
-    if (paths.contains(source.path.lexically_normal())) {
-      warnings.push_back(
-          fmt::format("{}: data.validation \"{}\" is also trained on ({}); its loss says "
-                      "nothing about "
-                      "unseen text",
-                      origin(c, "data.validation"), source.name, source.path.string()));
-    }
-  }
-  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
-    if (differs) warn_unused(c, key, why, warnings);
-  };
-  unused(all_synthetic && !c.data.shuffle, "data.shuffle",
-         "synthetic sequences have no order");
-  unused(all_synthetic && c.data.document_mask, "data.document_mask",
-         "synthetic sequences hold no documents");
-  unused(c.data.train.size() == 1 && c.data.train[0].weight != 1.0, "data.train",
-         "the weight of a single source");
-  const bool none = c.data.validation.empty();
-  unused(none && c.validation.every != ValidationSection{}.every, "validation.every",
-         "data.validation is empty");
-  unused(none && c.validation.batches != ValidationSection{}.batches,
-         "validation.batches", "data.validation is empty");
 }
 
 void check_batch(const RunConfig& c) {

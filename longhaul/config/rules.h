@@ -14,6 +14,9 @@ void resolve(RunConfig& config);
 /// at the place of the setting concerned; returns warnings.
 std::vector<std::string> check_rules(const RunConfig& config);
 
+/// The part of check_rules about [data].
+void check_data(const RunConfig& config, std::vector<std::string>& warnings);
+
 /// The part of check_rules about the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
 

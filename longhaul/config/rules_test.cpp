@@ -145,15 +145,54 @@ TEST(Rules, RefuseBadDataLists) {
             "[config] --set data.train=[{ path = \"a\", synthetic = 3 }]: data.train[0]: "
             "needs either path or synthetic, not both of them");
   EXPECT_EQ(
-      refused("", {"data.train=[{ path = \"a\", weight = 0 }]"}),
-      "[config] --set data.train=[{ path = \"a\", weight = 0 }]: data.train[0].weight "
-      "= 0: must be greater than 0");
+      refused("", {"data.train=[{ path = [], weight = 1 }]"}),
+      "[config] --set data.train=[{ path = [], weight = 1 }]: data.train[0].path is "
+      "an empty list; name a path");
+  EXPECT_EQ(refused("", {"data.train=[{ path = \"a\", weight = 0 }]"}),
+            "[config] --set data.train=[{ path = \"a\", weight = 0 }]: data.train: every "
+            "weight "
+            "is 0");
+  const std::string unused =
+      "data.train=[{ path = [\"a\", \"b\"], weight = 0 }, { synthetic = 3 }]";
+  EXPECT_EQ(refused("", {unused}),
+            "[config] --set " + unused +
+                ": data.train[0] (a,b) has weight 0, and no data.changes gives it "
+                "another; leave it out");
   const std::string twice =
       "data.validation=[{ name = \"w\", path = \"a\" }, { name = "
       "\"w\", path = \"b\" }]";
   EXPECT_EQ(refused("", {twice}),
             "[config] --set " + twice +
                 ": data.validation has two sets named \"w\"; names must differ");
+}
+
+/// Two sources, and these changes of their weights.
+std::string refused_changes(const std::string& changes) {
+  const std::string message =
+      refused("", {"data.train=[{ path = \"a\" }, { path = \"b\", weight = 0 }]",
+                   "data.changes=" + changes});
+  const std::string place = "[config] --set data.changes=" + changes + ": ";
+  return message.starts_with(place) ? message.substr(place.size()) : message;
+}
+
+TEST(Rules, RefuseChangesOfWeightsThatDoNotFit) {
+  EXPECT_EQ(
+      refused_changes("[{ step = 9, weights = [1] }]"),
+      "data.changes: step 9 has 1 weights, data.train 2 sources; give one for each, "
+      "0 for those not used from there on");
+  EXPECT_EQ(refused_changes("[{ step = 9, weights = [1, 2] }, { step = 9, weights = [2, "
+                            "1] }]"),
+            "data.changes: step 9 comes after step 9; list the steps in ascending order, "
+            "each once");
+  EXPECT_EQ(refused_changes("[{ step = 9, weights = [0, 0] }]"),
+            "data.changes: from step 9 on every weight is 0");
+  EXPECT_EQ(refused_changes("[{ step = 9 }]"),
+            "data.changes[0]: needs both step and weights");
+  EXPECT_EQ(refused_changes("[{ step = 1, weights = [1, 1] }]"),
+            "data.changes[0].step = 1: must be from 2 to 1000000000000");
+  EXPECT_TRUE(warnings_for({"data.train=[{ path = \"a\" }, { path = \"b\", weight = 0 }]",
+                            "data.changes=[{ step = 9, weights = [0.5, 0.5] }]"})
+                  .empty());
 }
 
 TEST(Rules, RefuseAResumeWordThatIsMisspelt) {

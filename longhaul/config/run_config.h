@@ -41,12 +41,31 @@ struct InitSection {
   bool certificate = true;
 };
 
+/// Files or directories that count as one, in this order; names with * ? [ ] stand for
+/// what they match, sorted.
+struct DataPaths {
+  std::vector<fs::path> entries;
+  bool empty() const { return entries.empty(); }
+  /// For people: the entries with commas between.
+  std::string text() const;
+  bool operator==(const DataPaths&) const = default;
+};
+
 /// Either path or synthetic (> 0: so many sequences of random tokens) is set.
 struct TrainSource {
-  fs::path path;
+  DataPaths path;
   int64_t synthetic = 0;
   double weight = 1.0;  ///< share of tokens, relative to the other sources' weights
+  std::optional<double> max_epochs;  ///< passes that the run may read it at most
+  std::string field = "input_ids";   ///< of files of ready ids: where the ids are
   bool operator==(const TrainSource&) const = default;
+};
+
+/// From the step on, these are the weights of data.train, in its order.
+struct WeightsFrom {
+  int64_t step = 0;
+  std::vector<double> weights;
+  bool operator==(const WeightsFrom&) const = default;
 };
 
 struct ValidationSource {
@@ -60,6 +79,8 @@ struct DataSection {
   bool shuffle = true;
   bool document_mask = false;
   std::vector<TrainSource> train;
+  std::vector<WeightsFrom> changes;  ///< ascending in step
+  fs::path cache;                    ///< empty: run.dir/data; see data_cache_dir()
   std::vector<ValidationSource> validation;
 };
 
@@ -274,5 +295,8 @@ bool matches_parameter(std::string_view pattern, std::string_view name);
 
 /// checkpoint.dir, or run.dir/checkpoints.
 fs::path checkpoint_dir(const RunConfig& config);
+
+/// data.cache, or run.dir/data: where packed data is kept.
+fs::path data_cache_dir(const RunConfig& config);
 
 }  // namespace longhaul

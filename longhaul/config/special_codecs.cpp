@@ -85,6 +85,21 @@ Value Codec<ResumeFrom>::write(const ResumeFrom& value) {
   return {value.path.string(), ""};
 }
 
+void Codec<DataPaths>::read(const Value& value, const std::string& name, DataPaths& out) {
+  out.entries.clear();
+  if (std::holds_alternative<Array>(value.data)) {
+    Codec<std::vector<fs::path>>::read(value, name, out.entries);
+    if (out.empty()) fail_at(value.where, name + " is an empty list; name a path");
+    return;
+  }
+  Codec<fs::path>::read(value, name, out.entries.emplace_back());
+}
+
+Value Codec<DataPaths>::write(const DataPaths& value) {
+  if (value.entries.size() == 1) return Codec<fs::path>::write(value.entries[0]);
+  return Codec<std::vector<fs::path>>::write(value.entries);
+}
+
 void Codec<std::vector<ModelOverride>>::read(const Value& value, const std::string& name,
                                              std::vector<ModelOverride>& out) {
   const Table* table = std::get_if<Table>(&value.data);

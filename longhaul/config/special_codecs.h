@@ -22,6 +22,14 @@ struct Codec<ResumeFrom> {
   static Value write(const ResumeFrom& value);
 };
 
+/// A path, or an array of them.
+template <>
+struct Codec<DataPaths> {
+  static std::string type() { return "path | array of paths"; }
+  static void read(const Value& value, const std::string& name, DataPaths& out);
+  static Value write(const DataPaths& value);
+};
+
 /// A table of config.json's fields.
 template <>
 struct Codec<std::vector<ModelOverride>> {

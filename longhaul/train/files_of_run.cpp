@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhaul/data/sources/open_source.h"
 #include "longhaul/train/session.h"
 
 namespace longhaul::train {
@@ -39,10 +40,10 @@ std::vector<checkpoint::CarriedFile> files_of_run(const Session& session) {
   }
   if (!has_tokenizer(files)) {
     for (const TrainSource& source : config.data.train) {
-      const auto more = small_files(source.path / "tokenizer");
-      if (has_tokenizer(more)) {
-        files.insert(files.end(), more.begin(), more.end());
-        break;
+      for (const fs::path& path : data::expand_paths(source.path.entries)) {
+        if (has_tokenizer(files)) break;
+        const auto more = small_files(path / "tokenizer");
+        if (has_tokenizer(more)) files.insert(files.end(), more.begin(), more.end());
       }
     }
   }

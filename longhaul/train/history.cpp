@@ -7,25 +7,54 @@
 namespace longhaul::train {
 namespace {
 
-constexpr int kStateVersion = 1;
+/// 2: mixtures are dealt otherwise than before, and sources are counted.
+constexpr int kStateVersion = 2;
+
+Json to_json(const std::vector<data::SourceCount>& sources) {
+  Json list = Json::array();
+  for (const data::SourceCount& source : sources) {
+    list.push_back({{"name", source.name},
+                    {"fingerprint", source.fingerprint},
+                    {"sequences", source.sequences},
+                    {"tokens", source.tokens}});
+  }
+  return list;
+}
+
+std::vector<data::SourceCount> sources_from(const Json& list) {
+  std::vector<data::SourceCount> sources;
+  for (const Json& item : list) {
+    sources.push_back(
+        {item.at("name").get<std::string>(), item.at("fingerprint").get<std::string>(),
+         item.at("sequences").get<int64_t>(), item.at("tokens").get<int64_t>()});
+  }
+  return sources;
+}
 
 }  // namespace
 
 Json History::to_json() const {
-  return {
-      {"version", kStateVersion},   {"step", step},
-      {"updates", updates},         {"tokens", tokens},
-      {"cursor", cursor.to_json()}, {"batch_hash", fmt::format("{:016x}", batch_hash)},
-      {"config", config_toml},      {"numerics", fingerprint}};
+  return {{"version", kStateVersion},
+          {"step", step},
+          {"updates", updates},
+          {"tokens", tokens},
+          {"cursor", cursor.to_json()},
+          {"batch_hash", fmt::format("{:016x}", batch_hash)},
+          {"sources", train::to_json(sources)},
+          {"config", config_toml},
+          {"numerics", fingerprint}};
 }
 
 History History::from_json(const Json& json) {
   try {
     if (const int version = json.at("version").get<int>(); version != kStateVersion) {
       throw InputError("checkpoint",
-                       fmt::format("state.json has version {}, this program "
-                                   "reads {}; use a newer longhaul",
-                                   version, kStateVersion));
+                       fmt::format("state.json has version {}, this program reads {}; {}",
+                                   version, kStateVersion,
+                                   version > kStateVersion
+                                       ? "use a newer longhaul"
+                                       : "its order of the data is no longer known: take "
+                                         "the weights over with [init] weights = ..."));
     }
     History h;
     h.step = json.at("step").get<int64_t>();
@@ -33,6 +62,7 @@ History History::from_json(const Json& json) {
     h.tokens = json.at("tokens").get<int64_t>();
     h.cursor = data::Cursor::from_json(json.at("cursor"));
     h.batch_hash = std::stoull(json.at("batch_hash").get<std::string>(), nullptr, 16);
+    h.sources = sources_from(json.at("sources"));
     h.config_toml = json.at("config").get<std::string>();
     h.fingerprint = json.at("numerics");
     return h;

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/data/order/cursor.h"
+#include "longhaul/data/order/phase_stream.h"
 
 namespace longhaul::train {
 
@@ -15,8 +16,9 @@ struct History {
   int64_t tokens = 0;       ///< positions trained on
   data::Cursor cursor;      ///< position in the data
   uint64_t batch_hash = 0;  ///< chain over all batches; see data::chain_hash
-  std::string config_toml;  ///< resolved settings
-  Json fingerprint;         ///< numerics_fingerprint
+  std::vector<data::SourceCount> sources;  ///< what each source gave, as the cursor says
+  std::string config_toml;                 ///< resolved settings
+  Json fingerprint;                        ///< numerics_fingerprint
 
   Json to_json() const;
   /// InputError names the field that is missing or wrong.

@@ -14,6 +14,7 @@ History example() {
   h.updates = 6;
   h.tokens = 12345678901;
   h.batch_hash = 0xfedcba9876543210;
+  h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
   h.config_toml = "[run]\nsteps = 9\n";
   h.fingerprint = numerics_fingerprint("dp 2");
   return h;
@@ -25,6 +26,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.updates, 6);
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
+  EXPECT_EQ(h.sources, example().sources);
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.fingerprint, numerics_fingerprint("dp 2"));
 }
@@ -34,6 +36,8 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   missing.erase("tokens");
   Json newer = example().to_json();
   newer["version"] = 99;
+  Json older = example().to_json();
+  older["version"] = 1;
   Json bad = example().to_json();
   bad["batch_hash"] = "zz";
   const auto message = [](const Json& json) -> std::string {
@@ -46,6 +50,7 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   };
   EXPECT_NE(message(missing).find("tokens"), std::string::npos);
   EXPECT_NE(message(newer).find("version 99"), std::string::npos);
+  EXPECT_NE(message(older).find("take the weights over with [init]"), std::string::npos);
   EXPECT_NE(message(bad).find("batch_hash"), std::string::npos);
 }
 

@@ -13,6 +13,8 @@
 namespace longhaul::train {
 
 Json StepMetrics::to_json() const {
+  Json of_sources = Json::object();
+  for (const auto& [name, count] : source_tokens) of_sources[name] = count;
   return {{"step", step},
           {"attempt", attempt},
           {"tokens", tokens},
@@ -29,6 +31,7 @@ Json StepMetrics::to_json() const {
           {"memory_peak_bytes", memory_peak_bytes},
           {"host_memory_bytes", host_memory_bytes},
           {"epoch", epoch},
+          {"source_tokens", std::move(of_sources)},
           {"time", time}};
 }
 
@@ -69,8 +72,12 @@ void MetricsWriter::step(const StepMetrics& metrics) {
   if (tensorboard_) {
     for (const auto& [key, value] : json.items()) {
       // Events carry their own time, and a float has no room for it.
-      if (key != "step" && key != "time")
+      if (key != "step" && value.is_number() && key != "time")
         tensorboard_->scalar(key, metrics.step, value.get<double>());
+    }
+    for (const auto& [name, count] : metrics.source_tokens) {
+      tensorboard_->scalar("source_tokens/" + name, metrics.step,
+                           static_cast<double>(count));
     }
   }
   if (metrics.step % log_every_ == 0) log_.info(metrics.to_line());

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/log.h"
@@ -30,6 +32,9 @@ struct StepMetrics {
   int64_t memory_peak_bytes = 0;
   int64_t host_memory_bytes = 0;
   double epoch = 0.0;
+  /// Tokens of the run so far by source, in the order of data.train; sources of an
+  /// earlier start only come last.
+  std::vector<std::pair<std::string, int64_t>> source_tokens;
   double time = 0.0;  ///< seconds since 1970
 
   Json to_json() const;

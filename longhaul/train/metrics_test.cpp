@@ -65,13 +65,19 @@ TEST(StepMetrics, TheLineHasItsOneForm) {
 
 TEST(StepMetrics, TheRecordHasEveryKey) {
   const Json json = StepMetrics{}.to_json();
-  for (const char* key :
-       {"step", "attempt", "tokens", "loss", "grad_norm", "lr", "step_time_s",
-        "data_time_s", "seqs_per_s", "tokens_per_s", "mfu", "mfu_causal",
-        "tflops_per_device", "memory_peak_bytes", "host_memory_bytes", "epoch", "time"}) {
+  for (const char* key : {"step", "attempt", "tokens", "loss", "grad_norm", "lr",
+                          "step_time_s", "data_time_s", "seqs_per_s", "tokens_per_s",
+                          "mfu", "mfu_causal", "tflops_per_device", "memory_peak_bytes",
+                          "host_memory_bytes", "epoch", "source_tokens", "time"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
-  EXPECT_EQ(json.size(), 17U);
+  EXPECT_EQ(json.size(), 18U);
+}
+
+TEST(StepMetrics, TheTokensOfEachSourceStandByItsName) {
+  StepMetrics m;
+  m.source_tokens = {{"data/wiki", 96}, {"synthetic", 32}};
+  EXPECT_EQ(m.to_json()["source_tokens"], (Json{{"data/wiki", 96}, {"synthetic", 32}}));
 }
 
 TEST(StepMetrics, AFigureComesBackAsTheSameDouble) {

@@ -54,6 +54,17 @@ Json traffic_of(comm::Ledger& ledger) {
   return groups;
 }
 
+/// "data step 5 wiki 1,024 tokens, code 512 tokens; chain 0123456789abcdef".
+std::string describe_sources(const History& history) {
+  std::string line = fmt::format("data step {}", history.step);
+  const char* between = " ";
+  for (const data::SourceCount& source : history.sources) {
+    line += fmt::format("{}{} {} tokens", between, source.name, grouped(source.tokens));
+    between = ", ";
+  }
+  return line + fmt::format("; chain {:016x}", history.batch_hash);
+}
+
 }  // namespace
 
 RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
@@ -155,6 +166,20 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                             {"seconds", seconds_since_process_start()}});
 }
 
+void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan, bool new_phase) {
+  if (new_phase) {
+    log_->info(
+        "data: other sources, weights or length than before: a new phase begins, where "
+        "each source goes on from where it stood");
+  }
+  for (const data::SourcePlan& source : plan) {
+    log_->info(
+        fmt::format("train data {}: {:.4f}% of the tokens to come, {:.3f} epochs at "
+                    "step {}",
+                    source.name, 100.0 * source.share, source.epochs, total_steps_));
+  }
+}
+
 void RunLog::record(const Session& session, const History& history,
                     const StepRecord& record) {
   const double ended = unix_time();
@@ -182,6 +207,9 @@ void RunLog::record(const Session& session, const History& history,
   m.memory_peak_bytes = peak;
   m.host_memory_bytes = resident_bytes();
   m.epoch = record.epoch;
+  for (const data::SourceCount& source : history.sources) {
+    m.source_tokens.emplace_back(source.name, source.tokens);
+  }
   m.time = ended;
   metrics_->step(m);
 }
@@ -215,6 +243,7 @@ checkpoint::SaverOptions RunLog::checkpoint_options(const Session& session) cons
 void RunLog::save(const History& history,
                   const std::vector<checkpoint::StateTensor>& tensors,
                   std::shared_ptr<const void> owner, bool ends) {
+  log_->info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
   checkpoint::Snapshot snapshot;
   snapshot.step = history.step;
@@ -318,9 +347,8 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
   if (!metrics_) return;
   starts_->done();
   std::string dataset;
-  for (const TrainSource& source : config_.data.train) {
-    dataset += (dataset.empty() ? "" : ", ") +
-               (source.synthetic > 0 ? "synthetic" : source.path.string());
+  for (const data::WeightedSource& source : session.train_sources) {
+    dataset += (dataset.empty() ? "" : ", ") + source.name;
   }
   const int64_t horizon = config_.schedule.horizon.value_or(total_steps_);
   const int64_t unreadable = write_results(

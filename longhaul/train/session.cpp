@@ -13,10 +13,10 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
-#include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/parallel/tensor/apply.h"
+#include "longhaul/train/open_data.h"
 
 namespace longhaul::train {
 namespace {
@@ -90,36 +90,6 @@ std::string model_tokenizer_fingerprint(const RunConfig& config) {
     }
   }
   return {};
-}
-
-void open_sources(Session& session, Logger& log) {
-  const RunConfig& config = session.config;
-  const std::string tokenizer = model_tokenizer_fingerprint(config);
-  const auto checked = [&](std::shared_ptr<const data::TokenSource> source) {
-    data::check_vocabulary(*source, session.model_config.vocab_size);
-    data::check_tokenizer(*source, tokenizer);
-    return source;
-  };
-  const int64_t seq_len = config.data.seq_len;
-  for (const TrainSource& entry : config.data.train) {
-    std::shared_ptr<const data::TokenSource> source;
-    if (entry.synthetic > 0) {
-      source = data::synthetic_source(entry.synthetic, seq_len,
-                                      session.model_config.vocab_size,
-                                      static_cast<uint64_t>(config.run.seed));
-    } else {
-      source = data::open_source(entry.path, seq_len, config.data.document_mask);
-    }
-    session.train_sources.push_back({checked(source), entry.weight});
-    session.train_sequences += source->num_sequences();
-    log.info(fmt::format("train data: {}", source->describe()));
-  }
-  for (const ValidationSource& entry : config.data.validation) {
-    std::shared_ptr<const data::TokenSource> source =
-        data::open_source(entry.path, seq_len, config.data.document_mask);
-    session.validation.push_back({entry.name, checked(source)});
-    log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
-  }
 }
 
 /// The class of every parameter of the whole model, by name.
@@ -239,7 +209,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
-  open_sources(session, log);
+  open_data(session, model_tokenizer_fingerprint(config), log);
   session.layout =
       make_layout(config, session.model_config, session.device, session.world);
   build_model(session, log);
@@ -258,16 +228,24 @@ void run_plan(const Session& session, const parallel::PipelinePlan& plan,
   runner.end_step();
 }
 
-data::LoaderOptions loader_options(const Session& session, bool prefetch) {
+data::LoaderOptions loader_options(const Session& session, bool prefetch,
+                                   int64_t first_step, int64_t last_step) {
   const RunConfig& config = session.config;
   const comm::Communicator& dp = session.mesh().dp();
-  return {static_cast<uint64_t>(config.run.seed),
-          config.data.shuffle,
-          config.batch.global_size,
-          config.batch.micro_size,
-          dp.rank(),
-          dp.size(),
-          prefetch};
+  data::LoaderOptions options;
+  options.seed = static_cast<uint64_t>(config.run.seed);
+  options.shuffle = config.data.shuffle;
+  options.global_size = config.batch.global_size;
+  options.micro_size = config.batch.micro_size;
+  options.data_rank = dp.rank();
+  options.data_size = dp.size();
+  options.prefetch = prefetch;
+  options.first_step = first_step;
+  options.last_step = last_step;
+  for (const WeightsFrom& change : config.data.changes) {
+    options.changes.push_back({change.step, change.weights});
+  }
+  return options;
 }
 
 StageOptions stage_options(const Session& session, Capture* capture) {

@@ -70,8 +70,10 @@ parallel::PipelinePlan training_plan(const Session& session, int64_t micro_batch
 void run_plan(const Session& session, const parallel::PipelinePlan& plan,
               StageRunner& runner, parallel::Trace* trace = nullptr);
 
-/// What the loader of this rank's sequences is told.
-data::LoaderOptions loader_options(const Session& session, bool prefetch);
+/// What the loader of this rank's sequences is told. `last_step` is that of the whole
+/// run, 0 where it is not known.
+data::LoaderOptions loader_options(const Session& session, bool prefetch,
+                                   int64_t first_step = 1, int64_t last_step = 0);
 
 /// What the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr);

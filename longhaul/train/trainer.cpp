@@ -32,14 +32,17 @@ class Trainer {
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(load_state(session_, run_)),
-        loader_(session_.train_sources, loader_options(session_, /*prefetch=*/true),
-                history_.cursor),
+        loader_(
+            session_.train_sources,
+            loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
+            history_.cursor),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
         plan_(training_plan(session_, loader_.micro_batches())),
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)) {
     run_.start(session_, history_, total_steps_, last_step_);
+    run_.tell_plan(loader_.plan(), loader_.began_new_phase());
     prepare_saves();
   }
 
@@ -153,6 +156,7 @@ class Trainer {
     history_.tokens += config().batch.global_size * config().data.seq_len;
     history_.batch_hash = data::chain_hash(history_.batch_hash, content);
     history_.cursor = loader_.cursor();
+    history_.sources = loader_.source_counts();
   }
 
   void require_targets(int64_t targets) const {

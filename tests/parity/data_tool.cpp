@@ -1,26 +1,56 @@
 // Prints every sequence of a data source as one line of JSON: what training would see.
+// With a batch size it prints the batches of one unshuffled epoch, as the loader makes
+// them.
 #include <fmt/format.h>
 
 #include <cstdlib>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/order/loader.h"
 #include "longhaul/data/sources/open_source.h"
 
+namespace {
+
+using namespace longhaul;
+
+void print(const data::TokenBatch& batch) {
+  fmt::print("{}\n", Json{{"tokens", batch.tokens}, {"targets", batch.targets}}.dump());
+}
+
+void print_batches(std::shared_ptr<const data::TokenSource> source, int64_t size) {
+  data::LoaderOptions options;
+  options.shuffle = false;
+  options.global_size = size;
+  options.micro_size = size;
+  const int64_t steps = source->num_sequences() / size;
+  data::Loader loader({{std::move(source), 1.0, "source", {}}}, options);
+  for (int64_t step = 0; step < steps; ++step) print(loader.next().micro_batches[0]);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace longhaul;
   try {
-    if (argc != 4)
-      throw InputError("data", "usage: longhaul_data_tool PATH SEQ_LEN VOCAB");
+    if (argc != 4 && argc != 5) {
+      throw InputError("data", "usage: longhaul_data_tool PATH SEQ_LEN VOCAB [BATCH]");
+    }
     const int64_t length = std::atoll(argv[2]);
-    const auto source = data::open_source(argv[1], length);
-    data::check_vocabulary(*source, std::atoll(argv[3]));
+    std::vector<std::unique_ptr<data::TokenSource>> parts;
+    for (const fs::path& path : data::expand_paths({argv[1]})) {
+      parts.push_back(data::open_source(path, length));
+    }
+    auto source = data::concatenated_source(std::move(parts));
+    source->limit_ids(std::atoll(argv[3]));
+    if (argc == 5) {
+      print_batches(std::move(source), std::atoll(argv[4]));
+      return 0;
+    }
     data::TokenBatch batch;
     batch.resize(1, length);
     for (int64_t i = 0; i < source->num_sequences(); ++i) {
       source->read(i, batch, 0);
-      const Json row = {{"tokens", batch.tokens}, {"targets", batch.targets}};
-      fmt::print("{}\n", row.dump());
+      print(batch);
     }
     return 0;
   } catch (const Error& error) {

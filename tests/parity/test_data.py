@@ -5,7 +5,9 @@ import json
 import random
 import struct
 
+import pyarrow as pa
 import pytest
+import torch
 from datasets import Dataset, DatasetDict, Features, LargeList, List, Value
 
 LENGTH = 16
@@ -91,23 +93,39 @@ def test_rows_of_another_length_say_which_seq_len_fits(run, tmp_path):
     columns = {"input_ids": columns["input_ids"]}
     columns["input_ids"][7] = [1, 2, 3]
     message = read(run, save(tmp_path / "ragged", columns), check=False)
-    assert "row 7 has 3 tokens, row 0 has 16" in message
+    assert "its rows have 3 to 16 tokens" in message
 
 
 @pytest.mark.parametrize("change, expected", [
-    (lambda c: c["input_ids"][3].__setitem__(2, -5), "row 3: input_ids holds -5"),
-    (lambda c: c["labels"][3].__setitem__(2, -101), "row 3: labels holds -101"),
-    (lambda c: c["input_ids"][3].__setitem__(2, 2**40), f"row 3: input_ids holds {2**40}"),
-    (lambda c: c["input_ids"][3].__setitem__(2, VOCABULARY), "holds token id 50000, but"),
-    (lambda c: c["labels"].__setitem__(3, [1]), "row 3: labels has 1 values, input_ids 16"),
-    (lambda c: c["attention_mask"][3].__setitem__(0, 0), "row 3: attention_mask is not ones"),
+    (lambda c: c["input_ids"][3].__setitem__(2, -5), ": input_ids holds -5, but token ids"),
+    (lambda c: c["labels"][3].__setitem__(2, -101), ": labels holds -101"),
+    (lambda c: c["input_ids"][3].__setitem__(2, 2**40), f": input_ids holds {2**40}"),
+    (lambda c: c["input_ids"][3].__setitem__(2, VOCABULARY),
+     ": input_ids holds 50000, but token ids are from 0 to 49999"),
+    (lambda c: c["labels"].__setitem__(3, [1]), ": labels has 1 values, input_ids 16"),
+    (lambda c: c["attention_mask"][3].__setitem__(0, 0), ": attention_mask is not ones"),
     (lambda c: c["input_ids"].__setitem__(3, None), "column 'input_ids' has 1 null rows"),
 ])
-def test_bad_values_are_found_at_open(run, tmp_path, change, expected):
-    columns = make_rows(10)
+def test_bad_values_are_refused_by_file_and_row(run, tmp_path, change, expected):
+    columns = make_rows(6)
     change(columns)
-    path = save(tmp_path / "saved", columns, ids="int64", labels="int64")
-    assert expected in read(run, path, check=False)
+    path = save(tmp_path / "saved", columns, shards=3, ids="int64", labels="int64")
+    message = read(run, path, check=False)
+    assert expected in message
+    if "null" not in expected:
+        assert "data-00001-of-00003.arrow: row 1 (row 3 of " in message
+
+
+@pytest.mark.parametrize("ids, value", [("uint32", 2**32 - 1), ("uint32", 2**32 - 100),
+                                        ("int64", 2**32 + 5)])
+def test_ids_that_would_wrap_are_refused(run, tmp_path, ids, value):
+    columns = {name: rows for name, rows in make_rows(3).items() if name != "attention_mask"}
+    columns["labels"][1][4] = value
+    path = save(tmp_path / "labels", columns, ids=ids, labels=ids)
+    assert "row 1 (row 1 of " in read(run, path, check=False)
+    columns = {"input_ids": columns["labels"]}
+    path = save(tmp_path / "ids", columns, ids=ids)
+    assert ": input_ids holds " in read(run, path, check=False)
 
 
 def test_text_without_ids_and_a_dict_of_splits_are_named(run, tmp_path):
@@ -124,10 +142,13 @@ def test_truncated_and_missing_files_are_refused(run, tmp_path):
     path = save(tmp_path / "saved", make_rows(500), shards=2)
     shard = sorted(path.glob("data-*.arrow"))[1]
     whole = shard.read_bytes()
-    for size in (0, 7, 100, len(whole) // 2, len(whole) - 100):
+    # The last two: the end mark is missing, and the last record batch as well.
+    batch = whole.rindex(b"\xff\xff\xff\xff", 0, len(whole) - 8)
+    for size in (0, 7, 100, len(whole) // 2, len(whole) - 100, len(whole) - 8, batch):
         shard.write_bytes(whole[:size])
         message = read(run, path, check=False)
         assert shard.name in message, message
+    assert "it was cut off" in message
     shard.unlink()
     assert "missing, but state.json names it" in read(run, path, check=False)
 
@@ -156,4 +177,49 @@ def test_offsets_outside_the_values_are_refused(run, tmp_path, place, value):
     changed = list(offsets)
     changed[place] = value
     shard.write_bytes(whole.replace(struct.pack("<5i", *offsets), struct.pack("<5i", *changed)))
-    assert "not a readable Arrow file" in read(run, path, check=False)
+    message = read(run, path, check=False)
+    assert "not a readable Arrow file" in message or "its rows have" in message
+
+
+def test_many_directories_are_one_source_in_their_order(run, tmp_path):
+    parts = [make_rows(count) for count in (5, 2, 30)]
+    for i, columns in enumerate(parts):
+        save(tmp_path / f"part_{i}", columns, shards=1 + i // 2)
+    rows = read(run, tmp_path / "part_*")
+    assert [row["tokens"] for row in rows] == [ids for c in parts for ids in c["input_ids"]]
+    (tmp_path / "part_1" / "data-00000-of-00001.arrow").write_bytes(b"")
+    assert "part_1/data-00000-of-00001.arrow: not a readable" in read(
+        run, tmp_path / "part_*", check=False)
+    assert "part_x*: the pattern matches nothing" in read(
+        run, tmp_path / "part_x*", check=False)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_compressed_columns_are_refused_before_they_are_unpacked(run, tmp_path, codec):
+    path = save(tmp_path / "saved", {"input_ids": [[0] * LENGTH] * 4})
+    shard = next(path.glob("data-*.arrow"))
+    table = pa.table({"input_ids": pa.array([[0] * LENGTH] * 2_000_000,
+                                            pa.list_(pa.int64()))})
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(str(shard), table.schema, options=options) as writer:
+        writer.write_table(table)
+    assert shard.stat().st_size < 2**24
+    assert "its columns are compressed" in read(run, path, check=False)
+
+
+def test_training_in_place_sees_what_a_data_loader_gives(run, tmp_path):
+    """Batches in the file's order, as a DataLoader with labels shifted by the model."""
+    columns = make_rows(1203)
+    columns["labels"][7][3] = -100
+    path = save(tmp_path / "saved", columns, shards=5, ids="int64", labels="int32")
+    loader = torch.utils.data.DataLoader(
+        Dataset.load_from_disk(path).with_format("torch"), batch_size=8, drop_last=True)
+    mine = [json.loads(line) for line in run(
+        "longhaul_data_tool", path, LENGTH, VOCABULARY, 8).stdout.splitlines()]
+    theirs = list(loader)
+    assert len(mine) == len(theirs) == 150
+    for batch, expected in zip(mine, theirs):
+        assert batch["tokens"] == expected["input_ids"].flatten().tolist()
+        ends = torch.full((8, 1), -100)
+        shifted_labels = torch.cat([expected["labels"][:, 1:], ends], dim=1)
+        assert batch["targets"] == shifted_labels.flatten().tolist()

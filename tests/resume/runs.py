@@ -77,7 +77,8 @@ def state(checkpoint_dir):
     """What has to be equal in state.json, whatever start wrote it."""
     text = next(checkpoint_dir.glob("*state.json")).read_text()
     saved = json.loads(text)
-    return {key: saved[key] for key in ("step", "updates", "tokens", "cursor", "batch_hash")}
+    return {key: saved[key] for key in ("step", "updates", "tokens", "cursor", "sources",
+                                     "batch_hash")}
 
 
 def final(run_dir):

@@ -35,7 +35,8 @@ Json phase_to_json(const Phase& phase) {
   for (const PhaseSource& source : phase.sources) {
     sources.push_back({{"fingerprint", source.fingerprint},
                        {"weight", source.weight},
-                       {"num_sequences", source.num_sequences}});
+                       {"num_sequences", source.num_sequences},
+                       {"name", source.name}});
   }
   Json skipped = Json::array();
   for (const SequenceRange& range : phase.skipped) {
@@ -63,7 +64,8 @@ Phase phase_from_json(const Json& json) {
     added.fingerprint = field<std::string>(source, "fingerprint");
     added.weight = field<double>(source, "weight");
     added.num_sequences = field<int64_t>(source, "num_sequences");
-    require(std::isfinite(added.weight) && added.weight > 0, "a weight is not positive");
+    added.name = field<std::string>(source, "name");
+    require(std::isfinite(added.weight) && added.weight >= 0, "a weight is negative");
     require(added.num_sequences > 0, "a source has no sequences");
   }
   const Json skipped = field<Json>(json, "skipped");

@@ -11,9 +11,13 @@ namespace longhaul::data {
 /// One source as a phase saw it.
 struct PhaseSource {
   std::string fingerprint;  ///< TokenSource::fingerprint
-  double weight = 1.0;
+  double weight = 1.0;      ///< 0: not used in this phase
   int64_t num_sequences = 0;
-  bool operator==(const PhaseSource&) const = default;
+  std::string name;  ///< for people; the same data elsewhere is the same source
+  bool operator==(const PhaseSource& other) const {
+    return fingerprint == other.fingerprint && weight == other.weight &&
+           num_sequences == other.num_sequences;
+  }
 };
 
 /// A range of a phase's sequences, [begin, end).

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "longhaul/data/order/cursor.h"
+#include "longhaul/data/order/phase_stream.h"
 #include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
@@ -13,7 +14,15 @@ namespace longhaul::data {
 /// A source and its share of the tokens (relative to the other sources' weights).
 struct WeightedSource {
   std::shared_ptr<const TokenSource> source;
-  double weight = 1.0;
+  double weight = 1.0;               ///< 0: not before a change of weights says otherwise
+  std::string name;                  ///< in messages, counts and the cursor
+  std::optional<double> max_epochs;  ///< passes that it may be read at most
+};
+
+/// From the step on, these are the sources' weights.
+struct WeightChange {
+  int64_t step = 0;
+  std::vector<double> weights;
 };
 
 struct LoaderOptions {
@@ -24,7 +33,10 @@ struct LoaderOptions {
   int64_t data_rank = 0;    ///< place in the data-parallel group
   int64_t data_size =
       1;  ///< its size; global_size is a multiple of micro_size * data_size
-  bool prefetch = true;  ///< prepare the next step on a thread of its own
+  bool prefetch = true;    ///< prepare the next step on a thread of its own
+  int64_t first_step = 1;  ///< that next() hands out first
+  int64_t last_step = 0;   ///< of the run, for max_epochs; 0: not known
+  std::vector<WeightChange> changes = {};  ///< ascending in step
 };
 
 /// What one rank works on in one optimizer step.
@@ -48,6 +60,13 @@ struct StepBatch {
 /// summed over the ranks. Start from 0.
 uint64_t chain_hash(uint64_t previous, int64_t content);
 
+/// What a source is read until the run's last step.
+struct SourcePlan {
+  std::string name;
+  double share = 0.0;   ///< of the tokens from the first step of this start on
+  double epochs = 0.0;  ///< passes at the end of the run, those of earlier starts too
+};
+
 /// Hands out the steps of a run, one after another, from a cursor on. One thread at a
 /// time may call it; reading ahead happens on a thread of its own.
 class Loader {
@@ -55,8 +74,10 @@ class Loader {
   /// `start` is an earlier run's cursor, or empty. Where sources, weights, length, seed
   /// or shuffle differ from its last phase a new phase begins: a source that was seen
   /// before at the same length goes on where it stood, at another length with its next
-  /// epoch. ConfigError when the sizes do not divide, the lengths differ, a source is
-  /// empty or a weight is not positive.
+  /// epoch. A change of weights begins a phase in the same way, so that a run that stops
+  /// and goes on sees the same as one that does not. ConfigError when the sizes do not
+  /// divide, the lengths differ, a source is empty, weights cannot be mixed, or a source
+  /// would be read more often than its max_epochs until the last step.
   Loader(std::vector<WeightedSource> sources, const LoaderOptions& options,
          Cursor start = {});
   ~Loader();
@@ -77,10 +98,14 @@ class Loader {
   int64_t micro_batches() const;
   /// Sequences of all sources together, each once: the unit of run.epochs.
   int64_t sequences_per_epoch() const;
-  /// Sequences of this phase consumed so far over sequences_per_epoch().
+  /// Sequences consumed so far over sequences_per_epoch(), of all phases of this length.
   double epoch() const;
   /// Passes over each source so far, all phases of this length.
   std::vector<double> source_epochs() const;
+  /// What training has had of each source: see PhaseStream::counts.
+  std::vector<SourceCount> source_counts() const;
+  /// Until options.last_step; empty when that is 0.
+  const std::vector<SourcePlan>& plan() const;
 
  private:
   struct State;

@@ -44,7 +44,9 @@ std::vector<WeightedSource> tagged(const std::vector<std::pair<int64_t, double>>
   std::vector<WeightedSource> result;
   int32_t tag = 0;
   for (const auto& [sequences, weight] : sources) {
-    result.push_back({std::make_shared<TaggedSource>(tag++, sequences, length), weight});
+    const std::string name = "tagged " + std::to_string(tag);
+    result.push_back(
+        {std::make_shared<TaggedSource>(tag++, sequences, length), weight, name, {}});
   }
   return result;
 }
@@ -180,6 +182,112 @@ TEST(Loader, BeginsAPhaseForAnotherMixtureWithoutRepeatingWhatWasSeen) {
   for (const auto& [seen, times] : count) EXPECT_EQ(times, 1) << seen.first;
 }
 
+/// Two sources whose weights change at steps 6 and 11, the second unused at first.
+LoaderOptions changing() {
+  LoaderOptions options = options_of(8, 2);
+  options.changes = {{6, {1.0, 3.0}}, {11, {0.0, 1.0}}};
+  return options;
+}
+
+TEST(Loader, ChangesWeightsAtTheStepsThatSaySo) {
+  const auto steps = walk(tagged({{400, 1.0}, {400, 0.0}}), changing(), 15, 1);
+  const auto of_second = [&](size_t begin, size_t end) {
+    int64_t count = 0;
+    for (size_t k = begin; k < end; ++k) {
+      count +=
+          std::ranges::count_if(steps[k], [](const Seen& s) { return s.first == 1; });
+    }
+    return count;
+  };
+  EXPECT_EQ(of_second(0, 5), 0);
+  EXPECT_EQ(of_second(5, 10), 30);
+  EXPECT_EQ(of_second(10, 15), 40);
+  std::map<Seen, int> count;
+  for (const auto& step : steps)
+    for (const Seen& seen : step) ++count[seen];
+  EXPECT_EQ(count.size(), 15U * 8U) << "something came twice";
+}
+
+TEST(Loader, GoesOnOverChangesOfWeightsAsIfNeverStopped) {
+  const auto sources = tagged({{50, 1.0}, {31, 0.0}});
+  std::vector<uint64_t> chain;
+  const auto whole = walk(sources, changing(), 15, 2, nullptr, &chain);
+  for (const int64_t stop : {4, 5, 6, 10, 12}) {
+    Cursor cursor;
+    LoaderOptions options = changing();
+    auto parts = walk(sources, options, stop, 2, &cursor);
+    cursor = Cursor::from_json(parse_json(cursor.to_json().dump(), "cursor"));
+    options.first_step = stop + 1;
+    const auto rest = walk(sources, options, 15 - stop, 1, &cursor);
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(parts, whole) << stop;
+    EXPECT_EQ(cursor.phases.size(), 3U);
+  }
+}
+
+TEST(Loader, CountsWhatEachSourceGave) {
+  auto sources = tagged({{50, 1.0}, {31, 0.0}});
+  Cursor cursor;
+  const auto steps = walk(sources, changing(), 12, 1, &cursor);
+  std::vector<int64_t> seen(2, 0);
+  for (const auto& step : steps)
+    for (const Seen& s : step) ++seen[static_cast<size_t>(s.first)];
+  std::vector<SourceCount> counts = source_counts(cursor);
+  ASSERT_EQ(counts.size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(counts[i].name, "tagged " + std::to_string(i));
+    EXPECT_EQ(counts[i].sequences, seen[i]);
+    EXPECT_EQ(counts[i].tokens, seen[i] * 4);
+  }
+  // A source that is no longer there keeps its count; what was skipped is none.
+  sources.pop_back();
+  cursor.phases.back().skipped = {{16, 20}};
+  LoaderOptions options = options_of(8, 8);
+  Loader loader(sources, options, cursor);
+  loader.next();
+  counts = loader.source_counts();
+  ASSERT_EQ(counts.size(), 2U);
+  EXPECT_EQ(counts[0].sequences + counts[1].sequences, 13 * 8);
+  EXPECT_EQ(counts, source_counts(loader.cursor()));
+  EXPECT_EQ(counts[1].name, "tagged 1");
+}
+
+TEST(Loader, RefusesToReadASourceMoreOftenThanItsCap) {
+  auto sources = tagged({{400, 1.0}, {30, 1.0}});
+  sources[1].max_epochs = 2.0;
+  LoaderOptions options = options_of(8, 8);
+  options.last_step = 15;  // 60 sequences of the second: just twice
+  Loader fits(sources, options);
+  ASSERT_EQ(fits.plan().size(), 2U);
+  EXPECT_DOUBLE_EQ(fits.plan()[1].epochs, 2.0);
+  EXPECT_DOUBLE_EQ(fits.plan()[1].share, 0.5);
+  options.last_step = 40;
+  try {
+    const Loader refused(sources, options);
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("tagged 1: max_epochs = 2 is used up at step 16 of 40"),
+              std::string::npos)
+        << what;
+    EXPECT_NE(what.find("would be read 5.333 times"), std::string::npos) << what;
+  }
+  options.changes = {{16, {1.0, 0.0}}};
+  const Loader stops_in_time(sources, options);
+  EXPECT_DOUBLE_EQ(stops_in_time.plan()[1].epochs, 2.0);
+}
+
+TEST(Loader, StartsFarOutAtOnce) {
+  Cursor cursor;
+  const auto sources = tagged({{1'000'003, 0.6}, {77'777, 0.4}});
+  walk(sources, options_of(8, 8), 1, 1, &cursor);
+  cursor.phases[0].consumed = int64_t{1} << 58;
+  LoaderOptions options = options_of(8, 8);
+  options.prefetch = false;
+  Loader loader(sources, options, cursor);
+  EXPECT_EQ(loader.next().first_sequence, int64_t{1} << 58);
+}
+
 TEST(Loader, StartsTheNextEpochAtAnotherLength) {
   Cursor cursor;
   walk(tagged({{40, 1.0}}, 4), options_of(8, 8), 7, 1, &cursor);  // 1.4 epochs
@@ -214,7 +322,8 @@ TEST(Loader, ChangesTheChainHashWhenOneTokenChanges) {
   std::vector<uint64_t> a;
   std::vector<uint64_t> b;
   walk(tagged({{16, 1.0}}), options_of(8, 2), 2, 1, nullptr, &a);
-  walk({{synthetic_source(16, 4, 100, 1), 1.0}}, options_of(8, 2), 2, 1, nullptr, &b);
+  walk({{synthetic_source(16, 4, 100, 1), 1.0, "random", {}}}, options_of(8, 2), 2, 1,
+       nullptr, &b);
   EXPECT_NE(a[0], b[0]);
   EXPECT_NE(a[0], a[1]);
 }
@@ -243,7 +352,7 @@ TEST(Loader, BringsAReadersErrorToTheCaller) {
     std::string describe() const override { return "broken"; }
     std::string fingerprint() const override { return "broken"; }
   };
-  Loader loader({{std::make_shared<Broken>(), 1.0}}, options_of(4, 4));
+  Loader loader({{std::make_shared<Broken>(), 1.0, "broken", {}}}, options_of(4, 4));
   EXPECT_THROW(loader.next(), InputError);
   EXPECT_THROW(loader.next(), InputError);
 }

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -10,88 +11,278 @@
 namespace longhaul::data {
 namespace {
 
-__extension__ using Wide = unsigned __int128;
+constexpr int64_t kRows = Mixture::kPeriod / Mixture::kWindow;
 
-/// round(n * share / 2^64).
-int64_t left_count(int64_t n, uint64_t share) {
-  const Wide product = Wide{static_cast<uint64_t>(n)} * share;
-  return static_cast<int64_t>((product + (Wide{1} << 63)) >> 64);
+/// Whole shares of a period; what is left goes to the largest remainders.
+std::vector<int64_t> whole_shares(const std::vector<double>& weights) {
+  double sum = 0.0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!std::isfinite(weights[i]) || weights[i] < 0.0) {
+      throw ConfigError("data", fmt::format("source {} of data.train has weight {}; a "
+                                            "weight is a number that is not negative",
+                                            i + 1, weights[i]));
+    }
+    sum += weights[i];
+  }
+  if (!std::isfinite(sum) || sum <= 0.0) {
+    throw ConfigError("data", fmt::format("the weights of data.train add up to {}; one "
+                                          "source at least needs a positive weight",
+                                          sum));
+  }
+  std::vector<int64_t> shares;
+  std::vector<std::pair<double, size_t>> remainders;
+  int64_t left = Mixture::kPeriod;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const double exact = weights[i] / sum * static_cast<double>(Mixture::kPeriod);
+    if (weights[i] > 0.0 && exact < 1.0 - 1e-9) {
+      throw ConfigError(
+          "data", fmt::format("source {} of data.train has weight {} of {}: {:.3g} of a "
+                              "million sequences; the smallest share is 1, so raise it "
+                              "to {:.3g}, or leave the source out",
+                              i + 1, weights[i], sum, exact, sum * 1.01e-6));
+    }
+    const double whole = std::max(std::floor(exact), weights[i] > 0.0 ? 1.0 : 0.0);
+    shares.push_back(static_cast<int64_t>(whole));
+    left -= shares.back();
+    if (weights[i] > 0.0) remainders.emplace_back(whole - exact, i);
+  }
+  std::sort(remainders.begin(), remainders.end());  // the largest first, then by source
+  for (size_t i = 0; left > 0; i = (i + 1) % remainders.size()) {
+    ++shares[remainders[i].second];
+    --left;
+  }
+  while (left < 0) {  // rounding up to 1 took more than there was
+    --*std::max_element(shares.begin(), shares.end());
+    ++left;
+  }
+  return shares;
 }
 
-uint64_t to_share(double fraction) {
-  // The largest fraction below one: the lighter side always gets something.
-  constexpr double kBelowOne = 1.0 - 0x1.0p-53;
-  return static_cast<uint64_t>(std::ldexp(std::min(fraction, kBelowOne), 64));
+/// Deals the places of a window to classes with these quotas, each prefix within one of
+/// its due (Tijdeman's chairman assignment).
+std::vector<size_t> spread_evenly(const std::vector<int64_t>& quotas) {
+  const auto classes = static_cast<int64_t>(
+      std::ranges::count_if(quotas, [](int64_t q) { return q > 0; }));
+  const int64_t twice = std::max<int64_t>(2 * classes - 2, 1);
+  std::vector<int64_t> dealt(quotas.size(), 0);
+  std::vector<size_t> owners;
+  for (int64_t k = 1; k <= Mixture::kWindow; ++k) {
+    size_t best = quotas.size();
+    int64_t best_slack = 0;
+    for (size_t i = 0; i < quotas.size(); ++i) {
+      // In units of a place / 1000: how far behind its due a class would be.
+      const int64_t behind = quotas[i] * k - Mixture::kWindow * dealt[i];
+      if (quotas[i] == 0 || twice * behind < Mixture::kWindow) continue;
+      const int64_t slack = (twice - 1) * Mixture::kWindow - twice * behind;
+      if (best == quotas.size() || slack * quotas[best] < best_slack * quotas[i]) {
+        best = i;
+        best_slack = slack;
+      }
+    }
+    LH_ASSERT(best < quotas.size(), "no class is due at place {} of a window", k);
+    ++dealt[best];
+    owners.push_back(best);
+  }
+  LH_ASSERT(dealt == quotas, "a window is dealt otherwise than its quotas say");
+  return owners;
+}
+
+/// The end of a turn in the floating places: the row before which it has to be done, and
+/// whether that is also the first row of the turn after.
+struct Deadline {
+  int64_t row = 0;
+  bool shared = false;
+  /// Of the n-th turn (from 1) of a source with `rate` turns in all rows.
+  static Deadline of(int64_t n, int64_t rate) {
+    const int64_t due = n * kRows;
+    const bool shared = due % rate != 0;
+    return {due / rate + (shared ? 1 : 0), shared};
+  }
+};
+
+/// A source's part in the floating places.
+struct Task {
+  int source = 0;
+  int64_t rate = 0;  ///< turns in all rows
+  int64_t done = 0;
+  Deadline next = Deadline::of(1, rate);
+};
+
+/// The order of algorithm PF: the next turn's deadline; at equal deadlines who shares its
+/// last row with the turn after; then those turns in the same way.
+bool more_urgent(const Task& a, const Task& b) {
+  Deadline of_a = a.next;
+  Deadline of_b = b.next;
+  for (int64_t turn = 2;; ++turn) {
+    if (of_a.row != of_b.row) return of_a.row < of_b.row;
+    if (of_a.shared != of_b.shared) return of_a.shared;
+    if (!of_a.shared) return a.source < b.source;
+    of_a = Deadline::of(a.done + turn, a.rate);
+    of_b = Deadline::of(b.done + turn, b.rate);
+  }
+}
+
+/// The sources of one row; each stays at the floor or the ceiling of its due.
+std::vector<int> choose_row(std::vector<Task>& tasks, int64_t row, size_t slots) {
+  std::vector<Task*> ready;
+  for (Task& task : tasks) {
+    if (task.done * kRows < (row + 1) * task.rate) ready.push_back(&task);
+  }
+  LH_ASSERT(ready.size() >= slots, "{} sources for {} floating places", ready.size(),
+            slots);
+  const auto end = ready.begin() + static_cast<ptrdiff_t>(slots);
+  const auto before = [](const Task* a, const Task* b) { return more_urgent(*a, *b); };
+  if (end != ready.end()) std::nth_element(ready.begin(), end, ready.end(), before);
+  std::vector<int> sources;
+  for (auto at = ready.begin(); at != end; ++at) {
+    Task& task = **at;
+    ++task.done;
+    task.next = Deadline::of(task.done + 1, task.rate);
+    sources.push_back(task.source);
+  }
+  for (const Task& task : tasks) {
+    LH_ASSERT((task.done + 1) * kRows > (row + 1) * task.rate,
+              "source {} fell behind at row {}", task.source, row);
+  }
+  std::sort(sources.begin(), sources.end());
+  return sources;
 }
 
 }  // namespace
 
-Mixture::Mixture(const std::vector<double>& weights)
-    : num_sources_(static_cast<int>(weights.size())) {
+Mixture::Mixture(const std::vector<double>& weights) {
   LH_CHECK(!weights.empty(), "data", "a mixture of no sources");
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (!std::isfinite(weights[i]) || weights[i] <= 0.0) {
-      throw ConfigError(
-          "data", fmt::format("source {} of data.train has weight {}; a weight is a "
-                              "positive number (leave the source out to not use it)",
-                              i + 1, weights[i]));
-    }
-  }
-  root_ = build(weights);
+  shares_ = whole_shares(weights);
+  lay_out_window();
+  choose_floating();
 }
 
-int Mixture::build(const std::vector<double>& weights) {
-  std::vector<std::pair<double, int>> heap;  // weight and node; ties by node
-  for (size_t i = 0; i < weights.size(); ++i) {
-    heap.emplace_back(weights[i], static_cast<int>(i));
-    nodes_.push_back({static_cast<int>(i), -1, -1, 0});
+void Mixture::lay_out_window() {
+  std::vector<int64_t> quotas;
+  int64_t floating = kWindow;
+  for (const int64_t share : shares_) {
+    quotas.push_back(share / kRows);
+    floating -= quotas.back();
   }
-  const auto take_lightest = [&] {
-    const auto lightest = std::min_element(heap.begin(), heap.end());
-    const std::pair<double, int> taken = *lightest;
-    heap.erase(lightest);
-    return taken;
-  };
-  while (heap.size() > 1) {
-    const auto right = take_lightest();
-    const auto left = take_lightest();
-    const double sum = left.first + right.first;
-    heap.emplace_back(sum, static_cast<int>(nodes_.size()));
-    nodes_.push_back({-1, left.second, right.second, to_share(left.first / sum)});
+  slots_ = static_cast<size_t>(floating);
+  quotas.push_back(floating);
+  places_.resize(shares_.size());
+  const std::vector<size_t> owners = spread_evenly(quotas);
+  for (size_t place = 0; place < owners.size(); ++place) {
+    const size_t owner = owners[place];
+    if (owner < shares_.size()) {
+      owner_.push_back(static_cast<int>(owner));
+      places_[owner].push_back(static_cast<uint16_t>(place));
+    } else {
+      owner_.push_back(-1 - static_cast<int>(slot_places_.size()));
+      slot_places_.push_back(static_cast<uint16_t>(place));
+    }
   }
-  return heap.front().second;
+}
+
+void Mixture::choose_floating() {
+  std::vector<Task> tasks;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    const int64_t rate = shares_[i] % kRows;
+    if (rate > 0) tasks.push_back({static_cast<int>(i), rate});
+  }
+  floated_.assign(static_cast<size_t>(kRows + 1) * shares_.size(), 0);
+  std::vector<int> slots;
+  for (int64_t row = 0; row < kRows; ++row) {
+    slots = next_slots(slots, choose_row(tasks, row, slots_));
+    chosen_.insert(chosen_.end(), slots.begin(), slots.end());
+    uint16_t* next = floated_.data() + static_cast<size_t>(row + 1) * shares_.size();
+    for (const Task& task : tasks) next[task.source] = static_cast<uint16_t>(task.done);
+  }
+  // The first row again, as it follows the last one.
+  const std::vector<int> first(chosen_.begin(),
+                               chosen_.begin() + static_cast<ptrdiff_t>(slots_));
+  std::vector<int> sorted = first;
+  std::sort(sorted.begin(), sorted.end());
+  const std::vector<int> again = next_slots(slots, std::move(sorted));
+  in_cycle_.assign(slots_, {SIZE_MAX, 0});
+  for (size_t start = 0; start < slots_; ++start) {
+    if (in_cycle_[start].first != SIZE_MAX) continue;
+    std::vector<size_t>& cycle = cycles_.emplace_back();
+    for (size_t slot = start; in_cycle_[slot].first == SIZE_MAX;) {
+      in_cycle_[slot] = {cycles_.size() - 1, cycle.size()};
+      cycle.push_back(slot);
+      const auto moved = std::find(again.begin(), again.end(), first[slot]);
+      slot = static_cast<size_t>(moved - again.begin());
+    }
+  }
+}
+
+std::vector<int> Mixture::next_slots(const std::vector<int>& before,
+                                     std::vector<int> chosen) const {
+  if (before.empty()) return chosen;
+  // Who comes takes the slot of who goes, both in the order of sources: a rule that knows
+  // no slot numbers, so that permuting the slots of one row permutes all that follow.
+  std::vector<int> gone = before;
+  std::sort(gone.begin(), gone.end());
+  std::vector<int> leaving;
+  std::vector<int> coming;
+  std::ranges::set_difference(gone, chosen, std::back_inserter(leaving));
+  std::ranges::set_difference(chosen, gone, std::back_inserter(coming));
+  std::vector<int> slots = before;
+  for (int& source : slots) {
+    const auto found = std::lower_bound(leaving.begin(), leaving.end(), source);
+    if (found == leaving.end() || *found != source) continue;
+    source = coming[static_cast<size_t>(found - leaving.begin())];
+  }
+  return slots;
+}
+
+Mixture::Position Mixture::position_of(int64_t sequence) {
+  LH_CHECK(sequence >= 0 && sequence <= (int64_t{1} << 62), "data",
+           "sequence {} of a mixture", sequence);
+  const int64_t window = sequence / kWindow;
+  return {window, window / kRows, static_cast<size_t>(window % kRows),
+          static_cast<size_t>(sequence % kWindow)};
+}
+
+size_t Mixture::slot_in_period(size_t slot, int64_t period) const {
+  const auto& [cycle, at] = in_cycle_[slot];
+  const std::vector<size_t>& slots = cycles_[cycle];
+  return slots[(at + static_cast<uint64_t>(period)) % slots.size()];
+}
+
+size_t Mixture::slot_of_first(size_t slot, int64_t period) const {
+  const auto& [cycle, at] = in_cycle_[slot];
+  const std::vector<size_t>& slots = cycles_[cycle];
+  const size_t back = static_cast<uint64_t>(period) % slots.size();
+  return slots[(at + slots.size() - back) % slots.size()];
+}
+
+int64_t Mixture::count_before(size_t source, const Position& at) const {
+  const int64_t share = shares_[source];
+  const std::vector<uint16_t>& places = places_[source];
+  const auto fixed = std::lower_bound(places.begin(), places.end(), at.place);
+  const uint16_t* floated = floated_.data() + at.row * shares_.size() + source;
+  int64_t count = at.window * (share / kRows) + at.period * (share % kRows) + *floated +
+                  (fixed - places.begin());
+  if (floated[shares_.size()] == *floated) return count;
+  // It has a floating place in this window: before the position?
+  const int* row = chosen_.data() + at.row * slots_;
+  const auto slot =
+      static_cast<size_t>(std::find(row, row + slots_, static_cast<int>(source)) - row);
+  return count + (slot_places_[slot_in_period(slot, at.period)] < at.place ? 1 : 0);
 }
 
 Mixture::Pick Mixture::pick(int64_t sequence) const {
-  LH_CHECK(sequence >= 0 && sequence <= (int64_t{1} << 62), "data",
-           "sequence {} of a mixture", sequence);
-  int at = root_;
-  int64_t n = sequence;
-  while (nodes_[static_cast<size_t>(at)].source < 0) {
-    const Node& node = nodes_[static_cast<size_t>(at)];
-    const int64_t before = left_count(n, node.share);
-    const bool left = left_count(n + 1, node.share) > before;
-    at = left ? node.left : node.right;
-    n = left ? before : n - before;
+  const Position at = position_of(sequence);
+  int source = owner_[at.place];
+  if (source < 0) {
+    const size_t slot = slot_of_first(static_cast<size_t>(-1 - source), at.period);
+    source = chosen_[at.row * slots_ + slot];
   }
-  return {nodes_[static_cast<size_t>(at)].source, n};
+  return {source, count_before(static_cast<size_t>(source), at)};
 }
 
 std::vector<int64_t> Mixture::counts(int64_t sequences) const {
-  std::vector<int64_t> of_node(nodes_.size(), 0);
-  std::vector<int64_t> result(static_cast<size_t>(num_sources_), 0);
-  of_node[static_cast<size_t>(root_)] = sequences;
-  // Children stand before their parents in nodes_.
-  for (size_t i = nodes_.size(); i-- > 0;) {
-    const Node& node = nodes_[i];
-    if (node.source >= 0) {
-      result[static_cast<size_t>(node.source)] = of_node[i];
-    } else {
-      const int64_t left = left_count(of_node[i], node.share);
-      of_node[static_cast<size_t>(node.left)] = left;
-      of_node[static_cast<size_t>(node.right)] = of_node[i] - left;
-    }
-  }
+  const Position at = position_of(sequences);
+  std::vector<int64_t> result;
+  for (size_t i = 0; i < shares_.size(); ++i) result.push_back(count_before(i, at));
   return result;
 }
 

@@ -1,42 +1,86 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace longhaul::data {
 
 /// Deals a stream of sequences to several sources in proportion to their weights.
-/// Sequence g of the stream is computed alone (O(number of sources) at worst), so any
-/// position is found without replay. The sources form a Huffman tree; at each node the
-/// first n sequences hold round(n * share) of the heavier side, in integer arithmetic. So
-/// each prefix of the stream holds each source's share to within one sequence for up to
-/// three sources and to within two for any number. Immutable; any thread may use it.
+///
+/// Weights become whole shares of a million sequences (largest remainders). Then, with
+/// s_i the share of source i of a thousand:
+/// - any 1,000 sequences in a row, wherever they begin, hold floor(s_i) or ceil(s_i) of
+/// it;
+/// - so do the first k thousand hold floor(k s_i) or ceil(k s_i), for every k;
+/// - each million, counted from the begin of the stream, holds its share exactly;
+/// - any prefix at all holds its share to less than three sequences.
+///
+/// How: floor(s_i) places of each thousand always belong to source i, spread evenly. The
+/// F places that are left ("floating") belong in each thousand to F sources, each of
+/// which has at most one. The F are chosen so that every source's running count stays the
+/// floor or the ceiling of its due (proportionate-fair scheduling on F processors,
+/// algorithm PF of Baruah, Cohen, Plaxton and Varvel). A source that has a floating place
+/// in two thousands that follow each other keeps the same one: so a window that lies
+/// across them sees it once. No window of a thousand can do better than floor or ceiling.
+///
+/// The choice for 1,000 thousands is computed at construction and repeats; only the order
+/// of the floating places is permuted from million to million, since the last thousand
+/// has to go over into the first. A place is found by table, without replay. Immutable;
+/// any thread may use it.
 class Mixture {
  public:
+  /// Sequences of a window, and of a period.
+  static constexpr int64_t kWindow = 1000;
+  static constexpr int64_t kPeriod = kWindow * 1000;
+
   struct Pick {
     int source = 0;
     int64_t ordinal = 0;  ///< how many earlier sequences of the stream are this source's
   };
 
-  /// Weights are relative; each must be positive and finite (ConfigError).
+  /// Weights are relative, finite and not negative, and one is positive; a source of
+  /// weight 0 gets nothing. ConfigError, also for a positive one whose share is less than
+  /// one sequence in a million.
   explicit Mixture(const std::vector<double>& weights);
-  int num_sources() const { return num_sources_; }
+  int num_sources() const { return static_cast<int>(shares_.size()); }
+  /// Sequences of each source in a period: the weights as they are used.
+  const std::vector<int64_t>& shares() const { return shares_; }
   /// 0 <= sequence <= 2^62.
   Pick pick(int64_t sequence) const;
   /// Per source, how many of the first `sequences` of the stream are its own.
   std::vector<int64_t> counts(int64_t sequences) const;
 
  private:
-  struct Node {
-    int source = -1;  ///< of a leaf
-    int left = -1;
-    int right = -1;
-    uint64_t share = 0;  ///< of the left side, in units of 2^-64
+  /// A place in the stream.
+  struct Position {
+    int64_t window = 0;  ///< of the stream
+    int64_t period = 0;
+    size_t row = 0;    ///< window of its period
+    size_t place = 0;  ///< in the window
   };
-  int build(const std::vector<double>& weights);
-  std::vector<Node> nodes_;
-  int root_ = 0;
-  int num_sources_ = 0;
+  static Position position_of(int64_t sequence);
+  void lay_out_window();
+  void choose_floating();
+  /// Gives the sources of a window their floating slots, after those of the one before.
+  std::vector<int> next_slots(const std::vector<int>& before,
+                              std::vector<int> chosen) const;
+  /// Where the slot of the first period is in a later one, and back.
+  size_t slot_in_period(size_t slot, int64_t period) const;
+  size_t slot_of_first(size_t slot, int64_t period) const;
+  int64_t count_before(size_t source, const Position& at) const;
+
+  std::vector<int64_t> shares_;
+  size_t slots_ = 0;        ///< F
+  std::vector<int> owner_;  ///< of each place of a window; -1 - slot where it floats
+  std::vector<std::vector<uint16_t>> places_;  ///< of each source, ascending
+  std::vector<uint16_t> slot_places_;
+  std::vector<int> chosen_;        ///< [row][slot]: whose it is in the first period
+  std::vector<uint16_t> floated_;  ///< [row][source]: floating places before that row
+  /// The permutation of the slots from one period to the next, as cycles.
+  std::vector<std::vector<size_t>> cycles_;
+  std::vector<std::pair<size_t, size_t>> in_cycle_;  ///< per slot: cycle, place in it
 };
 
 }  // namespace longhaul::data

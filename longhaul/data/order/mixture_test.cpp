@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -12,61 +15,168 @@
 namespace longhaul::data {
 namespace {
 
-/// The largest distance of any prefix count from its share, by walking the stream; checks
-/// on the way that ordinals are counts and that counts() agrees.
-double worst_prefix(const std::vector<double>& weights, int64_t length) {
-  const Mixture mixture(weights);
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-  std::vector<int64_t> seen(weights.size(), 0);
-  double worst = 0;
-  for (int64_t g = 0; g < length; ++g) {
-    if (g % 997 == 0) {
-      EXPECT_EQ(mixture.counts(g), seen);
-    }
-    const Mixture::Pick pick = mixture.pick(g);
-    const auto s = static_cast<size_t>(pick.source);
-    EXPECT_EQ(pick.ordinal, seen[s]++);
-    for (size_t i = 0; i < weights.size(); ++i) {
-      const double share = static_cast<double>(g + 1) * weights[i] / sum;
-      worst = std::max(worst, std::abs(static_cast<double>(seen[i]) - share));
+constexpr int64_t kWindow = Mixture::kWindow;
+constexpr int64_t kPeriod = Mixture::kPeriod;
+
+/// Weight sets of 2 to 50 sources: even, skewed, tiny, just below and above whole
+/// thousandths, many large fractions.
+std::vector<std::vector<double>> weight_sets() {
+  std::vector<std::vector<double>> sets = {{1.0},
+                                           {1.0, 1.0},
+                                           {0.7, 0.3},
+                                           {0.7, 0.299, 0.001},
+                                           {0.5, 0.4999985, 0.0000015},
+                                           {1, 1, 1},
+                                           {5, 4, 3, 2, 1, 1, 0.5, 0.01},
+                                           {0.333999, 0.333999, 0.332002},
+                                           {0.9, 0.05, 0.03, 0.01, 0.005, 0.004, 0.001},
+                                           std::vector<double>(50, 1.0),
+                                           std::vector<double>(33, 1.0),
+                                           std::vector<double>(7, 1.0)};
+  // F = 49 floating places, each source with nearly one of its own.
+  sets.emplace_back(50, 0.01998);
+  sets.back()[0] = 1.0 - 49 * 0.01998;
+  // Halves beside nearly wholes.
+  sets.push_back({0.0005, 0.0005, 0.001999, 0.001999, 0.002999, 0.5, 0.492003});
+  std::mt19937_64 random(17);
+  for (size_t sources = 2; sources <= 50; sources += 3) {
+    std::vector<double>& even = sets.emplace_back();
+    std::vector<double>& skewed = sets.emplace_back();
+    for (size_t i = 0; i < sources; ++i) {
+      const double u = static_cast<double>(random() % 1'000'000 + 1) * 1e-6;
+      even.push_back(u);
+      skewed.push_back(std::pow(u, 6.0) + 1e-5);
     }
   }
-  return worst;
+  return sets;
 }
 
-TEST(Mixture, KeepsEveryPrefixOfUpToThreeSourcesWithinOneSequence) {
-  EXPECT_LE(worst_prefix({1.0}, 3000), 1e-9);
-  EXPECT_LE(worst_prefix({1.0, 1.0}, 3000), 0.5 + 1e-9);
-  EXPECT_LE(worst_prefix({0.9, 0.1}, 20000), 0.5 + 1e-9);
-  EXPECT_LE(worst_prefix({0.7, 0.299, 0.001}, 20000), 1.0);
-  EXPECT_LE(worst_prefix({0.49, 0.49, 0.02}, 20000), 1.0);
-}
+/// Walks a stretch of the stream; `seen` holds the counts before it.
+class Walk {
+ public:
+  Walk(const Mixture& mixture, int64_t begin)
+      : mixture_(mixture), at_(begin), seen_(mixture.counts(begin)) {}
 
-TEST(Mixture, KeepsManySourcesWithinTwoSequences) {
-  EXPECT_LE(worst_prefix({5, 4, 3, 2, 1, 1, 0.5, 0.01}, 20000), 2.0);
-  EXPECT_LE(worst_prefix(std::vector<double>(33, 1.0), 20000), 2.0);
-}
-
-TEST(Mixture, HoldsTheShareInEveryWindowOfAThousand) {
-  const Mixture mixture({0.7, 0.3});
-  for (int64_t begin = 0; begin < 100000; begin += 37) {
-    const int64_t inside = mixture.counts(begin + 1000)[0] - mixture.counts(begin)[0];
-    ASSERT_LE(std::abs(inside - 700), 1) << begin;
+  int next() {
+    const Mixture::Pick pick = mixture_.pick(at_++);
+    EXPECT_EQ(pick.ordinal, seen_[static_cast<size_t>(pick.source)]++);
+    return pick.source;
   }
+  const std::vector<int64_t>& seen() const { return seen_; }
+  int64_t at() const { return at_; }
+
+ private:
+  const Mixture& mixture_;
+  int64_t at_;
+  std::vector<int64_t> seen_;
+};
+
+/// The largest distance of a source's count in any 1,000 sequences in a row from its
+/// share, in millionths of a sequence.
+int64_t worst_window(const Mixture& mixture, int64_t begin, int64_t length) {
+  std::vector<int64_t> inside(static_cast<size_t>(mixture.num_sources()), 0);
+  std::vector<int> last(static_cast<size_t>(kWindow), -1);
+  Walk walk(mixture, begin);
+  int64_t worst = 0;
+  for (int64_t n = 0; n < length; ++n) {
+    int& old = last[static_cast<size_t>(n % kWindow)];
+    const int left = old;
+    if (left >= 0) --inside[static_cast<size_t>(left)];
+    old = walk.next();
+    ++inside[static_cast<size_t>(old)];
+    if (n + 1 < kWindow) continue;
+    // Only these two counts have changed since the window before.
+    for (const int source : {left, old}) {
+      if (source < 0) continue;
+      const auto s = static_cast<size_t>(source);
+      worst = std::max(worst, std::abs(inside[s] * 1000 - mixture.shares()[s]));
+    }
+  }
+  for (size_t s = 0; s < inside.size(); ++s) {
+    worst = std::max(worst, std::abs(inside[s] * 1000 - mixture.shares()[s]));
+  }
+  return worst * 1000;
+}
+
+TEST(Mixture, HoldsEachShareToTheFloorOrCeilingInEveryWindowOfAThousand) {
+  for (const std::vector<double>& weights : weight_sets()) {
+    const Mixture mixture(weights);
+    // Two periods, and the end of the third: the order of floating places differs in
+    // each.
+    EXPECT_LT(worst_window(mixture, 0, 2 * kPeriod + 3 * kWindow), 1'000'000)
+        << weights.size() << " sources, first weight " << weights[0];
+    EXPECT_LT(worst_window(mixture, 7'000'000 * kPeriod - 5 * kWindow, 10 * kWindow),
+              1'000'000);
+  }
+}
+
+TEST(Mixture, HoldsEachShareToTheFloorOrCeilingAfterEveryThousand) {
+  for (const std::vector<double>& weights : weight_sets()) {
+    const Mixture mixture(weights);
+    for (int64_t k = 0; k <= 2000; ++k) {
+      const std::vector<int64_t> counts = mixture.counts(k * kWindow);
+      EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), int64_t{0}), k * kWindow);
+      for (size_t i = 0; i < counts.size(); ++i) {
+        const int64_t due = k * mixture.shares()[i];  // in thousandths
+        ASSERT_GE(counts[i], due / 1000);
+        ASSERT_LE(counts[i], (due + 999) / 1000);
+      }
+    }
+    EXPECT_EQ(mixture.counts(kPeriod), mixture.shares());
+  }
+}
+
+TEST(Mixture, KeepsEveryPrefixWithinThreeSequences) {
+  for (const std::vector<double>& weights : weight_sets()) {
+    const Mixture mixture(weights);
+    Walk walk(mixture, 0);
+    double worst = 0.0;
+    for (int64_t n = 0; n < kPeriod / 4; ++n) {
+      const auto s = static_cast<size_t>(walk.next());
+      const double due = static_cast<double>(mixture.shares()[s]) * 1e-6;
+      // Just before and just after this source had its turn it is farthest off.
+      const auto seen = static_cast<double>(walk.seen()[s]);
+      worst = std::max({worst, std::abs(seen - due * static_cast<double>(n + 1)),
+                        std::abs(seen - 1.0 - due * static_cast<double>(n))});
+    }
+    EXPECT_LT(worst, 3.0) << weights.size() << " sources, first weight " << weights[0];
+  }
+}
+
+TEST(Mixture, RoundsWeightsToMillionths) {
+  EXPECT_EQ(Mixture({0.7, 0.3}).shares(), (std::vector<int64_t>{700'000, 300'000}));
+  EXPECT_EQ(Mixture({1, 1, 1}).shares(),
+            (std::vector<int64_t>{333'334, 333'333, 333'333}));
+  EXPECT_EQ(Mixture({1e-6, 1.0 - 1e-6}).shares(), (std::vector<int64_t>{1, 999'999}));
+  EXPECT_EQ(Mixture({3.0, 0.0, 1.0}).shares(),
+            (std::vector<int64_t>{750'000, 0, 250'000}));
 }
 
 TEST(Mixture, StaysExactFarOut) {
   const Mixture mixture({3.0, 1.0});
-  const int64_t far = int64_t{1} << 61;
+  const int64_t far = (int64_t{1} << 61) / kPeriod * kPeriod;
   EXPECT_EQ(mixture.counts(far), (std::vector<int64_t>{far / 4 * 3, far / 4}));
   const Mixture::Pick pick = mixture.pick(far);
   EXPECT_EQ(pick.ordinal, pick.source == 0 ? far / 4 * 3 : far / 4);
 }
 
-TEST(Mixture, RefusesWeightsThatAreNotPositive) {
-  EXPECT_THROW(Mixture({1.0, 0.0}), ConfigError);
-  EXPECT_THROW(Mixture({-1.0}), ConfigError);
-  EXPECT_THROW(Mixture({1.0, NAN}), ConfigError);
+std::string refusal(const std::vector<double>& weights) {
+  try {
+    const Mixture refused(weights);
+    return "taken";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(Mixture, RefusesWeightsThatCannotBeMixed) {
+  EXPECT_NE(refusal({0.0, 0.0}).find("add up to 0"), std::string::npos);
+  EXPECT_NE(refusal({2.0, -1.0}).find("source 2 of data.train has weight -1"),
+            std::string::npos);
+  EXPECT_NE(refusal({1.0, NAN}).find("weight nan"), std::string::npos);
+  EXPECT_NE(refusal({1.0, 2e-7}).find("source 2 of data.train has weight 2e-07"),
+            std::string::npos)
+      << refusal({1.0, 2e-7});
 }
 
 }  // namespace

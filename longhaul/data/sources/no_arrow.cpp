@@ -13,6 +13,8 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t)
                                path.string()));
 }
 
+bool has_uneven_rows(const fs::path&) { return false; }
+
 std::string describe_saved_dataset(const fs::path& path) {
   return fmt::format(
       "{}: a Hugging Face save_to_disk directory (this program was built "

@@ -1,6 +1,9 @@
 #include "longhaul/data/sources/open_source.h"
 
 #include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/arrow_source.h"
@@ -12,7 +15,8 @@ namespace {
 
 constexpr const char* kAccepted =
     "accepted are a token store (made by 'longhaul data build') and a directory that "
-    "Hugging Face datasets wrote with save_to_disk";
+    "Hugging Face datasets wrote with save_to_disk; data.train also takes JSON lines and "
+    "Parquet of ready ids";
 
 [[noreturn]] void refuse(const fs::path& path) {
   std::string found = "a directory without store.json or state.json";
@@ -31,6 +35,31 @@ constexpr const char* kAccepted =
 
 }  // namespace
 
+std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
+  std::vector<fs::path> paths;
+  for (const fs::path& entry : entries) {
+    const std::string text = entry.string();
+    if (fs::exists(entry) || text.find_first_of("*?[") == std::string::npos) {
+      paths.push_back(entry);
+      continue;
+    }
+    glob_t found{};
+    const int result = ::glob(text.c_str(), 0, nullptr, &found);
+    // Sorted bytewise, so that every machine has the same order.
+    std::vector<std::string> names;
+    for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) {
+      names.emplace_back(found.gl_pathv[i]);
+    }
+    ::globfree(&found);
+    std::sort(names.begin(), names.end());
+    if (names.empty()) {
+      throw InputError("data", fmt::format("{}: the pattern matches nothing", text));
+    }
+    paths.insert(paths.end(), names.begin(), names.end());
+  }
+  return paths;
+}
+
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                          bool document_mask) {
   if (is_token_store(path)) return store_source(path, seq_len, document_mask);
@@ -47,14 +76,6 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
 
 bool is_saved_dataset(const fs::path& path) {
   return fs::exists(path / "state.json") && fs::exists(path / "dataset_info.json");
-}
-
-void check_vocabulary(const TokenSource& source, int64_t vocab_size) {
-  if (source.max_token_id() <= vocab_size) return;
-  throw InputError("data",
-                   fmt::format("{}: holds token id {}, but the model's vocabulary has "
-                               "{} ids; use data made with the model's tokenizer",
-                               source.describe(), source.max_token_id() - 1, vocab_size));
 }
 
 void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/file.h"
 #include "longhaul/data/sources/token_source.h"
@@ -17,13 +18,19 @@ namespace longhaul::data {
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                          bool document_mask = false);
 
+/// Shell patterns (* ? []) replaced by what they match, sorted by name; a name that
+/// exists is none. InputError for one that matches nothing.
+std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries);
+
+/// Sources of one length one after another, as one: at least one. Its fingerprint is that
+/// of the list.
+std::unique_ptr<TokenSource> concatenated_source(
+    std::vector<std::unique_ptr<TokenSource>> parts);
+
 /// `sequences` sequences of uniformly random tokens below `vocab_size`, a pure function
 /// of seed and index.
 std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
                                               int64_t vocab_size, uint64_t seed);
-
-/// InputError when the source holds an id that a model of `vocab_size` rows has not.
-void check_vocabulary(const TokenSource& source, int64_t vocab_size);
 
 /// InputError when both fingerprints are known and differ. `model_tokenizer` is
 /// Tokenizer::fingerprint() of the model's own tokenizer, empty if it has none.

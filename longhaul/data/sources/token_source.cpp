@@ -1,6 +1,10 @@
 #include "longhaul/data/sources/token_source.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "longhaul/base/error.h"
 
 namespace longhaul::data {
 
@@ -17,6 +21,14 @@ void TokenBatch::resize(int64_t sequences, int64_t length) {
 int64_t TokenBatch::num_targets() const {
   return static_cast<int64_t>(targets.size()) -
          std::count(targets.begin(), targets.end(), kIgnore);
+}
+
+void TokenSource::limit_ids(int64_t vocab_size) {
+  if (max_token_id() <= vocab_size) return;
+  throw InputError("data",
+                   fmt::format("{}: holds token id {}, but the model's vocabulary has "
+                               "{} ids; use data made with the model's tokenizer",
+                               describe(), max_token_id() - 1, vocab_size));
 }
 
 }  // namespace longhaul::data

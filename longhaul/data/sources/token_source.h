@@ -30,15 +30,19 @@ struct TokenBatch {
   int64_t num_targets() const;
 };
 
-/// A set of sequences of one length with random access. Immutable; any thread may read.
+/// A set of sequences of one length with random access. Once its ids are limited it is
+/// immutable: any thread may read.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
   virtual int64_t num_sequences() const = 0;
   virtual int64_t seq_len() const = 0;
-  /// All ids are below this (known without reading the data where the format says so,
-  /// else from a scan at open).
+  /// All ids are below this; 0 where the format does not say it, so that each row has to
+  /// be looked at when it is read.
   virtual int64_t max_token_id() const = 0;
+  /// Refuses ids from `vocab_size` on (InputError): now where max_token_id() is known,
+  /// else from read(), before the row is used.
+  virtual void limit_ids(int64_t vocab_size);
   /// Fills row `row` of the batch with sequence `index`, 0 <= index < num_sequences().
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
   /// Name, kind and size in one line, for logs.

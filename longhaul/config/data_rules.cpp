@@ -1,0 +1,118 @@
+// Rules between the settings of [data].
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "longhaul/config/rules.h"
+
+namespace longhaul::config {
+namespace {
+
+using Warnings = std::vector<std::string>;
+
+/// What a message calls a source.
+std::string name_of(const TrainSource& source) {
+  return source.path.empty() ? "synthetic" : source.path.text();
+}
+
+void check_sources(const RunConfig& c, Warnings& warnings) {
+  std::set<fs::path> paths;
+  for (const TrainSource& source : c.data.train) {
+    for (const fs::path& path : source.path.entries) {
+      if (paths.insert(path.lexically_normal()).second) continue;
+      warnings.push_back(fmt::format("{}: data.train lists {} twice",
+                                     origin(c, "data.train"), path.string()));
+    }
+  }
+  std::set<std::string> names;
+  for (const ValidationSource& source : c.data.validation) {
+    if (!names.insert(source.name).second) {
+      fail_key(c, "data.validation",
+               fmt::format("data.validation has two sets named \"{}\"; names must differ",
+                           source.name));
+    }
+    if (paths.contains(source.path.lexically_normal())) {
+      warnings.push_back(
+          fmt::format("{}: data.validation \"{}\" is also trained on ({}); its loss says "
+                      "nothing about "
+                      "unseen text",
+                      origin(c, "data.validation"), source.name, source.path.string()));
+    }
+  }
+}
+
+void check_weights(const RunConfig& c, Warnings& warnings) {
+  const size_t sources = c.data.train.size();
+  int64_t before = 0;
+  for (const WeightsFrom& change : c.data.changes) {
+    if (change.step <= before) {
+      fail_key(c, "data.changes",
+               fmt::format("data.changes: step {} comes after step {}; list the steps in "
+                           "ascending order, each once",
+                           change.step, before));
+    }
+    before = change.step;
+    if (change.weights.size() != sources) {
+      fail_key(c, "data.changes",
+               fmt::format("data.changes: step {} has {} weights, data.train {} sources; "
+                           "give one for each, 0 for those not used from there on",
+                           change.step, change.weights.size(), sources));
+    }
+    if (std::ranges::none_of(change.weights, [](double w) { return w > 0.0; })) {
+      fail_key(
+          c, "data.changes",
+          fmt::format("data.changes: from step {} on every weight is 0", change.step));
+    }
+    if (c.run.steps && change.step > *c.run.steps) {
+      warnings.push_back(fmt::format(
+          "{}: data.changes: step {} is past run.steps = {} and has no effect",
+          origin(c, "data.changes"), change.step, *c.run.steps));
+    }
+  }
+  const auto is_zero = [](const TrainSource& source) { return source.weight == 0.0; };
+  if (std::ranges::all_of(c.data.train, is_zero)) {
+    fail_key(c, "data.train", "data.train: every weight is 0");
+  }
+  for (size_t i = 0; i < sources; ++i) {
+    const bool used_later = std::ranges::any_of(
+        c.data.changes, [&](const WeightsFrom& w) { return w.weights[i] > 0.0; });
+    if (!is_zero(c.data.train[i]) || used_later) continue;
+    fail_key(c, "data.train",
+             fmt::format("data.train[{}] ({}) has weight 0, and no data.changes gives it "
+                         "another; leave it out",
+                         i, name_of(c.data.train[i])));
+  }
+}
+
+}  // namespace
+
+void check_data(const RunConfig& c, Warnings& warnings) {
+  if (c.data.train.empty()) {
+    fail_key(c, "data.train", "data.train is empty; give at least one source");
+  }
+  check_sources(c, warnings);
+  check_weights(c, warnings);
+  const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
+    if (differs) warn_unused(c, key, why, warnings);
+  };
+  const bool all_synthetic = std::ranges::all_of(
+      c.data.train, [](const TrainSource& source) { return source.path.empty(); });
+  unused(all_synthetic && !c.data.shuffle, "data.shuffle",
+         "synthetic sequences have no order");
+  unused(all_synthetic && c.data.document_mask, "data.document_mask",
+         "synthetic sequences hold no documents");
+  unused(all_synthetic && !c.data.cache.empty(), "data.cache",
+         "synthetic sequences need no files");
+  const bool single = c.data.train.size() == 1;
+  unused(single && c.data.train[0].weight != 1.0, "data.train",
+         "the weight of a single source");
+  unused(single && !c.data.changes.empty(), "data.changes", "data.train has one source");
+  const bool none = c.data.validation.empty();
+  unused(none && c.validation.every != ValidationSection{}.every, "validation.every",
+         "data.validation is empty");
+  unused(none && c.validation.batches != ValidationSection{}.batches,
+         "validation.batches", "data.validation is empty");
+}
+
+}  // namespace longhaul::config

@@ -1,0 +1,151 @@
+#include "longhaul/data/order/loader_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::data {
+namespace {
+
+/// Of a run; places in a stream and their products with shares stay inside 64 bits.
+constexpr int64_t kMaxSequences = int64_t{1} << 60;
+
+/// The weights of a step: those of the last change up to it.
+std::vector<double> weights_at(const std::vector<WeightedSource>& sources,
+                               const LoaderOptions& options, int64_t step) {
+  std::vector<double> weights;
+  for (const WeightedSource& source : sources) weights.push_back(source.weight);
+  for (const WeightChange& change : options.changes) {
+    if (change.step > step) break;
+    weights = change.weights;
+  }
+  LH_CHECK(weights.size() == sources.size(), "data", "{} weights for {} sources",
+           weights.size(), sources.size());
+  return weights;
+}
+
+/// The last step before the weights change again, at most the run's last.
+int64_t last_step_of_phase(const LoaderOptions& options, int64_t step) {
+  for (const WeightChange& change : options.changes) {
+    if (change.step > step) return std::min(change.step - 1, options.last_step);
+  }
+  return options.last_step;
+}
+
+/// The first of the phase's steps, of which `steps` are to come, after which more than
+/// `limit` sequences of a source have been read.
+int64_t step_of_excess(const PhaseStream& stream, const LoaderOptions& options,
+                       size_t source, int64_t consumed, int64_t steps, double limit) {
+  int64_t low = 1;
+  int64_t high = steps;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    const int64_t read = stream.ordinals(consumed + middle * options.global_size)[source];
+    if (static_cast<double>(read) > limit) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+[[noreturn]] void fail_excess(const WeightedSource& source, double epochs, int64_t step,
+                              const LoaderOptions& options) {
+  throw ConfigError(
+      "data",
+      fmt::format(
+          "{}: max_epochs = {} is used up at step {} of {}; with these weights it "
+          "would be read {:.3f} times. Lower its weight, take it out from step {} "
+          "on with data.changes, shorten the run, or raise max_epochs",
+          source.name, *source.max_epochs, step, options.last_step, epochs, step));
+}
+
+}  // namespace
+
+Phase make_phase(const std::vector<WeightedSource>& sources, const LoaderOptions& options,
+                 int64_t step) {
+  LH_CHECK(!sources.empty(), "data", "a loader without sources");
+  const std::vector<double> weights = weights_at(sources, options, step);
+  Phase phase;
+  phase.seq_len = sources.front().source->seq_len();
+  phase.shuffle = options.shuffle;
+  phase.seed = options.seed;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const TokenSource& source = *sources[i].source;
+    if (source.seq_len() != phase.seq_len) {
+      throw ConfigError("data",
+                        fmt::format("{}: sequences of {} tokens beside others of "
+                                    "{}; all sources of a run have one length",
+                                    source.describe(), source.seq_len(), phase.seq_len));
+    }
+    if (source.num_sequences() < 1) {
+      throw ConfigError("data", fmt::format("{}: not one sequence of {} tokens; choose a "
+                                            "smaller data.seq_len or more text",
+                                            source.describe(), source.seq_len()));
+    }
+    phase.sources.push_back(
+        {source.fingerprint(), weights[i], source.num_sequences(), sources[i].name});
+  }
+  return phase;
+}
+
+Cursor enter_step(Cursor cursor, const Phase& phase) {
+  std::vector<Phase>& phases = cursor.phases;
+  if (!phases.empty() && phases.back().same_stream(phase)) return cursor;
+  if (!phases.empty() && phases.back().consumed == 0) phases.pop_back();
+  // Without the empty one the phase before may be the same stream.
+  if (!phases.empty() && phases.back().same_stream(phase)) return cursor;
+  phases.push_back(phase);
+  return cursor;
+}
+
+std::vector<SourcePlan> plan_sources(const std::vector<WeightedSource>& sources,
+                                     const LoaderOptions& options, const Cursor& cursor,
+                                     std::shared_ptr<const PhaseStream> in_force) {
+  std::vector<SourcePlan> plan(sources.size());
+  const int64_t all_steps = options.last_step - options.first_step + 1;
+  if (all_steps < 1) return {};
+  LH_CHECK(all_steps <= kMaxSequences / options.global_size, "data",
+           "{} steps of {} sequences", all_steps, options.global_size);
+  std::vector<int64_t> planned(sources.size(), 0);
+  Cursor at = cursor;
+  for (int64_t step = options.first_step; step <= options.last_step;) {
+    if (step > options.first_step) {
+      at = enter_step(std::move(at), make_phase(sources, options, step));
+      in_force = std::make_shared<PhaseStream>(at.phases);
+    }
+    const PhaseStream& stream = *in_force;
+    const int64_t steps = last_step_of_phase(options, step) - step + 1;
+    int64_t& consumed = at.phases.back().consumed;
+    const std::vector<int64_t> before = stream.ordinals(consumed);
+    const std::vector<int64_t> after =
+        stream.ordinals(consumed + steps * options.global_size);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const auto size = static_cast<double>(sources[i].source->num_sequences());
+      plan[i].name = sources[i].name;
+      plan[i].epochs = static_cast<double>(after[i]) / size;
+      planned[i] += after[i] - before[i];
+      const double limit = sources[i].max_epochs.value_or(0.0) * size;
+      if (!sources[i].max_epochs || static_cast<double>(after[i]) <= limit) continue;
+      if (after[i] == before[i]) continue;  // used up before, and used no more
+      const int64_t excess =
+          step - 1 + step_of_excess(stream, options, i, consumed, steps, limit);
+      fail_excess(sources[i], plan[i].epochs, excess, options);
+    }
+    consumed += steps * options.global_size;
+    step += steps;
+  }
+  const auto total = static_cast<double>(all_steps * options.global_size);
+  for (size_t i = 0; i < plan.size(); ++i) {
+    plan[i].share = static_cast<double>(planned[i]) / total;
+  }
+  return plan;
+}
+
+}  // namespace longhaul::data

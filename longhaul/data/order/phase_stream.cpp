@@ -1,0 +1,151 @@
+#include "longhaul/data/order/phase_stream.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/random.h"
+
+namespace longhaul::data {
+namespace {
+
+/// A source of a phase: the same data named twice is two sources.
+using SourceKey = std::pair<std::string, int>;
+
+std::vector<SourceKey> keys_of(const Phase& phase) {
+  std::map<std::string, int> seen;
+  std::vector<SourceKey> keys;
+  for (const PhaseSource& source : phase.sources) {
+    keys.emplace_back(source.fingerprint, seen[source.fingerprint]++);
+  }
+  return keys;
+}
+
+Mixture mixture_of(const Phase& phase) {
+  std::vector<double> weights;
+  for (const PhaseSource& source : phase.sources) weights.push_back(source.weight);
+  return Mixture(weights);
+}
+
+/// How far a source was read, in sequences of the order that it was read in.
+struct Progress {
+  int64_t seq_len = 0;
+  int64_t num_sequences = 1;
+  uint64_t seed = 0;
+  bool shuffle = false;
+  int64_t ordinal = 0;
+  SourceCount had;
+
+  /// In another order it goes on with the next whole pass.
+  void change_order(const Phase& phase, int64_t sequences) {
+    const bool same = seq_len == phase.seq_len && num_sequences == sequences &&
+                      seed == phase.seed && shuffle == phase.shuffle;
+    if (!same) {
+      ordinal = (ordinal + num_sequences - 1) / num_sequences * sequences;
+    }
+    seq_len = phase.seq_len;
+    num_sequences = sequences;
+    seed = phase.seed;
+    shuffle = phase.shuffle;
+  }
+};
+
+/// Per source what a phase has handed out after `consumed` sequences.
+std::vector<int64_t> handed_out(const Phase& phase, const Mixture& mixture,
+                                int64_t consumed) {
+  std::vector<int64_t> counts = mixture.counts(phase.stream_position(consumed));
+  int64_t passed = 0;  // sequences of the skipped ranges so far
+  for (const SequenceRange& range : phase.skipped) {
+    if (range.begin > consumed + passed) break;
+    passed += range.end - range.begin;
+    const std::vector<int64_t> begin = mixture.counts(range.begin);
+    const std::vector<int64_t> end = mixture.counts(range.end);
+    for (size_t i = 0; i < counts.size(); ++i) counts[i] -= end[i] - begin[i];
+  }
+  return counts;
+}
+
+/// How far all sources were read before a phase that follows these.
+using History = std::map<SourceKey, Progress>;
+
+void follow(History& history, const Phase& phase) {
+  const std::vector<SourceKey> keys = keys_of(phase);
+  const Mixture mixture = mixture_of(phase);
+  const std::vector<int64_t> passed =
+      mixture.counts(phase.stream_position(phase.consumed));
+  const std::vector<int64_t> had = handed_out(phase, mixture, phase.consumed);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    Progress& source = history[keys[i]];
+    source.change_order(phase, phase.sources[i].num_sequences);
+    source.ordinal += passed[i];
+    source.had.name = phase.sources[i].name;
+    source.had.fingerprint = phase.sources[i].fingerprint;
+    source.had.sequences += had[i];
+    source.had.tokens += had[i] * phase.seq_len;
+  }
+}
+
+}  // namespace
+
+PhaseStream::PhaseStream(const std::vector<Phase>& phases)
+    : phase_(phases.back()),
+      mixture_(mixture_of(phase_)),
+      orders_(phase_.sources.size()) {
+  History history;
+  for (size_t i = 0; i + 1 < phases.size(); ++i) follow(history, phases[i]);
+  const std::vector<SourceKey> keys = keys_of(phase_);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const PhaseSource& source = phase_.sources[i];
+    Progress& progress = history[keys[i]];
+    progress.change_order(phase_, source.num_sequences);
+    first_ordinals_.push_back(progress.ordinal);
+    progress.had.name = source.name;
+    progress.had.fingerprint = source.fingerprint;
+    earlier_.push_back(progress.had);
+    keys_.push_back(random_key(
+        phase_.seed, fmt::format("order {} {}", keys[i].second, keys[i].first)));
+  }
+  for (const SourceKey& key : keys) history.erase(key);
+  for (const auto& [key, progress] : history) earlier_.push_back(progress.had);
+}
+
+PhaseStream::Place PhaseStream::place(int64_t n) {
+  const Mixture::Pick pick = mixture_.pick(phase_.stream_position(n));
+  const auto s = static_cast<size_t>(pick.source);
+  const int64_t size = phase_.sources[s].num_sequences;
+  const int64_t ordinal = first_ordinals_[s] + pick.ordinal;
+  const int64_t epoch = ordinal / size;
+  const int64_t index = ordinal % size;
+  if (!phase_.shuffle) return {s, index};
+  Order& order = orders_[s];
+  if (order.epoch != epoch) {
+    order.permutation.emplace(size, random_key(keys_[s], fmt::format("epoch {}", epoch)));
+    order.epoch = epoch;
+  }
+  return {s, (*order.permutation)(index)};
+}
+
+std::vector<int64_t> PhaseStream::ordinals(int64_t consumed) const {
+  std::vector<int64_t> result = mixture_.counts(phase_.stream_position(consumed));
+  for (size_t i = 0; i < result.size(); ++i) result[i] += first_ordinals_[i];
+  return result;
+}
+
+std::vector<SourceCount> PhaseStream::counts(int64_t consumed) const {
+  std::vector<SourceCount> result = earlier_;
+  const std::vector<int64_t> here = handed_out(phase_, mixture_, consumed);
+  for (size_t i = 0; i < here.size(); ++i) {
+    result[i].sequences += here[i];
+    result[i].tokens += here[i] * phase_.seq_len;
+  }
+  return result;
+}
+
+std::vector<SourceCount> source_counts(const Cursor& cursor) {
+  if (cursor.phases.empty()) return {};
+  return PhaseStream(cursor.phases).counts(cursor.phases.back().consumed);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/sources/open_source.h"
+
+namespace longhaul::data {
+namespace {
+
+class ConcatenatedSource final : public TokenSource {
+ public:
+  explicit ConcatenatedSource(std::vector<std::unique_ptr<TokenSource>> parts)
+      : parts_(std::move(parts)) {
+    for (const auto& part : parts_) {
+      LH_CHECK(part->seq_len() == parts_.front()->seq_len(), "data",
+               "sequences of {} and of {} tokens in one source", part->seq_len(),
+               parts_.front()->seq_len());
+      firsts_.push_back(sequences_);
+      sequences_ += part->num_sequences();
+    }
+  }
+
+  int64_t num_sequences() const override { return sequences_; }
+  int64_t seq_len() const override { return parts_.front()->seq_len(); }
+  int64_t max_token_id() const override {
+    int64_t largest = 0;
+    for (const auto& part : parts_) {
+      if (part->max_token_id() == 0) return 0;
+      largest = std::max(largest, part->max_token_id());
+    }
+    return largest;
+  }
+  void limit_ids(int64_t vocab_size) override {
+    for (const auto& part : parts_) part->limit_ids(vocab_size);
+  }
+
+  void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+    LH_CHECK(index >= 0 && index < sequences_, "data", "sequence {} of {}", index,
+             sequences_);
+    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), index);
+    const auto part = static_cast<size_t>(after - firsts_.begin()) - 1;
+    parts_[part]->read(index - firsts_[part], batch, row);
+  }
+
+  std::string describe() const override {
+    std::string text =
+        fmt::format("{} sources as one, {} sequences of {}:", parts_.size(),
+                    grouped(sequences_), seq_len());
+    for (size_t i = 0; i < parts_.size() && i < kNamed; ++i) {
+      text += (i == 0 ? " " : "; ") + parts_[i]->describe();
+    }
+    if (parts_.size() > kNamed)
+      text += fmt::format("; and {} more", parts_.size() - kNamed);
+    return text;
+  }
+  std::string fingerprint() const override {
+    std::string all;
+    for (const auto& part : parts_) all += part->fingerprint() + "\n";
+    return hash_hex(all);
+  }
+  /// That of all; a list that mixes tokenizers is refused for each by its own.
+  std::string tokenizer_fingerprint() const override {
+    std::string known;
+    for (const auto& part : parts_) {
+      const std::string own = part->tokenizer_fingerprint();
+      if (own.empty()) continue;
+      if (!known.empty() && known != own) {
+        throw InputError("data",
+                         fmt::format("{}: made with another tokenizer (fingerprint {}) "
+                                     "than the sources before it in the list ({})",
+                                     part->describe(), own, known));
+      }
+      known = own;
+    }
+    return known;
+  }
+
+ private:
+  /// Parts that logs name.
+  static constexpr size_t kNamed = 8;
+  std::vector<std::unique_ptr<TokenSource>> parts_;
+  std::vector<int64_t> firsts_;  ///< first sequence of each part
+  int64_t sequences_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenSource> concatenated_source(
+    std::vector<std::unique_ptr<TokenSource>> parts) {
+  LH_CHECK(!parts.empty(), "data", "a source of no parts");
+  if (parts.size() == 1) return std::move(parts.front());
+  return std::make_unique<ConcatenatedSource>(std::move(parts));
+}
+
+}  // namespace longhaul::data

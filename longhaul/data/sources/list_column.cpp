@@ -1,0 +1,136 @@
+#include "longhaul/data/sources/list_column.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::data {
+namespace {
+
+[[noreturn]] void fail(const fs::path& file, const std::string& what) {
+  throw InputError("data", fmt::format("{}: {}", file.string(), what));
+}
+
+}  // namespace
+
+ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
+                       const std::string& name, const fs::path& file)
+    : column_(column) {
+  if (column->null_count() != 0) {
+    fail(file, fmt::format("column '{}' has {} null rows; remove them", name,
+                           column->null_count()));
+  }
+  switch (column->type_id()) {
+    case arrow::Type::LIST:
+      offsets32_ = static_cast<const arrow::ListArray&>(*column).raw_value_offsets();
+      values_ = static_cast<const arrow::ListArray&>(*column).values();
+      break;
+    case arrow::Type::LARGE_LIST:
+      offsets64_ = static_cast<const arrow::LargeListArray&>(*column).raw_value_offsets();
+      values_ = static_cast<const arrow::LargeListArray&>(*column).values();
+      break;
+    case arrow::Type::FIXED_SIZE_LIST: {
+      const auto& list = static_cast<const arrow::FixedSizeListArray&>(*column);
+      fixed_ = list.value_length();
+      first_ = list.value_offset(0);
+      values_ = list.values();
+      break;
+    }
+    default:
+      fail(file, fmt::format("column '{}' is {}, not lists of integers", name,
+                             column->type()->ToString()));
+  }
+  if (!arrow::is_integer(values_->type_id()) || values_->null_count() != 0) {
+    fail(file, fmt::format("column '{}' is {} with {} null values, not lists of integers",
+                           name, column->type()->ToString(), values_->null_count()));
+  }
+}
+
+bool ListColumn::row_is_inside(int64_t row) const {
+  const int64_t begin = row_begin(row);
+  const int64_t end = row_begin(row + 1);
+  return begin >= 0 && begin <= end && end <= values_->length();
+}
+
+template <typename Use>
+auto ListColumn::with_values(int64_t row, Use&& use) const {
+  const int64_t begin = row_begin(row);
+  const auto of = [&]<typename Array>(const Array*) {
+    return use(static_cast<const Array&>(*values_).raw_values() + begin);
+  };
+  switch (values_->type_id()) {
+    case arrow::Type::INT64:
+      return of(static_cast<const arrow::Int64Array*>(nullptr));
+    case arrow::Type::INT32:
+      return of(static_cast<const arrow::Int32Array*>(nullptr));
+    case arrow::Type::INT16:
+      return of(static_cast<const arrow::Int16Array*>(nullptr));
+    case arrow::Type::INT8:
+      return of(static_cast<const arrow::Int8Array*>(nullptr));
+    case arrow::Type::UINT64:
+      return of(static_cast<const arrow::UInt64Array*>(nullptr));
+    case arrow::Type::UINT32:
+      return of(static_cast<const arrow::UInt32Array*>(nullptr));
+    case arrow::Type::UINT16:
+      return of(static_cast<const arrow::UInt16Array*>(nullptr));
+    default:
+      return of(static_cast<const arrow::UInt8Array*>(nullptr));
+  }
+}
+
+bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t limit,
+                      int64_t also) const {
+  return with_values(row, [&](const auto* values) {
+    values += from;
+    // One pass without branches, in the width of the values. Negative ones are large as
+    // unsigned ones; what is unsigned in the file cannot be negative at all.
+    using Value = std::remove_cvref_t<decltype(*values)>;
+    using Word = std::conditional_t<sizeof(Value) == 8, uint64_t, uint32_t>;
+    const auto end = static_cast<Word>(limit);
+    const auto allowed = static_cast<Word>(std::is_signed_v<Value> ? also : 0);
+    Word bad = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const auto value = static_cast<Word>(values[i]);
+      bad |= static_cast<Word>(value >= end) & static_cast<Word>(value != allowed);
+      out[i] = static_cast<int32_t>(value);
+    }
+    return bad == 0;
+  });
+}
+
+int64_t ListColumn::leading_ones(int64_t row) const {
+  const int64_t length = row_length(row);
+  return with_values(row, [&](const auto* values) {
+    int64_t ones = 0;
+    int64_t zeros = 0;
+    for (int64_t i = 0; i < length; ++i) {
+      ones += values[i] == 1 ? 1 : 0;
+      zeros += values[i] == 0 ? 1 : 0;
+    }
+    if (ones + zeros != length) return int64_t{-1};
+    int64_t in_front = ones;
+    if (zeros > 0) {
+      in_front =
+          std::find_if(values, values + length, [](auto v) { return v != 1; }) - values;
+    }
+    return in_front == ones ? ones : int64_t{-1};
+  });
+}
+
+int64_t ListColumn::first_outside(int64_t row, int64_t limit, int64_t also) const {
+  const int64_t length = row_length(row);
+  return with_values(row, [&](const auto* values) {
+    for (int64_t i = 0; i < length; ++i) {
+      const auto value = static_cast<int64_t>(values[i]);
+      const bool ignored =
+          std::is_signed_v<std::remove_cvref_t<decltype(*values)>> && value == also;
+      if ((value < 0 || value >= limit) && !ignored) return value;
+    }
+    return int64_t{0};
+  });
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,251 @@
+#include "longhaul/data/sources/saved_dataset.h"
+
+#include <arrow/io/file.h>
+#include <arrow/ipc/reader.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr size_t kMaxFiles = 1'000'000;
+/// What reading the framing may allocate: mapped columns need nothing.
+constexpr int64_t kMaxAllocated = int64_t{64} << 20;
+/// A stream ends with an empty message.
+constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
+
+[[noreturn]] void fail(const fs::path& file, const std::string& what) {
+  throw InputError("data", fmt::format("{}: {}", file.string(), what));
+}
+
+void require(const arrow::Status& status, const fs::path& file) {
+  if (status.IsOutOfMemory()) {
+    fail(file,
+         "its columns are compressed, which is not read in place; save the data set "
+         "without compression, or build a token store from it");
+  }
+  if (!status.ok()) fail(file, "not a readable Arrow file: " + status.ToString());
+}
+
+template <typename Value>
+Value require(arrow::Result<Value> result, const fs::path& file) {
+  require(result.status(), file);
+  return std::move(result).ValueUnsafe();
+}
+
+/// A pool of its own with a limit: compressed columns would be unpacked into it.
+class LimitedPool final : public arrow::ProxyMemoryPool {
+ public:
+  explicit LimitedPool(std::unique_ptr<arrow::MemoryPool> pool)
+      : ProxyMemoryPool(pool.get()), pool_(std::move(pool)) {}
+  using MemoryPool::Allocate;
+  using MemoryPool::Reallocate;
+  arrow::Status Allocate(int64_t size, int64_t alignment, uint8_t** out) override {
+    ARROW_RETURN_NOT_OK(check(size));
+    return ProxyMemoryPool::Allocate(size, alignment, out);
+  }
+  arrow::Status Reallocate(int64_t old_size, int64_t new_size, int64_t alignment,
+                           uint8_t** pointer) override {
+    ARROW_RETURN_NOT_OK(check(new_size));
+    return ProxyMemoryPool::Reallocate(old_size, new_size, alignment, pointer);
+  }
+
+ private:
+  arrow::Status check(int64_t size) const {
+    if (size <= kMaxAllocated && bytes_allocated() <= kMaxAllocated - size) {
+      return arrow::Status::OK();
+    }
+    return arrow::Status::OutOfMemory("more than an uncompressed file needs");
+  }
+  std::unique_ptr<arrow::MemoryPool> pool_;
+};
+
+ListColumn find_column(const arrow::RecordBatch& batch, const std::string& name,
+                       const fs::path& file) {
+  const auto column = batch.GetColumnByName(name);
+  if (column == nullptr) return {};
+  // Sizes of buffers and the offsets' ends; the rest before first use.
+  require(column->Validate(), file);
+  return {column, name, file};
+}
+
+/// Every row inside the values, and labels and mask as long as the ids.
+void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const int64_t length = batch.input_ids.row_length(row);
+    const std::pair<const ListColumn*, const char*> columns[] = {
+        {&batch.input_ids, "input_ids"},
+        {&batch.labels, "labels"},
+        {&batch.attention_mask, "attention_mask"}};
+    for (const auto& [column, name] : columns) {
+      if (!column->present()) continue;
+      if (!column->row_is_inside(row)) {
+        dataset.fail_row(batch, batch.first_row + row,
+                         fmt::format("not a readable Arrow file: {} points outside its "
+                                     "values",
+                                     name));
+      }
+      if (column->row_length(row) == length) continue;
+      dataset.fail_row(batch, batch.first_row + row,
+                       fmt::format("{} has {} values, input_ids {}", name,
+                                   column->row_length(row), length));
+    }
+    const bool first = batch.first_row == 0 && row == 0;
+    dataset.shortest = first ? length : std::min(dataset.shortest, length);
+    dataset.longest = std::max(dataset.longest, length);
+  }
+}
+
+void add_batch(SavedDataset& dataset, const std::shared_ptr<arrow::RecordBatch>& batch) {
+  const fs::path& file = dataset.files.back();
+  if (batch->num_rows() == 0) return;
+  SavedBatch added;
+  added.file = dataset.files.size() - 1;
+  added.first_row = dataset.rows;
+  added.rows = batch->num_rows();
+  added.input_ids = find_column(*batch, "input_ids", file);
+  added.labels = find_column(*batch, "labels", file);
+  added.attention_mask = find_column(*batch, "attention_mask", file);
+  const bool first = dataset.batches.empty();
+  if (!first && (dataset.has_labels != added.labels.present() ||
+                 dataset.has_mask != added.attention_mask.present())) {
+    fail(file, "its columns differ from those of the files before it");
+  }
+  dataset.has_labels = added.labels.present();
+  dataset.has_mask = added.attention_mask.present();
+  check_rows(dataset, added);
+  dataset.rows += added.rows;
+  dataset.batches.push_back(std::move(added));
+  dataset.held.push_back(batch);
+}
+
+using Input = std::shared_ptr<arrow::io::MemoryMappedFile>;
+
+/// Only the columns that are used are put together.
+arrow::ipc::IpcReadOptions read_options(const SavedDataset& dataset, const Input& input,
+                                        const fs::path& file) {
+  arrow::ipc::IpcReadOptions options;
+  options.memory_pool = dataset.pool.get();
+  options.use_threads = false;
+  const auto reader =
+      require(arrow::ipc::RecordBatchStreamReader::Open(input, options), file);
+  const arrow::Schema& schema = *reader->schema();
+  for (const char* name : {"input_ids", "labels", "attention_mask"}) {
+    if (const int index = schema.GetFieldIndex(name); index >= 0) {
+      options.included_fields.push_back(index);
+    }
+  }
+  if (schema.GetFieldIndex("input_ids") < 0) {
+    fail(file, fmt::format("no column 'input_ids' (its columns: {}); tokenise the data "
+                           "first, or build a token store from the text",
+                           schema.ToString()));
+  }
+  require(input->Seek(0), file);
+  return options;
+}
+
+void add_file(SavedDataset& dataset, const fs::path& file) {
+  dataset.files.push_back(file);
+  const Input input = require(
+      arrow::io::MemoryMappedFile::Open(file.string(), arrow::io::FileMode::READ), file);
+  const int64_t size = require(input->GetSize(), file);
+  dataset.bytes += static_cast<uint64_t>(size);
+  const auto reader = require(arrow::ipc::RecordBatchStreamReader::Open(
+                                  input, read_options(dataset, input, file)),
+                              file);
+  while (true) {
+    std::shared_ptr<arrow::RecordBatch> batch;
+    require(reader->ReadNext(&batch), file);
+    if (batch == nullptr) break;
+    add_batch(dataset, batch);
+  }
+  // A file that was cut between two messages looks like a shorter one.
+  const int64_t end = static_cast<int64_t>(kEndOfStream.size());
+  const auto tail = size < end ? nullptr : require(input->ReadAt(size - end, end), file);
+  if (tail == nullptr || std::memcmp(tail->data(), kEndOfStream.data(), 8) != 0) {
+    fail(file, fmt::format("not a readable Arrow file: its {} bytes end without the mark "
+                           "of a stream's end: it was cut off; copy it again",
+                           size));
+  }
+}
+
+std::vector<fs::path> files_of(const fs::path& path, std::string& identity) {
+  const fs::path state_file = path / "state.json";
+  const Json state = read_json(state_file);
+  if (!state.is_object()) fail(state_file, "an object was expected");
+  const Json list = state.value("_data_files", Json::array());
+  if (!list.is_array() || list.empty() || list.size() > kMaxFiles) {
+    fail(state_file, "no list '_data_files' of the Arrow files; save the dataset again");
+  }
+  if (const auto indices = state.find("_indices_data_files");
+      indices != state.end() && indices->is_array() && !indices->empty()) {
+    fail(state_file,
+         "its rows are a selection by index; save it again after "
+         "dataset.flatten_indices()");
+  }
+  identity = state.value("_fingerprint", Json()).dump();
+  std::vector<fs::path> files;
+  for (const Json& entry : list) {
+    if (!entry.is_object() || !entry.contains("filename") ||
+        !entry["filename"].is_string()) {
+      fail(state_file, "an entry of '_data_files' has no file name");
+    }
+    const auto name = entry["filename"].get<std::string>();
+    files.push_back(join_inside(path, name, "data"));
+    if (!fs::exists(files.back())) {
+      fail(files.back(),
+           "missing, but state.json names it; copy the whole directory again");
+    }
+    identity += fmt::format(" {} {}", name, fs::file_size(files.back()));
+  }
+  return files;
+}
+
+}  // namespace
+
+SavedDataset open_saved_dataset(const fs::path& path) {
+  SavedDataset dataset;
+  dataset.path = path;
+  dataset.pool = std::make_shared<LimitedPool>(arrow::MemoryPool::CreateDefault());
+  std::string identity;
+  for (const fs::path& file : files_of(path, identity)) add_file(dataset, file);
+  if (dataset.rows == 0) fail(path, "a dataset without rows");
+  dataset.fingerprint = hash_hex(identity + fmt::format(" {}", dataset.rows));
+  return dataset;
+}
+
+const SavedBatch& SavedDataset::batch_of(int64_t row) const {
+  const auto after = std::upper_bound(
+      batches.begin(), batches.end(), row,
+      [](int64_t wanted, const SavedBatch& part) { return wanted < part.first_row; });
+  const SavedBatch& batch = *(after - 1);
+  std::call_once(*batch.checked, [&] {
+    for (const ListColumn* column :
+         {&batch.input_ids, &batch.labels, &batch.attention_mask}) {
+      if (column->present()) require(column->array().ValidateFull(), files[batch.file]);
+    }
+  });
+  return batch;
+}
+
+void SavedDataset::fail_row(const SavedBatch& batch, int64_t row,
+                            const std::string& what) const {
+  int64_t first = batch.first_row;
+  for (const SavedBatch& other : batches) {
+    if (other.file != batch.file) continue;
+    first = other.first_row;
+    break;
+  }
+  fail(files[batch.file],
+       fmt::format("row {} (row {} of {}): {}", row - first, row, path.string(), what));
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <arrow/api.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "longhaul/data/sources/list_column.h"
+
+namespace longhaul::data {
+
+/// The columns of a record batch that training reads.
+struct SavedBatch {
+  size_t file = 0;  ///< index into SavedDataset::files
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  ListColumn input_ids;
+  ListColumn labels;
+  ListColumn attention_mask;
+  /// Set once the columns are validated in full.
+  std::unique_ptr<std::once_flag> checked = std::make_unique<std::once_flag>();
+};
+
+/// A directory that Hugging Face datasets wrote with save_to_disk: all files mapped,
+/// their framing checked, every row's extent inside the values. Immutable; any thread may
+/// read.
+struct SavedDataset {
+  fs::path path;
+  std::vector<fs::path> files;
+  std::vector<SavedBatch> batches;
+  int64_t rows = 0;
+  int64_t shortest = 0;  ///< tokens of a row
+  int64_t longest = 0;
+  uint64_t bytes = 0;
+  std::string fingerprint;
+  bool has_labels = false;
+  bool has_mask = false;
+  /// Keeps the mapped files and what was allocated alive.
+  std::shared_ptr<arrow::MemoryPool> pool;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> held;
+
+  /// The batch of a row, validated in full before its first use (InputError).
+  const SavedBatch& batch_of(int64_t row) const;
+  /// InputError with the row's file, in which it has another number.
+  [[noreturn]] void fail_row(const SavedBatch& batch, int64_t row,
+                             const std::string& what) const;
+};
+
+/// InputError names the file and what is wrong with it.
+SavedDataset open_saved_dataset(const fs::path& path);
+
+}  // namespace longhaul::data

@@ -1,0 +1,85 @@
+#include "longhaul/train/open_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/sources/open_source.h"
+#include "longhaul/train/packed_data.h"
+
+namespace longhaul::train {
+namespace {
+
+using Source = std::unique_ptr<data::TokenSource>;
+
+/// The paths of an entry, or the store that they were packed into.
+std::vector<fs::path> readable_paths(const Session& session, const TrainSource& entry,
+                                     Logger& log) {
+  const std::vector<fs::path> paths = data::expand_paths(entry.path.entries);
+  const auto packed = std::ranges::count_if(paths, needs_packing);
+  if (packed == 0) return paths;
+  if (packed != std::ssize(paths)) {
+    const auto in_place = std::ranges::find_if_not(paths, needs_packing);
+    throw ConfigError(
+        "data", fmt::format("data.train lists {} together with files that have to be "
+                            "packed; give each kind an entry of its own",
+                            in_place->string()));
+  }
+  const PackOptions options{entry.field, data_cache_dir(session.config),
+                            session.model_config.vocab_size};
+  return {pack_sources(paths, options, *session.world, log)};
+}
+
+Source open_entry(const Session& session, const TrainSource& entry, Logger& log) {
+  const DataSection& data = session.config.data;
+  if (entry.synthetic > 0) {
+    return data::synthetic_source(entry.synthetic, data.seq_len,
+                                  session.model_config.vocab_size,
+                                  static_cast<uint64_t>(session.config.run.seed));
+  }
+  std::vector<Source> parts;
+  for (const fs::path& path : readable_paths(session, entry, log)) {
+    parts.push_back(data::open_source(path, data.seq_len, data.document_mask));
+  }
+  return data::concatenated_source(std::move(parts));
+}
+
+/// What logs, counts and messages call a source: no two alike.
+std::string name_of(const TrainSource& entry,
+                    const std::vector<data::WeightedSource>& before) {
+  const std::string plain = entry.synthetic > 0 ? "synthetic" : entry.path.text();
+  std::string name = plain;
+  const auto taken = [&] {
+    return std::ranges::any_of(before, [&](const auto& s) { return s.name == name; });
+  };
+  for (int number = 2; taken(); ++number) name = fmt::format("{}#{}", plain, number);
+  return name;
+}
+
+}  // namespace
+
+void open_data(Session& session, const std::string& tokenizer, Logger& log) {
+  const RunConfig& config = session.config;
+  const auto checked = [&](Source source) {
+    source->limit_ids(session.model_config.vocab_size);
+    data::check_tokenizer(*source, tokenizer);
+    return std::shared_ptr<const data::TokenSource>(std::move(source));
+  };
+  for (const TrainSource& entry : config.data.train) {
+    const auto source = checked(open_entry(session, entry, log));
+    session.train_sources.push_back(
+        {source, entry.weight, name_of(entry, session.train_sources), entry.max_epochs});
+    session.train_sequences += source->num_sequences();
+    log.info(fmt::format("train data: {}", source->describe()));
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    const auto source = checked(
+        data::open_source(entry.path, config.data.seq_len, config.data.document_mask));
+    session.validation.push_back({entry.name, source});
+    log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
+  }
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,130 @@
+#include "longhaul/train/packed_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <initializer_list>
+#include <optional>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/progress.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/base/text.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/store/build_store.h"
+
+namespace longhaul::train {
+namespace {
+
+/// How often ranks that wait hear from rank 0: far less than a collective's time limit.
+constexpr auto kPulse = std::chrono::seconds(2);
+/// Seconds between lines of progress in the log.
+constexpr double kReportEvery = 10.0;
+
+data::BuildOptions build_options(const std::vector<fs::path>& paths,
+                                 const PackOptions& options) {
+  data::BuildOptions build;
+  for (const fs::path& path : paths) build.inputs.arguments.push_back(path.string());
+  build.inputs.field = options.field;
+  build.special = data::SpecialPolicy::None;
+  build.vocab_size = options.vocab_size;
+  build.bad_records = data::BadRecords::Fail;
+  return build;
+}
+
+fs::path store_path(const data::BuildOptions& build, const PackOptions& options) {
+  const std::string key =
+      hash_hex(fmt::format("{} {} {}", data::InputSet(build.inputs).fingerprint(),
+                           options.vocab_size, data::kStoreVersion));
+  return options.cache / ("packed_" + key.substr(0, 16));
+}
+
+/// Runs `work` beside on rank 0; meanwhile all ranks meet now and then, so that no time
+/// limit of a collective ends a long build. Errors are thrown on all. Collective.
+void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& work) {
+  std::future<std::optional<comm::Failure>> result;
+  if (world.rank() == 0) {
+    result = std::async(std::launch::async, [&] {
+      leave_signals_to_main_thread();
+      return comm::Failure::of(work);
+    });
+  }
+  const auto done = [&] { return result.wait_for(kPulse) == std::future_status::ready; };
+  while (!world.any(world.rank() == 0 && done())) {
+  }
+  const std::string text = world.broadcast_string(
+      world.rank() == 0 ? comm::Failure::to_text(result.get()) : std::string(), 0);
+  if (const auto failure = comm::Failure::from_text(text)) failure->raise();
+}
+
+void build(data::BuildOptions options, Logger& log) {
+  const Stopwatch watch;
+  double reported = 0.0;
+  options.progress = [&](const data::BuildProgress& progress) {
+    const double seconds = watch.seconds();
+    if (seconds - reported < kReportEvery) return;
+    reported = seconds;
+    log.info(progress_line("packing", "bytes", static_cast<int64_t>(progress.bytes),
+                           static_cast<int64_t>(progress.total_bytes), seconds));
+  };
+  options.note = [&](const std::string& line) { log.info(line); };
+  fs::create_directories(options.out.parent_path());
+  (void)data::build_store(nullptr, options);
+}
+
+/// What became of the files.
+std::string describe(const data::StoreInfo& info, const fs::path& store) {
+  std::string text = fmt::format(
+      "{}: {} documents of {} to {} ready ids, {} tokens, {} of them no targets; "
+      "{} padded positions left out; packed one after another, none cropped",
+      store.string(), grouped(info.documents), info.counts.lengths.shortest,
+      grouped(info.counts.lengths.longest), grouped(info.tokens),
+      grouped(info.counts.not_targets), grouped(info.padding_removed));
+  for (const auto& [cause, count] : info.dropped) {
+    text += fmt::format(", {} records left out: {}", grouped(count), cause);
+  }
+  return text;
+}
+
+}  // namespace
+
+bool needs_packing(const fs::path& path) {
+  if (fs::is_directory(path)) {
+    return data::is_saved_dataset(path) && data::has_uneven_rows(path);
+  }
+  std::string name = path.filename().string();
+  for (const char* packed : {".gz", ".zst"}) {
+    if (name.ends_with(packed)) name.resize(name.rfind('.'));
+  }
+  return fs::is_regular_file(path) &&
+         std::ranges::any_of(
+             std::initializer_list<const char*>{".jsonl", ".ndjson", ".json", ".parquet"},
+             [&](const char* end) { return name.ends_with(end); });
+}
+
+fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& options,
+                      comm::Communicator& world, Logger& log) {
+  data::BuildOptions to = build_options(paths, options);
+  const fs::path store =
+      comm::on_rank_zero(world, [&] { return store_path(to, options).string(); });
+  to.out = store;
+  const bool there = world.any(world.rank() == 0 && data::is_token_store(store));
+  if (!there) {
+    log.info(fmt::format(
+        "packing {}{} into {}: once, later starts find it", paths.front().string(),
+        paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
+        store.string()));
+    run_on_rank_zero(world, [&] { build(to, log); });
+  }
+  const data::StoreInfo info = data::read_store_info(store);
+  log.info((there ? "packed earlier: " : "packed: ") + describe(info, store));
+  return store;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,149 @@
+"""Which data a run has had: the same for any number of ranks and starts, counted by source."""
+
+import gzip
+import json
+
+import pytest
+from datasets import Dataset
+from runs import final, state, steps_of, write_config
+
+TWO = ('data.train=[{ synthetic = 100, weight = 3 }, { path = "%s", weight = 1 }]',
+       'data.changes=[{ step = 4, weights = [1, 1] }, { step = 7, weights = [0, 1] }]')
+
+
+def train(run, path, *sets, ranks=1, check=True):
+    return run("longhaul", "train", path, *[w for s in sets for w in ("--set", s)],
+               ranks=ranks, check=check)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """90 sequences of 32 tokens."""
+    ids = [[(i * 7 + j) % 300 for j in range(32)] for i in range(90)]
+    Dataset.from_dict({"input_ids": ids}).save_to_disk(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def mixture(saved):
+    return [text % saved if "%s" in text else text for text in TWO]
+
+
+def test_chain_and_counts_are_those_of_one_rank_and_one_start(run, tmp_path, saved):
+    states = {}
+    for ranks in (1, 2, 4):
+        name = f"ranks_{ranks}"
+        train(run, write_config(tmp_path, name), *mixture(saved), ranks=ranks)
+        states[name] = state(final(tmp_path / name))
+    for stop in (3, 5, 6):
+        name = f"stop_{stop}"
+        path = write_config(tmp_path, name)
+        train(run, path, *mixture(saved), f"run.stop_after={stop}", ranks=2)
+        train(run, path, *mixture(saved))
+        states[name] = state(final(tmp_path / name))
+    first = states["ranks_1"]
+    assert all(other == first for other in states.values())
+    # 3 steps of 3 : 1, 3 of 1 : 1, 2 of the second alone.
+    assert [(s["name"], s["sequences"]) for s in first["sources"]] == [
+        ("synthetic", 18 + 12), (str(saved), 6 + 12 + 16)]
+    assert sum(s["tokens"] for s in first["sources"]) == first["tokens"] == 8 * 8 * 32
+
+
+def test_another_order_or_token_makes_another_chain(run, tmp_path, saved):
+    chains = set()
+    other = tmp_path / "other"
+    ids = Dataset.load_from_disk(saved)["input_ids"][:]
+    ids[5][5] += 1
+    Dataset.from_dict({"input_ids": ids}).save_to_disk(other)
+    plain = mixture(saved)
+    for i, sets in enumerate((plain, plain[:1], mixture(other), [*plain, "run.seed=9"],
+                              [*plain, "data.shuffle=false"], [*plain, "run.steps=16"])):
+        train(run, write_config(tmp_path, f"run_{i}"), *sets, "run.stop_after=8")
+        chains.add(state(final(tmp_path / f"run_{i}"))["batch_hash"])
+    # A longer run's first steps are the same.
+    assert len(chains) == 5
+
+
+def test_counts_stand_in_metrics_log_and_inspect(run, tmp_path, saved):
+    train(run, write_config(tmp_path), *mixture(saved))
+    last = state(final(tmp_path / "run"))
+    counts = {s["name"]: s["tokens"] for s in last["sources"]}
+    records = steps_of(tmp_path / "run")
+    assert records[8]["source_tokens"] == counts
+    for step, record in records.items():
+        assert sum(record["source_tokens"].values()) == record["tokens"] == step * 8 * 32
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert f"data step 8 synthetic 960 tokens, {saved} 1,088 tokens; chain " in log
+    assert last["batch_hash"] in log
+    assert "train data synthetic: 46.8750% of the tokens to come, 0.300 epochs at step 8" in log
+    shown = json.loads(run("longhaul", "inspect", "--json", final(tmp_path / "run")).stdout)
+    assert shown["data"]["batch_hash"] == last["batch_hash"]
+    assert shown["data"]["sources"] == last["sources"]
+    text = run("longhaul", "inspect", final(tmp_path / "run")).stdout
+    assert last["batch_hash"] in text and f"{saved}: 1,088 tokens, 34 sequences" in text
+
+
+def test_new_weights_on_resume_repeat_nothing(run, tmp_path, saved):
+    path = write_config(tmp_path)
+    train(run, path, mixture(saved)[0], "run.stop_after=4")
+    train(run, path, mixture(saved)[0].replace("weight = 3", "weight = 1"))
+    last = state(final(tmp_path / "run"))
+    assert [s["sequences"] for s in last["sources"]] == [24 + 16, 8 + 16]
+    assert len(last["cursor"]["phases"]) == 2
+    assert "a new phase begins" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_source_is_not_read_more_often_than_its_cap(run, tmp_path, saved):
+    sets = [f'data.train=[{{ path = "{saved}", max_epochs = 0.5 }}]']
+    result = train(run, write_config(tmp_path), *sets, check=False)
+    assert result.returncode == 78
+    assert (f"{saved}: max_epochs = 0.5 is used up at step 6 of 8; with these weights it "
+            "would be read 0.711 times") in result.stderr
+
+
+def ready_lines(count):
+    """Ready ids of uneven lengths, some padded at the end, some tokens no targets."""
+    for i in range(count):
+        length = 20 + i * 37 % 91
+        ids = [(i * 5 + j) % 300 for j in range(length)]
+        mask = [1] * length
+        if i % 3 == 0:
+            ids, mask = ids + [0] * 9, mask + [0] * 9
+        yield {"input_ids": ids, "attention_mask": mask}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "saved"])
+def test_ready_ids_are_packed_once_and_lose_no_token(run, tmp_path, kind):
+    rows = list(ready_lines(60))
+    source = tmp_path / ("uneven" if kind == "saved" else f"ids.{kind}")
+    if kind == "saved":
+        Dataset.from_list(rows).save_to_disk(source)
+    elif kind == "parquet":
+        Dataset.from_list(rows).to_parquet(str(source))
+    else:
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        source.write_bytes(gzip.compress(text) if kind == "jsonl.gz" else text)
+    path = write_config(tmp_path)
+    sets = [f'data.train=[{{ path = "{source}" }}]', "data.shuffle=false"]
+    train(run, path, *sets, "run.stop_after=4", ranks=2)
+    train(run, path, *sets)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    tokens = sum(sum(row["attention_mask"]) for row in rows)
+    assert log.count(f"60 documents of 20 to 110 ready ids, {tokens:,} tokens, 0 of them no "
+                     "targets; 180 padded positions left out") == 2
+    assert log.count(": once, later starts find it") == 1
+    assert log.count("packed earlier: ") == 1
+    (store,) = (tmp_path / "run" / "data").glob("packed_*")
+    flat = [i for row in rows for i, m in zip(row["input_ids"], row["attention_mask"]) if m]
+    shown = run("longhaul_data_tool", store, 32, 300).stdout.splitlines()
+    read = [json.loads(line) for line in shown]
+    assert [t for row in read for t in row["tokens"]] == flat[:len(read) * 32]
+    assert len(read) == (tokens - 1) // 32
+
+
+def test_damaged_ready_ids_are_refused_on_every_rank(run, tmp_path):
+    source = tmp_path / "ids.jsonl"
+    source.write_text('{"input_ids": [1, 2, 3]}\n{"input_ids": [1, 2, "x"]}\n')
+    result = train(run, write_config(tmp_path), f'data.train=[{{ path = "{source}" }}]',
+                   ranks=2, check=False)
+    assert result.returncode != 0
+    assert "ids.jsonl:2" in result.stderr
