@@ -13,6 +13,8 @@ namespace longhaul::data {
 namespace {
 
 constexpr size_t kInputBytes = size_t{1} << 18;
+/// Decoders look at whole words.
+constexpr size_t kInputSlack = 64;
 constexpr size_t kOutputBytes = size_t{1} << 20;
 constexpr char kGzipFirstByte = '\x1F';
 /// A frame may ask for a window of any size, and gets it as memory.
@@ -26,7 +28,7 @@ struct ByteStream::State {
         offset(begin),
         // Many inputs are small files: no more than there is, and nothing written ahead.
         capacity(static_cast<size_t>(std::min<uint64_t>(kInputBytes, stored.size() + 1))),
-        input(std::make_unique_for_overwrite<char[]>(capacity)) {}
+        input(std::make_unique_for_overwrite<char[]>(capacity + kInputSlack)) {}
   virtual ~State() = default;
   virtual std::span<const char> next() = 0;
 

@@ -176,7 +176,7 @@ TEST(Columns, NameTheTokensThatAreNoTargets) {
 TEST(Columns, AreReadInPartsWithTheirRows) {
   const TestDirectory dir;
   std::vector<std::optional<std::string>> values;
-  for (int i = 0; i < 101; ++i) values.push_back("text " + std::to_string(i * i));
+  for (int i = 0; i < 101; ++i) values.emplace_back("text " + std::to_string(i * i));
   for (const auto& array : {texts<arrow::StringBuilder>(values),
                             texts<arrow::StringDictionary32Builder>(values)}) {
     const auto table = table_of({{"text", array}});

@@ -91,7 +91,7 @@ TEST(Csv, EndsRowsAtReturnsAcrossTheEdgesOfItsBuffers) {
            at = field.find('"', at + 2)) {
         field.insert(at, 1, '"');
       }
-      content += "\"" + field + "\",1" + end;
+      content.append("\"").append(field).append("\",1").append(end);
     }
     EXPECT_EQ(read_csv(dir, "a.csv", content), expected);
     EXPECT_EQ(read_csv(dir, "a.csv.zst", zstd_packed(content)), expected);

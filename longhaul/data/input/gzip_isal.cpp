@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <isa-l/igzip_lib.h>
 
+#include <algorithm>
+
 #include "longhaul/data/input/gzip_decoder.h"
 
 namespace longhaul::data {
@@ -52,8 +54,15 @@ GzipDecoder::Step GzipDecoder::run(std::span<const char> packed,
   inflater.next_out = reinterpret_cast<uint8_t*>(content.data());
   inflater.avail_out = static_cast<uint32_t>(content.size());
   const int result = isal_inflate(&inflater);
-  return {packed.size() - inflater.avail_in, content.size() - inflater.avail_out,
-          inflater.block_state == ISAL_BLOCK_FINISH, problem_of(result)};
+  Step step;
+  step.problem = problem_of(result);
+  // On damaged data it can count more bytes as left than there were.
+  const size_t left = std::min<size_t>(inflater.avail_in, packed.size());
+  if (left != inflater.avail_in && step.problem.empty()) step.problem = "damaged";
+  step.taken = packed.size() - left;
+  step.made = content.size() - std::min<size_t>(inflater.avail_out, content.size());
+  step.ended = inflater.block_state == ISAL_BLOCK_FINISH;
+  return step;
 }
 
 }  // namespace longhaul::data

@@ -191,7 +191,7 @@ int64_t InputSet::lines_before(int file, uint64_t begin) const {
 
 std::string InputSet::describe(const RecordPlace& place) const {
   const InputFile& file = files_.at(static_cast<size_t>(place.file));
-  const std::string path = file.path.string();
+  std::string path = file.path.string();
   switch (file.format) {
     case InputFormat::Text:
       return path;

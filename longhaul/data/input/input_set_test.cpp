@@ -160,6 +160,9 @@ TEST(Records, LeaveOutTheByteOrderMark) {
 }
 
 TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
+  const std::string shifted =
+      "!bad labels: label 2 at position 0, where the id is 1; labels must be the ids "
+      "themselves, not shifted, or -100";
   const TestDirectory dir;
   const auto file = dir.write(
       "a.jsonl",
@@ -183,29 +186,27 @@ TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
       "{\"input_ids\":[1,2],\"attention_mask\":1}\n"
       "{\"input_ids\":[1],\"labels\":[1],\"labels\":[1]}\n"
       "{\"input_ids\":\"text\",\"labels\":0}\n");
-  EXPECT_EQ(
-      read_records(inputs_of({file}, "input_ids")),
-      (Records{"[5 6 7]",
-               "[5 6 7]-2",
-               "[5* 6* 7]",
-               "[5 6]",
-               "!empty",
-               "!empty",
-               "[2147483647]",
-               "!token id out of range: -1 at position 1",
-               "!token id out of range: 2147483648 at position 0",
-               "!token id out of range: -1 at position 0",
-               "!field is not text: 'input_ids' is a list, but not of integers",
-               "!field is not text: 'input_ids' is a list, but not of integers",
-               "!bad labels: label 2 at position 0, where the id is 1; labels must be "
-               "the ids themselves, not shifted, or -100",
-               "!bad labels: 1 values for 2 ids",
-               "!bad labels: not a list of integers",
-               "!bad attention_mask: 2 at position 1",
-               "!bad attention_mask: 3 values for 2 ids",
-               "!bad attention_mask: not a list of integers",
-               "!field stands twice: 'labels'",
-               "text"}));
+  EXPECT_EQ(read_records(inputs_of({file}, "input_ids")),
+            (Records{"[5 6 7]",
+                     "[5 6 7]-2",
+                     "[5* 6* 7]",
+                     "[5 6]",
+                     "!empty",
+                     "!empty",
+                     "[2147483647]",
+                     "!token id out of range: -1 at position 1",
+                     "!token id out of range: 2147483648 at position 0",
+                     "!token id out of range: -1 at position 0",
+                     "!field is not text: 'input_ids' is a list, but not of integers",
+                     "!field is not text: 'input_ids' is a list, but not of integers",
+                     shifted,
+                     "!bad labels: 1 values for 2 ids",
+                     "!bad labels: not a list of integers",
+                     "!bad attention_mask: 2 at position 1",
+                     "!bad attention_mask: 3 values for 2 ids",
+                     "!bad attention_mask: not a list of integers",
+                     "!field stands twice: 'labels'",
+                     "text"}));
 }
 
 TEST(InputFiles, AreThoseOfADatasetInTheOrderOfItsState) {
