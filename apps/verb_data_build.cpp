@@ -103,8 +103,7 @@ std::string describe_bad(const std::string& line) {
   return detail.empty() ? text : text + ": " + detail;
 }
 
-void print_report(const data::BuildReport& report, const BuildCommand& command) {
-  const data::InspectOptions shown{command.seq_len, command.global_size, false};
+void print_report(const data::BuildReport& report, const data::InspectOptions& shown) {
   if (report.stood_already) {
     fmt::print(
         "{} is this very store already (the same inputs, tokenizer and options); "
@@ -123,8 +122,7 @@ void print_report(const data::BuildReport& report, const BuildCommand& command) 
   }
 }
 
-void print_json(const data::BuildReport& report, const BuildCommand& command) {
-  const data::InspectOptions shown{command.seq_len, command.global_size, false};
+void print_json(const data::BuildReport& report, const data::InspectOptions& shown) {
   OrderedJson json;
   json["stood_already"] = report.stood_already;
   json["train"] = data::describe_data(report.train_path, shown).value().json;
@@ -175,11 +173,13 @@ void run_build(const BuildCommand& command) {
   options.stop = [&] { return signals.raised() != 0; };
   const data::BuildReport report = data::build_store(tokenizer.get(), options);
   stages.finish();
-  if (!report.complete) return;
+  if (options.process != 0) return;
+  const data::InspectOptions shown{command.seq_len, command.global_size, false,
+                                   tokenizer.get()};
   if (command.json) {
-    if (options.process == 0) print_json(report, command);
-  } else if (options.process == 0) {
-    print_report(report, command);
+    print_json(report, shown);
+  } else {
+    print_report(report, shown);
   }
 }
 

@@ -74,6 +74,25 @@ TEST_F(ResumeTest, KilledAtAnyMomentItGoesOnToTheSameBytes) {
   expect_same_bytes();
 }
 
+TEST_F(ResumeTest, AKillBetweenTheRenamesOfTheEndLosesNoStore) {
+  // As it stands when both stores, or only the first, have been moved to their places.
+  for (const bool both : {true, false}) {
+    build_store(&tokenizer, wanted);
+    const fs::path building = building_path(wanted.out);
+    fs::create_directories(building);
+    const auto fingerprint = [](const fs::path& path) {
+      return read_store_info(path).fingerprint;
+    };
+    dir.write("store.building/commit.json",
+              Json{{"train", fingerprint(dir / "store")},
+                   {"validation", fingerprint(dir / "store-val")}}
+                  .dump());
+    if (!both) fs::rename(dir / "store", building / "train");
+    build_store(&tokenizer, wanted);
+    expect_same_bytes();
+  }
+}
+
 TEST_F(ResumeTest, ThreeProcessesMakeWhatOneMakes) {
   wanted.processes = 3;
   std::vector<pid_t> children;

@@ -185,6 +185,7 @@ class Builder {
                               "what it was begun with, or throw it away with --restart",
                               directory_.root.string(), difference));
     }
+    if (fs::exists(directory_.commit())) return;  // nothing more is built there
     for (const char* name : {"train", "validation", "parts", "hashes", "duplicates"}) {
       fs::create_directories(directory_.root / name);
       ShardWriter::remove_leavings(directory_.root / name, false);

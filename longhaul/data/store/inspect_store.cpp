@@ -149,7 +149,8 @@ uint64_t stored_bytes(const StoreInfo& info) {
 }
 
 /// The tokenizer that came along, if this program still makes the same ids with it.
-void describe_tokenizer(const TokenStore& store, Table& table, OrderedJson& json) {
+void describe_tokenizer(const TokenStore& store, const Tokenizer* given, Table& table,
+                        OrderedJson& json) {
   const StoreInfo& info = store.info();
   json["tokenizer"] = info.tokenizer_fingerprint;
   json["special_tokens"] = info.special_tokens;
@@ -163,11 +164,15 @@ void describe_tokenizer(const TokenStore& store, Table& table, OrderedJson& json
     table.row("tokenizer", "none: made from ready ids");
     return;
   }
-  const auto tokenizer = Tokenizer::load(store.path() / "tokenizer");
-  check_self_test(store.path(), *tokenizer, "this program, with the store's tokenizer,");
+  std::unique_ptr<Tokenizer> loaded;
+  if (given == nullptr) {
+    loaded = Tokenizer::load(store.path() / "tokenizer");
+    check_self_test(store.path(), *loaded, "this program, with the store's tokenizer,");
+    given = loaded.get();
+  }
   table.row("tokenizer",
-            fmt::format("{}, its self-test holds", info.tokenizer_fingerprint));
-  const std::string sample = decoded_sample(store, *tokenizer);
+            info.tokenizer_fingerprint + (loaded ? ", its self-test holds" : ""));
+  const std::string sample = decoded_sample(store, *given);
   json["sample"] = sample;
   table.row("first document", sample);
 }
@@ -200,7 +205,7 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   table.row("selection", info.selection);
   describe_dropped(info, table, json);
   describe_origins(info, table, json);
-  describe_tokenizer(store, table, json);
+  describe_tokenizer(store, options.tokenizer, table, json);
   result.text =
       fmt::format("token store {}, complete\n{}", store.path().string(), table.text());
 }

@@ -5,6 +5,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -13,6 +14,9 @@ struct InspectOptions {
   int64_t global_size = 0;  ///< with seq_len: how many steps
   /// Read a save_to_disk directory through, to count its tokens; a token store knows.
   bool scan = false;
+  /// Its tokenizer, where the caller has just built the store with it; else the one that
+  /// lies in the store is loaded, and put to its self-test.
+  const Tokenizer* tokenizer = nullptr;
 };
 
 /// What data is, for people and for programs.

@@ -158,9 +158,9 @@ class Merger {
       copy_tokenizer(info, dir / "tokenizer");
       std::vector<std::string> texts;
       if (first_text_) texts.push_back(*first_text_);
-      write_text_durable(dir / "self_test.json",
+      write_text_durable(dir / kSelfTestName,
                          self_test_text(make_self_test(*tokenizer_, texts)));
-      info.self_test = describe_file(dir / "self_test.json");
+      info.self_test = describe_file(dir / kSelfTestName);
     }
     if (bad_ > 0) {
       copy_file_durable(context_.directory.root / "bad_records.jsonl",
@@ -201,9 +201,9 @@ std::string fingerprint_at(const fs::path& path) {
 /// `from` goes to `to`; what stands there is put aside into the directory of the build.
 void move_store(const BuildDirectory& directory, const fs::path& from, const fs::path& to,
                 const std::string& fingerprint) {
-  if (!fs::exists(from)) {
+  if (fingerprint_at(from) != fingerprint) {
     // Moved before the end of an earlier start.
-    LH_CHECK(fingerprint_at(to) == fingerprint, "data", "{} is gone, and {} is not it",
+    LH_CHECK(fingerprint_at(to) == fingerprint, "data", "neither {} nor {} is the store",
              from.string(), to.string());
     return;
   }

@@ -17,6 +17,8 @@ struct SelfTest {
   std::string hash() const;
 };
 
+inline constexpr const char* kSelfTestName = "self_test.json";
+
 /// `more` come behind the fixed texts. A fixed text that the tokenizer refuses (a
 /// vocabulary without the characters) is left out.
 SelfTest make_self_test(const Tokenizer& tokenizer, const std::vector<std::string>& more);
