@@ -16,12 +16,30 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/train/certificate.h"
+#include "longhaul/train/data_check.h"
 #include "longhaul/train/resume.h"
 #include "longhaul/train/run_log.h"
 #include "longhaul/train/stage_runner.h"
 
 namespace longhaul::train {
 namespace {
+
+/// Seconds that the first step waits for the look at all data: small data is proven by
+/// then, large data while training goes on.
+constexpr double kDataCheckSeconds = 1.0;
+
+/// What rank 0 looks at: data whose format does not say which ids it holds.
+std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
+    const Session& session) {
+  std::vector<std::shared_ptr<const data::TokenSource>> sources;
+  if (session.world->rank() > 0) return sources;
+  const auto add = [&](const std::shared_ptr<const data::TokenSource>& source) {
+    if (source->max_token_id() == 0) sources.push_back(source);
+  };
+  for (const data::WeightedSource& weighted : session.train_sources) add(weighted.source);
+  for (const ValidationSet& set : session.validation) add(set.source);
+  return sources;
+}
 
 class Trainer {
  public:
@@ -40,17 +58,20 @@ class Trainer {
         plan_(training_plan(session_, loader_.micro_batches())),
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
-        runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)) {
+        runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
+        data_check_(unproven_sources(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_plan(loader_.plan(), loader_.began_new_phase());
     prepare_saves();
   }
 
   TrainResult run() {
+    data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) validate();
     bool stop = false;
     while (history_.step < last_step_ && !stop) {
       run_.record(session_, history_, train_step());
+      data_check_.settle();
       if (history_.step == 1) {
         certify_first_update(session_, schedule_.lr(1), run_.log());
       }
@@ -61,6 +82,7 @@ class Trainer {
       const bool ends = last || stop;
       if (ends || save_again || due(config().checkpoint.every)) save(ends);
     }
+    if (!stop) data_check_.finish();
     run_.finish_saves();
     session_.replicas->finish_weights();
     run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
@@ -234,6 +256,7 @@ class Trainer {
   parallel::PipelinePlan plan_;
   Capture capture_;
   StageRunner runner_;
+  DataCheck data_check_;
   SignalWatch signals_;
 };
 

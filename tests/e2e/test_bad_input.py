@@ -344,7 +344,7 @@ def test_a_token_past_the_vocabulary_at_the_end_of_a_saved_dataset(run, root):
     Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * 64] * len(rows),
                        "labels": rows}).save_to_disk(root / "rows")
     training_refused(run, root, ['data.train=[{path="rows"}]', "data.validation=[]"], "rows",
-                     "holds token id 600", "600 ids")
+                     "row 1999", "input_ids holds 600", "from 0 to 599")
 
 
 def test_a_store_made_with_another_tokenizer(run, root):

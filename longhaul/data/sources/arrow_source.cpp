@@ -62,6 +62,12 @@ class SavedDatasetSource final : public TokenSource {
     fill_plain_positions(to);
   }
 
+  void check_rows(const std::atomic<bool>& stop) const override {
+    TokenBatch batch;
+    batch.resize(1, length_);
+    for (int64_t i = 0; i < dataset_.rows && !stop; ++i) read(i, batch, 0);
+  }
+
   std::string describe() const override {
     return fmt::format("save_to_disk directory {}: {} sequences of {} in {} files{}",
                        dataset_.path.string(), grouped(dataset_.rows), length_,

@@ -46,6 +46,10 @@ class ConcatenatedSource final : public TokenSource {
     parts_[part]->read(index - firsts_[part], batch, row);
   }
 
+  void check_rows(const std::atomic<bool>& stop) const override {
+    for (const auto& part : parts_) part->check_rows(stop);
+  }
+
   std::string describe() const override {
     std::string text =
         fmt::format("{} sources as one, {} sequences of {}:", parts_.size(),

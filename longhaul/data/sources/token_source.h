@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -45,6 +46,9 @@ class TokenSource {
   virtual void limit_ids(int64_t vocab_size);
   /// Fills row `row` of the batch with sequence `index`, 0 <= index < num_sequences().
   virtual void read(int64_t index, TokenBatch& batch, int64_t row) const = 0;
+  /// Looks at every row that read() might refuse, as read() would (InputError), until
+  /// `stop`: where max_token_id() is 0 that reads all of the data.
+  virtual void check_rows(const std::atomic<bool>& stop) const { (void)stop; }
   /// Name, kind and size in one line, for logs.
   virtual std::string describe() const = 0;
   /// Hash that changes when the tokens do (from stored hashes or sizes; no full scan).
