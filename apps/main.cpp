@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
       "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
       "succeed\n"
       "later, 1 anything else.");
+  expand_build_bert(argc, argv);
   Outcome outcome;
   add_verbs(program, outcome);
   try {

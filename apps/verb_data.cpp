@@ -8,6 +8,7 @@ void add_data(CLI::App& program, Outcome& outcome) {
   verb->require_subcommand(1);
   verb->footer("Example: longhaul data build --help");
   add_data_build(*verb, outcome);
+  add_data_build_bert(*verb, outcome);
   add_data_export(*verb, outcome);
   add_data_inspect(*verb, outcome);
   add_data_split(*verb, outcome);

@@ -1,0 +1,246 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/progress.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/bert_loader.h"
+#include "longhaul/data/bert/build_examples.h"
+#include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct BertCommand {
+  data::BuildExamplesOptions build;
+  std::string tokenizer;
+  std::string format;
+  std::string sentences = "lines";
+  std::string bad_records = "fail";
+  int64_t max_predictions = 0;
+  bool json = false;
+};
+
+/// 15 % of the usual lengths, and room above it as the published data has.
+int64_t usual_predictions(int64_t seq_len) {
+  if (seq_len == 128) return 20;
+  if (seq_len == 512) return 80;
+  return std::max<int64_t>(1, (seq_len * 80 + 511) / 512);
+}
+
+/// The first row of the first shard, read as training reads it.
+std::string sample(data::ShardReader& reader, const data::Tokenizer& tokenizer,
+                   const fs::path& shard) {
+  const data::BertShard rows = reader.read(shard, tokenizer.vocab_size());
+  const auto mask = rows.input_mask(0);
+  const auto ids = rows.input_ids(0);
+  std::string text;
+  for (size_t i = 0; i < ids.size() && mask[i] == 1; ++i) {
+    const auto token = tokenizer.id_to_token(static_cast<data::TokenId>(ids[i]));
+    if (i > 0) text += ' ';
+    text += token ? *token : "?";
+  }
+  return text;
+}
+
+std::string percent(int64_t part, int64_t whole) {
+  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) /
+                                     static_cast<double>(std::max<int64_t>(whole, 1)));
+}
+
+void print_left_out(const Json& reading) {
+  int64_t dropped = 0;
+  for (const auto& [cause, count] : reading.at("dropped").items()) {
+    dropped += count.get<int64_t>();
+  }
+  if (dropped > 0) {
+    fmt::print("left out        {} records\n{}", grouped(dropped),
+               reading.at("dropped_examples").get<std::string>());
+  }
+  const auto note = [&](const char* name, const char* text) {
+    const auto count = reading.at(name).get<int64_t>();
+    if (count > 0) fmt::print("                {} {}\n", grouped(count), text);
+  };
+  note("empty_documents", "texts without a token were left out");
+  note("cut_sentences", "sentences were longer than a row and were cut into pieces");
+  note("special_tokens_in_text", "special tokens stand in the texts themselves");
+}
+
+void print_report(const data::BertRecord& record, const BertCommand& command,
+                  data::ShardReader& reader, const data::Tokenizer& tokenizer) {
+  const Json& reading = record.reading;
+  const data::ExampleCounts& counts = record.counts;
+  const int64_t chosen = counts.masks.masked + counts.masks.kept + counts.masks.replaced;
+  const int64_t length = command.build.examples.seq_len;
+  fmt::print("text            {} documents, {} sentences, {} tokens\n",
+             grouped(reading.at("documents").get<int64_t>()),
+             grouped(reading.at("sentences").get<int64_t>()),
+             grouped(reading.at("tokens").get<int64_t>()));
+  print_left_out(reading);
+  fmt::print(
+      "examples        {} of {} tokens in {} shards, {} passes over the documents\n"
+      "                {} of the room is tokens, {} tokens were cut off ends\n"
+      "                {} have a second text from another document\n"
+      "masked          {} of the tokens: {} [MASK], {} kept, {} replaced\n",
+      grouped(counts.examples), length, record.shards.size(), command.build.duplicates,
+      percent(counts.tokens, counts.examples * length), grouped(counts.cut_tokens),
+      percent(counts.random_next, counts.examples), percent(chosen, counts.tokens),
+      percent(counts.masks.masked, chosen), percent(counts.masks.kept, chosen),
+      percent(counts.masks.replaced, chosen));
+  fmt::print("first example   {}\n",
+             sample(reader, tokenizer, command.build.out / record.shards.front().name));
+  fmt::print("BERT examples   {}\n", command.build.out.string());
+}
+
+void run_bert(const BertCommand& command) {
+  // First of all: its process is to be small and to have one thread.
+  data::ShardReader reader;
+  data::BuildExamplesOptions options = command.build;
+  if (!command.format.empty()) {
+    options.inputs.format = data::parse_format(command.format);
+  }
+  options.sentences = command.sentences == "lines" ? data::SentenceRule::Lines
+                                                   : data::SentenceRule::Punctuation;
+  options.bad_records =
+      command.bad_records == "drop" ? data::BadRecords::Drop : data::BadRecords::Fail;
+  options.examples.mask.max_predictions =
+      command.max_predictions > 0 ? command.max_predictions
+                                  : usual_predictions(options.examples.seq_len);
+  const auto tokenizer = data::Tokenizer::load(command.tokenizer);
+  std::unique_ptr<Progress> progress;
+  std::string stage;
+  options.progress = [&](const std::string& now, int64_t done, int64_t total) {
+    if (now != stage) {
+      if (progress) progress->finish();
+      progress = std::make_unique<Progress>("data build: " + now,
+                                            now == "reading" ? "bytes" : "shards");
+      stage = now;
+    }
+    progress->update(done, total);
+  };
+  const data::BertRecord record = data::build_examples(*tokenizer, options);
+  if (progress) progress->finish();
+  if (command.json) {
+    fmt::print("{}\n", Json({{"path", options.out.string()},
+                             {"shards", record.shards.size()},
+                             {"reading", record.reading},
+                             {"counts", record.counts.to_json()}})
+                           .dump());
+    return;
+  }
+  print_report(record, command, reader, *tokenizer);
+}
+
+void add_what(CLI::App& verb, BertCommand& command) {
+  data::BuildExamplesOptions& build = command.build;
+  verb.add_option("inputs", build.inputs.arguments,
+                  "text as `data build` reads it: text files, JSON lines, CSV, .gz and "
+                  ".zst of them, Parquet, Arrow; patterns in quotes are expanded")
+      ->required();
+  verb.add_option("--tokenizer", command.tokenizer,
+                  "of BERT: a tokenizer.json, or a directory that holds one")
+      ->required();
+  verb.add_option("--out", build.out, "the directory of the shards, which is made")
+      ->required();
+  verb.add_option("--field", build.inputs.field,
+                  "the field of a JSON line, or the column, that holds the text")
+      ->capture_default_str();
+  verb.add_option("--format", command.format,
+                  "text, jsonl, csv, parquet or arrow for all inputs; without it by "
+                  "their names");
+  verb.add_option("--sentences", command.sentences,
+                  "lines: each line of a text is a sentence, blank lines part documents; "
+                  "punctuation: sentences end at . ! ? and at lines' ends")
+      ->check(CLI::IsMember({"lines", "punctuation"}))
+      ->capture_default_str();
+  verb.add_option("--bad-records", command.bad_records,
+                  "fail at the first broken record, or drop and count them")
+      ->check(CLI::IsMember({"fail", "drop"}))
+      ->capture_default_str();
+  verb.add_option("--max-bad-records", build.max_bad_records,
+                  "with --bad-records drop: more end the build")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_examples(CLI::App& verb, BertCommand& command) {
+  data::BuildExamplesOptions& build = command.build;
+  verb.add_option("--seq-len", build.examples.seq_len, "tokens of an example")
+      ->capture_default_str();
+  verb.add_option("--max-predictions", command.max_predictions,
+                  "most masked tokens of an example; without it 20 for 128, 80 for 512")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--mask-share", build.examples.mask.share,
+                  "share of the tokens that are to be predicted; of these 80 % become "
+                  "[MASK], 10 % stay, 10 % become another token")
+      ->capture_default_str();
+  verb.add_flag("--whole-words", build.examples.mask.whole_words,
+                "mask all pieces of a word or none");
+  verb.add_option("--duplicates", build.duplicates,
+                  "passes over the documents, each paired and masked anew")
+      ->capture_default_str();
+  verb.add_option("--short-share", build.examples.short_share,
+                  "share of the documents that give examples of a random shorter length")
+      ->capture_default_str();
+  verb.add_option("--seed", build.examples.seed, "of all that is random")
+      ->capture_default_str();
+  verb.add_option("--shards", build.shards,
+                  "files; at least one per data-parallel rank. 0: of about 64 MiB in "
+                  "memory each, 16 at least")
+      ->capture_default_str();
+}
+
+void add_run(CLI::App& verb, BertCommand& command) {
+  data::BuildExamplesOptions& build = command.build;
+  verb.add_option("--threads", build.threads, "0: all cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb.add_option("--memory", build.memory_bytes,
+                  "what shards in the making may take; without it 4 GiB")
+      ->transform(CLI::AsSizeValue(true));
+  verb.add_flag("--force", build.force, "replace BERT examples that stand at --out");
+  verb.add_flag("--restart", build.restart,
+                "throw away what an earlier build left in OUT.building");
+  verb.add_flag("--json", command.json, "print the figures as one JSON object");
+}
+
+}  // namespace
+
+void add_data_build_bert(CLI::App& data, Outcome&) {
+  const auto command = std::make_shared<BertCommand>();
+  CLI::App* verb = data.add_subcommand(
+      "build-bert", "Turns text into HDF5 shards of BERT examples (data build --bert)");
+  add_what(*verb, *command);
+  add_examples(*verb, *command);
+  add_run(*verb, *command);
+  verb->footer(
+      "Killed or stopped, the same command goes on where it was and ends with the same "
+      "bytes.\n"
+      "Example: longhaul data build --bert 'wiki/*.jsonl.gz' --tokenizer models/bert "
+      "--out data/bert-128 --sentences punctuation --seq-len 128");
+  verb->callback([command] { run_bert(*command); });
+}
+
+void expand_build_bert(int& argc, char** argv) {
+  static char verb[] = "build-bert";
+  if (argc < 4 || std::strcmp(argv[1], "data") != 0 ||
+      std::strcmp(argv[2], "build") != 0) {
+    return;
+  }
+  for (int i = 3; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--bert") != 0) continue;
+    argv[2] = verb;
+    for (int next = i + 1; next < argc; ++next) argv[next - 1] = argv[next];
+    argv[--argc] = nullptr;
+    return;
+  }
+}
+
+}  // namespace longhaul::apps

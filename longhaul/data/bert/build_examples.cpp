@@ -1,0 +1,434 @@
+#include "longhaul/data/bert/build_examples.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/owner_lock.h"
+#include "longhaul/base/random.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/hdf5_shard.h"
+#include "longhaul/data/bert/ordered_workers.h"
+#include "longhaul/data/order/permutation.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr uint64_t kShardBytes = uint64_t{64} << 20;
+constexpr int64_t kFewestShards = 16;
+constexpr int64_t kMostShards = 99'999;
+/// A shard in the making is held as rows, as a shard in its own order, and packed.
+constexpr uint64_t kCopiesOfShard = 3;
+/// Share of the room that the first texts and second texts take of a document, about:
+/// half of the second texts are of another one.
+constexpr double kOwnShare = 0.7;
+
+const char* rule_name(SentenceRule rule) {
+  return rule == SentenceRule::Lines ? "lines" : "punctuation";
+}
+
+fs::path absolute_directory(const fs::path& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();  // a slash at the end
+}
+
+Json plan_of(const Tokenizer& tokenizer, const InputSet& inputs,
+             const BuildExamplesOptions& options) {
+  const ExampleOptions& examples = options.examples;
+  return {{"inputs", inputs.fingerprint()},
+          {"tokenizer", tokenizer.fingerprint()},
+          {"vocab_size", tokenizer.vocab_size()},
+          {"seq_len", examples.seq_len},
+          {"max_predictions", examples.mask.max_predictions},
+          {"mask_share", examples.mask.share},
+          {"whole_words", examples.mask.whole_words},
+          {"short_share", examples.short_share},
+          {"seed", examples.seed},
+          {"duplicates", options.duplicates},
+          {"shards", options.shards},
+          {"sentences", rule_name(options.sentences)},
+          {"bad_records", options.bad_records == BadRecords::Drop ? "drop" : "fail"}};
+}
+
+void check_options(const BuildExamplesOptions& options) {
+  const ExampleOptions& examples = options.examples;
+  const ShardShape row{1, examples.seq_len, examples.mask.max_predictions};
+  const std::string problem = shape_problem(row);
+  if (examples.seq_len < 5 || !problem.empty()) {
+    throw InputError("data", fmt::format("rows of {} tokens with {} predictions cannot "
+                                         "be built{}{}; 128 with 20 and 512 with 80 are "
+                                         "usual",
+                                         examples.seq_len, examples.mask.max_predictions,
+                                         problem.empty() ? "" : ": ", problem));
+  }
+  if (options.shards < 0 || options.shards > kMostShards || options.duplicates < 1 ||
+      options.duplicates > 10'000) {
+    throw InputError("data",
+                     fmt::format("{} shards and {} passes; 0 to {} shards and 1 "
+                                 "to 10000 passes can be",
+                                 options.shards, options.duplicates, kMostShards));
+  }
+  if (!(examples.mask.share > 0.0 && examples.mask.share < 1.0) ||
+      !(examples.short_share >= 0.0 && examples.short_share <= 1.0)) {
+    throw InputError("data", fmt::format("a mask share of {} and a short share of {} are "
+                                         "not between 0 and 1",
+                                         examples.mask.share, examples.short_share));
+  }
+  if (hdf5_version().empty()) {
+    throw InputError("data",
+                     "this build has no HDF5; install libhdf5-dev and libaec-dev, then "
+                     "configure and build again");
+  }
+}
+
+Json reading_json(const ReadDocumentsReport& report) {
+  Json dropped = Json::object();
+  for (const auto& [problem, count] : report.dropped.counts) {
+    dropped[std::string(problem_name(problem))] = count;
+  }
+  return {{"documents", report.counts.documents},
+          {"sentences", report.counts.sentences},
+          {"tokens", report.counts.tokens},
+          {"dropped", dropped},
+          {"dropped_examples", report.dropped.describe()},
+          {"cut_sentences", report.cut_sentences},
+          {"special_tokens_in_text", report.special_in_text},
+          {"empty_documents", report.empty_documents},
+          {"sources", report.sources}};
+}
+
+class ExamplesBuilder {
+ public:
+  ExamplesBuilder(const Tokenizer& tokenizer, const BuildExamplesOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        inputs_(options.inputs),
+        plan_(plan_of(tokenizer, inputs_, options)),
+        vocabulary_(BertVocabulary::of(tokenizer, options.examples.mask.whole_words)),
+        out_(absolute_directory(options.out)),
+        threads_(options.threads > 0 ? options.threads
+                                     : static_cast<int>(std::max(
+                                           1U, std::thread::hardware_concurrency()))) {
+    work_ = out_;
+    work_ += ".building";
+    lock_ = work_;
+    lock_ += ".lock";
+  }
+
+  BertRecord run() {
+    check_place();
+    make_directories_durable(out_.parent_path());
+    OwnerLock lock = take_lock();
+    make_directories_durable(work_);
+    open_work();
+    if (!fs::exists(work_ / kBertRecordName)) {
+      read_inputs();
+      make_shards();
+      write_record();
+    }
+    lock.check();
+    commit();
+    lock.release();
+    fs::remove(lock_);
+    return BertRecord::read(out_);
+  }
+
+ private:
+  OwnerLock take_lock() const;
+  void check_place() const;
+  void open_work();
+  void read_inputs();
+  void make_shards();
+  int64_t choose_shards(const SpoolCounts& counts) const;
+  int threads_for(const SpoolCounts& counts, int64_t shards) const;
+  double expected_shard_bytes(const SpoolCounts& counts, int64_t shards) const;
+  PackedShard make_shard(const ExampleMaker& maker, int64_t shard, int64_t shards,
+                         int64_t documents, ExampleCounts& counts) const;
+  std::string shard_name(int64_t shard, int64_t shards) const;
+  std::optional<BertShardInfo> finished_shard(const std::string& name) const;
+  void write_shard(const std::string& name, const PackedShard& shard,
+                   const ExampleCounts& counts);
+  void write_record();
+  void commit();
+  void report_progress(const char* stage, int64_t done, int64_t total) const {
+    if (options_.progress) options_.progress(stage, done, total);
+  }
+
+  const Tokenizer& tokenizer_;
+  const BuildExamplesOptions& options_;
+  InputSet inputs_;
+  Json plan_;
+  BertVocabulary vocabulary_;
+  fs::path out_;
+  fs::path work_;
+  fs::path lock_;  // beside the directory, which changes its name
+  int threads_;
+  Json reading_;
+  std::vector<BertShardInfo> shards_;
+};
+
+OwnerLock ExamplesBuilder::take_lock() const {
+  OwnerLockOptions options;
+  options.area = "data";
+  options.object = "the build";
+  options.occupation = "builds there";
+  options.advice = "choose another --out";
+  return OwnerLock::acquire(lock_, options);
+}
+
+void ExamplesBuilder::check_place() const {
+  if (!fs::exists(fs::symlink_status(out_))) return;
+  if (!fs::exists(out_ / kBertRecordName)) {
+    throw InputError("data", fmt::format("{}: exists and holds no BERT examples; choose "
+                                         "another --out",
+                                         out_.string()));
+  }
+  if (!options_.force) {
+    throw InputError("data", fmt::format("{}: BERT examples stand there already; choose "
+                                         "another --out, or replace them with --force",
+                                         out_.string()));
+  }
+}
+
+void ExamplesBuilder::open_work() {
+  const fs::path plan_file = work_ / "plan.json";
+  if (options_.restart) {
+    fs::remove_all(work_);
+    make_directories_durable(work_);
+  }
+  if (!fs::exists(plan_file)) {
+    write_text_atomic(plan_file, plan_.dump(1) + "\n");
+    return;
+  }
+  const Json begun = read_json(plan_file);
+  std::vector<std::string> differ;
+  for (const auto& [name, value] : plan_.items()) {
+    if (!begun.is_object() || begun.value(name, Json()) != value) differ.push_back(name);
+  }
+  if (differ.empty()) return;
+  throw InputError("data",
+                   fmt::format("{}: an unfinished build with another {}; give the "
+                               "same command as then to go on with it, or "
+                               "--restart to throw it away",
+                               work_.string(), fmt::join(differ, ", ")));
+}
+
+void ExamplesBuilder::read_inputs() {
+  const fs::path record = work_ / "spool.json";
+  if (fs::exists(record)) {
+    reading_ = read_json(record);
+    return;
+  }
+  ReadDocumentsOptions options;
+  options.sentences = options_.sentences;
+  options.longest_sentence = options_.examples.seq_len - 3;
+  options.bad_records = options_.bad_records;
+  options.max_bad_records = options_.max_bad_records;
+  options.threads = threads_;
+  options.progress = [this](uint64_t done, uint64_t total) {
+    report_progress("reading", static_cast<int64_t>(done), static_cast<int64_t>(total));
+  };
+  SpoolWriter spool(work_, tokenizer_.vocab_size());
+  const ReadDocumentsReport report =
+      read_documents(inputs_, tokenizer_, vocabulary_.special, options, spool);
+  if (report.counts.documents == 0) {
+    throw InputError("data", fmt::format("the inputs hold no document with text; {}name "
+                                         "files that do",
+                                         report.dropped.describe()));
+  }
+  spool.finish();
+  reading_ = reading_json(report);
+  sync_directory(work_);
+  write_text_atomic(record, reading_.dump(1) + "\n");
+}
+
+double ExamplesBuilder::expected_shard_bytes(const SpoolCounts& counts,
+                                             int64_t shards) const {
+  const double room = static_cast<double>(options_.examples.seq_len - 3) * kOwnShare;
+  const double rows =
+      static_cast<double>(options_.duplicates) *
+      (static_cast<double>(counts.tokens) / room + static_cast<double>(counts.documents));
+  const ShardShape row{1, options_.examples.seq_len,
+                       options_.examples.mask.max_predictions};
+  return rows * static_cast<double>(shard_bytes(row)) / static_cast<double>(shards);
+}
+
+int64_t ExamplesBuilder::choose_shards(const SpoolCounts& counts) const {
+  const int64_t most = counts.documents * options_.duplicates;
+  if (options_.shards > most) {
+    throw InputError("data", fmt::format("{} documents in {} passes do not fill {} "
+                                         "shards; ask for {} at most",
+                                         counts.documents, options_.duplicates,
+                                         options_.shards, most));
+  }
+  if (options_.shards > 0) return options_.shards;
+  const double wanted =
+      expected_shard_bytes(counts, 1) / static_cast<double>(kShardBytes);
+  return std::min(
+      {std::max(static_cast<int64_t>(wanted) + 1, kFewestShards), most, kMostShards});
+}
+
+int ExamplesBuilder::threads_for(const SpoolCounts& counts, int64_t shards) const {
+  const double each =
+      expected_shard_bytes(counts, shards) * static_cast<double>(kCopiesOfShard);
+  const auto budget = static_cast<double>(options_.memory_bytes);
+  if (each > budget) {
+    throw InputError(
+        "data",
+        fmt::format(
+            "{} shards of about {} each do not fit into --memory {}; ask for {} "
+            "shards or more",
+            shards, human_bytes(expected_shard_bytes(counts, shards)),
+            human_bytes(budget),
+            static_cast<int64_t>(each * static_cast<double>(shards) / budget) + 1));
+  }
+  return static_cast<int>(
+      std::clamp<double>(budget / std::max(each, 1.0), 1.0, threads_));
+}
+
+std::string ExamplesBuilder::shard_name(int64_t shard, int64_t shards) const {
+  return fmt::format("longhaul_training_{:05}-of-{:05}.hdf5", shard, shards);
+}
+
+PackedShard ExamplesBuilder::make_shard(const ExampleMaker& maker, int64_t shard,
+                                        int64_t shards, int64_t documents,
+                                        ExampleCounts& counts) const {
+  const int64_t pairs = documents * options_.duplicates;
+  const uint64_t seed = options_.examples.seed;
+  const Permutation deal(pairs, random_key(seed, "bert documents"));
+  ExampleRows rows(options_.examples.seq_len, options_.examples.mask.max_predictions);
+  for (int64_t i = shard * pairs / shards; i < (shard + 1) * pairs / shards; ++i) {
+    const int64_t pair = deal(i);
+    maker.make(pair / documents, pair % documents, rows);
+  }
+  counts = rows.counts;
+  const auto bits =
+      philox(random_key(seed, "bert row order"), static_cast<uint64_t>(shard), 0);
+  const Permutation place(rows.size(), uint64_t{bits[0]} << 32 | bits[1]);
+  std::vector<int64_t> order(static_cast<size_t>(rows.size()));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = place(static_cast<int64_t>(i));
+  return pack_shard(rows.shard(order));
+}
+
+std::optional<BertShardInfo> ExamplesBuilder::finished_shard(
+    const std::string& name) const {
+  const fs::path record = work_ / (name + ".json");
+  if (!fs::exists(record)) return {};
+  BertShardInfo info = BertShardInfo::from_json(read_json(record));
+  std::error_code error;
+  if (fs::file_size(work_ / name, error) != info.bytes || error) return {};
+  return info;
+}
+
+void ExamplesBuilder::write_shard(const std::string& name, const PackedShard& shard,
+                                  const ExampleCounts& counts) {
+  const fs::path path = work_ / name;
+  const fs::path temporary = work_ / (name + ".tmp");
+  write_packed_shard(temporary, shard);
+  BertShardInfo info;
+  info.name = name;
+  info.rows = shard.shape.rows;
+  info.counts = counts;
+  {
+    const MappedFile file(temporary);
+    BlockHasher hasher;
+    hasher.update(file.bytes());
+    info.bytes = file.bytes().size();
+    info.hash = combine_hashes(hasher.finish());
+  }
+  fs::rename(temporary, path);
+  sync_directory(work_);
+  write_text_atomic(work_ / (name + ".json"), info.to_json().dump() + "\n");
+  shards_.push_back(std::move(info));
+}
+
+void ExamplesBuilder::make_shards() {
+  SpoolCounts counts;
+  counts.documents = reading_.at("documents").get<int64_t>();
+  counts.sentences = reading_.at("sentences").get<int64_t>();
+  counts.tokens = reading_.at("tokens").get<int64_t>();
+  const DocumentSpool spool(work_, tokenizer_.vocab_size(), counts);
+  const ExampleMaker maker(spool, vocabulary_, options_.examples);
+  const int64_t shards = choose_shards(counts);
+  const int threads = threads_for(counts, shards);
+
+  struct Made {
+    std::string name;
+    std::optional<BertShardInfo> before;  // by an earlier start of this build
+    PackedShard packed;
+    ExampleCounts counts;
+  };
+  OrderedWorkers<int64_t, Made> workers(threads, [&](int64_t& shard) {
+    Made made;
+    made.name = shard_name(shard, shards);
+    made.before = finished_shard(made.name);
+    if (!made.before) {
+      made.packed = make_shard(maker, shard, shards, counts.documents, made.counts);
+    }
+    return made;
+  });
+  const auto take = [&] {
+    Made made = workers.pop();
+    if (made.before) {
+      shards_.push_back(std::move(*made.before));
+    } else {
+      write_shard(made.name, made.packed, made.counts);
+    }
+    report_progress("examples", static_cast<int64_t>(shards_.size()), shards);
+  };
+  for (int64_t shard = 0; shard < shards; ++shard) {
+    workers.push(shard);
+    if (workers.pending() > static_cast<size_t>(threads)) take();
+  }
+  while (workers.pending() > 0) take();
+}
+
+void ExamplesBuilder::write_record() {
+  BertRecord record;
+  record.plan = plan_;
+  record.reading = reading_;
+  record.shards = shards_;
+  for (const BertShardInfo& shard : shards_) record.counts.add(shard.counts);
+  const fs::path dir = work_ / "tokenizer";
+  fs::create_directories(dir);
+  for (const fs::path& file : tokenizer_.files()) {
+    copy_file_durable(file, dir / file.filename());
+  }
+  sync_directory(dir);
+  write_text_atomic(work_ / kBertRecordName, record.text());
+}
+
+void ExamplesBuilder::commit() {
+  for (const fs::path& file : spool_files(work_)) fs::remove(file);
+  for (const BertShardInfo& shard : BertRecord::read(work_).shards) {
+    fs::remove(work_ / (shard.name + ".json"));
+  }
+  fs::remove(work_ / "spool.json");
+  fs::remove(work_ / "plan.json");
+  check_place();  // it may have come to be since
+  fs::path old;
+  if (fs::exists(out_)) {
+    old = out_;
+    old += ".old";
+    fs::remove_all(old);
+    fs::rename(out_, old);
+  }
+  fs::rename(work_, out_);
+  sync_directory(out_.parent_path());
+  if (!old.empty()) fs::remove_all(old);
+}
+
+}  // namespace
+
+BertRecord build_examples(const Tokenizer& tokenizer,
+                          const BuildExamplesOptions& options) {
+  check_options(options);
+  return ExamplesBuilder(tokenizer, options).run();
+}
+
+}  // namespace longhaul::data

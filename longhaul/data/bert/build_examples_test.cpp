@@ -1,0 +1,157 @@
+#include "longhaul/data/bert/build_examples.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/bert/test_bert.h"
+
+namespace longhaul::data {
+namespace {
+
+class BuildExamplesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (hdf5_version().empty()) GTEST_SKIP() << "a build without HDF5";
+    Draws draws(4, "corpus", 0, 0);
+    std::string lines;
+    for (int d = 0; d < 200; ++d) {
+      std::string text;
+      for (int64_t s = draws.between(1, 12); s > 0; --s) {
+        for (int64_t w = draws.between(1, 25); w > 0; --w) {
+          text += fmt::format("w{} ", draws.below(kTestWords));
+        }
+        text += '\n';
+      }
+      lines += Json({{"text", text}}).dump() + "\n";
+    }
+    options_.inputs.arguments = {dir_.write("corpus.jsonl", lines).string()};
+    options_.out = dir_ / "out";
+    options_.examples.seq_len = 64;
+    options_.examples.mask.max_predictions = 10;
+    options_.duplicates = 3;
+    options_.shards = 6;
+    options_.threads = 2;
+    tokenizer_ = test_bert_tokenizer(dir_);
+  }
+  BertRecord build() { return build_examples(*tokenizer_, options_); }
+  /// Every file of a directory by name.
+  static std::map<std::string, std::string> contents(const fs::path& dir) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+      if (entry.is_regular_file()) {
+        files[fs::relative(entry.path(), dir).string()] = read_text(entry.path());
+      }
+    }
+    return files;
+  }
+
+  static inline std::shared_ptr<ShardReader> reader_ = std::make_shared<ShardReader>();
+  TestDirectory dir_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  BuildExamplesOptions options_;
+};
+
+TEST_F(BuildExamplesTest, ShardsHoldWhatTheRecordSays) {
+  const BertRecord record = build();
+  ASSERT_EQ(record.shards.size(), 6U);
+  ExampleCounts sum;
+  for (const BertShardInfo& info : record.shards) {
+    const BertShard shard = reader_->read(options_.out / info.name, 5 + kTestWords + 1);
+    EXPECT_EQ(shard.shape(), (ShardShape{info.rows, 64, 10}));
+    EXPECT_EQ(info.counts.examples, info.rows);
+    sum.add(info.counts);
+  }
+  EXPECT_EQ(sum.to_json(), record.counts.to_json());
+  EXPECT_EQ(record.reading.at("documents"), 200);
+  EXPECT_EQ(find_bert_shards({options_.out}).size(), 6U);
+  EXPECT_TRUE(fs::exists(options_.out / "tokenizer" / "tokenizer.json"));
+  EXPECT_EQ(dir_.listing(), "corpus.jsonl out tokenizer.json");
+}
+
+TEST_F(BuildExamplesTest, BytesDoNotDependOnThreads) {
+  options_.threads = 1;
+  build();
+  const auto one = contents(options_.out);
+  options_.threads = 5;
+  options_.out = dir_ / "five";
+  build();
+  EXPECT_EQ(contents(options_.out), one);
+  EXPECT_EQ(one.size(), 8U);
+  options_.examples.seed = 6;
+  options_.out = dir_ / "other_seed";
+  build();
+  EXPECT_NE(contents(options_.out), one);
+}
+
+TEST_F(BuildExamplesTest, AKilledBuildGoesOnAfterTheShardsThatAreComplete) {
+  build();
+  const auto whole = contents(options_.out);
+  options_.out = dir_ / "resumed";
+  struct Stop {};
+  for (int stop = 1; stop <= 6; ++stop) {
+    const bool reading = stop == 1;
+    int64_t before = -1;
+    options_.progress = [&](const std::string& stage, int64_t done, int64_t) {
+      if (stage == "examples" && before < 0) before = done;
+      if (stage == (reading ? "reading" : "examples") && done >= stop - 1) throw Stop();
+    };
+    EXPECT_THROW(build(), Stop);
+    EXPECT_TRUE(fs::exists(dir_ / "resumed.building"));
+    EXPECT_FALSE(fs::exists(options_.out));
+  }
+  options_.progress = nullptr;
+  options_.threads = 1;
+  build();
+  EXPECT_EQ(contents(options_.out), whole);
+}
+
+TEST_F(BuildExamplesTest, AnUnfinishedBuildWithOtherOptionsIsRefused) {
+  struct Stop {};
+  options_.progress = [](const std::string& stage, int64_t, int64_t) {
+    if (stage == "examples") throw Stop();
+  };
+  EXPECT_THROW(build(), Stop);
+  options_.progress = nullptr;
+  options_.examples.seed = 99;
+  options_.duplicates = 2;
+  const std::string message = input_error([&] { build(); });
+  EXPECT_HAS(message, "duplicates, seed");
+  EXPECT_HAS(message, "--restart");
+  options_.restart = true;
+  build();
+  EXPECT_EQ(BertRecord::read(options_.out).plan.at("seed"), 99);
+}
+
+TEST_F(BuildExamplesTest, WhatStandsAtThePlaceIsKept) {
+  build();
+  EXPECT_HAS(input_error([&] { build(); }), "--force");
+  options_.force = true;
+  build();
+  options_.out = dir_ / "mine";
+  fs::create_directory(options_.out);
+  EXPECT_HAS(input_error([&] { build(); }), "holds no BERT examples");
+}
+
+TEST_F(BuildExamplesTest, AMissingOrShorterShardIsFound) {
+  const BertRecord record = build();
+  const fs::path shard = options_.out / record.shards[2].name;
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  EXPECT_HAS(input_error([&] { find_bert_shards({options_.out}); }),
+             record.shards[2].name);
+  fs::remove(shard);
+  EXPECT_HAS(input_error([&] { find_bert_shards({options_.out}); }), "missing");
+}
+
+TEST_F(BuildExamplesTest, ShardsThatDoNotFitTheMemoryOrTheTextAreRefused) {
+  options_.memory_bytes = 10'000;
+  EXPECT_HAS(input_error([&] { build(); }), "--memory");
+  options_.restart = true;
+  options_.memory_bytes = uint64_t{1} << 30;
+  options_.shards = 601;
+  EXPECT_HAS(input_error([&] { build(); }), "do not fill 601 shards");
+}
+
+}  // namespace
+}  // namespace longhaul::data

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace longhaul::data {
+
+/// The filters of HDF5 that a shard may have.
+enum class ChunkFilter : uint8_t { Shuffle, Deflate, Fletcher32 };
+
+/// Undoes the filters of a chunk, last one first, and leaves exactly `size` bytes in
+/// `chunk`. `element` is the size of one value (for shuffle). Returns what is wrong, or
+/// an empty string: a damaged or truncated deflate stream, one that is longer or shorter
+/// than the chunk, a wrong checksum. Allocates `size` bytes and no more.
+std::string unfilter_chunk(const std::vector<ChunkFilter>& filters, uint64_t size,
+                           int element, std::string& chunk);
+
+/// The checksum of HDF5's fletcher32 filter.
+uint32_t hdf5_fletcher32(const char* data, size_t size);
+
+}  // namespace longhaul::data

@@ -1,0 +1,89 @@
+#include "longhaul/data/bert/shard_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/bert_record.h"
+#include "longhaul/data/bert/hdf5_shard.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr const char* kShardPattern = "*_training_*.hdf5";
+
+ChildLimits reader_limits() {
+  ChildLimits limits;
+  limits.memory_bytes = 2 * kMaxShardBytes;
+  limits.cpu_seconds = 600;
+  limits.answer_bytes = kMaxShardBytes + sizeof(ShardShape);
+  return limits;
+}
+
+/// In the child: the shard's bytes, its shape behind them.
+std::string read_in_child(const std::string& path) {
+  const BertShard shard = read_shard_unprotected(path);
+  std::string answer;
+  answer.reserve(shard.bytes().size() + sizeof(ShardShape));
+  answer = shard.bytes();
+  answer.append(reinterpret_cast<const char*>(&shard.shape()), sizeof(ShardShape));
+  return answer;
+}
+
+}  // namespace
+
+ShardReader::ShardReader() : process_(read_in_child, reader_limits()) {}
+
+BertShard ShardReader::read(const fs::path& path, int64_t vocab_size) {
+  check_recorded_hash(path);
+  std::string answer = process_.ask(path.string(), path.string());
+  ShardShape shape;
+  if (answer.size() < sizeof(shape)) {
+    throw InputError("data", fmt::format("{}: its reader gave {} bytes; the file is "
+                                         "damaged",
+                                         path.string(), answer.size()));
+  }
+  const size_t bytes = answer.size() - sizeof(shape);
+  std::memcpy(&shape, answer.data() + bytes, sizeof(shape));
+  answer.resize(bytes);
+  BertShard shard(shape, std::move(answer));
+  check_shard(shard, vocab_size, path);
+  return shard;
+}
+
+std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
+  std::vector<fs::path> shards;
+  for (const fs::path& argument : arguments) {
+    if (!fs::is_directory(argument)) {
+      if (!fs::is_regular_file(argument)) {
+        throw InputError("data", fmt::format("{}: no such shard or directory of shards",
+                                             argument.string()));
+      }
+      shards.push_back(argument);
+      continue;
+    }
+    check_bert_directory(argument);
+    const size_t before = shards.size();
+    for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
+      const std::string name = entry.path().filename().string();
+      if (name.front() != '.' && glob_match(kShardPattern, name)) {
+        shards.push_back(entry.path());
+      }
+    }
+    if (shards.size() == before) {
+      throw InputError("data", fmt::format("{}: holds no shard {}; name a directory of "
+                                           "BERT shards, or the files themselves",
+                                           argument.string(), kShardPattern));
+    }
+  }
+  std::ranges::sort(shards, {}, [](const fs::path& path) { return path.string(); });
+  const auto twice = std::ranges::unique(shards);
+  shards.erase(twice.begin(), twice.end());
+  return shards;
+}
+
+}  // namespace longhaul::data

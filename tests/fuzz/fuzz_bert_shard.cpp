@@ -1,0 +1,61 @@
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "longhaul/data/bert/chunk_filters.h"
+#include "longhaul/data/bert/shard_reader.h"
+
+namespace {
+
+using namespace longhaul;
+
+// A file without a name; the reading process opens it through this process.
+class MemoryFile {
+ public:
+  MemoryFile(const uint8_t* bytes, size_t size)
+      : file_(::memfd_create("shard", MFD_CLOEXEC)),
+        whole_(::write(file_, bytes, size) == static_cast<ssize_t>(size)) {}
+  ~MemoryFile() { ::close(file_); }
+  bool whole() const { return whole_; }
+  fs::path path() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(file_);
+  }
+
+ private:
+  int file_;
+  bool whole_;
+};
+
+// The bytes as a chunk behind every set of filters.
+void unfilter(const uint8_t* bytes, size_t size) {
+  using enum data::ChunkFilter;
+  for (const auto& filters : {std::vector{Deflate}, std::vector{Shuffle, Deflate},
+                              std::vector{Shuffle, Deflate, Fletcher32},
+                              std::vector{Fletcher32, Deflate}, std::vector{Shuffle}}) {
+    std::string chunk(reinterpret_cast<const char*>(bytes), size);
+    const std::string problem = data::unfilter_chunk(filters, 64, 4, chunk);
+    if (problem.empty() && chunk.size() != 64) __builtin_trap();
+  }
+}
+
+}  // namespace
+
+// Any bytes as a shard, as training reads it: an InputError, or a shard whose values are
+// in range. libhdf5 runs in a process of its own, with limits; what it does to that one
+// must not show here.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  static data::ShardReader reader;
+  unfilter(bytes, size);
+  const MemoryFile file(bytes, size);
+  if (!file.whole()) return 0;
+  try {
+    const data::BertShard shard = reader.read(file.path(), 1000);
+    if (shard.bytes().size() != data::shard_bytes(shard.shape())) __builtin_trap();
+  } catch (const InputError&) {
+  }
+  return 0;
+}
