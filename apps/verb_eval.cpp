@@ -12,6 +12,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/infer/evaluate.h"
@@ -42,8 +43,9 @@ void run(const EvalOptions& options) {
   const auto source = data::open_source(options.data, seq_len, options.document_mask);
   source->limit_ids(config.vocab_size);
   if (data::find_tokenizer_file(config.source_path.parent_path())) {
-    data::check_tokenizer(
-        *source, data::Tokenizer::load(config.source_path.parent_path())->fingerprint());
+    const auto tokenizer = data::Tokenizer::load(config.source_path.parent_path());
+    data::check_tokenizer(*source, tokenizer->fingerprint());
+    data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
   const at::Device device = parse_device(options.device);
   const LoadedModel loaded =

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/self_test.h"
 #include "longhaul/train/packed_data.h"
 
 namespace longhaul::train {
@@ -32,7 +33,19 @@ std::vector<fs::path> readable_paths(const Session& session, const TrainSource& 
   return {pack_sources(paths, options, *session.world, log)};
 }
 
-Source open_entry(const Session& session, const TrainSource& entry, Logger& log) {
+Source open_path(const Session& session, const fs::path& path,
+                 const data::Tokenizer* tokenizer) {
+  const DataSection& data = session.config.data;
+  Source source = data::open_source(path, data.seq_len, data.document_mask);
+  if (tokenizer != nullptr) {
+    data::check_tokenizer(*source, tokenizer->fingerprint());
+    data::check_self_test(path, *tokenizer, "the model's tokenizer");
+  }
+  return source;
+}
+
+Source open_entry(const Session& session, const TrainSource& entry,
+                  const data::Tokenizer* tokenizer, Logger& log) {
   const DataSection& data = session.config.data;
   if (entry.synthetic > 0) {
     return data::synthetic_source(entry.synthetic, data.seq_len,
@@ -41,7 +54,7 @@ Source open_entry(const Session& session, const TrainSource& entry, Logger& log)
   }
   std::vector<Source> parts;
   for (const fs::path& path : readable_paths(session, entry, log)) {
-    parts.push_back(data::open_source(path, data.seq_len, data.document_mask));
+    parts.push_back(open_path(session, path, tokenizer));
   }
   return data::concatenated_source(std::move(parts));
 }
@@ -60,23 +73,21 @@ std::string name_of(const TrainSource& entry,
 
 }  // namespace
 
-void open_data(Session& session, const std::string& tokenizer, Logger& log) {
+void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) {
   const RunConfig& config = session.config;
   const auto checked = [&](Source source) {
     source->limit_ids(session.model_config.vocab_size);
-    data::check_tokenizer(*source, tokenizer);
     return std::shared_ptr<const data::TokenSource>(std::move(source));
   };
   for (const TrainSource& entry : config.data.train) {
-    const auto source = checked(open_entry(session, entry, log));
+    const auto source = checked(open_entry(session, entry, tokenizer, log));
     session.train_sources.push_back(
         {source, entry.weight, name_of(entry, session.train_sources), entry.max_epochs});
     session.train_sequences += source->num_sequences();
     log.info(fmt::format("train data: {}", source->describe()));
   }
   for (const ValidationSource& entry : config.data.validation) {
-    const auto source = checked(
-        data::open_source(entry.path, config.data.seq_len, config.data.document_mask));
+    const auto source = checked(open_path(session, entry.path, tokenizer));
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
   }

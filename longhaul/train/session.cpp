@@ -75,9 +75,8 @@ void set_threads(const RunConfig& config, int ranks_on_node) {
   at::set_num_threads(static_cast<int>(threads));
 }
 
-/// The fingerprint of the tokenizer beside the weights or the model's config; empty where
-/// there is none.
-std::string model_tokenizer_fingerprint(const RunConfig& config) {
+/// The tokenizer beside the weights or the model's config; null where there is none.
+std::unique_ptr<data::Tokenizer> model_tokenizer(const RunConfig& config) {
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
     fs::path dir = path;
@@ -85,9 +84,7 @@ std::string model_tokenizer_fingerprint(const RunConfig& config) {
       dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
     }
     if (fs::is_regular_file(dir)) dir = dir.parent_path();
-    if (data::find_tokenizer_file(dir)) {
-      return data::Tokenizer::load(dir)->fingerprint();
-    }
+    if (data::find_tokenizer_file(dir)) return data::Tokenizer::load(dir);
   }
   return {};
 }
@@ -209,7 +206,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
-  open_data(session, model_tokenizer_fingerprint(config), log);
+  open_data(session, model_tokenizer(config).get(), log);
   session.layout =
       make_layout(config, session.model_config, session.device, session.world);
   build_model(session, log);

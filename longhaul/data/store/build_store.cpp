@@ -101,6 +101,7 @@ class Builder {
     BuildPeers peers(directory_, options_);
     const OwnerLock lock =
         OwnerLock::acquire(directory_.lock(options_.process), lock_options());
+    owned_ = true;
     for (const std::string& line : lock.notes()) note(line);
     open_directory();
     if (!fs::exists(directory_.commit())) {
@@ -122,10 +123,12 @@ class Builder {
   /// After a failure: a build that has done nothing leaves nothing.
   void clean_up() const {
     std::error_code ignored;
-    if (options_.processes > 1 || !fs::exists(directory_.root, ignored)) return;
-    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) return;
-    const auto state = OwnerLock::look(directory_.lock(0));
-    if (state && state->alive) return;
+    if (options_.processes > 1 || !owned_) return;
+    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
+      note(fmt::format("what is done is kept in {}: the same command goes on from there",
+                       directory_.root.string()));
+      return;
+    }
     fs::remove_all(directory_.root, ignored);
   }
 
@@ -307,6 +310,7 @@ class Builder {
   DocumentEncoder encoder_;
   BuildContext context_;
   BuildPlan plan_;
+  bool owned_ = false;  ///< this process had the directory's lock
 };
 
 }  // namespace
