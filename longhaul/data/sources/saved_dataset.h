@@ -28,6 +28,8 @@ struct SavedBatch {
 /// their framing checked, every row's extent inside the values. Immutable; any thread may
 /// read.
 struct SavedDataset {
+  /// Before all that may free memory of it: members go in the reverse order.
+  std::shared_ptr<arrow::MemoryPool> pool;
   fs::path path;
   std::vector<fs::path> files;
   std::vector<SavedBatch> batches;
@@ -38,8 +40,7 @@ struct SavedDataset {
   std::string fingerprint;
   bool has_labels = false;
   bool has_mask = false;
-  /// Keeps the mapped files and what was allocated alive.
-  std::shared_ptr<arrow::MemoryPool> pool;
+  /// Keeps the mapped files alive.
   std::vector<std::shared_ptr<arrow::RecordBatch>> held;
 
   /// The batch of a row, validated in full before its first use (InputError).
