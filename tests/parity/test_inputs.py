@@ -8,6 +8,8 @@ import gzip
 import io
 import json
 import random
+import resource
+import subprocess
 
 import datasets
 import pyarrow as pa
@@ -185,6 +187,14 @@ def test_directories_of_datasets_are_read_in_the_order_of_their_rows(tmp_path, r
     assert only_texts(read(tmp_path / "table.csv")) == documents
 
 
+def limited(binary, limit, *arguments):
+    """The tool's output, with so many bytes of data at most."""
+    return subprocess.run(
+        [binary("longhaul_records_tool"), *map(str, arguments)], capture_output=True, text=True,
+        check=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),
+    ).stdout
+
+
 def test_zstd_of_any_level_and_window_up_to_the_limit(tmp_path, read, run):
     data = "".join(json.dumps({"text": text}) + "\n" for text in texts(500)).encode()
     for level in (1, 9, 19, 22):
@@ -200,18 +210,28 @@ def test_zstd_of_any_level_and_window_up_to_the_limit(tmp_path, read, run):
     assert "wide.jsonl.zst: a zstd frame with a window above 128 MiB" in result.stderr
 
 
+def test_a_parquet_row_group_is_read_in_constant_memory(tmp_path, binary):
+    """120 MB of text in one row group, and as many ids, in 100 MiB of data."""
+    words = [str(i) * 5 for i in range(1000)]
+    documents = [" ".join(words[i % 700:i % 700 + 100]) for i in range(60_000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": documents, "input_ids": [[i] * 400 for i in range(60_000)]}),
+                   path, row_group_size=1 << 20)
+    assert pq.ParquetFile(path).num_row_groups == 1
+    for field in ("text", "input_ids"):
+        rate = json.loads(limited(binary, 100 << 20, "--rate", "--field", field, path))
+        assert rate["records"] == len(documents)
+        assert rate["text_bytes"] + rate["ids"] == (
+            sum(map(len, documents)) if field == "text" else 60_000 * 400)
+
+
 def test_a_bomb_costs_neither_memory_nor_the_build(tmp_path, binary):
     """A gigabyte of one line in a megabyte: skipped, in constant memory."""
-    import resource
-    import subprocess
     path = tmp_path / "bomb.jsonl.gz"
     piece = gzip.compress(b"a" * (1 << 26), 9)
     path.write_bytes(gzip.compress(b'{"text":"first"}\n"') + piece * 16 +
                      gzip.compress(b'"\n{"text":"last"}\n'))
-    limit = 700 << 20
-    result = subprocess.run(
-        [binary("longhaul_records_tool"), str(path)], capture_output=True, text=True,
-        check=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
-    records = [json.loads(line) for line in result.stdout.split("\n") if line]
+    output = limited(binary, 700 << 20, path)
+    records = [json.loads(line) for line in output.split("\n") if line]
     assert [record.get("text", record.get("problem")) for record in records] == [
         "first", "too long", "last"]

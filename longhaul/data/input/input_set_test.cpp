@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "longhaul/base/hash.h"
 #include "longhaul/data/input/test_inputs.h"
@@ -63,6 +65,31 @@ TEST(Parts, GiveSmallFilesToOneAndCutBigOnes) {
   EXPECT_EQ(parts[3], (InputPart{{{2, 66, 100}}, 34}));
   EXPECT_EQ(parts[4], (InputPart{{{3, 0, InputRange::kToEnd}}, packed}));
   EXPECT_EQ(inputs.parts(40), parts);
+}
+
+TEST(Parts, MayBeReadSideBySide) {
+  const TestDirectory dir;
+  std::string lines;
+  for (int i = 0; i < 3000; ++i) lines += json_line("text " + std::to_string(i));
+  const InputSet inputs(inputs_of(
+      {dir.write("a.jsonl", lines), dir.write("b.jsonl.gz", gzipped(lines)),
+       dir.write("c.csv", "text\nx\n"), dir.write("d.jsonl.zst", zstd_packed(lines))}));
+  const std::vector<InputPart> parts = inputs.parts(10'000);
+  ASSERT_GT(parts.size(), 6U);
+  std::vector<int64_t> records(parts.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto reader = inputs.open(parts[i]);
+      for (RawRecord record; reader->next(record);) {
+        if (parse_record(record, inputs.options()).problem == RecordProblem::None) {
+          ++records[i];
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(std::accumulate(records.begin(), records.end(), int64_t{0}), 9001);
 }
 
 TEST(Parts, HashPackedFilesAsStored) {
@@ -282,6 +309,8 @@ TEST(InputFiles, ThatChangeAreNoticed) {
   const std::string print = before.fingerprint();
   EXPECT_EQ(InputSet(inputs_of({file})).fingerprint(), print);
   EXPECT_NE(InputSet(inputs_of({file}, "other")).fingerprint(), print);
+  fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+  EXPECT_NE(InputSet(inputs_of({file})).fingerprint(), print);
   dir.write("a.jsonl", json_line("xy"));
   EXPECT_NE(InputSet(inputs_of({file})).fingerprint(), print);
   const auto reader = before.open(before.parts(1 << 20).front());
