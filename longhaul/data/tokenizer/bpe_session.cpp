@@ -148,6 +148,9 @@ void BpeSession::encode_text(SplitPattern pattern, std::string_view text,
     return;
   }
   end_ = ids_.data();
+  // Room for about as many as there will be; twice as much, where it is not the first.
+  const size_t likely = out.size() + text.size() / 3 + 16;
+  if (likely > out.capacity()) out.reserve(std::max(likely, out.capacity() * 2));
   for (size_t pos = 0; pos < text.size();) {
     if (static_cast<uint8_t>(text[pos]) < 0x80) {
       const size_t end = find_pieces(pattern, text, pos);

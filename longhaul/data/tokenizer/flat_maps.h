@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "longhaul/data/tokenizer/large_pages.h"
+
 namespace longhaul::data {
 
 /// A fast hash of a short string; only for tables in memory.
@@ -46,7 +48,7 @@ class FlatMap {
   }
   /// The value of `key`, made from Value{} where absent.
   Value& operator[](uint64_t key) {
-    if ((count_ + 1) * 2 > slots_.size()) grow();
+    if ((count_ + 1) * 3 > slots_.size() * 2) grow();
     size_t i = slot_of(key);
     for (; slots_[i].key != kEmpty; i = (i + 1) & mask_) {
       if (slots_[i].key == key) return slots_[i].value;
@@ -70,25 +72,27 @@ class FlatMap {
     Value value{};
   };
 
+  using Slots = std::vector<Slot, LargePages<Slot>>;
+
   size_t slot_of(uint64_t key) const {
     return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> shift_);
   }
   void rebuild(size_t expected) {
-    const size_t size = std::bit_ceil(expected * 2 + 16);
+    const size_t size = std::bit_ceil(expected + expected / 2 + 16);
     slots_.assign(size, Slot{});
     mask_ = size - 1;
     shift_ = 64 - std::countr_zero(size);
     count_ = 0;
   }
   void grow() {
-    std::vector<Slot> old = std::move(slots_);
+    Slots old = std::move(slots_);
     rebuild(old.size());
     for (Slot& slot : old) {
       if (slot.key != kEmpty) (*this)[slot.key] = std::move(slot.value);
     }
   }
 
-  std::vector<Slot> slots_;
+  Slots slots_;
   size_t mask_ = 0;
   int shift_ = 64;
   size_t count_ = 0;

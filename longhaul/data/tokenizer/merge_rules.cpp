@@ -9,11 +9,17 @@
 namespace longhaul::data {
 namespace {
 
-constexpr size_t kShortPiece = 32;  // symbols; above, a heap beats scanning
+constexpr size_t kManyMerges = 8192;  // from here on a square of 2 MB is worth it
+constexpr uint32_t kDirectIds = 512;
+constexpr size_t kShortPiece = 48;  // symbols; above, a heap beats scanning
 
 }  // namespace
 
 MergeRules::MergeRules(const std::vector<Merge>& merges) : rules_(merges.size()) {
+  if (merges.size() >= kManyMerges) {
+    direct_ids_ = kDirectIds;
+    direct_.resize(size_t{kDirectIds} * kDirectIds);
+  }
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     // A pair that stands twice has its last rank, as in Hugging Face.
     add(merges[rank], static_cast<uint32_t>(rank));
@@ -21,16 +27,22 @@ MergeRules::MergeRules(const std::vector<Merge>& merges) : rules_(merges.size())
 }
 
 void MergeRules::add(const Merge& merge, uint32_t rank) {
-  rules_[(uint64_t{merge.left} << 32) | merge.right] = {rank, merge.result};
+  const uint64_t pair = (uint64_t{merge.left} << 32) | merge.right;
+  rules_[pair] = {rank, merge.result};
+  const uint64_t bit = filter_bit(pair);
+  filter_[bit / 64] |= uint64_t{1} << (bit % 64);
+  if ((merge.left | merge.right) < direct_ids_) {
+    direct_[merge.left * direct_ids_ + merge.right] = {rank, merge.result};
+  }
 }
 
 std::optional<MergeRules::Step> MergeRules::best(const uint32_t* symbols,
                                                  size_t count) const {
   std::optional<Step> found;
   for (size_t i = 0; i + 1 < count; ++i) {
-    const Rule* next = rule(symbols[i], symbols[i + 1]);
-    if (next && (!found || next->rank < found->rank)) {
-      found = Step{i, next->rank, next->result};
+    const Rule next = rule(symbols[i], symbols[i + 1]);
+    if (next.rank != kNoRank && (!found || next.rank < found->rank)) {
+      found = Step{i, next.rank, next.result};
     }
   }
   return found;
@@ -43,9 +55,9 @@ size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
   std::array<uint32_t, kShortPiece> ranks;
   std::array<uint32_t, kShortPiece> results;
   const auto look = [&](size_t i) {
-    const Rule* found = rule(symbols[i], symbols[i + 1]);
-    ranks[i] = found ? found->rank : UINT32_MAX;
-    results[i] = found ? found->result : 0;
+    const Rule found = rule(symbols[i], symbols[i + 1]);
+    ranks[i] = found.rank;
+    results[i] = found.result;
   };
   size_t pairs = count - 1;
   for (size_t i = 0; i < pairs; ++i) look(i);
@@ -58,7 +70,7 @@ size_t MergeRules::merge(uint32_t* symbols, size_t count) const {
         place = i;
       }
     }
-    if (least == UINT32_MAX) break;
+    if (least == kNoRank) break;
     symbols[place] = results[place];
     for (size_t i = place + 1; i < pairs; ++i) {
       symbols[i] = symbols[i + 1];
@@ -100,9 +112,9 @@ size_t MergeRules::merge_long(uint32_t* symbols, size_t size) const {
   const auto step_at = [&](uint32_t pos) -> std::optional<Waiting> {
     if (pos == kNone || nodes[pos].next == kNone) return std::nullopt;
     const uint32_t right = nodes[nodes[pos].next].id;
-    const Rule* found = rule(nodes[pos].id, right);
-    if (!found) return std::nullopt;
-    return Waiting{found->rank, pos, nodes[pos].id, right, found->result};
+    const Rule found = rule(nodes[pos].id, right);
+    if (found.rank == kNoRank) return std::nullopt;
+    return Waiting{found.rank, pos, nodes[pos].id, right, found.result};
   };
   for (uint32_t i = 0; i + 1 < count; ++i) {
     if (const auto step = step_at(i)) steps.push_back(*step);

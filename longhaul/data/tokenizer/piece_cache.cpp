@@ -1,9 +1,6 @@
 #include "longhaul/data/tokenizer/piece_cache.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <new>
 
 namespace longhaul::data {
 
@@ -24,7 +21,7 @@ void PieceCache::add(const PieceKey& key, std::string_view piece,
     text_.append(piece);
   }
   // Half full, most pieces lie in their own line.
-  if (used_ > line_count_ && line_count_ < kMostLines) grow();
+  if (used_ > lines_.size() && lines_.size() < kMostLines) grow();
   place(entry);
 }
 
@@ -44,32 +41,24 @@ void PieceCache::place(const Entry& entry) {
   lines_[line].entries[evicted_ % 8 == 0 ? 0 : 1] = entry;
 }
 
-void PieceCache::allocate(size_t lines) {
-  constexpr size_t kHugePage = size_t{1} << 21;
-  const size_t bytes = lines * sizeof(Line);
-  lines_.reset(static_cast<Line*>(std::aligned_alloc(std::min(bytes, kHugePage), bytes)));
-  if (!lines_) throw std::bad_alloc();
-  // Lines are taken at random: with small pages the address of each would be looked up.
-  if (bytes >= kHugePage) ::madvise(lines_.get(), bytes, MADV_HUGEPAGE);
-  std::uninitialized_value_construct_n(lines_.get(), lines);
-  line_count_ = lines;
+void PieceCache::resize(size_t lines) {
+  lines_ = Lines(lines);
   shift_ = 64 - std::countr_zero(lines);
 }
 
 void PieceCache::grow() {
-  const auto old = std::move(lines_);
-  const size_t count = line_count_;
-  allocate(std::min(count * 4, kMostLines));
+  const Lines old = std::move(lines_);
+  resize(std::min(old.size() * 4, kMostLines));
   used_ = 0;
-  for (size_t i = 0; i < count; ++i) {
-    for (const Entry& entry : old[i].entries) {
+  for (const Line& line : old) {
+    for (const Entry& entry : line.entries) {
       if (entry.count != 0) place(entry);
     }
   }
 }
 
 void PieceCache::forget() {
-  std::fill_n(lines_.get(), line_count_, Line{});
+  std::fill(lines_.begin(), lines_.end(), Line{});
   text_.clear();
   ids_.clear();
   used_ = 0;

@@ -3,9 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,7 +79,7 @@ class PieceCache {
   };
   static constexpr uint32_t kElsewhere = uint32_t{1} << 31;
 
-  PieceCache() { allocate(size_t{1} << kFirstBits); }
+  PieceCache() { resize(size_t{1} << kFirstBits); }
 
   /// What is known of a piece of at most kLongest bytes, or nullptr. `hash` is the key's.
   const Entry* find(const PieceKey& key, uint64_t hash, std::string_view piece) const {
@@ -129,10 +127,6 @@ class PieceCache {
   struct alignas(64) Line {
     std::array<Entry, 2> entries;
   };
-  struct Free {
-    void operator()(Line* lines) const { std::free(lines); }
-  };
-
   static const Entry* find_in(const Line& line, const PieceKey& key) {
     // Without a branch on which of the two it is.
     const bool first = line.entries[0].key == key;
@@ -141,13 +135,14 @@ class PieceCache {
       return nullptr;
     return line.entries.data() + (second ? 1 : 0);
   }
-  void allocate(size_t lines);
+  using Lines = std::vector<Line, LargePages<Line>>;
+
+  void resize(size_t lines);
   void place(const Entry& entry);
   void grow();
   void forget();
 
-  std::unique_ptr<Line[], Free> lines_;
-  size_t line_count_ = 0;
+  Lines lines_;
   int shift_ = 0;
   size_t used_ = 0;     // entries
   size_t evicted_ = 0;  // pieces that had to go for others

@@ -43,7 +43,7 @@ class WholeWords {
     return std::string_view(text_).substr(entry.text, size);
   }
 
-  std::vector<Entry> entries_{16};
+  std::vector<Entry, LargePages<Entry>> entries_{16};
   std::string text_;
 };
 
