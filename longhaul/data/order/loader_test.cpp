@@ -328,6 +328,30 @@ TEST(Loader, ChangesTheChainHashWhenOneTokenChanges) {
   EXPECT_NE(a[0], a[1]);
 }
 
+TEST(Loader, ChangesTheChainHashWhenSequencesOfAStepChangePlaces) {
+  class Backwards final : public TokenSource {
+   public:
+    int64_t num_sequences() const override { return plain_.num_sequences(); }
+    int64_t seq_len() const override { return plain_.seq_len(); }
+    int64_t max_token_id() const override { return plain_.max_token_id(); }
+    void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+      plain_.read(num_sequences() - 1 - index, batch, row);
+    }
+    std::string describe() const override { return "backwards"; }
+    std::string fingerprint() const override { return plain_.fingerprint(); }
+
+   private:
+    TaggedSource plain_{0, 8, 4};
+  };
+  std::vector<uint64_t> a;
+  std::vector<uint64_t> b;
+  const LoaderOptions one_step = options_of(8, 2, false);
+  walk(tagged({{8, 1.0}}), one_step, 1, 1, nullptr, &a);
+  walk({{std::make_shared<Backwards>(), 1.0, "backwards", {}}}, one_step, 1, 1, nullptr,
+       &b);
+  EXPECT_NE(a, b);
+}
+
 TEST(Loader, RefusesSizesThatDoNotDivide) {
   try {
     const Loader refused(tagged({{16, 1.0}}), options_of(9, 2));
