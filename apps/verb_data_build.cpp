@@ -266,6 +266,7 @@ void add_data_build(CLI::App& data, Outcome&) {
       "Killed or stopped, the same command goes on where it was and ends with the same "
       "bytes.\nSeveral processes share the work; process 0 waits for the others:\n"
       "  srun -n 16 longhaul data build ...\n"
+      "Examples for BERT instead of tokens: longhaul data build --bert --help\n"
       "Example: longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B "
       "--out data/wiki --holdout 1% --seq-len 8192");
   verb->callback([command] { run_build(*command); });

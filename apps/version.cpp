@@ -42,6 +42,7 @@ std::vector<LibraryVersion> library_versions() {
       {"CUDA", cuda_version()},
       {"MPI", mpi_version()},
       {"Arrow", arrow_version()},
+      {"HDF5", hdf5_version()},
       {"fmt", fmt_version()},
       {"toml++", fmt::format("{}.{}.{}", TOML_LIB_MAJOR, TOML_LIB_MINOR, TOML_LIB_PATCH)},
       {"CLI11", CLI11_VERSION},

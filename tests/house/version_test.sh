@@ -10,4 +10,5 @@ for library in LibTorch fmt toml++ CLI11 nlohmann-json simdjson ICU xxHash zlib;
   grep -qE "^  ${library//+/\\+} +[0-9]+(\.[0-9]+)+" <<<"$output" ||
     { echo "no version of $library"; exit 1; }
 done
+grep -qE '^  HDF5 +([0-9.]+|not built in)$' <<<"$output"
 grep -qE '^  MPI +(Open MPI v|MPICH|Intel|not built in)' <<<"$output"

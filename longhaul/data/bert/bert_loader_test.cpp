@@ -50,7 +50,7 @@ class BertLoaderTest : public ::testing::Test {
 };
 
 TEST_F(BertLoaderTest, AShardComesBackAsItWasWritten) {
-  const BertShard shard = test_shard(1000, 128, 20);
+  const BertShard shard = test_shard(5000, 128, 20);  // three chunks, the last not full
   const fs::path path = write_test_shard(dir_, "big.hdf5", shard);
   const BertShard read = reader_->read(path, 30'000);
   EXPECT_EQ(read.shape(), shard.shape());
@@ -96,6 +96,19 @@ TEST_F(BertLoaderTest, EachRowOfAShardComesOnceInRandomOrder) {
   for (int64_t row = 0; row < shard.shape().rows; ++row) {
     EXPECT_EQ(first_tokens[static_cast<size_t>(row)], shard.input_ids(row)[0]);
   }
+}
+
+TEST_F(BertLoaderTest, TheOrderOfRowsDependsOnSeedEpochAndPlaceOfTheFile) {
+  const auto order = [](uint64_t seed, int64_t epoch, int64_t place) {
+    const RowOrder row(50, seed, epoch, place, true);
+    std::vector<int64_t> rows;
+    for (int64_t i = 0; i < 50; ++i) rows.push_back(row(i));
+    return rows;
+  };
+  EXPECT_EQ(order(1, 2, 3), order(1, 2, 3));
+  EXPECT_NE(order(1, 2, 3), order(0, 2, 3));
+  EXPECT_NE(order(1, 2, 3), order(1, 3, 3));
+  EXPECT_NE(order(1, 2, 3), order(1, 2, 4));
 }
 
 TEST_F(BertLoaderTest, FilesComeInTheSourcesOrderAndTheirTailsAreCounted) {

@@ -103,7 +103,12 @@ TEST_F(BuildExamplesTest, AKilledBuildGoesOnAfterTheShardsThatAreComplete) {
   }
   options_.progress = nullptr;
   options_.threads = 1;
-  build();
+  // A shard that was complete is not made again.
+  const std::string first = "longhaul_training_00000-of-00006.hdf5";
+  const auto made = fs::last_write_time(dir_ / "resumed.building" / first);
+  const BertRecord record = build();
+  EXPECT_EQ(fs::last_write_time(options_.out / first), made);
+  EXPECT_EQ(record.shards.front().name, first);
   EXPECT_EQ(contents(options_.out), whole);
 }
 
