@@ -322,6 +322,33 @@ TEST(Columns, WithChecksumsRefuseEveryFlippedByteOfAPage) {
   }
 }
 
+/// The 32-bit offsets `from` of a file become `to`.
+std::string with_offsets(std::string content, const std::vector<int32_t>& from,
+                         const std::vector<int32_t>& to) {
+  const auto bytes = [](const std::vector<int32_t>& offsets) {
+    return std::string(reinterpret_cast<const char*>(offsets.data()),
+                       offsets.size() * sizeof(int32_t));
+  };
+  const size_t at = content.find(bytes(from));
+  EXPECT_NE(at, std::string::npos);
+  return at == std::string::npos ? content
+                                 : content.replace(at, bytes(to).size(), bytes(to));
+}
+
+TEST(Columns, WithOffsetsOutsideTheirDataAreRefused) {
+  const TestDirectory dir;
+  const auto text = table_of({{"text", texts<arrow::StringBuilder>({"aaaaa", "bbbbb"})}});
+  const auto ids = table_of({{"text", lists<arrow::Int32Type>({{{1, 2}}, {{3}}})}});
+  for (const std::vector<int32_t>& to :
+       std::vector<std::vector<int32_t>>{{0, 5, 100'000}, {0, 5, -1}, {0, 9, 5}}) {
+    read_hostile(dir, "a.arrow",
+                 with_offsets(as_arrow(*text, Ipc::Stream), {0, 5, 10}, to), "text",
+                 true);
+    read_hostile(dir, "b.arrow", with_offsets(as_arrow(*ids, Ipc::Stream), {0, 2, 3}, to),
+                 "text", true);
+  }
+}
+
 TEST(Columns, WithAStreamThatStopsBetweenBatchesAreRefused) {
   const TestDirectory dir;
   const std::string stream = as_arrow(*text_table(), Ipc::Stream);
