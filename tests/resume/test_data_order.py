@@ -106,9 +106,10 @@ def ready_lines(count):
         length = 20 + i * 37 % 91
         ids = [(i * 5 + j) % 300 for j in range(length)]
         mask = [1] * length
+        labels = [-100] * 7 + ids[7:] if i % 4 == 0 else list(ids)
         if i % 3 == 0:
-            ids, mask = ids + [0] * 9, mask + [0] * 9
-        yield {"input_ids": ids, "attention_mask": mask}
+            ids, mask, labels = ids + [0] * 9, mask + [0] * 9, labels + [-100] * 9
+        yield {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet", "saved"])
@@ -128,15 +129,17 @@ def test_ready_ids_are_packed_once_and_lose_no_token(run, tmp_path, kind):
     train(run, path, *sets)
     log = (tmp_path / "run" / "log.txt").read_text()
     tokens = sum(sum(row["attention_mask"]) for row in rows)
-    assert log.count(f"60 documents of 20 to 110 ready ids, {tokens:,} tokens, 0 of them no "
-                     "targets; 180 padded positions left out") == 2
+    assert log.count(f"60 documents of 20 to 110 ready ids, {tokens:,} tokens, 105 of them "
+                     "no targets; 180 padded positions left out") == 2
     assert log.count(": once, later starts find it") == 1
     assert log.count("packed earlier: ") == 1
     (store,) = (tmp_path / "run" / "data").glob("packed_*")
-    flat = [i for row in rows for i, m in zip(row["input_ids"], row["attention_mask"]) if m]
+    flat, labels = ([i for row in rows for i, m in zip(row[name], row["attention_mask"]) if m]
+                    for name in ("input_ids", "labels"))
     shown = run("longhaul_data_tool", store, 32, 300).stdout.splitlines()
     read = [json.loads(line) for line in shown]
     assert [t for row in read for t in row["tokens"]] == flat[:len(read) * 32]
+    assert [t for row in read for t in row["targets"]] == labels[1:len(read) * 32 + 1]
     assert len(read) == (tokens - 1) // 32
 
 
