@@ -4,11 +4,11 @@ Markdown table.
 
     .venv/bin/python bench/bench_data.py build/bin/longhaul WORK [--rounds 3] [--megabytes 40]
 
-The text is Python's own sources and those of installed packages, a document per file, as JSON
-lines; the tokenizer is trained on a part of it. The sides take turns. longhaul's seconds are
-those of the whole process, the peer's those of its four stages without Python's start. Every id
-that the peer keeps is compared with the store's: the peer drops what makes no whole block of
-each thousand documents.
+The text is Python's own sources and what installed packages hold of sources and text, a
+document per file, as JSON lines; the tokenizer is trained on a part of it. The sides take
+turns. longhaul's seconds are those of the whole process, the peer's those of its four stages
+without Python's start. Every id that the peer keeps is compared with the store's: the peer
+drops what makes no whole block of each thousand documents.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import numpy
 from datasets import Dataset
 
 PEER = pathlib.Path(__file__).resolve().parent / "peer_data.py"
+SUFFIXES = {".py", ".pyi", ".txt", ".md", ".rst", ".h", ".hpp", ".cpp", ".cu", ".js", ".html"}
 BATCH = 1000
 TARGET_RATIO = 50.0
 TARGET_BYTES = 4.0
@@ -35,7 +36,7 @@ def write_corpus(path, megabytes):
     """JSON lines of about that many bytes of text, in a fixed random order."""
     roots = [sysconfig.get_paths()[key] for key in ("stdlib", "purelib")]
     files = sorted({file for root in roots for file in pathlib.Path(root).rglob("*")
-                    if file.suffix in (".py", ".txt", ".md", ".rst") and file.is_file()})
+                    if file.suffix in SUFFIXES and file.is_file()})
     random.Random(5).shuffle(files)
     size = 0
     with path.open("w", encoding="utf-8") as out:
