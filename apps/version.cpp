@@ -4,7 +4,6 @@
 #include <simdjson.h>
 #include <toml++/toml.h>
 #include <torch/version.h>
-#include <unicode/uversion.h>
 #include <xxhash.h>
 #include <zlib.h>
 
@@ -15,14 +14,6 @@
 
 namespace longhaul::apps {
 namespace {
-
-std::string icu_version() {
-  UVersionInfo version;
-  char text[U_MAX_VERSION_STRING_LENGTH];
-  u_getVersion(version);
-  u_versionToString(version, text);
-  return text;
-}
 
 std::string xxhash_version() {
   const unsigned number = XXH_versionNumber();  // major * 10000 + minor * 100 + release
@@ -53,7 +44,6 @@ std::vector<LibraryVersion> library_versions() {
        fmt::format("{}.{}.{}", static_cast<int>(simdjson::SIMDJSON_VERSION_MAJOR),
                    static_cast<int>(simdjson::SIMDJSON_VERSION_MINOR),
                    static_cast<int>(simdjson::SIMDJSON_VERSION_REVISION))},
-      {"ICU", icu_version()},
       {"xxHash", xxhash_version()},
       {"zlib", zlibVersion()},
   };

@@ -1,6 +1,7 @@
 #include "longhaul/data/tokenizer/byte_level_tokenizer.h"
 
 #include "longhaul/data/tokenizer/byte_alphabet.h"
+#include "longhaul/data/tokenizer/unicode_data.h"
 
 namespace longhaul::data {
 namespace {
@@ -11,7 +12,7 @@ AddedTokenFinder make_finder(const TokenizerSpec& spec, bool normalized) {
   for (const AddedToken& token : spec.added) {
     if (token.normalized != normalized) continue;
     tokens.push_back(token);
-    patterns.push_back(normalized && spec.nfc ? to_nfc(token.content) : token.content);
+    patterns.push_back(normalized && spec.nfc ? unicode_data().normalize(token.content, NormalForm::C) : token.content);
   }
   return {std::move(tokens), patterns};
 }
@@ -64,7 +65,7 @@ void ByteLevelTokenizer::encode_normalized(BpeSession& session, std::string_view
                                            std::vector<TokenId>& out) const {
   std::string composed;
   if (nfc_) {
-    composed = to_nfc(text);
+    composed = unicode_data().normalize(text, NormalForm::C);
     text = composed;
   }
   if (normalized_tokens_.empty()) {

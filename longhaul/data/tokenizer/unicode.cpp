@@ -1,20 +1,51 @@
 #include "longhaul/data/tokenizer/unicode.h"
 
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
+#include <iterator>
 
-#include <algorithm>
-#include <span>
-
-#include "longhaul/base/error.h"
+#include "longhaul/data/tokenizer/unicode_data.h"
 
 namespace longhaul::data {
 
-CharClasses::CharClasses() : classes_(0x110000, 0) {
-  for (const UnicodeRange& range : std::span(kUnicodeRanges, kUnicodeRangeCount)) {
-    std::fill(classes_.begin() + range.first, classes_.begin() + range.last + 1,
-              range.classes);
+namespace {
+
+/// Code points whose \w differs between the engine of the split patterns, which the
+/// tables have, and the one that looks around added tokens.
+constexpr uint32_t kOnlyInPatterns[] = {0xB2, 0xB3, 0xB9, 0xBC, 0xBD, 0xBE};
+constexpr uint32_t kOnlyAroundTokens[] = {0x200C, 0x200D};  // the joiners
+
+uint8_t classes_of_category(std::string_view category) {
+  if (category == "Ll") return kLetter | kLowerLike;
+  if (category == "Lm" || category == "Lo") return kLetter | kUpperLike | kLowerLike;
+  switch (category.front()) {
+    case 'L':
+      return kLetter | kUpperLike;
+    case 'M':
+      return kUpperLike | kLowerLike;
+    case 'N':
+      return kNumber;
+    case 'Z':
+      return kSpace;
+    default:
+      return 0;
   }
+}
+
+}  // namespace
+
+CharClasses::CharClasses() : classes_(0x110000, 0) {
+  const UnicodeData& data = unicode_data();
+  uint8_t of_category[kCategoryMask + 1] = {};
+  for (size_t i = 0; i < std::size(kCategoryNames); ++i) {
+    of_category[i + 1] = classes_of_category(kCategoryNames[i]);
+  }
+  for (uint32_t point = 0; point < classes_.size(); ++point) {
+    const bool word = (data.properties(point) & kRegexWord) != 0;
+    classes_[point] =
+        static_cast<uint8_t>(of_category[data.category(point)] | (word ? kWord : 0));
+  }
+  for (const uint32_t point : {9, 10, 11, 12, 13, 0x85}) classes_[point] |= kSpace;
+  for (const uint32_t point : kOnlyInPatterns) classes_[point] &= uint8_t{0xFF ^ kWord};
+  for (const uint32_t point : kOnlyAroundTokens) classes_[point] |= kWord;
 }
 
 const CharClasses& char_classes() {
@@ -73,57 +104,5 @@ std::string utf8_lossy(std::string_view bytes) {
   }
   return out;
 }
-
-namespace {
-
-/// Marks that are younger than the tables of Hugging Face's normalizer, which takes them
-/// for starters: text is normalised apart on either side of them. Found by comparing
-/// every code point (tests/parity/test_tokenizer.py).
-constexpr std::string_view kYoungMarks[] = {"\u1DF6", "\U0001E4EC", "\U0001E4ED"};
-
-std::string icu_nfc(std::string_view text);
-
-}  // namespace
-
-std::string to_nfc(std::string_view text) {
-  std::string out;
-  while (true) {
-    size_t first = std::string_view::npos;
-    size_t length = 0;
-    for (const std::string_view mark : kYoungMarks) {
-      const size_t at = text.find(mark);
-      if (at < first) {
-        first = at;
-        length = mark.size();
-      }
-    }
-    if (first == std::string_view::npos) return out + icu_nfc(text);
-    out += icu_nfc(text.substr(0, first));
-    out += text.substr(first, length);
-    text.remove_prefix(first + length);
-  }
-}
-
-namespace {
-
-std::string icu_nfc(std::string_view text) {
-  // Below U+0300 (lead byte 0xCC) every text is in form C already.
-  const bool plain = std::all_of(text.begin(), text.end(),
-                                 [](char c) { return static_cast<uint8_t>(c) < 0xCC; });
-  if (plain) return std::string(text);
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
-  LH_CHECK(U_SUCCESS(status), "tokenizer", "ICU has no NFC data: {}",
-           u_errorName(status));
-  std::string out;
-  icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(text.size()));
-  const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
-  nfc->normalizeUTF8(0, piece, sink, nullptr, status);
-  LH_CHECK(U_SUCCESS(status), "tokenizer", "ICU cannot normalize: {}",
-           u_errorName(status));
-  return out;
-}
-
-}  // namespace
 
 }  // namespace longhaul::data

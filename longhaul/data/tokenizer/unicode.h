@@ -15,16 +15,8 @@ enum CharClass : uint8_t {
   kSpace = 4,       ///< \s
   kUpperLike = 8,   ///< [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerLike = 16,  ///< [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-  kWord = 32,       ///< \w
+  kWord = 32,       ///< \w, as the search for added tokens sees it
 };
-
-struct UnicodeRange {
-  uint32_t first;
-  uint32_t last;
-  uint8_t classes;
-};
-extern const UnicodeRange kUnicodeRanges[];
-extern const size_t kUnicodeRangeCount;
 
 /// The classes of every code point, one byte each.
 class CharClasses {
@@ -69,8 +61,5 @@ inline CodePoint decode_before(const char* text, size_t pos) {
 
 /// Each maximal ill-formed part becomes U+FFFD, as the Unicode standard recommends.
 std::string utf8_lossy(std::string_view bytes);
-
-/// Normalization form C of valid UTF-8.
-std::string to_nfc(std::string_view text);
 
 }  // namespace longhaul::data

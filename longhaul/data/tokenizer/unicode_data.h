@@ -30,7 +30,10 @@ enum CharProperty : uint16_t {
   kNonspacingMark = 256,  ///< BertNormalizer's strip_accents drops it
   kCombiningMark = 512,   ///< StripAccents drops it
   kRegexWord = 1024,      ///< \w of the split patterns
-  kGraphemeShift = 11,    ///< the class of grapheme clusters stands above
+  kGraphemeShift = 11,    ///< the class of grapheme clusters, three bits, stands there
+  kGraphemeMask = 7 << kGraphemeShift,
+  /// Not in the tables: form C may change it, or join it to what stands before.
+  kMovesInFormC = 1 << 14,
 };
 
 /// Names of the general categories, in the order of their numbers (from 1).
@@ -49,7 +52,7 @@ class UnicodeData {
     return properties_[code_point] & kCategoryMask;
   }
   int grapheme_class(uint32_t code_point) const {
-    return properties_[code_point] >> kGraphemeShift;
+    return (properties_[code_point] & kGraphemeMask) >> kGraphemeShift;
   }
   /// Appends the lower case of a code point.
   void append_lower(uint32_t code_point, std::string& out) const;
@@ -64,6 +67,8 @@ class UnicodeData {
   };
   /// The entry of kMappings, or nullptr.
   const uint32_t* mapping(Kind kind, uint32_t code_point) const;
+  void mark_moving();
+  std::string normalize_all(std::string_view text, NormalForm form) const;
   void decompose(uint32_t code_point, bool compatible, std::vector<Mark>& out) const;
   void compose(std::vector<Mark>& marks) const;
   uint32_t composed(uint32_t first, uint32_t second) const;

@@ -28,6 +28,9 @@ constexpr uint32_t first_changed(NormalForm form) {
   }
 }
 
+/// No byte of a text whose code points all are below U+0300 reaches this.
+constexpr uint8_t kFirstLeadOfMarks = 0xCC;
+
 }  // namespace
 
 UnicodeData::UnicodeData()
@@ -53,6 +56,27 @@ UnicodeData::UnicodeData()
   for (size_t i = 0; i < kCompositionsCount; i += 3) {
     compositions_[(uint64_t{kCompositions[i]} << 32) | kCompositions[i + 1]] =
         kCompositions[i + 2];
+  }
+  mark_moving();
+}
+
+void UnicodeData::mark_moving() {
+  const auto mark = [&](uint32_t point) { properties_[point] |= kMovesInFormC; };
+  for (size_t i = 0; i < kCombiningClassesCount; ++i) {
+    mark(kCombiningClasses[i] & 0xFFFFFF);
+  }
+  for (size_t i = 0; i < kCompositionsCount; i += 3) mark(kCompositions[i + 1]);
+  for (uint32_t i = 0; i < kVowels; ++i) mark(kVowel + i);
+  for (uint32_t i = 1; i < kTails; ++i) mark(kTail + i);
+  for (size_t i = 0; i < kMappingsCount;) {
+    const uint32_t head = kMappings[i];
+    const uint32_t point = head & 0xFFFFFF;
+    i += 1 + ((head >> 24) & 31);
+    if (static_cast<Kind>(head >> 29) != Kind::Canonical) continue;
+    std::vector<Mark> parts;
+    decompose(point, false, parts);
+    compose(parts);
+    if (parts.size() != 1 || parts[0].point != point) mark(point);
   }
 }
 
@@ -163,6 +187,39 @@ void UnicodeData::compose(std::vector<Mark>& marks) const {
 }
 
 std::string UnicodeData::normalize(std::string_view text, NormalForm form) const {
+  if (form != NormalForm::C) return normalize_all(text, form);
+  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<uint8_t>(c) < kFirstLeadOfMarks;
+  });
+  if (plain) return std::string(text);
+  // What moves is taken with the code point before it up to the next that does not move:
+  // nothing passes such a border in form C.
+  std::string out;
+  out.reserve(text.size());
+  size_t copied = 0;  // text[copied, border) stands as it is
+  size_t border = 0;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint point = decode_at(text.data(), pos);
+    if ((properties_[point.value] & kMovesInFormC) == 0) {
+      border = pos;
+      pos += point.bytes;
+      continue;
+    }
+    size_t end = pos;
+    while (end < text.size()) {
+      const CodePoint next = decode_at(text.data(), end);
+      if ((properties_[next.value] & kMovesInFormC) == 0) break;
+      end += next.bytes;
+    }
+    out += text.substr(copied, border - copied);
+    out += normalize_all(text.substr(border, end - border), form);
+    copied = border = pos = end;
+  }
+  out += text.substr(copied);
+  return out;
+}
+
+std::string UnicodeData::normalize_all(std::string_view text, NormalForm form) const {
   const uint32_t limit = first_changed(form);
   bool changes = false;
   for (size_t pos = 0; pos < text.size() && !changes;) {
