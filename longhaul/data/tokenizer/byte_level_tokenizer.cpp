@@ -12,7 +12,9 @@ AddedTokenFinder make_finder(const TokenizerSpec& spec, bool normalized) {
   for (const AddedToken& token : spec.added) {
     if (token.normalized != normalized) continue;
     tokens.push_back(token);
-    patterns.push_back(normalized && spec.nfc ? unicode_data().normalize(token.content, NormalForm::C) : token.content);
+    patterns.push_back(normalized && spec.nfc
+                           ? unicode_data().normalize(token.content, NormalForm::C)
+                           : token.content);
   }
   return {std::move(tokens), patterns};
 }
