@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
       m.lr = 3.748e-8 * static_cast<double>(step);
       m.tokens = step * (int64_t{1} << 33);
       m.grad_norm = 10.75;
+      m.source_tokens = {{"wiki", m.tokens}};
       writer.step(m);
     }
     writer.validation(steps, 1, "wiki", 1.652, std::exp(1.652), 0.5);

@@ -26,6 +26,13 @@ def as_float(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
+def figures(record):
+    """A record of metrics.jsonl by tag; step and time are an event's own."""
+    flat = {key: value for key, value in record.items() if key not in ("step", "time")}
+    sources = flat.pop("source_tokens")
+    return flat | {f"source_tokens/{name}": tokens for name, tokens in sources.items()}
+
+
 def test_every_step_and_figure_is_read_back(run, tmp_path):
     run("longhaul_events_tool", tmp_path, 300, 1)
     events = read(tmp_path)
@@ -42,9 +49,9 @@ def test_every_step_and_figure_is_read_back(run, tmp_path):
 def test_tags_are_the_keys_of_metrics_jsonl(run, tmp_path):
     run("longhaul_events_tool", tmp_path, 1, 1)
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
-    keys = set(records[0]) - {"step", "time"}  # an event has these of its own
     tags = {t for t in read(tmp_path).Tags()["scalars"] if not t.startswith("validation/")}
-    assert tags == keys
+    assert tags == set(figures(records[0]))
+    assert "source_tokens/wiki" in tags
 
 
 def test_a_restart_keeps_what_was_written_before(run, tmp_path):
@@ -72,8 +79,8 @@ def test_records_carry_the_checksums_that_the_format_wants(run, tmp_path):
         assert struct.unpack("<I", data[end:end + 4])[0] == masked_crc32c(body)
         at = end + 4
         records += 1
-    # The version, 5 steps of 15 figures, two of the validation.
-    assert records == 1 + 5 * 15 + 2
+    # The version, 5 steps of 15 figures and one source, two of the validation.
+    assert records == 1 + 5 * 16 + 2
 
 
 def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):
@@ -83,7 +90,7 @@ def test_a_training_and_its_restart_read_back_as_metrics_jsonl(run, tmp_path):
     records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").open()]
     assert [r["step"] for r in records] == list(range(1, 9))
     events = read(tmp_path / "run")
-    for key in set(records[0]) - {"step", "time"}:
+    for key in figures(records[0]):
         assert [(e.step, e.value) for e in events.Scalars(key)] == \
-            [(r["step"], as_float(r[key])) for r in records], key
+            [(r["step"], as_float(figures(r)[key])) for r in records], key
     assert [e.value for e in events.Scalars("attempt")] == [1.0] * 4 + [2.0] * 4
