@@ -142,6 +142,7 @@ class ExamplesBuilder {
   OwnerLock take_lock() const;
   void check_place() const;
   void open_work();
+  void remove_leavings() const;
   void read_inputs();
   void make_shards();
   int64_t choose_shards(const SpoolCounts& counts) const;
@@ -197,6 +198,7 @@ void ExamplesBuilder::check_place() const {
 
 void ExamplesBuilder::open_work() {
   const fs::path plan_file = work_ / "plan.json";
+  remove_leavings();
   if (options_.restart) {
     fs::remove_all(work_);
     make_directories_durable(work_);
@@ -216,6 +218,16 @@ void ExamplesBuilder::open_work() {
                                "same command as then to go on with it, or "
                                "--restart to throw it away",
                                work_.string(), fmt::join(differ, ", ")));
+}
+
+/// What a killed build was writing, under a name that holds its process id or none.
+void ExamplesBuilder::remove_leavings() const {
+  for (const fs::directory_entry& entry : fs::directory_iterator(work_)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".tmp") || name.find(".tmp.") != std::string::npos) {
+      fs::remove(entry.path());
+    }
+  }
 }
 
 void ExamplesBuilder::read_inputs() {

@@ -112,6 +112,19 @@ TEST_F(BuildExamplesTest, AKilledBuildGoesOnAfterTheShardsThatAreComplete) {
   EXPECT_EQ(contents(options_.out), whole);
 }
 
+TEST_F(BuildExamplesTest, WhatAKilledBuildWasWritingIsNotKept) {
+  build();
+  const auto whole = contents(options_.out);
+  options_.out = dir_ / "again";
+  const fs::path work = dir_ / "again.building";
+  fs::create_directories(work);
+  write_text_durable(work / "plan.json.tmp.999999", "half");
+  write_text_durable(work / "longhaul_training_00002-of-00006.hdf5.json.tmp.4", "half");
+  write_text_durable(work / "longhaul_training_00003-of-00006.hdf5.tmp", "half");
+  build();
+  EXPECT_EQ(contents(options_.out), whole);
+}
+
 TEST_F(BuildExamplesTest, AnUnfinishedBuildWithOtherOptionsIsRefused) {
   struct Stop {};
   options_.progress = [](const std::string& stage, int64_t, int64_t) {
