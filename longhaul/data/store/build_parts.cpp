@@ -101,14 +101,18 @@ void BuildMeter::add(uint64_t bytes, int64_t tokens) {
   }
 }
 
-BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)
-    : context_(context), count_(so_far) {
-  if (so_far == 0 || context.options.bad_records == BadRecords::Drop) return;
+void refuse_dropped_before(const BuildOptions& options, int64_t dropped) {
+  if (dropped == 0 || options.bad_records == BadRecords::Drop) return;
   throw InputError("data",
                    fmt::format("{} bad records were dropped by an earlier start with "
                                "--bad-records drop; say so again, or begin anew with "
                                "--restart",
-                               grouped(so_far)));
+                               grouped(dropped)));
+}
+
+BadRecordLimit::BadRecordLimit(const BuildContext& context, int64_t so_far)
+    : context_(context), count_(so_far) {
+  refuse_dropped_before(context.options, so_far);
 }
 
 void BadRecordLimit::add(const BadRecord& bad) {

@@ -37,11 +37,14 @@ class BuildMeter {
   BuildProgress now_;
 };
 
+/// InputError where bad records were dropped that must not be by these options.
+void refuse_dropped_before(const BuildOptions& options, int64_t dropped);
+
 /// Counts bad records over all parts and ends the build when there are too many, or any
 /// with BadRecords::Fail. Any thread may call it.
 class BadRecordLimit {
  public:
-  /// `so_far`: of parts that were done before. InputError where none may be dropped now.
+  /// `so_far`: of parts that were done before; see refuse_dropped_before.
   BadRecordLimit(const BuildContext& context, int64_t so_far);
   void add(const BadRecord& bad);
 

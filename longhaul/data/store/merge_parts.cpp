@@ -132,7 +132,8 @@ class Merger {
                                            any_train ? "nothing was held out"
                                                      : "everything was held out"));
     }
-    const BadRecordLimit same_rule(context_, bad_);  // other processes may have another
+    // Other processes may have been given other rules.
+    refuse_dropped_before(context_.options, bad_);
     if (bad_ > options.max_bad_records) {
       throw InputError(
           "data", fmt::format("{} bad records, above the limit of {}; {} lists "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhaul/data/tokenizer/flat_maps.h"
+#include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/data/tokenizer/unicode.h"
 
 namespace longhaul::data {
@@ -38,6 +39,21 @@ class AddedTokenFinder {
   /// The parts of `text` in order, into `parts` (cleared first).
   void split(const CharClasses& classes, std::string_view text,
              std::vector<Part>& parts) const;
+  /// Appends to `out` the ids of the added tokens in `text`, and calls
+  /// between(piece, start) for each stretch of text before, between and after them.
+  template <typename Between>
+  void encode_around(const CharClasses& classes, std::string_view text,
+                     std::vector<TokenId>& out, Between between) const {
+    std::vector<Part> parts;
+    split(classes, text, parts);
+    for (const Part& part : parts) {
+      if (part.id >= 0) {
+        out.push_back(static_cast<TokenId>(part.id));
+      } else {
+        between(text.substr(part.start, part.end - part.start), part.start);
+      }
+    }
+  }
 
  private:
   struct Match {

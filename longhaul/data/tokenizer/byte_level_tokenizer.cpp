@@ -52,15 +52,9 @@ void ByteLevelTokenizer::encode_text(std::string_view text,
     encode_normalized(*session, text, out);
     return;
   }
-  std::vector<AddedTokenFinder::Part> parts;
-  raw_tokens_.split(classes_, text, parts);
-  for (const auto& part : parts) {
-    if (part.id >= 0) {
-      out.push_back(static_cast<TokenId>(part.id));
-    } else {
-      encode_normalized(*session, text.substr(part.start, part.end - part.start), out);
-    }
-  }
+  raw_tokens_.encode_around(classes_, text, out, [&](std::string_view piece, size_t) {
+    encode_normalized(*session, piece, out);
+  });
 }
 
 void ByteLevelTokenizer::encode_normalized(BpeSession& session, std::string_view text,
@@ -74,15 +68,9 @@ void ByteLevelTokenizer::encode_normalized(BpeSession& session, std::string_view
     encode_plain(session, text, 0, out);
     return;
   }
-  std::vector<AddedTokenFinder::Part> parts;
-  normalized_tokens_.split(classes_, text, parts);
-  for (const auto& part : parts) {
-    if (part.id >= 0) {
-      out.push_back(static_cast<TokenId>(part.id));
-    } else {
-      encode_plain(session, text.substr(part.start, part.end - part.start), 0, out);
-    }
-  }
+  normalized_tokens_.encode_around(
+      classes_, text, out,
+      [&](std::string_view piece, size_t) { encode_plain(session, piece, 0, out); });
 }
 
 void ByteLevelTokenizer::encode_plain(BpeSession& session, std::string_view text,

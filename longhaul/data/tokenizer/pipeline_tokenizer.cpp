@@ -50,16 +50,9 @@ AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
 void PipelineTokenizer::encode_text(std::string_view text,
                                     std::vector<TokenId>& out) const {
   auto session = sessions_.lend([this] { return pipeline_.model->session(); });
-  std::vector<AddedTokenFinder::Part> parts;
-  raw_tokens_.split(classes_, text, parts);
-  for (const auto& part : parts) {
-    if (part.id >= 0) {
-      out.push_back(static_cast<TokenId>(part.id));
-    } else {
-      encode_raw(*session, text.substr(part.start, part.end - part.start),
-                 part.start == 0, out);
-    }
-  }
+  raw_tokens_.encode_around(classes_, text, out, [&](std::string_view piece, size_t at) {
+    encode_raw(*session, piece, at == 0, out);
+  });
 }
 
 void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_view text,
@@ -71,17 +64,10 @@ void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_vie
     encode_plain(session, normal, first, out);
     return;
   }
-  std::vector<AddedTokenFinder::Part> parts;
-  normalized_tokens_.split(classes_, normal, parts);
-  for (const auto& part : parts) {
-    if (part.id >= 0) {
-      out.push_back(static_cast<TokenId>(part.id));
-    } else {
-      encode_plain(session,
-                   std::string_view(normal).substr(part.start, part.end - part.start),
-                   first && part.start == 0, out);
-    }
-  }
+  normalized_tokens_.encode_around(classes_, normal, out,
+                                   [&](std::string_view piece, size_t at) {
+                                     encode_plain(session, piece, first && at == 0, out);
+                                   });
 }
 
 void PipelineTokenizer::encode_plain(PieceModel::Session& session, std::string_view text,

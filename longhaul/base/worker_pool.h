@@ -12,7 +12,7 @@
 
 #include "longhaul/base/signals.h"
 
-namespace longhaul::data {
+namespace longhaul {
 
 /// Threads that work on tasks in the order in which they came. Any thread may add some.
 /// At its end tasks that nobody has begun are dropped; their futures say so.
@@ -74,4 +74,4 @@ class WorkerPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace longhaul::data
+}  // namespace longhaul
