@@ -77,12 +77,17 @@ int run_ranks(const Settings& settings,
     check_same_config(*world, settings.loaded->config);
     const train::TrainResult result = train::run_training(*settings.loaded, world);
     comm::finish(*world);
-    return result.interrupted ? kTemporary : 0;
+    exit_code = result.interrupted ? kTemporary : 0;
+    if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
+    return exit_code;
   } catch (const std::exception& problem) {
     const Error error = as_error(problem);
-    if (RankRecord* record = world->ledger().record()) record->failed(error.what());
-    failures.report(error);
     exit_code = error.exit_code();
+    if (RankRecord* record = world->ledger().record()) {
+      record->failed(error.what());
+      record->finished(exit_code);
+    }
+    failures.report(error);
   }
   // The other ranks may be waiting for this one.
   if (world->size() > 1) world->abort(exit_code);

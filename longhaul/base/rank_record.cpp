@@ -23,7 +23,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr const char* kSuffix = ".record";
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
@@ -56,10 +56,15 @@ struct Layout {
   double waits_since;
   Operation waits_for;  ///< its ticket is 0 when this rank waits for nothing
   char failure[512];
+  int64_t exit_code;
+  int64_t steps_done;
+  double step_ended;
+  double step_wall[kRecordedSteps];  ///< of step i at i % kRecordedSteps
+  double step_busy[kRecordedSteps];
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
-static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 4976,
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5256,
               "another layout is another kVersion");
 
 template <size_t N>
@@ -118,6 +123,7 @@ Layout first_content(int rank, int world) {
   layout.world = world;
   layout.pid = ::getpid();
   layout.created = layout.phase_since = unix_time();
+  layout.exit_code = -1;
   put(layout.host, host_name());
   put(layout.phase, "start");
   std::memcpy(layout.magic, kMagic.data(), kMagic.size());
@@ -222,6 +228,21 @@ void RankRecord::waited() {
   map_->layout->waits_for.ticket = 0;
 }
 
+void RankRecord::step_done(double wall_seconds, double busy_seconds) {
+  Layout& layout = *map_->layout;
+  const double now = unix_time();
+  const Change change(layout);
+  const int64_t slot = layout.steps_done++ % kRecordedSteps;
+  layout.step_wall[slot] = wall_seconds;
+  layout.step_busy[slot] = busy_seconds;
+  layout.step_ended = now;
+}
+
+void RankRecord::finished(int exit_code) {
+  const Change change(*map_->layout);
+  map_->layout->exit_code = exit_code;
+}
+
 void RankRecord::failed(std::string_view message) {
   const Change change(*map_->layout);
   put(map_->layout->failure, message);
@@ -261,6 +282,15 @@ void check_head(const Layout& layout, const fs::path& path) {
   }
 }
 
+double median_of(const double (&seconds)[kRecordedSteps], int64_t steps) {
+  std::vector<double> kept(std::begin(seconds), std::end(seconds));
+  kept.resize(static_cast<size_t>(std::clamp<int64_t>(steps, 0, kRecordedSteps)));
+  if (kept.empty()) return 0.0;
+  const auto middle = kept.begin() + static_cast<std::ptrdiff_t>(kept.size() / 2);
+  std::ranges::nth_element(kept, middle);
+  return *middle;
+}
+
 RankState to_state(const Layout& layout) {
   RankState state;
   state.rank = layout.rank;
@@ -276,6 +306,11 @@ RankState to_state(const Layout& layout) {
   state.waits_for = get(layout.waits_for);
   state.waits_since = layout.waits_since;
   state.failure = get(layout.failure);
+  state.exit_code = static_cast<int>(layout.exit_code);
+  state.steps_done = layout.steps_done;
+  state.step_ended = layout.step_ended;
+  state.step_wall_seconds = median_of(layout.step_wall, layout.steps_done);
+  state.step_busy_seconds = median_of(layout.step_busy, layout.steps_done);
   std::vector<Operation> operations(std::begin(layout.operations),
                                     std::end(layout.operations));
   std::erase_if(operations, [](const Operation& o) { return o.ticket == 0; });
@@ -301,6 +336,14 @@ RankState read_rank_record(const fs::path& path) {
   RankState state = to_state(layout);
   state.torn = torn;
   return state;
+}
+
+double RankState::last_progress() const {
+  double latest = std::max({created, phase_since, step_ended, waits ? waits_since : 0.0});
+  for (const RecordedOperation& o : operations) {
+    latest = std::max({latest, o.started, o.ended});
+  }
+  return latest;
 }
 
 std::vector<RankState> read_rank_records(const fs::path& dir) {
@@ -329,12 +372,9 @@ std::string to_string(const RankState& state, double now) {
   } else {
     // What it does for itself began when it last started or ended one.
     const RecordedOperation& last = state.operations.back();
-    double latest = state.phase_since;
-    for (const RecordedOperation& o : state.operations) {
-      latest = std::max({latest, o.started, o.ended});
-    }
-    text += fmt::format("in no collective for {}, last {}{}", since(latest),
-                        to_string(last.name()), last.ended > 0.0 ? "" : " (under way)");
+    text +=
+        fmt::format("in no collective for {}, last {}{}", since(state.last_progress()),
+                    to_string(last.name()), last.ended > 0.0 ? "" : " (under way)");
   }
   if (state.torn) text += " (read in the middle of a change)";
   return text;

@@ -26,8 +26,9 @@ struct OperationName {
 /// "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]"
 std::string to_string(const OperationName& name);
 
-/// The operations that a record keeps.
+/// The operations that a record keeps, and the steps whose seconds it keeps.
 inline constexpr int kRecordedOperations = 32;
+inline constexpr int kRecordedSteps = 16;
 
 /// DIR/rank_00003.record
 fs::path rank_record_path(const fs::path& dir, int rank);
@@ -53,8 +54,12 @@ class RankRecord {
   /// This rank does nothing but wait for the operation, until waited().
   void waits(uint64_t operation, const OperationName& name);
   void waited();
+  /// A step has ended: its seconds, and those in which this rank waited for nobody.
+  void step_done(double wall_seconds, double busy_seconds);
   /// The one line of the error that ends this rank.
   void failed(std::string_view message);
+  /// The rank ends by itself with this exit code.
+  void finished(int exit_code);
 
  private:
   struct Map;
@@ -88,7 +93,15 @@ struct RankState {
   RecordedOperation waits_for;
   double waits_since = 0.0;
   std::string failure;
+  int exit_code = -1;      ///< -1: alive, or ended by somebody else
+  int64_t steps_done = 0;  ///< by this process
+  double step_ended = 0.0;
+  // Medians of the last steps.
+  double step_wall_seconds = 0.0;
+  double step_busy_seconds = 0.0;
   std::vector<RecordedOperation> operations;  ///< the newest last
+  /// When this rank was last seen to do something.
+  double last_progress() const;
   /// The rank ended, or wrote without pause, in the middle of a change: one operation or
   /// text may be half of it.
   bool torn = false;

@@ -95,6 +95,27 @@ TEST(RankRecord, LongTextsAreCutAndEndNowhereElse) {
   EXPECT_EQ(state.operations.at(0).number, 1);
 }
 
+TEST(RankRecord, KeepsTheMedianSecondsOfTheLastStepsAndTheExitCode) {
+  const TestDirectory dir;
+  RankRecord record = RankRecord::create(dir.path(), 0, 1);
+  const fs::path path = rank_record_path(dir.path(), 0);
+  EXPECT_EQ(read_rank_record(path).exit_code, -1);
+  EXPECT_EQ(read_rank_record(path).step_busy_seconds, 0.0);
+  for (int i = 0; i < 3; ++i) record.step_done(2.0, 1.0);
+  record.step_done(100.0, 90.0);  // one outlier among four
+  RankState state = read_rank_record(path);
+  EXPECT_EQ(state.steps_done, 4);
+  EXPECT_EQ(state.step_wall_seconds, 2.0);
+  EXPECT_EQ(state.step_busy_seconds, 1.0);
+  EXPECT_GE(state.last_progress(), state.step_ended);
+  for (int i = 0; i < kRecordedSteps; ++i) record.step_done(4.0, 3.0);
+  record.finished(75);
+  state = read_rank_record(path);
+  EXPECT_EQ(state.step_wall_seconds, 4.0);
+  EXPECT_EQ(state.step_busy_seconds, 3.0);
+  EXPECT_EQ(state.exit_code, 75);
+}
+
 TEST(RankRecord, OutlivesAKilledWriter) {
   const TestDirectory dir;
   const pid_t child = ::fork();
