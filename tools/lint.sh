@@ -1,5 +1,6 @@
 #!/bin/bash
-# Formatting of every file, the house rules, clang-tidy on what changed, and the scripts.
+# Formatting of every file, the house rules, clang-tidy on what changed, the scripts, and the
+# cluster files of deploy/.
 # LINT_BASE names the commit to compare with (default: where this branch left main, or the
 # commit before); LINT_ALL=1 runs clang-tidy on every file.
 set -uo pipefail
@@ -71,6 +72,7 @@ scripts() {
 stage format format
 stage house house
 stage scripts scripts
+[ -n "${LINT_FAST:-}" ] || stage deploy tools/check_deploy.sh
 [ -n "${LINT_FAST:-}" ] || stage clang-tidy tidy
 [ "$failures" = 0 ] && echo "lint: all good"
 exit "$((failures > 0))"

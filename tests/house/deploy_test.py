@@ -1,0 +1,283 @@
+"""The scripts of deploy/, run here against stand-ins for aws, enroot and mpirun; and the filling
+of templates, which refuses what a person has not filled in."""
+
+import os
+import pathlib
+import re
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+import unittest
+
+import deploy_examples
+import house
+from deploy_examples import DEPLOY, render
+
+AWS = """#!/bin/bash
+# aws s3 cp [--only-show-errors] FROM TO, with $BUCKETS/NAME in place of s3://NAME
+set -e
+[ "$1 $2" = "s3 cp" ] || exit 2
+shift 2
+[ "$1" = --only-show-errors ] && shift
+from=${1/#s3:/$BUCKETS} to=${2/#s3:/$BUCKETS}
+mkdir -p "$(dirname "$to")"
+cp "$from" "$to"
+"""
+MPIRUN = """#!/bin/bash
+# Ends with the next of the codes in $CODES; "wait" waits for SIGTERM and ends with 75.
+echo "$*" >> "$CALLS"
+code=$(head -n 1 "$CODES")
+sed -i 1d "$CODES"
+if [ "$code" = wait ]; then
+  trap 'exit 75' TERM
+  touch "$CALLS.ready"
+  for _ in $(seq 300); do sleep 0.1; done
+  exit 9
+fi
+exit "$code"
+"""
+ENROOT = """#!/bin/bash
+[ "$1 $2" = "import --output" ] || exit 2
+[ -z "$FAIL" ] || { echo part > "$3"; exit 1; }
+echo "squashfs of $4" > "$3"
+"""
+
+
+class Sandbox(unittest.TestCase):
+    """A directory for each test, with stand-ins before everything else on PATH."""
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.dir = pathlib.Path(holder.name)
+        self.env = {**os.environ, "PATH": f"{self.dir}/bin:{os.environ['PATH']}",
+                    "BUCKETS": f"{self.dir}/s3", "LONGHAUL_NODE_ROOT": f"{self.dir}/node",
+                    "LONGHAUL_RETRY_SECONDS": "0"}
+        self.program("bin/aws", AWS)
+
+    def program(self, name, text):
+        path = self.dir / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run_script(self, *command, **extra):
+        return subprocess.run([str(c) for c in command], env={**self.env, **extra}, text=True,
+                              capture_output=True, timeout=60)
+
+    def tree(self, name, version="longhaul 1.2.3", code=0):
+        self.program(f"{name}/bin/longhaul", f"#!/bin/bash\necho '{version}'\nexit {code}\n")
+        return self.dir / name
+
+
+class Nodes(Sandbox):
+    def upload(self, tree, target="s3://ann/longhaul"):
+        done = self.run_script(DEPLOY / "node/upload.sh", tree, target)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return f"{target}/{re.search(r'TREE = (.*)', done.stdout).group(1)}"
+
+    def prepare(self, uri, **extra):
+        return self.run_script(DEPLOY / "node/prepare_node.sh", uri, "/scratch", **extra)
+
+    def current(self):
+        return os.readlink(self.dir / "node/opt/longhaul")
+
+    def test_an_uploaded_tree_is_what_a_node_runs(self):
+        uri = self.upload(self.tree("first"))
+        (self.dir / "node/scratch").mkdir(parents=True)
+        done = self.prepare(uri)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("longhaul 1.2.3 in /opt/longhaul", done.stdout)
+        self.assertEqual(uri.split("/")[-1], self.current() + ".tar.gz")
+        self.assertTrue((self.dir / "node/opt/longhaul/bin/longhaul").stat().st_mode & stat.S_IXOTH)
+        self.assertIn("memlock unlimited",
+                      (self.dir / "node/etc/security/limits.d/longhaul.conf").read_text())
+        self.assertEqual(0o1777, stat.S_IMODE((self.dir / "node/scratch").stat().st_mode))
+        self.assertIn("ready", (self.dir / "node/var/log/longhaul-node.log").read_text())
+
+    def test_the_same_tree_has_the_same_name_and_another_another(self):
+        tree = self.tree("first")
+        first = self.upload(tree)
+        os.utime(tree / "bin/longhaul", (1, 1))
+        self.assertEqual(first, self.upload(tree))
+        self.assertNotEqual(first, self.upload(self.tree("second", "longhaul 2")))
+
+    def test_a_second_version_takes_over_and_the_first_stays(self):
+        first = self.upload(self.tree("first"))
+        second = self.upload(self.tree("second", "longhaul 2"))
+        for uri in (first, second, second):
+            self.assertEqual(0, self.prepare(uri).returncode)
+        self.assertEqual(second.split("/")[-1], self.current() + ".tar.gz")
+        self.assertEqual(3, len(list((self.dir / "node/opt").iterdir())))  # two and the link
+
+    def test_a_changed_archive_is_refused_and_leaves_nothing(self):
+        uri = self.upload(self.tree("first"))
+        with open(self.dir / "s3" / uri[len("s3://"):], "ab") as archive:
+            archive.write(b"x")
+        done = self.prepare(uri)
+        self.assertEqual(1, done.returncode)
+        self.assertIn("not the one of its name", done.stderr + done.stdout)
+        self.assertEqual([], list((self.dir / "node/opt").iterdir()))
+
+    def test_a_tree_that_does_not_run_here_fails_the_node(self):
+        uri = self.upload(self.tree("first"))
+        broken = self.tree("first", code=127)
+        subprocess.run(f"tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C {broken}"
+                       f" -cf - . | gzip -n > {self.dir}/archive", shell=True, check=True)
+        digest = subprocess.run(["sha256sum", self.dir / "archive"], capture_output=True,
+                                text=True).stdout.split()[0]
+        os.rename(self.dir / "archive", self.dir / f"s3/ann/longhaul/longhaul-{digest}.tar.gz")
+        done = self.prepare(uri.rsplit("/", 1)[0] + f"/longhaul-{digest}.tar.gz")
+        self.assertEqual(1, done.returncode)
+        self.assertIn("does not run here", done.stderr + done.stdout)
+        self.assertFalse((self.dir / "node/opt/longhaul").exists())
+
+    def test_a_missing_object_is_tried_five_times_and_names_the_right_that_lacks(self):
+        done = self.prepare("s3://ann/longhaul/longhaul-" + "0" * 64 + ".tar.gz")
+        self.assertEqual(1, done.returncode)
+        self.assertEqual(5, done.stdout.count("download failed"))
+        self.assertIn("s3:GetObject", done.stderr + done.stdout)
+
+    def test_names_without_a_hash_and_trees_without_a_program_are_refused(self):
+        self.assertEqual(1, self.prepare("s3://ann/longhaul.tar.gz").returncode)
+        (self.dir / "empty").mkdir()
+        self.assertEqual(1, self.run_script(DEPLOY / "node/upload.sh", self.dir / "empty",
+                                            "s3://ann/x").returncode)
+        self.assertEqual(2, self.run_script(DEPLOY / "node/upload.sh", self.tree("first"),
+                                            "/shared/x").returncode)
+
+    def test_hyperpods_script_installs_what_lies_beside_it(self):
+        self.upload(self.tree("first"))
+        done = self.run_script("bash", self.dir / "s3/ann/longhaul/on_create.sh")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("longhaul 1.2.3 in /opt/longhaul", done.stdout)
+
+
+class Images(Sandbox):
+    def test_an_image_appears_whole_or_not_at_all(self):
+        self.program("bin/enroot", ENROOT)
+        script, target = DEPLOY / "container/import_enroot.sh", self.dir / "images/longhaul.sqsh"
+        self.assertEqual(1, self.run_script(script, "longhaul:1", target, FAIL="1").returncode)
+        self.assertEqual([], list(target.parent.iterdir()))
+        for builder, uri in (("docker", "dockerd://longhaul:1"),
+                             ("podman", "podman://localhost/longhaul:1")):
+            self.assertEqual(0, self.run_script(script, "longhaul:1", target, builder,
+                                                FAIL="").returncode)
+            self.assertEqual(f"squashfs of {uri}\n", target.read_text())
+        self.assertEqual(2, self.run_script(script, "longhaul:1", target, "kaniko").returncode)
+
+
+class Launcher(Sandbox):
+    """launcher.sh out of the filled ConfigMap."""
+
+    def setUp(self):
+        super().setUp()
+        self.program("bin/mpirun", MPIRUN)
+        text = deploy_examples.filled("kubernetes")
+        body = re.search(r"\n  launcher\.sh: \|\n((?:    .*\n|\n)+)", text).group(1)
+        self.script = self.program("launcher.sh", re.sub(r"(?m)^    ", "", body))
+        self.program("home/.ssh/id_rsa.pub", "ecdsa-sha2-nistp521 AAAA job@host\n")
+        self.env.update(HOME=f"{self.dir}/home", KNOWN_HOSTS=f"{self.dir}/known",
+                        CODES=f"{self.dir}/codes", CALLS=f"{self.dir}/calls",
+                        PAUSE_SECONDS="0", MOST_RESTARTS="3")
+
+    def launch(self, *codes):
+        (self.dir / "codes").write_text("".join(f"{c}\n" for c in codes))
+        done = self.run_script(self.script)
+        return done.returncode, len((self.dir / "calls").read_text().splitlines())
+
+    def test_success_ends_it_and_the_jobs_key_is_the_only_known_host(self):
+        self.assertEqual((0, 1), self.launch(0))
+        self.assertEqual("--bind-to none longhaul train /etc/longhaul/run/run.toml\n",
+                         (self.dir / "calls").read_text())
+        self.assertEqual("* ecdsa-sha2-nistp521 AAAA\n", (self.dir / "known").read_text())
+
+    def test_a_temporary_failure_or_a_killed_rank_starts_it_again(self):
+        self.assertEqual((0, 3), self.launch(75, 137, 0))
+
+    def test_a_wrong_setting_is_not_tried_again(self):
+        self.assertEqual((78, 2), self.launch(75, 78, 0))
+
+    def test_it_gives_up_after_the_allowed_restarts(self):
+        self.assertEqual((75, 4), self.launch(75, 75, 75, 75, 75))
+
+    def test_sigterm_reaches_the_ranks_and_nothing_starts_again(self):
+        (self.dir / "codes").write_text("wait\n0\n")
+        child = subprocess.Popen(["bash", str(self.script)], env=self.env,
+                                 stdout=subprocess.PIPE, text=True)
+        ready = self.dir / "calls.ready"
+        for _ in range(200):
+            if ready.exists():
+                break
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        output, _ = child.communicate(timeout=20)
+        self.assertEqual(75, child.returncode)
+        self.assertIn("told to stop", output)
+        self.assertEqual(1, len((self.dir / "calls").read_text().splitlines()))
+
+
+class Filling(Sandbox):
+    def refusal(self, kind, text):
+        path = self.dir / "parameters.env"
+        path.write_text(text)
+        with self.assertRaises(render.Refused) as caught:
+            render.render(DEPLOY / kind / deploy_examples.TEMPLATES[kind], path)
+        return str(caught.exception)
+
+    def test_what_is_not_filled_in_is_refused_all_at_once(self):
+        for kind, examples in deploy_examples.EXAMPLES.items():
+            found = self.refusal(kind, (DEPLOY / kind / "parameters.env").read_text())
+            for name in examples:
+                self.assertIn(f"{name} is still FILL_IN", found)
+
+    def test_filled_files_have_no_open_place(self):
+        for kind in deploy_examples.EXAMPLES:
+            text = deploy_examples.filled(kind)
+            self.assertNotRegex(text, r"FILL_IN|@[A-Z_0-9]+@|#@")
+
+    def test_a_value_without_its_form_is_refused_with_the_line(self):
+        for name, value in (("HEAD_SUBNET", "subnet-1"), ("SSH_FROM", "0.0.0.0/0"),
+                            ("BUCKET", "Ann"), ("QUEUES", "trn1 p6"), ("STORAGE", "nfs"),
+                            ("TREE", "longhaul.tar.gz")):
+            found = self.refusal("parallelcluster",
+                                 deploy_examples.parameters("parallelcluster", **{name: value}))
+            self.assertRegex(found, rf"^{re.escape(str(self.dir))}.*:\d+: {name} = '{value}' does "
+                                    "not look like")
+
+    def test_a_name_set_twice_or_missing_or_without_form_is_refused(self):
+        good = deploy_examples.parameters("parallelcluster")
+        self.assertIn("was set before", self.refusal("parallelcluster",
+                                                     good + "# form: .*\nREGION = x\n"))
+        self.assertIn("EXTRA has no '# form:'", self.refusal("parallelcluster",
+                                                             good + "EXTRA = 1\n"))
+        self.assertIn("TREE missing", self.refusal(
+            "parallelcluster", re.sub(r"(?m)^TREE = .*\n", "", good)))
+
+    def test_each_queue_and_file_system_is_in_the_result_once(self):
+        text = deploy_examples.filled("parallelcluster", QUEUES="trn1 p5-block", STORAGE="efs")
+        self.assertEqual(["trn1", "p5-block", "shared"], re.findall(r"(?m)^ {2,4}- Name: (\S+)$",
+                                                                    text))
+        self.assertIn("MountDir: /efs", text)
+        self.assertNotIn("Lustre", text)
+
+    def test_dynamic_queues_start_from_no_node(self):
+        text = deploy_examples.filled("parallelcluster", QUEUES="trn1 p4d p5")
+        self.assertEqual(["0", "0", "0"], re.findall(r"MinCount: (\d+)", text))
+
+
+class Honesty(unittest.TestCase):
+    def test_every_file_for_a_cluster_says_what_was_tried(self):
+        for name in house.files(".sh", ".yaml.in", "Containerfile"):
+            if not name.startswith("deploy/"):
+                continue
+            if re.search(r"/(queue|storage|resources)-", name):
+                continue  # parts of a file that says it
+            self.assertRegex(house.text(name), r"(?s)Tried: .*Untried: ", name)
+
+
+if __name__ == "__main__":
+    unittest.main()
