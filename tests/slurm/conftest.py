@@ -1,0 +1,52 @@
+import os
+import pathlib
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "resume"), str(HERE.parent / "dist")]
+import slurm_cluster  # noqa: E402
+
+NODES = 6  # four that train and two to take their places
+
+
+@pytest.fixture(scope="session")
+def whole_cluster():
+    lacks = slurm_cluster.missing()
+    if lacks:
+        pytest.skip(f"no Slurm cluster can be set up here: {lacks}")
+    source = HERE.parents[1]
+    build = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", source / "build" / "bin")).parent
+    made = slurm_cluster.Cluster(NODES, [source, build])
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def cluster(whole_cluster, request):
+    """The cluster, idle and whole; its daemons' logs are printed when a test fails."""
+    yield whole_cluster
+    report = getattr(request.node, "report", None)
+    if report is not None and report.failed:
+        print(whole_cluster.logs())
+    whole_cluster.clear()
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_makereport(item):
+    outcome = yield
+    report = outcome.get_result()
+    if report.when == "call":
+        item.report = report
+
+
+@pytest.fixture
+def folder(cluster, request):
+    """A directory of the test's own that every node sees."""
+    path = cluster.shared / request.node.name
+    path.mkdir()
+    return path

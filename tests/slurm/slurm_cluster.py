@@ -1,0 +1,312 @@
+"""A Slurm cluster of several machines on this one: see machines.py."""
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import machines
+from machines import Machine, kill_process, wait_until
+
+DAEMONS = ["munged", "slurmctld", "slurmd", "srun", "sbatch"]
+PMIX_PLUGIN = "slurm*/mpi_pmix.so"
+TASKS = 2  # on each node
+
+CONFIG = """
+ClusterName=longhaul
+SlurmctldHost=head(10.77.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={root}/munge/socket,cred_expire={credential_seconds}
+StateSaveLocation={root}/state
+SlurmdSpoolDir={root}/spool/%n
+SlurmctldPidFile={root}/slurmctld.pid
+SlurmdPidFile={root}/slurmd-%n.pid
+SlurmctldLogFile={root}/slurmctld.log
+SlurmdLogFile={root}/slurmd-%n.log
+SlurmdDebug=verbose
+SlurmctldDebug=verbose
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout={node_seconds}
+SlurmctldTimeout=30
+MessageTimeout=5
+TCPTimeout=2
+KillWait={kill_seconds}
+InactiveLimit=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
+JobRequeue=1
+{nodes}
+PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=other Nodes=ALL MaxTime=60 State=UP
+"""
+
+
+def missing():
+    """Why no cluster can be set up here, or None."""
+    absent = [program for program in DAEMONS if shutil.which(program) is None]
+    if absent:
+        return f"Slurm is not installed here (no {', '.join(absent)}; see requirements-debian.txt)"
+    libraries = list(pathlib.Path("/usr/lib").glob("*/" + PMIX_PLUGIN))
+    if not libraries:
+        return "this Slurm has no PMIx plug-in"
+    return machines.missing()
+
+
+PREFIX = "longhaul-slurm-"
+
+
+def remove_leftovers(folder):
+    """What clusters left whose test was killed: their machines died with it, files do not."""
+    for path in pathlib.Path(folder).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            if not pathlib.Path(f"/proc/{int((path / 'owner').read_text())}").exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class Cluster:
+    """Head and compute nodes n1, n2 ...; `shared` is a directory that all of them see.
+
+    A lost node is noticed after up to twice `node_seconds`; a requeued job waits for
+    `credential_seconds` before it starts again (120 where nobody sets it)."""
+
+    def __init__(self, nodes, visible, node_seconds=5, credential_seconds=5, kill_seconds=3):
+        # Outside /tmp, which every machine has for itself.
+        remove_leftovers("/var/tmp")
+        self.shared = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir="/var/tmp"))
+        (self.shared / "owner").write_text(str(os.getpid()))
+        os.chmod(self.shared, 0o755)
+        self._root = self.shared / "slurm"
+        for name in ["munge", "state", "home"]:
+            (self._root / name).mkdir(parents=True)
+        (self._root / "munge").chmod(0o755)
+        names = [f"n{i + 1}" for i in range(nodes)]
+        addresses = {name: f"10.77.0.{i + 11}" for i, name in enumerate(names)}
+        hosts = self._root / "hosts"
+        hosts.write_text("127.0.0.1 localhost\n10.77.0.1 head\n" + "".join(
+            f"{address} {name}\n" for name, address in addresses.items()))
+        lines = [f"NodeName={name} NodeAddr={address} CPUs={TASKS} RealMemory=1000 State=UNKNOWN"
+                 for name, address in addresses.items()]
+        self._config = self._root / "slurm.conf"
+        self._config.write_text(CONFIG.format(
+            root=self._root, nodes="\n".join(lines), node_seconds=node_seconds,
+            credential_seconds=credential_seconds, kill_seconds=kill_seconds))
+        for name in names:
+            (self._root / "spool" / name).mkdir(parents=True)
+        key = self._root / "munge" / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        self.node_seconds = node_seconds
+        self.head = Machine("head", "10.77.0.1", hosts, visible)
+        self.nodes = {name: Machine(name, addresses[name], hosts, visible, self.head)
+                      for name in names}
+        self._jobs = []
+
+    # Setting up and taking down
+
+    def start(self):
+        small = self.shared / "small"
+        self.head.start(f"mkdir -p '{small}'; mount -t tmpfs -o size=4m tmpfs '{small}'")
+        self.head.run("ip", "link", "add", "bridge0", "type", "bridge")
+        self.head.run("ip", "link", "set", "bridge0", "up")
+        self.head.run("ip", "address", "add", "10.77.0.1/24", "dev", "bridge0")
+        munge = self._root / "munge"
+        self.head.run("munged", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key",
+                      f"--pid-file={munge}/pid", f"--seed-file={munge}/seed",
+                      f"--log-file={munge}/log")
+        self.start_controller()
+        for name in self.nodes:
+            self.power_on(name)
+        self.wait_for_state("idle", *self.nodes)
+
+    def stop(self):
+        """Everything gone; what the daemons wrote stays only where somebody asked for it."""
+        for machine in [*self.nodes.values(), self.head]:
+            machine.power_off()
+        if not os.environ.get("LONGHAUL_KEEP"):
+            shutil.rmtree(self.shared, ignore_errors=True)
+
+    def start_controller(self):
+        self.head.run("slurmctld", "-f", self._config, env=self._environment())
+        wait_until(lambda: self.call("scontrol", "ping", check=False).returncode == 0, 20,
+                   "slurmctld answers")
+
+    def restart_controller(self, down_seconds=0):
+        """Ends slurmctld without a word, and starts it again."""
+        kill_process(self._daemon(self.head, "slurmctld"))
+        time.sleep(down_seconds)
+        self.start_controller()
+
+    # Commands
+
+    def _environment(self):
+        kept = {key: value for key, value in os.environ.items()
+                if not key.startswith(("SLURM_", "OMPI_", "PMIX_"))}
+        return {**kept, "SLURM_CONF": str(self._config), "HOME": str(self._root / "home"),
+                "TMPDIR": "/tmp", "OMP_NUM_THREADS": "1",
+                # Ranks outnumber cores: one that waits must leave its core.
+                "OMPI_MCA_mpi_yield_when_idle": "1"}
+
+    def call(self, *command, node=None, **options):
+        """Runs a command on the head node, or on a compute node."""
+        machine = self.head if node is None else self.nodes[node]
+        variables = {**self._environment(), **options.pop("env", {})}
+        return machine.run(*command, env=variables,
+                           cwd=options.pop("cwd", self.shared), **options)
+
+    def spawn(self, *command, node=None, **options):
+        machine = self.head if node is None else self.nodes[node]
+        variables = {**self._environment(), **options.pop("env", {})}
+        return machine.spawn(*command, env=variables, cwd=options.pop("cwd", self.shared),
+                             **options)
+
+    def sbatch(self, *arguments):
+        """Submits; the job's number."""
+        return self.note_job(self.call("sbatch", "--parsable", *arguments).stdout)
+
+    def note_job(self, number):
+        self._jobs.append(int(number))
+        return self._jobs[-1]
+
+    def scontrol(self, *arguments, **options):
+        return self.call("scontrol", *arguments, **options).stdout
+
+    def job(self, number):
+        """What scontrol says of a job, by key; empty when it is forgotten."""
+        text = self.call("scontrol", "show", "job", "-o", number, check=False).stdout
+        return dict(re.findall(r"(\S+?)=(\S*)", text))
+
+    def job_state(self, number):
+        return self.job(number).get("JobState", "")
+
+    def wait_for_job(self, number, states, seconds):
+        """Waits until the job is in one of the states; returns what scontrol says."""
+        states = [states] if isinstance(states, str) else states
+
+        def reached():
+            job = self.job(number)
+            return job if job.get("JobState") in states else None
+
+        return wait_until(reached, seconds, lambda: f"job {number} {states}: {self.job(number)}")
+
+    def node_states(self):
+        """Node -> what sinfo says: idle, allocated, down*, draining ..."""
+        text = self.call("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %T").stdout
+        return dict(line.split() for line in text.splitlines())
+
+    def wait_for_state(self, state, *names, seconds=60):
+        wait_until(lambda: all(self.node_states().get(name) == state for name in names),
+                   seconds, lambda: f"{names} {state}: {self.node_states()}")
+
+    def clear(self):
+        """Ends all jobs and mends all machines: the next test finds the cluster idle."""
+        for number in self._jobs:
+            self.call("scancel", "--signal=KILL", number, check=False)
+            self.call("scancel", "--signal=KILL", "--batch", number, check=False)
+            self.call("scancel", number, check=False)
+        self._jobs = []
+        for name, machine in self.nodes.items():
+            if not machine.on:
+                self.power_on(name)
+                continue
+            self.connect(name)
+            for pid in machine.processes():
+                if machines.state_of(pid) == "T":
+                    kill_process(pid, signal.SIGCONT)
+            if self._daemon(machine, "slurmd") is None:
+                self.start_slurmd(name)
+        self.wait_for_state("idle", *self.nodes)
+
+    # Nodes and what becomes of them
+
+    def _daemon(self, machine, program):
+        """The daemon's process id seen from outside, None when it is not there."""
+        for pid in machine.processes():
+            words = machines.arguments_of(pid)
+            if words and pathlib.Path(words[0]).name == program:
+                return pid
+        return None
+
+    def start_slurmd(self, name):
+        self.nodes[name].run("slurmd", "-f", self._config, "-N", name, env=self._environment())
+
+    def power_on(self, name):
+        self.nodes[name].start()
+        self.nodes[name].plug_in(self.head)
+        self.start_slurmd(name)
+
+    def power_off(self, name):
+        """The node is gone without a word to anybody."""
+        self.cut(name)
+        self.nodes[name].power_off()
+
+    def kill_slurmd(self, name):
+        kill_process(self._daemon(self.nodes[name], "slurmd"))
+
+    def cut(self, name):
+        """Nothing reaches the node or leaves it any more."""
+        self.head.run("ip", "link", "set", f"to-{name}", "down")
+
+    def connect(self, name):
+        self.head.run("ip", "link", "set", f"to-{name}", "up")
+
+    # Workers
+
+    def workers(self, verb="train"):
+        """Rank -> (node, process id) of the steps that run `longhaul VERB` under PMIx."""
+        found = {}
+        for name, machine in self.nodes.items():
+            for pid in machine.processes() if machine.on else []:
+                words = machines.arguments_of(pid)
+                if verb not in words[1:2] or pathlib.Path(words[0]).name != "longhaul":
+                    continue
+                rank = machines.environment_of(pid).get("SLURM_PROCID")
+                if rank is not None and machines.state_of(pid) != "Z":
+                    found[int(rank)] = (name, pid)
+        return dict(sorted(found.items()))
+
+    def find(self, *words):
+        """(node, process id) of each process whose arguments hold these words in a row."""
+        found = []
+        for name, machine in self.nodes.items():
+            for pid in machine.processes() if machine.on else []:
+                arguments = machines.arguments_of(pid)
+                arguments[:1] = [pathlib.Path(word).name for word in arguments[:1]]
+                if any(tuple(arguments[i:i + len(words)]) == words
+                       for i in range(len(arguments))):
+                    found.append((name, pid))
+        return found
+
+    def logs(self):
+        """The daemons' last lines, for a person who reads why a test failed."""
+        text = []
+        for path in sorted(self._root.glob("*.log")):
+            with contextlib.suppress(OSError):
+                last = path.read_text(errors="replace").splitlines()[-15:]
+                text += [f"--- {path.name}", *last]
+        return "\n".join(text)
+
+
+def as_text(process):
+    """What a spawned command with pipes said, once it has ended."""
+    try:
+        output, errors = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, output, errors

@@ -1,0 +1,69 @@
+"""longhaul under srun on several machines with Slurm and PMIx, without supervision."""
+
+import json
+import random
+
+from runs import curve, write_config
+
+WIDE = ["-N4", "-n8", "--ntasks-per-node=2", "--mpi=pmix"]
+TWO_BY_FOUR = ["parallel.tp=2", "batch.micro_size=1"]
+
+
+def sets(*values):
+    return [word for value in values for word in ("--set", value)]
+
+
+def test_four_nodes_train_bitwise_as_one_machine_does(cluster, binary, run, folder):
+    config = write_config(folder)
+    layout = sets(*TWO_BY_FOUR)
+    done = cluster.call("srun", *WIDE, binary("longhaul"), "train", config, *layout)
+    assert "finished step 8 of 8" in done.stdout
+    run("longhaul", "train", config, *layout, *sets(f'run.dir="{folder / "alone"}"'), ranks=8)
+    assert len(curve(folder / "run")) == 8
+    assert curve(folder / "run") == curve(folder / "alone")
+
+
+def test_tasks_without_pmix_are_refused(cluster, binary, folder):
+    config = write_config(folder)
+    done = cluster.call("srun", "-N2", "-n2", "--mpi=none", binary("longhaul"), "train", config,
+                        check=False)
+    assert done.returncode == 78
+    assert "use srun --mpi=pmix" in done.stderr
+    assert not (folder / "run").exists()
+
+
+def files_of(store):
+    return {path.relative_to(store): path.read_bytes()
+            for path in sorted(store.rglob("*")) if path.is_file()}
+
+
+def write_corpus(folder):
+    words = random.Random(5)
+    for i in range(12):
+        with (folder / f"part-{i:02}.jsonl").open("w") as file:
+            for _ in range(words.randint(40, 200)):
+                text = " ".join("".join(words.choices("abcdefgh", k=words.randint(1, 9)))
+                                for _ in range(words.randint(1, 60)))
+                file.write(json.dumps({"text": text}) + "\n")
+    return folder
+
+
+def test_a_build_shared_by_the_nodes_gives_the_bytes_of_one_process(cluster, binary, run, folder):
+    corpus = folder / "corpus"
+    corpus.mkdir()
+    write_corpus(corpus)
+    run("longhaul", "data", "train-tokenizer", corpus / "part-00.jsonl", "--out",
+        folder / "tokenizer", "--vocab-size", 400)
+    build = ["data", "build", f"{corpus}/*.jsonl", "--tokenizer", folder / "tokenizer",
+             "--holdout", "5%", "--part-size", "64KB", "--threads", "1"]
+    shared = cluster.call("srun", "-N4", "-n8", binary("longhaul"), *build, "--out",
+                          folder / "shared")
+    run("longhaul", *build, "--out", folder / "alone")
+    for suffix in ["", "-val"]:
+        one = files_of(folder / f"alone{suffix}")
+        assert len(one) > 5
+        assert files_of(folder / f"shared{suffix}") == one
+    assert not (folder / "shared.building").exists()
+    # Only one process speaks of the result.
+    assert shared.stdout.count("documents") == run(
+        "longhaul", *build, "--out", folder / "alone").stdout.count("documents")
