@@ -1,0 +1,12 @@
+#include "longhaul/cluster/unwind.h"
+
+namespace longhaul::cluster {
+
+struct Unwinder::State {};
+
+bool Unwinder::is_built() { return false; }
+Unwinder::Unwinder(pid_t /*pid*/) {}
+Unwinder::~Unwinder() = default;
+std::string Unwinder::frames(pid_t /*thread*/) { return {}; }
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,253 @@
+#include "longhaul/cluster/stacks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/socket.h"
+#include "longhaul/cluster/unwind.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr size_t kMaxThreads = 256;
+constexpr size_t kMaxTextBytes = size_t{1} << 20;
+/// A thread that does not stop by then sits in the kernel.
+constexpr double kStopSeconds = 0.5;
+constexpr unsigned kNoSignal = 0;
+
+/// A small file of /proc, without its last line break; empty where it cannot be read.
+std::string proc_text(const std::string& path) {
+  std::ifstream file(path);
+  std::string text((std::istreambuf_iterator<char>(file)), {});
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::vector<pid_t> threads_of(pid_t pid) {
+  std::vector<pid_t> threads;
+  std::error_code wrong;
+  for (const auto& entry :
+       fs::directory_iterator(fmt::format("/proc/{}/task", pid), wrong)) {
+    threads.push_back(std::atoi(entry.path().filename().c_str()));
+  }
+  std::ranges::sort(threads);
+  return threads;
+}
+
+/// "sleeping" ..., from the letter in /proc/PID/task/TID/stat.
+std::string state_words(pid_t pid, pid_t thread) {
+  const std::string stat = proc_text(fmt::format("/proc/{}/task/{}/stat", pid, thread));
+  const size_t end = stat.rfind(')');
+  if (end == std::string::npos || end + 2 >= stat.size()) return "gone";
+  switch (stat[end + 2]) {
+    case 'R':
+      return "running";
+    case 'S':
+      return "sleeping";
+    case 'D':
+      return "in an uninterruptible wait";
+    case 'T':
+      return "stopped by a signal";
+    case 't':
+      return "held by a debugger";
+    case 'Z':
+      return "ended, not waited for";
+    default:
+      return fmt::format("in state {}", stat[end + 2]);
+  }
+}
+
+/// One line of what the kernel says of a thread, and its kernel stack where that may be
+/// read.
+std::string kernel_view(pid_t pid, pid_t thread) {
+  const std::string folder = fmt::format("/proc/{}/task/{}/", pid, thread);
+  const std::string place = proc_text(folder + "wchan");
+  const std::string call = proc_text(folder + "syscall");
+  std::string line = fmt::format("thread {} {}: {}", thread, proc_text(folder + "comm"),
+                                 state_words(pid, thread));
+  if (!place.empty() && place != "0") line += ", in " + place;
+  // "running", or a number and its arguments.
+  if (!call.empty() && call != "running" && call[0] != '-') {
+    line += ", system call " + call.substr(0, call.find(' '));
+  }
+  return line + "\n";
+}
+
+std::string kernel_stack(pid_t pid, pid_t thread) {
+  std::ifstream file(fmt::format("/proc/{}/task/{}/stack", pid, thread));
+  std::string text;
+  for (std::string line; std::getline(file, line);) {
+    // "[<0>] futex_wait_queue+0x60/0x90"
+    const size_t name = line.find("] ");
+    if (name != std::string::npos) line.erase(0, name + 2);
+    text += "    kernel: " + line + "\n";
+  }
+  return text;
+}
+
+long trace(int request, pid_t thread, uintptr_t data) {
+  return ::ptrace(static_cast<__ptrace_request>(request), thread, nullptr, data);
+}
+
+enum class Stop { Stopped, Refused, Late, Gone };
+
+/// Stops one thread; `signal` is what it was about to receive, for its going on.
+Stop stop_thread(pid_t thread, unsigned& signal) {
+  signal = kNoSignal;
+  if (trace(PTRACE_SEIZE, thread, 0) != 0) {
+    return errno == ESRCH ? Stop::Gone : Stop::Refused;
+  }
+  trace(PTRACE_INTERRUPT, thread, 0);
+  for (const Stopwatch watch; watch.seconds() < kStopSeconds;) {
+    int status = 0;
+    const pid_t got = ::waitpid(thread, &status, __WALL | WNOHANG);
+    if (got < 0 && errno != EINTR) return Stop::Gone;
+    if (got == thread) {
+      if (!WIFSTOPPED(status)) return Stop::Gone;
+      if (status >> 16 != PTRACE_EVENT_STOP) {
+        signal = static_cast<unsigned>(WSTOPSIG(status));
+      }
+      return Stop::Stopped;
+    }
+    const timespec pause{0, 200000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return Stop::Late;
+}
+
+std::string how_to_allow() {
+  const std::string scope = proc_text("/proc/sys/kernel/yama/ptrace_scope");
+  if (!scope.empty() && scope != "0") {
+    return fmt::format("kernel.yama.ptrace_scope is {}: set it to 0 on the nodes", scope);
+  }
+  return "the process belongs to another user, or the container lacks CAP_SYS_PTRACE";
+}
+
+/// What one thread does, to the pipe at once: a later one may hang.
+void write_text(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(fd, text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) ::_exit(1);
+    text.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+void trace_threads(pid_t pid, int out) {
+  const std::vector<pid_t> threads = threads_of(pid);
+  write_text(out,
+             fmt::format("process {} ({}), {} {}\n", pid,
+                         proc_text(fmt::format("/proc/{}/comm", pid)), threads.size(),
+                         threads.size() == 1 ? "thread" : "threads"));
+  // The kernel's view of all comes before anything is stopped.
+  std::map<pid_t, std::string> views;
+  for (const pid_t thread : threads) views[thread] = kernel_view(pid, thread);
+  std::unique_ptr<Unwinder> unwinder;
+  if (Unwinder::is_built()) unwinder = std::make_unique<Unwinder>(pid);
+  size_t count = 0;
+  bool refused = false;
+  for (const pid_t thread : threads) {
+    if (++count > kMaxThreads) {
+      write_text(out, fmt::format("({} more threads)\n", threads.size() - kMaxThreads));
+      break;
+    }
+    std::string text = views[thread];
+    unsigned signal = kNoSignal;
+    const Stop stop = unwinder && !refused ? stop_thread(thread, signal) : Stop::Refused;
+    if (stop == Stop::Stopped) {
+      text += unwinder->frames(thread);
+      trace(PTRACE_DETACH, thread, signal);
+    } else if (stop == Stop::Late) {
+      text += "    (it does not stop: it waits in the kernel)\n";
+      text += kernel_stack(pid, thread);
+    } else if (stop == Stop::Refused) {
+      refused = true;
+      text += kernel_stack(pid, thread);
+    }
+    write_text(out, text);
+  }
+  if (!unwinder) {
+    write_text(out, "(no function names: this build has no libdw)\n");
+  } else if (refused) {
+    write_text(out, fmt::format("(no function names: tracing is not allowed; {})\n",
+                                how_to_allow()));
+  }
+}
+
+/// What the child wrote until its end, or until the deadline.
+std::string collect(int fd, double deadline_seconds, bool& in_time) {
+  std::string text;
+  std::array<char, 4096> bytes{};
+  in_time = false;
+  for (const Stopwatch watch; text.size() < kMaxTextBytes;) {
+    const double left = deadline_seconds - watch.seconds();
+    if (left <= 0.0) break;
+    pollfd one{fd, POLLIN, 0};
+    if (::poll(&one, 1, static_cast<int>(std::ceil(1000.0 * left))) <= 0) continue;
+    const ssize_t count = ::read(fd, bytes.data(), bytes.size());
+    if (count == 0) {
+      in_time = true;
+      break;
+    }
+    if (count > 0) text.append(bytes.data(), static_cast<size_t>(count));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string stack_traces(pid_t pid, double deadline_seconds) {
+  if (pid <= 0 || !fs::exists(fmt::format("/proc/{}", pid))) {
+    return fmt::format("process {} is gone\n", pid);
+  }
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    return fmt::format("(no stacks: pipe: {})\n", std::strerror(errno));
+  }
+  const Descriptor from_child(ends[0]);
+  Descriptor to_parent(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return fmt::format("(no stacks: fork: {})\n", std::strerror(errno));
+  if (child == 0) {
+    // Should this process die, the traced one goes on: so the child dies with it.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    int exit_code = 0;
+    try {
+      trace_threads(pid, ends[1]);
+    } catch (...) {
+      exit_code = 1;
+    }
+    ::_exit(exit_code);
+  }
+  to_parent.reset();
+  bool in_time = false;
+  std::string text = collect(from_child.get(), deadline_seconds, in_time);
+  // Whatever it holds is let go by the kernel at its death.
+  ::kill(child, SIGKILL);
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  if (!in_time) text += fmt::format("(ended after {:.1f} s)\n", deadline_seconds);
+  return text;
+}
+
+}  // namespace longhaul::cluster
