@@ -1,0 +1,74 @@
+"""docs/troubleshooting.md explains every area of an error; links between pages lead somewhere."""
+
+import re
+import unittest
+
+import house
+
+AREAS = (
+    re.compile(r'\b(?:Input|Config|Temporary)Error\s*[({]\s*"([^"]+)"'),
+    re.compile(r'\bError\s*[({]\s*ErrorKind::\w+,\s*"([^"]+)"'),
+    re.compile(r'\bLH_CHECK\((?:[^;"]|"(?=[^,]*"))*?,\s*"([a-z ]+)",'),
+    re.compile(r'\b(?:kArea\w*(?:\[\])?|std::string area)\s*=\s*"([^"]+)"'),
+)
+
+
+def areas_of_the_code():
+    """area -> a file that uses it."""
+    found = {}
+    for name in house.files(*house.CODE):
+        if not name.startswith(("longhaul/", "apps/")) or name.endswith("_test.cpp"):
+            continue
+        for pattern in AREAS:
+            for area in pattern.findall(house.text(name)):
+                found.setdefault(area, name)
+    return found
+
+
+def areas_of_the_table():
+    table = house.text("docs/troubleshooting.md").split("## What an area means")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`\[.*?) \|", table, re.M)
+    return [area for row in rows for area in re.findall(r"`\[([^\]]+)\]`", row)]
+
+
+def links(name):
+    """(target file, anchor) of each relative link."""
+    folder = name.rsplit("/", 1)[0] + "/" if "/" in name else ""
+    for target in re.findall(r"\]\(([^)\s]+)\)", house.text(name)):
+        if not re.match(r"[a-z]+:", target):
+            path, _, anchor = target.partition("#")
+            yield (folder + path if path else name), anchor
+
+
+def anchors(name):
+    heads = re.findall(r"^#+ (.+)$", house.text(name), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+class Areas(unittest.TestCase):
+    def test_every_area_of_an_error_is_explained_once(self):
+        code, table = areas_of_the_code(), areas_of_the_table()
+        self.assertGreater(len(code), 40)
+        missing = {area: name for area, name in code.items() if area not in table}
+        self.assertEqual({}, missing, "add them to docs/troubleshooting.md")
+        self.assertEqual(len(table), len(set(table)), "an area stands twice")
+
+
+class Links(unittest.TestCase):
+    def test_every_link_between_our_pages_leads_somewhere(self):
+        checked = 0
+        for name in house.files(".md"):
+            for path, anchor in links(name):
+                parts = []
+                for part in path.split("/"):
+                    parts = parts[:-1] if part == ".." else parts + [part]
+                path = "/".join(parts)
+                self.assertTrue((house.ROOT / path).exists(), f"{name}: {path}")
+                if anchor and path.endswith(".md"):
+                    self.assertIn(anchor, anchors(path), f"{name}: {path}#{anchor}")
+                checked += 1
+        self.assertGreater(checked, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()
