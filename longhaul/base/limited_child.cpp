@@ -11,20 +11,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <new>
+#include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/isolate_child.h"
 
 namespace longhaul {
 namespace {
-
-// The first byte of what the child says.
-constexpr char kAnswer = 'A';
-constexpr char kInputError = 'I';
-constexpr char kTemporaryError = 'T';
-constexpr char kInternalError = 'X';
 
 // Writable private memory of this process, as RLIMIT_DATA counts it.
 uint64_t data_bytes_now() {
@@ -46,34 +42,19 @@ void limit(int resource, uint64_t value) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &current);
 }
 
-void write_all(int fd, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t written = ::write(fd, data, size);
+void write_all(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) ::_exit(2);
-    data += written;
-    size -= static_cast<size_t>(written);
+    done += static_cast<size_t>(written);
   }
-}
-
-void say(int fd, char kind, const std::string& text) {
-  write_all(fd, &kind, 1);
-  write_all(fd, text.data(), text.size());
 }
 
 [[noreturn]] void be_child(int fd, const std::string& what,
                            const std::function<std::string()>& work,
                            const ChildLimits& limits, uint64_t data_limit) {
-  // 3 becomes the pipe, everything above goes.
-  if (fd != 3) {
-    ::dup2(fd, 3);
-    fd = 3;
-  }
-  ::close_range(4, ~0U, 0);
-  const int null = ::open("/dev/null", O_RDWR);
-  for (int standard = 0; standard <= 2; ++standard) ::dup2(null, standard);
-  if (null > 3) ::close(null);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  fd = isolate_child(fd);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, 0);
@@ -81,24 +62,17 @@ void say(int fd, char kind, const std::string& text) {
   limit(RLIMIT_NOFILE, 64);
   limit(RLIMIT_CPU, limits.cpu_seconds);
   limit(RLIMIT_DATA, data_limit);
-  try {
-    const std::string answer = work();
-    say(fd, kAnswer, answer);
-  } catch (const Error& error) {
-    // what() begins with "[area] ", which the parent puts there again.
-    const std::string text =
-        std::string(error.what())
-            .substr(std::min(error.area().size() + 3, std::strlen(error.what())));
-    const char kind = error.kind() == ErrorKind::Input       ? kInputError
-                      : error.kind() == ErrorKind::Temporary ? kTemporaryError
-                                                             : kInternalError;
-    say(fd, kind, error.area() + '\n' + text);
-  } catch (const std::bad_alloc&) {
-    say(fd, kInputError,
-        "memory\n" + what + ": reading it takes more memory than its limit");
-  } catch (const std::exception& error) {
-    say(fd, kInternalError, std::string("child\n") + error.what());
-  }
+  std::string answer;
+  const auto failure = Failure::of([&] {
+    try {
+      answer = work();
+    } catch (const std::bad_alloc&) {
+      throw InputError("memory", what + ": reading it takes more memory than its limit");
+    }
+  });
+  // The answer is not copied to stand behind its mark: it may fill the memory.
+  write_all(fd, failure ? Failure::to_text(failure) : std::string(1, kAnswerMark));
+  write_all(fd, answer);
   ::_exit(0);
 }
 
@@ -163,15 +137,7 @@ std::string run_in_limited_child(const std::string& what,
                                  "file is damaged, hostile or too large",
                                  what, how_it_ended(status)));
   }
-  const char kind = answer.front();
-  answer.erase(0, 1);
-  if (kind == kAnswer) return answer;
-  const size_t line = answer.find('\n');
-  const std::string area = answer.substr(0, line);
-  const std::string text = line == std::string::npos ? answer : answer.substr(line + 1);
-  if (kind == kTemporaryError) throw TemporaryError(area, text);
-  if (kind == kInputError) throw InputError(area, text);
-  throw Error(ErrorKind::Internal, area, text);
+  return open_reply(std::move(answer));
 }
 
 }  // namespace longhaul

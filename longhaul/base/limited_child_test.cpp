@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -79,6 +80,18 @@ TEST(LimitedChild, AnAnswerThatIsTooLongIsRefused) {
   EXPECT_THROW(run_in_limited_child(
                    "f", [] { return std::string(5'000'000, 'x'); }, limits),
                InputError);
+}
+
+TEST(LimitedChild, AChildThatLiesAboutItsEndIsRefused) {
+  for (const char* const lie : {"Zwhat", "9area\ntext", "1no line"}) {
+    EXPECT_THROW(run_in_limited_child("f",
+                                      [&]() -> std::string {
+                                        const auto size = std::string_view(lie).size();
+                                        ::_exit(::write(3, lie, size) == 0 ? 1 : 0);
+                                      }),
+                 InputError)
+        << lie;
+  }
 }
 
 TEST(LimitedChild, TheChildCanWriteNoFileAndHoldsNoneOfOurs) {

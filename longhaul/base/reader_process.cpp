@@ -1,13 +1,10 @@
 #include "longhaul/base/reader_process.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -15,12 +12,12 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/base/isolate_child.h"
 
 namespace longhaul {
 namespace {
 
-// The first byte of a message that carries an answer; else it is an ErrorKind's.
-constexpr char kAnswer = 'A';
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
 
 bool send_all(int fd, const char* data, size_t size) {
@@ -60,46 +57,10 @@ bool receive_text(int fd, std::string& text, uint64_t limit) {
   return receive_all(fd, text.data(), text.size());
 }
 
-char kind_letter(ErrorKind kind) {
-  return static_cast<char>('0' + static_cast<int>(kind));
-}
-
-/// "kind, area, newline, message".
-std::string error_message(const Error& error) {
-  const std::string text = error.what();
-  const size_t prefix =
-      error.area().size() + 3;  // "[area] ", put there again by the other
-  return kind_letter(error.kind()) + error.area() + '\n' +
-         text.substr(std::min(prefix, text.size()));
-}
-
-std::string answer_to(const std::string& what, const std::string& request,
-                      const std::function<std::string(const std::string&)>& work,
-                      const ChildLimits& limits) {
-  try {
-    std::string answer =
-        run_in_limited_child(what, [&] { return work(request); }, limits);
-    answer.insert(answer.begin(), kAnswer);
-    return answer;
-  } catch (const Error& error) {
-    return error_message(error);
-  } catch (const std::exception& error) {
-    return error_message(TemporaryError("process", error.what()));
-  }
-}
-
 [[noreturn]] void serve(int fd,
                         const std::function<std::string(const std::string&)>& work,
                         const ChildLimits& limits) {
-  if (fd != 3) {
-    ::dup2(fd, 3);
-    fd = 3;
-  }
-  ::close_range(4, ~0U, 0);
-  const int null = ::open("/dev/null", O_RDWR);
-  for (int standard = 0; standard <= 2; ++standard) ::dup2(null, standard);
-  if (null > 3) ::close(null);
-  ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  fd = isolate_child(fd);
   // It ends when the other end of the socket closes, not by a signal meant for the job.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
     std::signal(number, SIG_IGN);
@@ -109,19 +70,12 @@ std::string answer_to(const std::string& what, const std::string& request,
   std::string request;
   while (receive_text(fd, what, kMaxRequestBytes) &&
          receive_text(fd, request, kMaxRequestBytes)) {
-    if (!send_text(fd, answer_to(what, request, work, limits))) break;
+    const std::string reply = reply_of([&] {
+      return run_in_limited_child(what, [&] { return work(request); }, limits);
+    });
+    if (!send_text(fd, reply)) break;
   }
   ::_exit(0);
-}
-
-[[noreturn]] void throw_reply(const std::string& reply) {
-  const size_t line = reply.find('\n');
-  const std::string area = reply.substr(1, line - 1);
-  const std::string text = line == std::string::npos ? reply : reply.substr(line + 1);
-  if (reply.front() == kind_letter(ErrorKind::Input)) throw InputError(area, text);
-  if (reply.front() == kind_letter(ErrorKind::Temporary))
-    throw TemporaryError(area, text);
-  throw Error(ErrorKind::Internal, area, text);
 }
 
 }  // namespace
@@ -168,9 +122,7 @@ std::string ReaderProcess::ask(const std::string& what, const std::string& reque
         "process",
         fmt::format("{}: the process that reads it is gone; start again", what));
   }
-  if (reply.front() != kAnswer) throw_reply(reply);
-  reply.erase(0, 1);
-  return reply;
+  return open_reply(std::move(reply));
 }
 
 }  // namespace longhaul

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/run_lock.h"
@@ -45,8 +46,6 @@ class Patience {
  private:
   milliseconds sleep_ = kShortestSleep;
 };
-
-using comm::Failure;
 
 /// A part of a save that may fail. Memory may be there again when the next one comes.
 std::optional<Failure> failure_of(const std::function<void()>& work) {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
@@ -48,19 +49,19 @@ fs::path store_path(const data::BuildOptions& build, const PackOptions& options)
 /// Runs `work` beside on rank 0; meanwhile all ranks meet now and then, so that no time
 /// limit of a collective ends a long build. Errors are thrown on all. Collective.
 void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& work) {
-  std::future<std::optional<comm::Failure>> result;
+  std::future<std::optional<Failure>> result;
   if (world.rank() == 0) {
     result = std::async(std::launch::async, [&] {
       leave_signals_to_main_thread();
-      return comm::Failure::of(work);
+      return Failure::of(work);
     });
   }
   const auto done = [&] { return result.wait_for(kPulse) == std::future_status::ready; };
   while (!world.any(world.rank() == 0 && done())) {
   }
   const std::string text = world.broadcast_string(
-      world.rank() == 0 ? comm::Failure::to_text(result.get()) : std::string(), 0);
-  if (const auto failure = comm::Failure::from_text(text)) failure->raise();
+      world.rank() == 0 ? Failure::to_text(result.get()) : std::string(), 0);
+  if (const auto failure = Failure::from_text(text)) failure->raise();
 }
 
 void build(data::BuildOptions options, Logger& log) {
