@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace longhaul::cluster {
+
+struct CommandOptions {
+  double deadline_seconds = 30;           ///< then the command's process group is killed
+  size_t output_bytes = size_t{1} << 20;  ///< kept of each stream; the rest is dropped
+  std::string input;                      ///< for its standard input; small
+  /// Variables on top of this process's environment; an empty value removes one.
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+
+struct CommandResult {
+  int exit_code = 0;  ///< 128 + the signal where one ended it
+  bool timed_out = false;
+  bool cut_short = false;  ///< it said more than output_bytes
+  std::string output;
+  std::string errors;
+  double seconds = 0;
+
+  bool ok() const { return exit_code == 0 && !timed_out; }
+};
+
+/// Runs a program, found by PATH, with arguments and without a shell, in a process group
+/// of its own and with every signal at its default. Returns when it has ended: what it
+/// left running in the background holds nobody up. TemporaryError where the program is
+/// not there or no process can be made. Threads may call it at once.
+CommandResult run_command(const std::vector<std::string>& words,
+                          const CommandOptions& options = {});
+
+/// For messages: the command as a person would type it.
+std::string describe_command(const std::vector<std::string>& words);
+
+}  // namespace longhaul::cluster

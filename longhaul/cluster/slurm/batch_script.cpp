@@ -1,0 +1,258 @@
+#include "longhaul/cluster/slurm/batch_script.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/slurm/job.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr std::string_view kPlain =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./:,@%";
+
+bool has_control(std::string_view text) {
+  return std::ranges::any_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+/// A value on an #SBATCH line. Slurm reads quotes and backslashes there by rules of its
+/// own, so only what needs none is let in.
+std::string directive(const std::string& option, const std::string& what) {
+  if (option.empty() || has_control(option) ||
+      option.find_first_of("\"'\\#`$") != std::string::npos) {
+    throw InputError("submit",
+                     fmt::format("{} '{}' cannot stand in a batch script: no "
+                                 "quotes, backslashes, #, $ or control characters",
+                                 what, option.substr(0, 200)));
+  }
+  const bool spaces = option.find(' ') != std::string::npos;
+  return spaces ? fmt::format("#SBATCH \"{}\"\n", option)
+                : fmt::format("#SBATCH {}\n", option);
+}
+
+void check_absolute(const std::string& path, const char* what) {
+  if (!path.starts_with('/')) {
+    throw InputError("submit", fmt::format("{} '{}' is not absolute", what, path));
+  }
+}
+
+std::string head(const BatchJob& job, const std::string& purpose) {
+  check_absolute(job.directory, "the directory");
+  check_absolute(job.program, "the program");
+  check_absolute(job.log, "the log");
+  std::string text =
+      "#!/bin/bash\n"
+      "# Written by longhaul submit: " +
+      purpose +
+      ".\n"
+      "# It may be changed, and handed to sbatch again.\n";
+  text += directive("--job-name=" + job.name, "the name");
+  text += directive(fmt::format("--nodes={}", job.nodes), "the number of nodes");
+  text += "#SBATCH --exclusive\n";
+  if (!job.partition.empty()) {
+    text += directive("--partition=" + job.partition, "the partition");
+  }
+  if (!job.time_limit.empty()) {
+    text += directive("--time=" + job.time_limit, "the time limit");
+  }
+  if (!job.after.empty()) {
+    std::string list = "--dependency=afterok";
+    for (const std::string& id : job.after) {
+      check_job_id(id);
+      list += ":" + id;
+    }
+    text += "# Waits for these jobs; should one fail, this one is removed.\n";
+    text +=
+        directive(list, "the jobs to wait for") + "#SBATCH --kill-on-invalid-dep=yes\n";
+  }
+  text += directive("--chdir=" + job.directory, "the directory");
+  text += "# One log, also over requeues.\n";
+  text += directive("--output=" + job.log, "the log's path");
+  text += "#SBATCH --open-mode=append\n#SBATCH --requeue\n";
+  return text;
+}
+
+std::string more_options(const BatchJob& job) {
+  std::string text;
+  for (const std::string& option : job.options) {
+    if (!option.starts_with('-')) {
+      throw InputError("submit", fmt::format("'{}' is no option of sbatch; write "
+                                             "--slurm=--account=NAME",
+                                             option.substr(0, 200)));
+    }
+    text += directive(option, "the option");
+  }
+  return text;
+}
+
+/// Shell text: words of an array, wrapped between options.
+std::string array_of(const std::string& name, const std::vector<std::string>& words) {
+  std::string text = name + "=(";
+  size_t column = text.size();
+  for (const std::string& word : words) {
+    const std::string quoted = shell_word(word);
+    if (column > name.size() + 2 && column + quoted.size() > 88) {
+      text += "\n  ";
+      column = 2;
+    } else if (text.back() != '(') {
+      text += ' ';
+    }
+    text += quoted;
+    column += quoted.size() + 1;
+  }
+  return text + ")\n";
+}
+
+// Runs one command so that signals reach it, and keeps apart why it ended.
+constexpr const char* kRun = R"sh(
+# bash handles a signal only between commands, so the command runs beside it.
+child=
+limit_near=   # when the signal before the time limit came
+stopped=      # Slurm ends the job: scancel, the time limit, a requeue
+pass_on() { [ -z "$child" ] || kill -s "$1" "$child" 2>/dev/null; }
+trap 'limit_near=${limit_near:-$SECONDS}; woken=1; pass_on USR1' USR1
+trap 'stopped=${stopped:-$SECONDS}; woken=1; pass_on TERM' TERM
+run() {
+  local status
+  "$@" &
+  child=$!
+  while :; do
+    woken=
+    wait "$child"
+    status=$?
+    # A trapped signal ends wait early; asked again it has the command's own status.
+    [ -n "$woken" ] || break
+  done
+  child=
+  return "$status"
+}
+say() { echo "longhaul: $(date -u +%FT%TZ) $*"; }
+)sh";
+
+constexpr const char* kAgain = R"sh(
+# Back into the queue, same job, same log. Never after scancel: that would bring the job
+# back to life. The time limit ends a job in the same way, its signal @SIGNAL@ s before.
+again() {
+  if [ -n "$stopped" ] && { [ -z "$limit_near" ] || [ $((stopped - limit_near)) -lt @EARLY@ ]; }; then
+    say "stopped from outside; not requeued"
+    exit 143
+  fi
+  say "requeue: $*"
+  scontrol requeue "$SLURM_JOB_ID" || exit 75
+  # Slurm now ends this script.
+  sleep 600
+  exit 75
+}
+)sh";
+
+std::string again_text(const BatchJob& job) {
+  std::string text = kAgain;
+  const auto put = [&](const std::string& mark, const std::string& value) {
+    text.replace(text.find(mark), mark.size(), value);
+  };
+  put("@SIGNAL@", std::to_string(job.signal_seconds));
+  put("@EARLY@", std::to_string(std::max(1, job.signal_seconds - 5)));
+  return text;
+}
+
+constexpr const char* kSuperviseLoop = R"sh(
+say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)), nodes $SLURM_JOB_NODELIST"
+crashes=0
+while :; do
+  run "${supervise[@]}"
+  status=$?
+  case $status in
+    0) exit 0 ;;
+    75) again "the supervisor asks for it" ;;
+    1 | 78) exit "$status" ;;  # nothing that a start again would mend
+  esac
+  [ -z "$stopped" ] || again "the supervisor ended with $status"
+  # What dies at once in every life would wander through the queue for ever.
+  [ "$SECONDS" -gt 600 ] || [ "${SLURM_RESTART_COUNT:-0}" -lt 20 ] || exit "$status"
+  crashes=$((crashes + 1))
+  [ "$crashes" -le 3 ] || again "the supervisor has ended $crashes times, now with $status"
+  say "the supervisor ended with $status; starts again"
+  sleep "$crashes"
+done
+)sh";
+
+constexpr const char* kVerbEnd = R"sh(
+say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1))"
+run "${step[@]}"
+status=$?
+# 75: the same command can go on later.
+[ "$status" != 75 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || again "the command asks for it"
+exit "$status"
+)sh";
+
+void add_container(std::vector<std::string>& words, const std::string& image,
+                   const std::string& directory) {
+  if (image.empty()) return;
+  words.push_back("--container-image=" + image);
+  words.push_back(fmt::format("--container-mounts={0}:{0}", directory));
+  words.push_back("--container-workdir=" + directory);
+}
+
+}  // namespace
+
+std::string shell_word(const std::string& word) {
+  if (has_control(word)) {
+    throw InputError("submit", fmt::format("'{}' has a line break or another control "
+                                           "character; choose another name",
+                                           word.substr(0, 200)));
+  }
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word)
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string supervise_script(const SuperviseJob& job) {
+  check_absolute(job.config, "the configuration");
+  std::string text = head(job.batch, "trains by a configuration, supervised");
+  text +=
+      "# A dead node leaves the job; a spare takes its place. Without this Slurm would "
+      "end\n"
+      "# the whole job.\n"
+      "#SBATCH --no-kill\n"
+      "# Time to save before the time limit.\n";
+  text +=
+      directive(fmt::format("--signal=B:USR1@{}", job.batch.signal_seconds), "signal");
+  text += more_options(job.batch) + "set -u\n\n";
+  std::vector<std::string> words = {job.batch.program, "supervise", job.config};
+  words.insert(words.end(), {"--nodes", std::to_string(job.nodes)});
+  if (job.spares > 0) words.insert(words.end(), {"--spares", std::to_string(job.spares)});
+  if (job.ranks_per_node > 0) {
+    words.insert(words.end(), {"--ranks-per-node", std::to_string(job.ranks_per_node)});
+  }
+  if (!job.container.empty()) words.insert(words.end(), {"--container", job.container});
+  if (job.platform_replaces_nodes) words.push_back("--platform-replaces-nodes");
+  for (const std::string& set : job.sets) words.insert(words.end(), {"--set", set});
+  text += array_of("supervise", words);
+  return text + kRun + again_text(job.batch) + kSuperviseLoop;
+}
+
+std::string verb_script(const VerbJob& job) {
+  LH_CHECK(!job.words.empty(), "submit", "no verb is named");
+  std::string text = head(job.batch, "runs one verb");
+  text +=
+      directive(fmt::format("--signal=B:USR1@{}", job.batch.signal_seconds), "signal");
+  text += more_options(job.batch) + "set -u\n\n";
+  const int tasks = job.batch.nodes * job.tasks_per_node;
+  std::vector<std::string> words = {
+      "srun", fmt::format("--nodes={}", job.batch.nodes),
+      fmt::format("--ntasks={}", tasks),
+      fmt::format("--ntasks-per-node={}", job.tasks_per_node), "--kill-on-bad-exit=1"};
+  if (tasks > 1) words.push_back("--mpi=pmix");
+  add_container(words, job.container, job.batch.directory);
+  words.push_back(job.batch.program);
+  words.insert(words.end(), job.words.begin(), job.words.end());
+  text += array_of("step", words);
+  return text + kRun + again_text(job.batch) + kVerbEnd;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace longhaul::cluster {
+
+/// What every batch script needs.
+struct BatchJob {
+  std::string name;                  ///< of the job in the queue
+  int nodes = 1;                     ///< asked of Slurm, spares among them
+  std::string partition;             ///< empty: the cluster's default
+  std::string time_limit;            ///< as Slurm writes it; empty: the partition's
+  std::string log;                   ///< absolute; %j stands for the job's number
+  std::string directory;             ///< where relative paths start; absolute
+  std::vector<std::string> after;    ///< jobs that have to succeed first
+  std::vector<std::string> options;  ///< more options of sbatch, as they are
+  int signal_seconds = 300;          ///< before the time limit
+  std::string program;               ///< longhaul itself, absolute
+};
+
+/// A supervised run.
+struct SuperviseJob {
+  BatchJob batch;
+  std::string config;             ///< absolute
+  std::vector<std::string> sets;  ///< --set of the command line
+  int nodes = 1;                  ///< that train
+  int spares = 0;
+  int ranks_per_node = 0;  ///< 0: the nodes decide
+  std::string container;   ///< image for pyxis; empty: none
+  bool platform_replaces_nodes = false;
+};
+
+/// Any other verb, as a step of its own.
+struct VerbJob {
+  BatchJob batch;
+  std::vector<std::string> words;  ///< the verb and its arguments
+  int tasks_per_node = 1;
+  std::string container;
+};
+
+/// The text of the script, ready for sbatch: readable, to be changed by hand, without a
+/// host's name. InputError for names, paths and options that a script cannot hold safely.
+std::string supervise_script(const SuperviseJob& job);
+std::string verb_script(const VerbJob& job);
+
+/// One word for a shell: as it is where that is safe, else in single quotes. InputError
+/// for control characters.
+std::string shell_word(const std::string& word);
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,254 @@
+#include "longhaul/cluster/slurm/batch_script.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/test_files.h"
+#include "longhaul/cluster/command.h"
+
+namespace longhaul::cluster {
+namespace {
+
+SuperviseJob small_job() {
+  SuperviseJob job;
+  job.batch.name = "cpt";
+  job.batch.nodes = 5;
+  job.batch.log = "/runs/cpt/slurm-%j.log";
+  job.batch.directory = "/home/ann/my work";
+  job.batch.program = "/opt/longhaul/bin/longhaul";
+  job.config = "/home/ann/my work/run.toml";
+  job.nodes = 4;
+  job.spares = 1;
+  return job;
+}
+
+std::string head_of(const std::string& script) {
+  return script.substr(0, script.find("\n# bash handles"));
+}
+
+TEST(BatchScript, OfARunReadsAsAPersonWouldWriteIt) {
+  SuperviseJob job = small_job();
+  job.batch.partition = "p4d";
+  job.batch.time_limit = "2-00:00:00";
+  job.batch.signal_seconds = 120;
+  job.batch.after = {"12", "13"};
+  job.batch.options = {"--account=lab", "-C gpu"};
+  job.sets = {"optimizer.lr=1e-5", "run.dir=\"/runs/it's\""};
+  job.ranks_per_node = 8;
+  EXPECT_EQ(head_of(supervise_script(job)), R"(#!/bin/bash
+# Written by longhaul submit: trains by a configuration, supervised.
+# It may be changed, and handed to sbatch again.
+#SBATCH --job-name=cpt
+#SBATCH --nodes=5
+#SBATCH --exclusive
+#SBATCH --partition=p4d
+#SBATCH --time=2-00:00:00
+# Waits for these jobs; should one fail, this one is removed.
+#SBATCH --dependency=afterok:12:13
+#SBATCH --kill-on-invalid-dep=yes
+#SBATCH "--chdir=/home/ann/my work"
+# One log, also over requeues.
+#SBATCH --output=/runs/cpt/slurm-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+# A dead node leaves the job; a spare takes its place. Without this Slurm would end
+# the whole job.
+#SBATCH --no-kill
+# Time to save before the time limit.
+#SBATCH --signal=B:USR1@120
+#SBATCH --account=lab
+#SBATCH "-C gpu"
+set -u
+
+supervise=(/opt/longhaul/bin/longhaul supervise '/home/ann/my work/run.toml' --nodes 4
+  --spares 1 --ranks-per-node 8 --set optimizer.lr=1e-5 --set 'run.dir="/runs/it'\''s"')
+)");
+}
+
+TEST(BatchScript, OfAVerbStartsOneStep) {
+  VerbJob job;
+  job.batch = small_job().batch;
+  job.batch.nodes = 4;
+  job.tasks_per_node = 2;
+  job.words = {"data", "build", "corpus/*.jsonl", "--out", "data/wiki"};
+  const std::string script = verb_script(job);
+  EXPECT_HAS(script, R"(
+step=(srun --nodes=4 --ntasks=8 --ntasks-per-node=2 --kill-on-bad-exit=1 --mpi=pmix
+  /opt/longhaul/bin/longhaul data build 'corpus/*.jsonl' --out data/wiki)
+)");
+  EXPECT_EQ(script.find("--no-kill"), std::string::npos);
+  job.batch.nodes = job.tasks_per_node = 1;
+  EXPECT_EQ(verb_script(job).find("--mpi"), std::string::npos);
+  job.container = "/images/longhaul.sqsh";
+  EXPECT_HAS(verb_script(job),
+             "'--container-mounts=/home/ann/my work:/home/ann/my work'");
+}
+
+TEST(BatchScript, WhatItCannotHoldSafelyIsRefused) {
+  for (const char* wrong : {"a\nb", "a\"b", "a'b", "a\\b", "a#b", "$(id)", "`id`", ""}) {
+    SuperviseJob job = small_job();
+    job.batch.name = wrong;
+    if (*wrong != '\0') {
+      EXPECT_THROW(supervise_script(job), InputError) << wrong;
+    }
+    job = small_job();
+    job.batch.log = std::string("/runs/") + wrong + (*wrong == '\0' ? "\n" : "");
+    EXPECT_THROW(supervise_script(job), InputError) << wrong;
+    job = small_job();
+    job.batch.options = {*wrong == '\0' ? "account" : std::string("--x=") + wrong};
+    EXPECT_THROW(supervise_script(job), InputError) << wrong;
+  }
+  SuperviseJob job = small_job();
+  job.config = "/a/line\nbreak.toml";
+  EXPECT_THROW(supervise_script(job), InputError);
+  job = small_job();
+  job.config = "run.toml";
+  EXPECT_THROW(supervise_script(job), InputError);
+  job = small_job();
+  job.batch.after = {"12:13"};
+  EXPECT_THROW(supervise_script(job), InputError);
+}
+
+TEST(BatchScript, AnyWordPassesThroughTheShell) {
+  for (const char* word : {"plain", "a b", "it's", "$HOME", "`id`", "a\"b", "\\", "*",
+                           "!x", "~", "", "-n", "\xc3\xa4;&|<>(){}[]?#"}) {
+    const std::string said =
+        run_command({"bash", "-c", "printf %s " + shell_word(word)}).output;
+    if (std::string(word) != "-n") {
+      EXPECT_EQ(said, word);
+    }
+  }
+}
+
+/// Runs a script as Slurm would, with a fake supervisor and a fake scontrol that notes.
+class RunningScript {
+ public:
+  explicit RunningScript(const std::string& supervisor) {
+    write_program("longhaul", supervisor);
+    write_program("scontrol",
+                  "echo \"$@\" >> " + (dir_ / "asked").string() + "\nkill -9 $PPID\n");
+    write_program("sleep", "exec /bin/sleep 0.05\n");  // between crashes
+    SuperviseJob job = small_job();
+    job.batch.directory = dir_.path().string();
+    job.batch.program = (dir_ / "longhaul").string();
+    job.batch.signal_seconds = 7;
+    write_program("script", supervise_script(job));
+  }
+
+  /// The exit code; `act` is shell text that knows the script's process as $script.
+  CommandResult run(const std::string& act = "") {
+    CommandOptions options;
+    options.environment = {{"SLURM_JOB_ID", "55"},
+                           {"SLURM_JOB_NODELIST", "n[1-5]"},
+                           {"PATH", dir_.path().string() + ":/usr/bin:/bin"}};
+    return run_command({"bash", "-c",
+                        "bash " + (dir_ / "script").string() + " & script=$!\n" + act +
+                            "\nwait $script"},
+                       options);
+  }
+
+  std::string text(const std::string& name) {
+    return fs::exists(dir_ / name) ? read_text(dir_ / name) : "";
+  }
+  std::string path(const std::string& name) { return (dir_ / name).string(); }
+
+ private:
+  void write_program(const std::string& name, const std::string& text) {
+    write_file(dir_ / name, text.starts_with("#!") ? text : "#!/bin/bash\n" + text);
+    fs::permissions(dir_ / name, fs::perms::owner_all);
+  }
+  TestDirectory dir_;
+};
+
+TEST(BatchScript, EndsAsTheSupervisorDoes) {
+  for (const int code : {0, 1, 78}) {
+    RunningScript script("exit " + std::to_string(code));
+    EXPECT_EQ(script.run().exit_code, code);
+    EXPECT_EQ(script.text("asked"), "");
+  }
+}
+
+TEST(BatchScript, RequeuesWhenTheSupervisorAsks) {
+  RunningScript script("exit 75");
+  const CommandResult result = script.run();
+  EXPECT_EQ(script.text("asked"), "requeue 55\n");
+  EXPECT_HAS(result.output, "requeue: the supervisor asks for it");
+}
+
+TEST(BatchScript, StartsACrashedSupervisorAgainAndThenRequeues) {
+  RunningScript script("echo x >> $0.lives; kill -SEGV $$");
+  const CommandResult result = script.run();
+  EXPECT_EQ(script.text("longhaul.lives"), "x\nx\nx\nx\n");
+  EXPECT_EQ(script.text("asked"), "requeue 55\n");
+  EXPECT_HAS(result.output, "the supervisor ended with 139; starts again");
+
+  RunningScript once("[ -e $0.lives ] && exit 0; touch $0.lives; kill -KILL $$");
+  EXPECT_EQ(once.run().exit_code, 0);
+  EXPECT_EQ(once.text("asked"), "");
+}
+
+constexpr const char* kWaits =
+    "trap 'echo got USR1; sleep 0.2; exit 75' USR1; trap 'echo got TERM; exit 75' TERM\n"
+    "touch $0.ready; for i in $(seq 200); do sleep 0.05; done";
+constexpr const char* kUntilReady = "until [ -e %.ready ]; do sleep 0.02; done\n";
+
+std::string when_ready(RunningScript& script, const std::string& act) {
+  std::string text = kUntilReady;
+  text.replace(text.find('%'), 1, script.path("longhaul"));
+  return text + act;
+}
+
+TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {
+  RunningScript script(kWaits);
+  const CommandResult result = script.run(when_ready(script, "kill -USR1 $script"));
+  EXPECT_HAS(result.output, "got USR1");
+  EXPECT_EQ(script.text("asked"), "requeue 55\n");
+}
+
+TEST(BatchScript, ACancelledJobIsNotBroughtBackToLife) {
+  RunningScript script(kWaits);
+  const CommandResult result = script.run(when_ready(script, "kill -TERM $script"));
+  EXPECT_HAS(result.output, "got TERM");
+  EXPECT_HAS(result.output, "not requeued");
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_EQ(script.text("asked"), "");
+
+  // Cancelled while it saves before the limit.
+  RunningScript saving(
+      "trap : USR1; trap 'exit 75' TERM; touch $0.ready\n"
+      "for i in $(seq 200); do sleep 0.05; done");
+  saving.run(
+      when_ready(saving, "kill -USR1 $script; /bin/sleep 0.3; kill -TERM $script"));
+  EXPECT_EQ(saving.text("asked"), "");
+}
+
+TEST(BatchScript, ALimitThatCameBeforeTheSaveWasDoneRequeues) {
+  RunningScript script(
+      "trap : USR1; trap 'exit 75' TERM; touch $0.ready\n"
+      "for i in $(seq 200); do sleep 0.05; done");
+  script.run(when_ready(script, "kill -USR1 $script; /bin/sleep 3; kill -TERM $script"));
+  EXPECT_EQ(script.text("asked"), "requeue 55\n");
+}
+
+TEST(BatchScript, PassesShellcheck) {
+  if (run_command({"sh", "-c", "command -v shellcheck"}).exit_code != 0) {
+    GTEST_SKIP() << "no shellcheck here";
+  }
+  const TestDirectory dir;
+  SuperviseJob job = small_job();
+  job.sets = {"run.dir=\"/runs/it's $1\""};
+  write_file(dir / "run.sh", supervise_script(job));
+  VerbJob verb;
+  verb.batch = small_job().batch;
+  verb.words = {"export", "runs/cpt", "--out", "hf dir"};
+  write_file(dir / "verb.sh", verb_script(verb));
+  for (const char* name : {"run.sh", "verb.sh"}) {
+    const CommandResult result =
+        run_command({"shellcheck", "--severity=warning", (dir / name).string()});
+    EXPECT_TRUE(result.ok()) << result.output;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::cluster

@@ -1,0 +1,294 @@
+#include "longhaul/cluster/slurm/job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/slurm/host_list.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr std::string_view kMarks = "*~#!%$@^-+";
+constexpr size_t kMostWords = 300;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines = split(text, '\n');
+  std::erase(lines, std::string_view());
+  return lines;
+}
+
+std::string trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
+}
+
+int whole_number(std::string_view text, std::string_view what) {
+  int value = -1;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+    throw InputError(
+        "slurm", fmt::format("{} is '{}', which is no count", what, text.substr(0, 80)));
+  }
+  return value;
+}
+
+/// "(null)", "None assigned" and the like.
+std::vector<std::string> hosts_or_none(std::string_view text) {
+  if (text.empty() || text.front() == '(' || text == "None assigned") return {};
+  return expand_hosts(text);
+}
+
+std::string last_words(const CommandResult& result) {
+  std::string text = trimmed(result.errors);
+  if (text.empty()) text = trimmed(result.output);
+  if (text.size() > kMostWords) text = "..." + text.substr(text.size() - kMostWords);
+  std::ranges::replace(text, '\n', ';');
+  return text;
+}
+
+[[noreturn]] void refuse_fields(std::string_view program, std::string_view line) {
+  throw TemporaryError("slurm",
+                       fmt::format("{} said '{}', which has other fields than asked "
+                                   "for; is it Slurm's program?",
+                                   program, line.substr(0, 200)));
+}
+
+}  // namespace
+
+void check_job_id(std::string_view id) {
+  const size_t underscore = std::min(id.find('_'), id.size());
+  const auto digits = [](std::string_view text) {
+    return !text.empty() && text.size() <= 10 &&
+           text.find_first_not_of("0123456789") == std::string_view::npos;
+  };
+  if (digits(id.substr(0, underscore)) &&
+      (underscore == id.size() || digits(id.substr(underscore + 1)))) {
+    return;
+  }
+  throw InputError("slurm", fmt::format("'{}' is not the number of a job, such as 123",
+                                        id.substr(0, 80)));
+}
+
+double slurm_seconds(std::string_view text) {
+  constexpr double kForever = std::numeric_limits<double>::infinity();
+  if (text == "UNLIMITED" || text == "NOT_SET" || text == "INVALID") return kForever;
+  double days = 0;
+  std::string_view clock = text;
+  if (const size_t dash = text.find('-'); dash != std::string_view::npos) {
+    days = whole_number(text.substr(0, dash), "a time of Slurm");
+    clock = text.substr(dash + 1);
+  }
+  const std::vector<std::string_view> parts = split(clock, ':');
+  if (parts.size() > 3) {
+    throw InputError("slurm", fmt::format("'{}' is no time", text.substr(0, 80)));
+  }
+  double seconds = 0;
+  for (const std::string_view part : parts) {
+    seconds = seconds * 60 + whole_number(part, "a time of Slurm");
+  }
+  return seconds + days * 86400;
+}
+
+double time_limit_seconds(std::string_view text) {
+  if (text == "UNLIMITED" || text == "INFINITE") {
+    return std::numeric_limits<double>::infinity();
+  }
+  const size_t dash = text.find('-');
+  const std::vector<std::string_view> parts =
+      split(dash == std::string_view::npos ? text : text.substr(dash + 1), ':');
+  if (parts.size() > 3) {
+    throw InputError("slurm", fmt::format("'{}' is no time limit; write 30 (minutes), "
+                                          "8:00:00 or 2-12:00:00",
+                                          text.substr(0, 80)));
+  }
+  std::vector<double> numbers;
+  for (const std::string_view part : parts) {
+    numbers.push_back(whole_number(part, "a part of the time limit"));
+  }
+  numbers.resize(3);
+  if (dash != std::string_view::npos) {
+    const double days = whole_number(text.substr(0, dash), "days of the time limit");
+    return days * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
+  }
+  if (parts.size() == 3) return numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
+  return numbers[0] * 60 + numbers[1];
+}
+
+std::optional<SlurmJob> slurm_job(const Environment& environment) {
+  const auto text = [&](const char* name) -> std::string {
+    const char* value = environment(name);
+    return value == nullptr ? "" : value;
+  };
+  SlurmJob job;
+  job.id = text("SLURM_JOB_ID");
+  if (job.id.empty()) return std::nullopt;
+  check_job_id(job.id);
+  job.name = text("SLURM_JOB_NAME");
+  job.nodes = expand_hosts(text("SLURM_JOB_NODELIST"));
+  job.here = text("SLURMD_NODENAME");
+  if (const std::string restarts = text("SLURM_RESTART_COUNT"); !restarts.empty()) {
+    job.restarts = whole_number(restarts, "SLURM_RESTART_COUNT");
+  }
+  return job;
+}
+
+std::optional<SlurmJob> slurm_job() {
+  return slurm_job([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+bool NodeStatus::usable() const {
+  constexpr std::array<std::string_view, 4> kGood = {"idle", "allocated", "mixed",
+                                                     "completing"};
+  return responds && std::ranges::find(kGood, state) != kGood.end();
+}
+
+SlurmClient::SlurmClient(double deadline_seconds, Runner runner)
+    : deadline_seconds_(deadline_seconds),
+      runner_(runner ? std::move(runner) : Runner(run_command)) {}
+
+CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
+  CommandOptions options;
+  options.deadline_seconds = deadline_seconds_;
+  // Formats that a person set for his own eyes.
+  for (const char* name :
+       {"SQUEUE_FORMAT", "SQUEUE_FORMAT2", "SQUEUE_STATES", "SQUEUE_SORT", "SINFO_FORMAT",
+        "SINFO_SORT", "SLURM_TIME_FORMAT"}) {
+    options.environment.emplace_back(name, "");
+  }
+  const CommandResult result = runner_(words, options);
+  if (result.timed_out) {
+    throw TemporaryError("slurm",
+                         fmt::format("'{}' did not end within {} s; is slurmctld down?",
+                                     describe_command(words), deadline_seconds_));
+  }
+  return result;
+}
+
+std::string SlurmClient::answer(const std::vector<std::string>& words) const {
+  const CommandResult result = call(words);
+  if (!result.ok() || result.cut_short) {
+    throw TemporaryError("slurm",
+                         fmt::format("'{}' ended with {}: {}", describe_command(words),
+                                     result.exit_code, last_words(result)));
+  }
+  return result.output;
+}
+
+std::optional<JobStatus> SlurmClient::query_job(const std::string& job) const {
+  check_job_id(job);
+  const CommandResult result =
+      call({"squeue", "-h", "-t", "all", "-j", job, "-o", "%T|%N|%B|%L|%r"});
+  if (!result.ok()) {
+    if (result.errors.find("Invalid job id") != std::string::npos) return std::nullopt;
+    throw TemporaryError("slurm", fmt::format("squeue ended with {}: {}",
+                                              result.exit_code, last_words(result)));
+  }
+  const std::vector<std::string_view> lines = lines_of(result.output);
+  if (lines.empty()) return std::nullopt;
+  const std::vector<std::string_view> fields = split(lines.front(), '|');
+  if (fields.size() != 5) refuse_fields("squeue", lines.front());
+  JobStatus status;
+  status.state = trimmed(fields[0]);
+  status.nodes = hosts_or_none(trimmed(fields[1]));
+  status.batch_host = trimmed(fields[2]);
+  status.seconds_left = slurm_seconds(trimmed(fields[3]));
+  status.reason = trimmed(fields[4]);
+  return status;
+}
+
+std::vector<StepStatus> SlurmClient::query_steps(const std::string& job) const {
+  check_job_id(job);
+  std::vector<StepStatus> steps;
+  // The name is a person's, so it stands last.
+  const std::string text = answer({"squeue", "-h", "-s", "-j", job, "-o", "%i|%N|%j"});
+  for (const std::string_view line : lines_of(text)) {
+    const size_t first = line.find('|');
+    const size_t second =
+        first == std::string_view::npos ? first : line.find('|', first + 1);
+    if (second == std::string_view::npos) refuse_fields("squeue", line);
+    StepStatus step;
+    step.id = trimmed(line.substr(0, first));
+    if (step.id.ends_with(".batch") || step.id.ends_with(".extern")) continue;
+    step.nodes = hosts_or_none(trimmed(line.substr(first + 1, second - first - 1)));
+    step.name = std::string(line.substr(second + 1));
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+std::vector<NodeStatus> SlurmClient::query_nodes(
+    const std::vector<std::string>& names) const {
+  if (names.empty()) return {};
+  const std::string text =
+      answer({"sinfo", "-h", "-N", "-n", compress_hosts(names), "-o", "%N|%T"});
+  std::vector<NodeStatus> nodes;
+  for (const std::string_view line : lines_of(text)) {
+    const std::vector<std::string_view> fields = split(line, '|');
+    if (fields.size() != 2) refuse_fields("sinfo", line);
+    NodeStatus node;
+    node.name = trimmed(fields[0]);
+    std::string state = trimmed(fields[1]);
+    node.responds = state.find('*') == std::string::npos;
+    while (!state.empty() && kMarks.find(state.back()) != std::string_view::npos) {
+      state.pop_back();
+    }
+    node.state = state;
+    // A node stands once for each of its partitions.
+    const auto same = [&](const NodeStatus& other) { return other.name == node.name; };
+    if (std::ranges::none_of(nodes, same)) nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+void SlurmClient::cancel_step(const std::string& step, std::string_view signal) const {
+  const size_t dot = std::min(step.find('.'), step.size());
+  check_job_id(step.substr(0, dot));
+  whole_number(dot == step.size() ? "" : step.substr(dot + 1), "the number of a step");
+  std::vector<std::string> words = {"scancel"};
+  if (!signal.empty()) words.push_back(fmt::format("--signal={}", signal));
+  words.push_back(step);
+  const CommandResult result = call(words);
+  if (!result.ok() && result.errors.find("nvalid job") == std::string::npos) {
+    throw TemporaryError("slurm",
+                         fmt::format("'{}' ended with {}: {}", describe_command(words),
+                                     result.exit_code, last_words(result)));
+  }
+}
+
+void SlurmClient::requeue(const std::string& job) const {
+  check_job_id(job);
+  answer({"scontrol", "requeue", job});
+}
+
+bool SlurmClient::start_now(const std::string& job) const {
+  check_job_id(job);
+  return call({"scontrol", "update", "JobId=" + job, "StartTime=now"}).ok();
+}
+
+std::string SlurmClient::submit(const std::string& script_path) const {
+  std::string id = trimmed(answer({"sbatch", "--parsable", "--", script_path}));
+  // On a federation the cluster's name follows.
+  id = id.substr(0, id.find(';'));
+  check_job_id(id);
+  return id;
+}
+
+}  // namespace longhaul::cluster

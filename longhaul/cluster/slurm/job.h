@@ -1,0 +1,97 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/cluster/command.h"
+
+namespace longhaul::cluster {
+
+using Environment = std::function<const char*(const char*)>;
+
+/// What the environment of a batch script or step says. It does not change when a node
+/// dies: ask query_job for the nodes of now.
+struct SlurmJob {
+  std::string id;
+  std::string name;
+  std::vector<std::string> nodes;  ///< as allocated
+  std::string here;                ///< this node's name in Slurm
+  int restarts = 0;                ///< 0 in the first life
+};
+
+/// Nothing outside of a Slurm job; InputError for values that no Slurm writes.
+std::optional<SlurmJob> slurm_job(const Environment& environment);
+std::optional<SlurmJob> slurm_job();
+
+/// What Slurm says of a job now.
+struct JobStatus {
+  std::string state;               ///< RUNNING, PENDING, COMPLETING, TIMEOUT ...
+  std::vector<std::string> nodes;  ///< that still belong to it
+  std::string batch_host;          ///< may be a node that is lost
+  double seconds_left = 0;         ///< infinity without a limit
+  std::string reason;              ///< why it waits: BeginTime, Resources ...
+};
+
+struct NodeStatus {
+  std::string name;
+  std::string state;  ///< idle, allocated, mixed, down, drained ... without marks
+  bool responds = true;
+  /// Slurm gives it to no step any more, or soon will not.
+  bool usable() const;
+};
+
+struct StepStatus {
+  std::string id;  ///< "123.4"
+  std::string name;
+  std::vector<std::string> nodes;
+};
+
+/// Slurm's programs, each run with a deadline. A program that fails or does not answer is
+/// a TemporaryError with its last words: slurmctld may be starting again. Threads may
+/// share one.
+class SlurmClient {
+ public:
+  /// `runner` stands for run_command in tests.
+  using Runner = std::function<CommandResult(const std::vector<std::string>& words,
+                                             const CommandOptions& options)>;
+  explicit SlurmClient(double deadline_seconds = 20, Runner runner = {});
+
+  /// Nothing when Slurm knows no such job (any more).
+  std::optional<JobStatus> query_job(const std::string& job) const;
+  /// The job's steps without the batch script.
+  std::vector<StepStatus> query_steps(const std::string& job) const;
+  std::vector<NodeStatus> query_nodes(const std::vector<std::string>& names) const;
+
+  /// Ends a step: SIGTERM, then SIGKILL after KillWait. Does not wait, and says nothing
+  /// about a step that has ended.
+  void cancel_step(const std::string& step, std::string_view signal = {}) const;
+  /// Puts the job back into the queue: Slurm ends all of its steps, the caller's too.
+  void requeue(const std::string& job) const;
+  /// Lets a job that waits for its BeginTime start now; false while Slurm is not ready
+  /// to.
+  bool start_now(const std::string& job) const;
+  /// Submits a script file; the new job's number.
+  std::string submit(const std::string& script_path) const;
+
+ private:
+  CommandResult call(const std::vector<std::string>& words) const;
+  std::string answer(const std::vector<std::string>& words) const;
+
+  double deadline_seconds_;
+  Runner runner_;
+};
+
+/// "1-02:03:04", "02:03:04", "03:04"; infinity for UNLIMITED and NOT_SET. InputError.
+double slurm_seconds(std::string_view text);
+
+/// What a person writes behind --time, in seconds: "30" (minutes), "30:15", "8:00:00",
+/// "2-0", "2-12:30"; infinity for UNLIMITED. InputError.
+double time_limit_seconds(std::string_view text);
+
+/// InputError unless it is the number of a job, or of an array's task: 123, 123_4.
+void check_job_id(std::string_view id);
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,165 @@
+#include "longhaul/cluster/slurm/job.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul::cluster {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::optional<SlurmJob> job_in(const std::map<std::string, std::string>& environment) {
+  return slurm_job([&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+/// A Slurm that answers every command with the same words and notes what was asked.
+struct FakeSlurm {
+  CommandResult result;
+  std::vector<Names> asked;
+
+  SlurmClient client() {
+    return SlurmClient(5, [this](const Names& words, const CommandOptions&) {
+      asked.push_back(words);
+      return result;
+    });
+  }
+  void says(std::string output, std::string errors = {}, int code = 0) {
+    result.output = std::move(output);
+    result.errors = std::move(errors);
+    result.exit_code = code;
+  }
+};
+
+TEST(SlurmJobs, TheEnvironmentNamesTheJob) {
+  EXPECT_FALSE(job_in({}));
+  const auto job = job_in({{"SLURM_JOB_ID", "77"},
+                           {"SLURM_JOB_NAME", "pretrain"},
+                           {"SLURM_JOB_NODELIST", "n[1-2,4]"},
+                           {"SLURMD_NODENAME", "n1"},
+                           {"SLURM_RESTART_COUNT", "3"}});
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->id, "77");
+  EXPECT_EQ(job->nodes, (Names{"n1", "n2", "n4"}));
+  EXPECT_EQ(job->here, "n1");
+  EXPECT_EQ(job->restarts, 3);
+  EXPECT_EQ(job_in({{"SLURM_JOB_ID", "77"}})->restarts, 0);
+  EXPECT_THROW(job_in({{"SLURM_JOB_ID", "77; id"}}), InputError);
+  EXPECT_THROW(job_in({{"SLURM_JOB_ID", "7"}, {"SLURM_RESTART_COUNT", "-1"}}),
+               InputError);
+  EXPECT_THROW(job_in({{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "n[1-"}}),
+               InputError);
+}
+
+TEST(SlurmJobs, TimesAreRead) {
+  EXPECT_EQ(slurm_seconds("0:05"), 5);
+  EXPECT_EQ(slurm_seconds("59:59"), 3599);
+  EXPECT_EQ(slurm_seconds("02:03:04"), 7384);
+  EXPECT_EQ(slurm_seconds("1-02:03:04"), 86400 + 7384);
+  EXPECT_TRUE(std::isinf(slurm_seconds("UNLIMITED")));
+  for (const char* text : {"", "x", "1:2:3:4", "-", "1--2", "1:-2"}) {
+    EXPECT_THROW(slurm_seconds(text), InputError) << text;
+  }
+}
+
+TEST(SlurmJobs, TimeLimitsAreReadAsSlurmReadsThem) {
+  EXPECT_EQ(time_limit_seconds("30"), 1800);
+  EXPECT_EQ(time_limit_seconds("30:15"), 1815);
+  EXPECT_EQ(time_limit_seconds("8:00:10"), 8 * 3600 + 10);
+  EXPECT_EQ(time_limit_seconds("2-12"), 60 * 3600);
+  EXPECT_EQ(time_limit_seconds("1-0:30"), 86400 + 1800);
+  EXPECT_TRUE(std::isinf(time_limit_seconds("UNLIMITED")));
+  for (const char* text : {"", "x", "1:2:3:4", "1-", "-5", "30 min"}) {
+    EXPECT_THROW(time_limit_seconds(text), InputError) << text;
+  }
+}
+
+TEST(SlurmJobs, AShrunkJobIsSeen) {
+  FakeSlurm slurm;
+  slurm.says("RUNNING|n[2-3]|n1|59:30|None\n");
+  const auto job = slurm.client().query_job("12");
+  ASSERT_TRUE(job);
+  EXPECT_EQ(job->state, "RUNNING");
+  EXPECT_EQ(job->nodes, (Names{"n2", "n3"}));
+  EXPECT_EQ(job->batch_host, "n1");
+  EXPECT_EQ(job->seconds_left, 59 * 60 + 30);
+  EXPECT_EQ(slurm.asked.front().front(), "squeue");
+
+  slurm.says("PENDING||n/a|1:00:00|BeginTime\n");
+  EXPECT_EQ(slurm.client().query_job("12")->reason, "BeginTime");
+  EXPECT_TRUE(slurm.client().query_job("12")->nodes.empty());
+}
+
+TEST(SlurmJobs, AForgottenJobIsNothingAndASilentSlurmAnError) {
+  FakeSlurm slurm;
+  slurm.says("", "slurm_load_jobs error: Invalid job id specified\n", 1);
+  EXPECT_FALSE(slurm.client().query_job("12"));
+  slurm.says("", "slurm_load_jobs error: Unable to contact slurm controller\n", 1);
+  EXPECT_HAS(message_of<TemporaryError>([&] { slurm.client().query_job("12"); }),
+             "Unable to contact slurm controller");
+  slurm.says("RUNNING|n1\n");
+  EXPECT_THROW(slurm.client().query_job("12"), TemporaryError);
+  slurm.says("");
+  slurm.result.timed_out = true;
+  EXPECT_HAS(message_of<TemporaryError>([&] { slurm.client().query_job("12"); }),
+             "is slurmctld down?");
+}
+
+TEST(SlurmJobs, StepsAreThoseOfTheJobWithoutItsScript) {
+  FakeSlurm slurm;
+  slurm.says("12.0|n2|agent\n12.1|n[1-4]|a|b\n12.batch|n1|batch\n12.extern|n1|extern\n");
+  const auto steps = slurm.client().query_steps("12");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_EQ(steps[0].id, "12.0");
+  EXPECT_EQ(steps[1].nodes, (Names{"n1", "n2", "n3", "n4"}));
+  EXPECT_EQ(steps[1].name, "a|b");
+}
+
+TEST(SlurmJobs, NodesThatAreOfUseAreToldFromTheOthers) {
+  FakeSlurm slurm;
+  slurm.says(
+      "n1|idle\nn1|idle\nn2|allocated*\nn3|down*\nn4|allocated\nn5|drained\nn6|mixed-\n");
+  const auto nodes = slurm.client().query_nodes({"n1", "n2", "n3", "n4", "n5", "n6"});
+  ASSERT_EQ(nodes.size(), 6u);
+  EXPECT_EQ(slurm.asked.front()[4], "n[1-6]");
+  std::vector<bool> usable;
+  for (const NodeStatus& node : nodes) usable.push_back(node.usable());
+  EXPECT_EQ(usable, (std::vector<bool>{true, false, false, true, false, true}));
+  EXPECT_EQ(nodes[2].state, "down");
+  EXPECT_TRUE(slurm.client().query_nodes({}).empty());
+}
+
+TEST(SlurmJobs, CommandsSayWhatTheyShould) {
+  FakeSlurm slurm;
+  const SlurmClient client = slurm.client();
+  client.requeue("12");
+  client.cancel_step("12.3", "KILL");
+  EXPECT_TRUE(client.start_now("12"));
+  EXPECT_EQ(slurm.asked[0], (Names{"scontrol", "requeue", "12"}));
+  EXPECT_EQ(slurm.asked[1], (Names{"scancel", "--signal=KILL", "12.3"}));
+  EXPECT_EQ(slurm.asked[2], (Names{"scontrol", "update", "JobId=12", "StartTime=now"}));
+  for (const char* wrong : {"", "12", "12.", "12.x", "-s.1"}) {
+    EXPECT_THROW(client.cancel_step(wrong), InputError) << wrong;
+  }
+  EXPECT_THROW(client.requeue("-a"), InputError);
+  slurm.says("", "Job update not available right now\n", 1);
+  EXPECT_FALSE(client.start_now("12"));
+  slurm.says(
+      "", "scancel: error: Kill job error on job step id 12.3: Invalid job id specified",
+      1);
+  client.cancel_step("12.3");
+  slurm.says("991;east\n");
+  EXPECT_EQ(client.submit("/a/b"), "991");
+  slurm.says("Submitted nothing\n");
+  EXPECT_THROW(client.submit("/a/b"), InputError);
+}
+
+}  // namespace
+}  // namespace longhaul::cluster
