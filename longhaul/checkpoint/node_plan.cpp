@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 #include "longhaul/base/error.h"
@@ -30,11 +31,12 @@ void mark(const ByteRuns& runs, std::vector<bool>& blocks) {
 }  // namespace
 
 NodePlan::NodePlan(const std::vector<std::vector<ByteRuns>>& runs_of,
-                   const std::vector<uint64_t>& file_sizes, const PlanLimits& limits) {
+                   const std::vector<uint64_t>& file_sizes, const PlanLimits& limits,
+                   const std::vector<std::vector<int>>& readers) {
   make_chunks(runs_of, file_sizes);
   ranks_.resize(runs_of.size());
   for (size_t r = 0; r < runs_of.size(); ++r) find_runs(r, runs_of[r]);
-  choose_readers();
+  choose_readers(readers);
   make_rounds(limits);
 }
 
@@ -105,24 +107,29 @@ void NodePlan::find_runs(size_t rank, const std::vector<ByteRuns>& runs) {
   }
 }
 
-void NodePlan::choose_readers() {
+void NodePlan::choose_readers(const std::vector<std::vector<int>>& readers) {
   uint64_t total = 0;
   for (const Chunk& chunk : chunks_) total += chunk.bytes;
   const uint64_t fair = total / ranks_.size() + kChunkBlocks * kHashBlockBytes;
   std::vector<uint64_t> load(ranks_.size(), 0);
+  std::vector<int> everybody(ranks_.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
   for (size_t c = 0; c < chunks_.size(); ++c) {
     Chunk& chunk = chunks_[c];
+    const bool some = chunk.file < readers.size() && !readers[chunk.file].empty();
+    const std::vector<int>& able = some ? readers[chunk.file] : everybody;
     // Whoever wants most of it; among those, and where all that want it have their fair
     // share already, whoever reads least.
-    size_t best = 0;
+    auto best = static_cast<size_t>(able.front());
     const auto rating = [&](size_t r) {
-      const uint64_t wanted = load[r] + chunk.bytes <= fair ? ranks_[r].wanted[c] : 0;
-      return std::tuple(wanted, ~load[r]);
+      const bool may_more = some || load[r] + chunk.bytes <= fair;
+      return std::tuple(may_more ? ranks_[r].wanted[c] : 0, ~load[r]);
     };
     int wanting = 0;
-    for (size_t r = 0; r < ranks_.size(); ++r) {
+    for (const RankRuns& rank : ranks_) wanting += rank.wanted[c] > 0 ? 1 : 0;
+    for (const int rank : able) {
+      const auto r = static_cast<size_t>(rank);
       if (rating(r) > rating(best)) best = r;
-      if (ranks_[r].wanted[c] > 0) ++wanting;
     }
     chunk.reader = static_cast<int>(best);
     chunk.passed = wanting > (ranks_[best].wanted[c] > 0 ? 1 : 0);

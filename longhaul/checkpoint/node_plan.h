@@ -33,9 +33,12 @@ class NodePlan {
  public:
   /// `runs_of` has the runs of each rank, sorted by file and start; `file_sizes` of files
   /// that hold wanted bytes. A block that several ranks want is in one chunk; chunks are
-  /// shared out evenly, to ranks that want them where that is possible.
+  /// shared out evenly, to ranks that want them where that is possible. `readers`: the
+  /// ranks that can read a file, by file; empty: all can. What has readers of its own is
+  /// read by those that want it as far as they can, however uneven that is.
   NodePlan(const std::vector<std::vector<ByteRuns>>& runs_of,
-           const std::vector<uint64_t>& file_sizes, const PlanLimits& limits = {});
+           const std::vector<uint64_t>& file_sizes, const PlanLimits& limits = {},
+           const std::vector<std::vector<int>>& readers = {});
 
   /// Sorted by file and offset.
   const std::vector<Chunk>& chunks() const { return chunks_; }
@@ -53,7 +56,7 @@ class NodePlan {
   void make_chunks(const std::vector<std::vector<ByteRuns>>& runs_of,
                    const std::vector<uint64_t>& file_sizes);
   void find_runs(size_t rank, const std::vector<ByteRuns>& runs);
-  void choose_readers();
+  void choose_readers(const std::vector<std::vector<int>>& readers);
   void make_rounds(const PlanLimits& limits);
 
   struct RankRuns {

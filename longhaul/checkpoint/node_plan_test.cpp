@@ -155,5 +155,20 @@ TEST(NodePlan, RandomWishesAreCoveredWithinTheLimits) {
   }
 }
 
+TEST(NodePlan, AFileWithReadersOfItsOwnIsReadByThemAndPassedOn) {
+  // Rank 0 wants all of both files and can read the first one only.
+  const NodePlan plan({{contiguous(0, 0, 40 * kMiB), contiguous(1, 0, 4 * kMiB)},
+                       {},
+                       {contiguous(1, 0, 2 * kMiB)}},
+                      {40 * kMiB, 4 * kMiB}, {}, {{0}, {1, 2}});
+  for (const Chunk& chunk : plan.chunks()) {
+    EXPECT_NE(chunk.file == 0, chunk.reader != 0);
+    EXPECT_EQ(chunk.passed, chunk.file == 1);
+    // Who wants it and can read it does.
+    if (chunk.file == 1 && chunk.begin < 2 * kMiB) EXPECT_EQ(chunk.reader, 2);
+  }
+  EXPECT_EQ(read_by(plan, 0), 40 * kMiB);  // far above its fair share
+}
+
 }  // namespace
 }  // namespace longhaul::checkpoint

@@ -399,8 +399,12 @@ ReadReport read_together(const StoredTensors& stored,
   comm::on_all_ranks(node, [&] { wishes = make_wishes(stored, requests); });
   const auto runs_of = exchange(wishes, node);
   std::vector<uint64_t> sizes(stored.num_files());
-  for (size_t f = 0; f < sizes.size(); ++f) sizes[f] = stored.file_size(f);
-  const NodePlan plan(runs_of, sizes);
+  std::vector<std::vector<int>> readers(stored.num_files());
+  for (size_t f = 0; f < sizes.size(); ++f) {
+    sizes[f] = stored.file_size(f);
+    readers[f] = stored.readers_of(f);
+  }
+  const NodePlan plan(runs_of, sizes, {}, readers);
   NodeReader reader(stored, wishes, runs_of, plan, node);
   reader.run();
   for (const Unaligned& later : wishes.unaligned) {

@@ -45,6 +45,18 @@ void check_block(const File& file, std::span<const std::byte> block, uint64_t in
   }
 }
 
+}  // namespace
+
+Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin) {
+  return {{"kind", kind},
+          {"name", slice.name},
+          {"dtype", dtype_name(slice.dtype)},
+          {"shape", slice.global_shape},
+          {"offset", slice.offset},
+          {"extent", slice.extent},
+          {"begin", begin}};
+}
+
 StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& what) {
   StoredBox box;
   box.kind = string_field(json, "kind", what);
@@ -81,8 +93,6 @@ StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& wha
   return box;
 }
 
-}  // namespace
-
 std::string rank_file_stem(const std::string& prefix, int rank) {
   return fmt::format("{}rank_{:05}", prefix, rank);
 }
@@ -103,13 +113,8 @@ std::string write_rank_data(const fs::path& dir, const std::string& stem, int ra
     if (cancelled && cancelled()) return {};
     const TensorSlice& slice = order[i]->slice;
     writer.append(order[i]->bytes);
-    boxes.push_back({{"kind", order[i]->kind},
-                     {"name", slice.name},
-                     {"dtype", dtype_name(slice.dtype)},
-                     {"shape", slice.global_shape},
-                     {"offset", slice.offset},
-                     {"extent", slice.extent},
-                     {"begin", writer.data_start() + plan.entries[i].begin}});
+    boxes.push_back(
+        box_json(order[i]->kind, slice, writer.data_start() + plan.entries[i].begin));
   }
   const std::vector<std::string> blocks = writer.finish();
   const Json sidecar = {{"format", "longhaul-rank"},

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {
@@ -21,6 +22,11 @@ struct StoredBox {
   TensorSlice slice;
   uint64_t begin = 0;  ///< file offset of its first byte
 };
+
+/// A box as sidecars spell it; `begin` as in StoredBox.
+Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin);
+/// InputError unless it lies in its tensor and in a file of this size.
+StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& what);
 
 /// "a1_rank_00003".
 std::string rank_file_stem(const std::string& prefix, int rank);

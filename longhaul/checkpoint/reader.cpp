@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <tuple>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
@@ -40,16 +39,6 @@ void check_size(const fs::path& dir, const Manifest::FileEntry& entry) {
   check_file_sizes(dir, one);
 }
 
-bool overlap(const std::vector<int64_t>& a, const std::vector<int64_t>& a_extent,
-             const std::vector<int64_t>& b, const std::vector<int64_t>& b_extent) {
-  for (size_t d = 0; d < a.size(); ++d) {
-    if (std::max(a[d], b[d]) >= std::min(a[d] + a_extent[d], b[d] + b_extent[d])) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
 struct CheckpointReader::RankFile {
@@ -82,7 +71,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);
   // The same on all ranks, whose errors are then the same too.
-  reader.check_tiling(tensors);
+  reader.table_.settle(tensors == Tensors::Whole, step_dir.string());
   return reader;
 }
 
@@ -126,68 +115,9 @@ void CheckpointReader::add_rank(const Manifest::RankEntry& entry, std::string_vi
   file->size = entry.data.size;
   file->block_hashes = std::move(sidecar.block_hashes);
   files_.push_back(std::move(file));
+  const std::string what = (dir_ / entry.sidecar.name).string();
   for (StoredBox& box : sidecar.boxes) {
-    Tensor& tensor = tensors_[{box.kind, box.slice.name}];
-    TensorSlice& slice = box.slice;
-    if (tensor.pieces.empty()) {
-      tensor.whole = TensorSlice::whole(slice.name, slice.global_shape, slice.dtype);
-    }
-    if (tensor.whole.global_shape != slice.global_shape ||
-        tensor.whole.dtype != slice.dtype) {
-      throw InputError(
-          "checkpoint",
-          fmt::format("{}: {} of {} has another shape or dtype than in an "
-                      "earlier rank's file",
-                      (dir_ / entry.sidecar.name).string(), box.kind, slice.name));
-    }
-    tensor.pieces.push_back(
-        {std::move(slice.offset), std::move(slice.extent), files_.size() - 1, box.begin});
-  }
-}
-
-TensorSlice CheckpointReader::Tensor::slice(const Piece& piece) const {
-  TensorSlice result = whole;
-  result.offset = piece.offset;
-  result.extent = piece.extent;
-  return result;
-}
-
-// Copies of one box (replicas) are dropped; the rest must tile the tensor.
-void CheckpointReader::check_tiling(Tensors tensors) {
-  for (auto& [key, tensor] : tensors_) {
-    std::vector<Piece>& pieces = tensor.pieces;
-    std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-      return std::tie(a.offset, a.extent) < std::tie(b.offset, b.extent);
-    });
-    pieces.erase(std::unique(pieces.begin(), pieces.end(),
-                             [](const Piece& a, const Piece& b) {
-                               return a.offset == b.offset && a.extent == b.extent;
-                             }),
-                 pieces.end());
-    int64_t elements = 0;
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const Piece& piece = pieces[i];
-      elements += tensor.slice(piece).num_elements();
-      if (piece.extent.empty()) continue;
-      const int64_t end = piece.offset[0] + piece.extent[0];
-      for (size_t j = i + 1; j < pieces.size() && pieces[j].offset[0] < end; ++j) {
-        if (overlap(piece.offset, piece.extent, pieces[j].offset, pieces[j].extent)) {
-          throw InputError(
-              "checkpoint",
-              fmt::format("{}: {}: the boxes {} and {} overlap", dir_.string(), key.first,
-                          describe_slice(tensor.slice(piece)),
-                          describe_slice(tensor.slice(pieces[j]))));
-        }
-      }
-    }
-    const int64_t wanted = tensor.whole.num_elements();
-    if (elements != wanted && tensors == Tensors::Whole) {
-      throw InputError(
-          "checkpoint",
-          fmt::format("{}: {} of {} has {} of {} elements; a rank's file lacks "
-                      "its part",
-                      dir_.string(), key.first, key.second, elements, wanted));
-    }
+    table_.add(files_.size() - 1, std::move(box), what);
   }
 }
 
@@ -203,60 +133,36 @@ std::vector<CarriedFile> CheckpointReader::hf_files() const {
 
 std::vector<TensorSlice> CheckpointReader::tensors(const std::string& kind) const {
   std::vector<TensorSlice> result;
-  for (const auto& [key, tensor] : tensors_) {
+  for (const auto& [key, tensor] : table_.tensors()) {
     if (key.first == kind) result.push_back(tensor.whole);
   }
   return result;
 }
 
 bool CheckpointReader::has(const std::string& kind, const std::string& name) const {
-  return tensors_.contains({kind, name});
+  return table_.tensors().contains({kind, name});
 }
 
 std::vector<std::pair<std::string, std::string>> CheckpointReader::names() const {
   std::vector<std::pair<std::string, std::string>> result;
-  for (const auto& [key, tensor] : tensors_) result.push_back(key);
+  for (const auto& [key, tensor] : table_.tensors()) result.push_back(key);
   return result;
 }
 
 std::vector<TensorSlice> CheckpointReader::boxes(const std::string& kind,
                                                  const std::string& name) const {
   std::vector<TensorSlice> result;
-  const auto found = tensors_.find({kind, name});
-  if (found == tensors_.end()) return result;
-  for (const Piece& piece : found->second.pieces) {
+  const auto found = table_.tensors().find({kind, name});
+  if (found == table_.tensors().end()) return result;
+  for (const BoxTable::Piece& piece : found->second.pieces) {
     result.push_back(found->second.slice(piece));
   }
   return result;
 }
 
-const CheckpointReader::Tensor& CheckpointReader::find(const std::string& kind,
-                                                       const TensorSlice& box) const {
-  const auto found = tensors_.find({kind, box.name});
-  if (found == tensors_.end()) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: no {} of '{}'", dir_.string(), kind, box.name));
-  }
-  const TensorSlice& whole = found->second.whole;
-  if (whole.global_shape != box.global_shape) {
-    throw InputError("checkpoint", fmt::format("{}: {} of '{}' has shape {}, expected {}",
-                                               dir_.string(), kind, box.name,
-                                               describe_shape(whole.global_shape),
-                                               describe_shape(box.global_shape)));
-  }
-  return found->second;
-}
-
 std::vector<StoredTensors::Part> CheckpointReader::parts_of(
     const std::string& kind, const TensorSlice& box) const {
-  const Tensor& tensor = find(kind, box);
-  std::vector<Part> parts;
-  for (const Piece& piece : tensor.pieces) {
-    if (overlap(piece.offset, piece.extent, box.offset, box.extent)) {
-      parts.push_back({tensor.slice(piece), piece.file, piece.begin});
-    }
-  }
-  return parts;
+  return table_.parts_of(kind, box, dir_.string());
 }
 
 uint64_t CheckpointReader::file_size(size_t file) const { return files_[file]->size; }
@@ -278,8 +184,7 @@ void CheckpointReader::hold_files() const {
 
 void CheckpointReader::read(const std::string& kind, const TensorSlice& box, DType dst,
                             std::span<std::byte> out) const {
-  const Tensor& tensor = find(kind, box);
-  const DType stored = tensor.whole.dtype;
+  const DType stored = table_.find(kind, box, dir_.string()).whole.dtype;
   if (stored != dst && !(is_float(stored) && is_float(dst))) {
     throw InputError(
         "checkpoint",

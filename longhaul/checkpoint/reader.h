@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/box_table.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/stored_tensors.h"
@@ -85,28 +85,15 @@ class CheckpointReader : public StoredTensors {
 
  private:
   CheckpointReader() = default;
-  struct Piece {
-    std::vector<int64_t> offset;
-    std::vector<int64_t> extent;
-    size_t file = 0;     ///< index into files_
-    uint64_t begin = 0;  ///< first byte in that file
-  };
-  struct Tensor {
-    TensorSlice whole;
-    std::vector<Piece> pieces;
-    TensorSlice slice(const Piece& piece) const;
-  };
   struct RankFile;
   void load_small_files(comm::Communicator& node);
   void add_rank(const Manifest::RankEntry& entry, std::string_view sidecar);
-  void check_tiling(Tensors tensors);
-  const Tensor& find(const std::string& kind, const TensorSlice& box) const;
 
   fs::path dir_;
   Manifest manifest_;
   Json state_;
   std::vector<std::unique_ptr<RankFile>> files_;
-  std::map<std::pair<std::string, std::string>, Tensor> tensors_;
+  BoxTable table_;
 };
 
 }  // namespace longhaul::checkpoint

@@ -29,6 +29,8 @@ class StoredTensors {
                                      const TensorSlice& box) const = 0;
   virtual size_t num_files() const = 0;
   virtual uint64_t file_size(size_t file) const = 0;
+  /// The ranks that can read a file, of the group that reads together; empty: all can.
+  virtual std::vector<int> readers_of(size_t /*file*/) const { return {}; }
   /// Reads whole blocks, `offset` being the start of one, and checks them where there are
   /// hashes: InputError names file, block and offset.
   virtual void read_blocks(size_t file, uint64_t offset,

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/checkpoint/rank_file.h"
+#include "longhaul/checkpoint/state_tensor.h"
+
+namespace longhaul::checkpoint {
+
+// A part is one rank's state at one step, in a mapped file of a machine's memory:
+//   seal    one page: which run, attempt, step and rank, sizes, and the hashes of the
+//           next three; it ends with a hash of itself
+//   text    which boxes lie where (JSON); the same for every step
+//   room    state.json of the step
+//   table   the xxh3-128 of each 1 MiB block of the data
+//   data    the boxes
+// While a part is changed its seal is empty. A part counts when everything fits its seal:
+// who reads it needs to trust no order of writes, so that a copy that was cut off on its
+// way to another machine is no part either.
+
+inline constexpr int kPartVersion = 1;
+/// Hex digits of a run's key; see directory.h.
+inline constexpr size_t kRunKeyDigits = 32;
+
+/// "a3_s1_rank_00002.part".
+struct PartName {
+  int attempt = 0;
+  int slot = 0;
+  int owner = 0;
+  std::string text() const;
+  /// Nothing for any other name.
+  static std::optional<PartName> parse(std::string_view name);
+};
+
+/// What the seal says of the part.
+struct PartLabel {
+  std::string run;  ///< kRunKeyDigits
+  int attempt = 0;
+  int64_t step = 0;
+  int owner = 0;  ///< the rank whose state it is
+  int world = 0;  ///< ranks whose parts make the whole state
+  bool operator==(const PartLabel&) const = default;
+};
+
+/// Sizes of a part: the same at every step of an attempt.
+struct PartShape {
+  uint64_t text_bytes = 0;
+  uint64_t room_bytes = 0;
+  uint64_t data_bytes = 0;
+
+  uint64_t blocks() const;
+  uint64_t room_at() const;
+  uint64_t table_at() const;
+  uint64_t data_at() const;
+  uint64_t file_bytes() const;
+};
+
+/// Where each tensor lies in the data of a part, and the text that says so.
+struct PartPlan {
+  std::vector<uint64_t> begins;
+  uint64_t data_bytes = 0;
+  std::string text;
+};
+PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout);
+
+/// A part that is written: by its owner, or by messages from its owner.
+class PartWriter {
+ public:
+  PartWriter() = default;
+  /// Makes the file, which must not exist, with all its memory. TemporaryError when there
+  /// is none.
+  static PartWriter create(const fs::path& path, const PartShape& shape,
+                           std::string_view text);
+  PartWriter(PartWriter&& other) noexcept;
+  PartWriter& operator=(PartWriter&& other) noexcept;
+  ~PartWriter();
+
+  /// From here on, until it is sealed again, it is no part.
+  void open();
+  /// Copies and hashes the tensors with so many threads. False where state.json does not
+  /// fit its room.
+  bool write(const std::vector<StateTensor>& tensors, const PartPlan& plan,
+             std::string_view state, int threads);
+  void seal(const PartLabel& label);
+
+  /// What changes from step to step, for messages: what lies before the data, the data,
+  /// and the seal.
+  std::span<std::byte> head() const;
+  std::span<std::byte> data() const;
+  std::span<std::byte> seal_bytes() const;
+
+ private:
+  PartWriter(std::byte* map, PartShape shape) : map_(map), shape_(shape) {}
+  std::byte* map_ = nullptr;
+  PartShape shape_;
+  uint64_t state_bytes_ = 0;
+};
+
+/// A part that is read. Immutable; any thread may call.
+class PartReader {
+ public:
+  /// Checks everything but the data. InputError says what is wrong.
+  static PartReader open(const fs::path& path);
+
+  const PartLabel& label() const { return label_; }
+  std::string_view text() const;
+  std::string_view state() const;
+  std::span<const std::byte> data() const;
+  /// Compares every block with its hash; InputError names the first that differs.
+  void verify(int threads) const;
+
+ private:
+  MappedFile file_;
+  PartLabel label_;
+  PartShape shape_;
+  uint64_t state_bytes_ = 0;
+};
+
+/// The boxes that a part's text names, checked against the size of its data.
+std::vector<StoredBox> parse_part_text(std::string_view text, uint64_t data_bytes,
+                                       const std::string& what);
+
+}  // namespace longhaul::checkpoint

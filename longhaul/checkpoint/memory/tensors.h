@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "longhaul/checkpoint/box_table.h"
+#include "longhaul/checkpoint/memory/part.h"
+#include "longhaul/checkpoint/stored_tensors.h"
+
+namespace longhaul::checkpoint {
+
+/// One step of a run as machines have it in memory; the same on all ranks.
+struct MemoryStep {
+  struct Part {
+    std::string name;          ///< in the directory of each machine that has it
+    std::vector<int> readers;  ///< ranks of machines that have it whole, ascending
+    uint64_t data_bytes = 0;
+    std::string text;
+  };
+  int attempt = 0;
+  int64_t step = 0;
+  int machines = 0;  ///< that have parts of it
+  std::string state;
+  std::vector<Part> parts;  ///< by the rank whose state it is
+};
+
+/// Reads a step from memory into any layout. Which rank can read a part is known, and
+/// what the others want of it is passed on (node_reader.h); the group that reads is the
+/// one of the survey, so the whole world. Blocks were compared with their hashes by the
+/// survey, and are not again.
+class MemoryTensors : public StoredTensors {
+ public:
+  /// InputError, the same on all ranks, where the parts do not make whole tensors.
+  MemoryTensors(const MemoryStep& step, const fs::path& dir);
+
+  std::vector<Part> parts_of(const std::string& kind,
+                             const TensorSlice& box) const override;
+  size_t num_files() const override { return files_.size(); }
+  uint64_t file_size(size_t file) const override;
+  std::vector<int> readers_of(size_t file) const override;
+  void read_blocks(size_t file, uint64_t offset,
+                   std::span<std::byte> bytes) const override;
+  void will_read(size_t, uint64_t, uint64_t) const override {}
+
+ private:
+  struct PartFile {
+    fs::path path;
+    uint64_t bytes = 0;
+    std::vector<int> readers;
+    mutable std::once_flag opened;
+    mutable PartReader part;
+  };
+  std::string what_;
+  std::vector<std::unique_ptr<PartFile>> files_;
+  BoxTable table_;
+};
+
+}  // namespace longhaul::checkpoint
