@@ -1,7 +1,8 @@
 """The filled files of deploy/ load in the schemas of the programs that read them.
 
-- ParallelCluster: the marshmallow classes and the deny list of Slurm settings of the package
-  aws-parallelcluster. Its other validators ask AWS and are not run.
+- ParallelCluster: the marshmallow classes of the package aws-parallelcluster, and those of its
+  validators that do not ask AWS: storage, Slurm's settings, monitoring. Those of nodes and
+  queues ask and are not run.
 - HyperPod: the shape of SageMaker's CreateCluster in botocore.
 - Kubernetes: the strict JSON schemas of kubernetes-validate. None is published there for
   MPIJob: its fields are listed below after kubeflow/mpi-operator,
@@ -64,15 +65,18 @@ def problems_of_cluster(text):
     from pcluster.schemas.cluster_schema import ClusterSchema
     from pcluster.validators.slurm_settings_validator import SLURM_SETTINGS_DENY_LIST
 
-    data = yaml.safe_load(text)
     try:
-        ClusterSchema(cluster_name="longhaul").load(yaml.safe_load(text))
+        cluster = ClusterSchema(cluster_name="longhaul").load(yaml.safe_load(text))
     except ValidationError as error:
         return [f"schema: {error}"]
+    settings = cluster.scheduling.settings
     denied = {name for group in SLURM_SETTINGS_DENY_LIST["SlurmConf"].values() for name in group}
-    settings = data["Scheduling"]["SlurmSettings"].get("CustomSlurmSettings", [])
-    return [f"ParallelCluster keeps {name} to itself" for setting in settings
-            for name in setting if name.lower() in denied]
+    problems = [f"ParallelCluster keeps {name} to itself"
+                for setting in settings.custom_slurm_settings or []
+                for name in setting if name.lower() in denied]
+    for part in [*cluster.shared_storage, settings, cluster.monitoring]:
+        problems += [result.message for result in part.validate() if result.level.name != "INFO"]
+    return problems
 
 
 def problems_of_hyperpod(text):
@@ -143,6 +147,7 @@ PLANTED = [
     ("parallelcluster", problems_of_cluster, "MaxCount:", "MaximumCount:"),
     ("parallelcluster", problems_of_cluster, "KillWait:", "ResumeTimeout:"),
     ("parallelcluster", problems_of_cluster, "Os: ubuntu2404", "Os: debian12"),
+    ("parallelcluster", problems_of_cluster, "StorageCapacity: 4800", "StorageCapacity: 5000"),
     ("parallelcluster", problems_of_cluster, "PERSISTENT_2", "PERSISTENT_3"),
     ("hyperpod", problems_of_hyperpod, '"NodeRecovery"', '"NodeRecover"'),
     ("hyperpod", problems_of_hyperpod, '"Automatic"', '"Always"'),

@@ -217,6 +217,7 @@ class Launcher(Sandbox):
         output, _ = child.communicate(timeout=20)
         self.assertEqual(75, child.returncode)
         self.assertIn("told to stop", output)
+        self.assertNotIn("; restart", output)
         self.assertEqual(1, len((self.dir / "calls").read_text().splitlines()))
 
 
