@@ -165,7 +165,9 @@ TEST(NodePlan, AFileWithReadersOfItsOwnIsReadByThemAndPassedOn) {
     EXPECT_NE(chunk.file == 0, chunk.reader != 0);
     EXPECT_EQ(chunk.passed, chunk.file == 1);
     // Who wants it and can read it does.
-    if (chunk.file == 1 && chunk.begin < 2 * kMiB) EXPECT_EQ(chunk.reader, 2);
+    if (chunk.file == 1 && chunk.begin < 2 * kMiB) {
+      EXPECT_EQ(chunk.reader, 2);
+    }
   }
   EXPECT_EQ(read_by(plan, 0), 40 * kMiB);  // far above its fair share
 }
