@@ -18,8 +18,8 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill",  "launch",
-                                       "plan",  "report", "submit", "watch"};
+constexpr const char* kLaterVerbs[] = {"bench",  "doctor", "drill", "plan",
+                                       "report", "submit", "watch"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_compare(program, outcome);
@@ -30,6 +30,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_generate(program, outcome);
   add_import(program, outcome);
   add_inspect(program, outcome);
+  add_launch(program, outcome);
   add_recipe(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);

@@ -21,6 +21,7 @@ void add_export(CLI::App& program, Outcome& outcome);
 void add_generate(CLI::App& program, Outcome& outcome);
 void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
+void add_launch(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 // Under `data`.

@@ -379,9 +379,15 @@ Fields fields_of(ResilienceSection& s) {
       make_field("on_node_loss", s.on_node_loss, Free,
                  "take a spare node, wait for one, or go on with fewer")
           .only_built({"\"spare\""}),
-      make_field("max_restarts", s.max_restarts, Free, "restarts before giving up")
-          .at_least(0)
-          .only_built({"0"}),
+      make_field("max_restarts", s.max_restarts, Free,
+                 "restarts by a supervisor (longhaul launch, longhaul submit) before it "
+                 "gives up")
+          .within(0, 1'000'000),
+      make_field("hang_timeout_s", s.hang_timeout_s, Free,
+                 "seconds without any progress that a supervisor takes for a hang; 0: "
+                 "learned from the run, five times the longest pause in the same phase "
+                 "and at least 10 s; starts have longer")
+          .within(0, 1e6),
       make_field("health_command", s.health_command, Free,
                  "run on a node to judge it; \"\": none")
           .only_built({"\"\""}),

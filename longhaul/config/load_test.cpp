@@ -372,9 +372,6 @@ INSTANTIATE_TEST_SUITE_P(
             "resilience.on_node_loss=shrink",
             "resilience.on_node_loss = \"shrink\" is not available yet in this version; "
             "available: \"spare\""},
-        NotYet{"resilience.max_restarts=3",
-               "resilience.max_restarts = 3 is not available yet in this version; "
-               "available: 0"},
         NotYet{"run.device_plugin=libx.so",
                "run.device_plugin = \"libx.so\" is not available yet in this version; "
                "available: (none)"}));

@@ -242,7 +242,8 @@ enum class NodeLossPolicy { Spare, Wait, Shrink };
 
 struct ResilienceSection {
   NodeLossPolicy on_node_loss = NodeLossPolicy::Spare;
-  int64_t max_restarts = 0;
+  int64_t max_restarts = 100;
+  double hang_timeout_s = 0.0;  ///< 0: learned
   std::string health_command;
   fs::path unhealthy_file;
   int64_t peer_memory_every = 0;

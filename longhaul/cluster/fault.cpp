@@ -1,0 +1,118 @@
+#include "longhaul/cluster/fault.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr int kWrongSettings = 78;
+constexpr int kTemporary = 75;
+
+/// Errors that say no more than that another rank did not come.
+bool is_consequence(const ObservedRank& rank) {
+  return rank.failure.find("[comm]") != std::string::npos ||
+         rank.failure.find("mpirun ends the job") != std::string::npos;
+}
+
+/// Smaller came first.
+int order_of(const ObservedRank& rank) {
+  if (rank.exit_code == kWrongSettings) return 0;
+  if (!rank.failure.empty() && !is_consequence(rank)) return 1;
+  if (rank.killed()) return 2;
+  if (rank.exit_code > 0 && rank.exit_code != kTemporary && rank.failure.empty())
+    return 3;
+  if (!rank.failure.empty()) return 4;
+  return 5;
+}
+
+std::string how_killed(const ObservedRank& rank, const LauncherEnd& launcher) {
+  auto said = launcher.signals.find(rank.rank);
+  if (said == launcher.signals.end()) said = launcher.signals.find(-1);
+  if (said == launcher.signals.end()) return "ended without a word (killed)";
+  return fmt::format("killed by signal {}", said->second);
+}
+
+Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
+  Fault fault;
+  fault.rank = rank.rank;
+  fault.node = rank.node;
+  switch (order_of(rank)) {
+    case 0:
+      fault.kind = FaultKind::Settings;
+      break;
+    case 2:
+      fault.kind = FaultKind::Killed;
+      break;
+    case 4:
+      fault.kind = FaultKind::Communication;
+      break;
+    default:
+      fault.kind = FaultKind::Error;
+  }
+  if (fault.kind == FaultKind::Killed) {
+    fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),
+                             how_killed(rank, launcher), rank.step, rank.phase);
+  } else if (rank.failure.empty()) {
+    fault.text = fmt::format("{} ended with exit code {}", rank.name(), rank.exit_code);
+  } else {
+    fault.text = fmt::format("{}: {}", rank.name(), rank.failure);
+  }
+  return fault;
+}
+
+}  // namespace
+
+const char* fault_name(FaultKind kind) {
+  switch (kind) {
+    case FaultKind::Settings:
+      return "settings";
+    case FaultKind::Killed:
+      return "killed";
+    case FaultKind::Error:
+      return "error";
+    case FaultKind::Communication:
+      return "communication";
+    case FaultKind::Hang:
+      return "hang";
+    case FaultKind::Node:
+      return "node";
+    case FaultKind::Launcher:
+      return "launcher";
+  }
+  return "?";
+}
+
+std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
+                                const std::optional<LauncherEnd>& launcher) {
+  const ObservedRank* first = nullptr;
+  const auto before = [](const ObservedRank& a, const ObservedRank& b) {
+    const int order_a = order_of(a);
+    const int order_b = order_of(b);
+    return order_a != order_b ? order_a < order_b : a.gone_age > b.gone_age;
+  };
+  int64_t step = 0;
+  for (const ObservedRank& rank : ranks) {
+    step = std::max(step, rank.step);
+    if (!rank.failed() || order_of(rank) == 5) continue;
+    if (first == nullptr || before(rank, *first)) first = &rank;
+  }
+  if (first != nullptr) {
+    Fault fault = fault_of(*first, launcher.value_or(LauncherEnd{}));
+    fault.step = step;
+    return fault;
+  }
+  if (!launcher || launcher->exit_code == 0 || launcher->exit_code == kTemporary) {
+    return std::nullopt;
+  }
+  Fault fault;
+  fault.kind =
+      launcher->exit_code == kWrongSettings ? FaultKind::Settings : FaultKind::Launcher;
+  fault.step = step;
+  fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
+                           launcher->last_line.empty() ? "" : ": " + launcher->last_line);
+  return fault;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,78 @@
+#include "longhaul/cluster/hang_watch.h"
+
+#include <algorithm>
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kPatience = 5.0;
+/// A start reads gigabytes from a cold disk: what one took says less of the next.
+constexpr double kStartPatience = 20.0;
+
+size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
+
+}  // namespace
+
+const char* work_name(WorkKind kind) {
+  switch (kind) {
+    case WorkKind::Start:
+      return "start";
+    case WorkKind::Step:
+      return "step";
+    case WorkKind::Validation:
+      return "validation";
+    case WorkKind::Save:
+      return "save";
+  }
+  return "?";
+}
+
+WorkKind work_of(const std::vector<ObservedRank>& ranks) {
+  const auto any_at = [&](const char* phase) {
+    return std::ranges::any_of(
+        ranks, [&](const ObservedRank& rank) { return rank.phase == phase; });
+  };
+  if (any_at("checkpoint")) return WorkKind::Save;
+  if (any_at("validation")) return WorkKind::Validation;
+  const bool began = std::ranges::all_of(
+      ranks, [](const ObservedRank& rank) { return rank.steps_done > 0; });
+  return ranks.empty() || !began ? WorkKind::Start : WorkKind::Step;
+}
+
+double HangWatch::limit(WorkKind kind) const {
+  const double longest = longest_[index(kind)];
+  if (kind == WorkKind::Start) {
+    if (longest == 0.0) {
+      return std::max(
+          {limits_.start_seconds, limits_.unlearned_seconds, limits_.quiet_seconds});
+    }
+    return std::max(
+        {limits_.start_seconds, limits_.quiet_seconds, kStartPatience * longest});
+  }
+  if (limits_.quiet_seconds > 0.0) return limits_.quiet_seconds;
+  if (longest == 0.0) return limits_.unlearned_seconds;
+  return std::max(limits_.least_seconds, kPatience * longest);
+}
+
+std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks) {
+  if (ranks.empty()) return std::nullopt;
+  double quiet = ranks.front().progress_age;
+  for (const ObservedRank& rank : ranks) quiet = std::min(quiet, rank.progress_age);
+  const WorkKind kind = work_of(ranks);
+  // It was longer before: that pause has ended by itself.
+  if (quiet < quiet_before_) {
+    double& longest = longest_[index(kind_before_)];
+    longest = std::max(longest, quiet_before_);
+  }
+  quiet_before_ = quiet;
+  kind_before_ = kind;
+  if (quiet <= limit(kind)) return std::nullopt;
+  return quiet;
+}
+
+void HangWatch::restart() {
+  quiet_before_ = 0.0;
+  kind_before_ = WorkKind::Start;
+}
+
+}  // namespace longhaul::cluster

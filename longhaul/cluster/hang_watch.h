@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/observed.h"
+
+namespace longhaul::cluster {
+
+/// Kinds of work whose pauses have lengths of their own.
+enum class WorkKind { Start, Step, Validation, Save };
+inline constexpr size_t kWorkKinds = 4;
+const char* work_name(WorkKind kind);
+
+/// What the ranks are at: start until all have done a step, else what any of them does
+/// that takes longest.
+WorkKind work_of(const std::vector<ObservedRank>& ranks);
+
+struct HangLimits {
+  /// Seconds without any progress that are a hang; 0: learned, five times the longest
+  /// pause that ended by itself in work of the same kind.
+  double quiet_seconds = 0.0;
+  double least_seconds = 10.0;       ///< of what is learned
+  double unlearned_seconds = 600.0;  ///< before a pause of this kind was seen
+  double start_seconds = 60.0;       ///< at least, for a start
+};
+
+/// Says when ranks that all live make no progress for too long. It lives as long as the
+/// supervisor, so that a restart keeps what was learned.
+class HangWatch {
+ public:
+  explicit HangWatch(const HangLimits& limits) : limits_(limits) {}
+
+  /// To be called often. The seconds of quiet where they are too many.
+  std::optional<double> look(const std::vector<ObservedRank>& ranks);
+  /// A new start: what stood still is gone.
+  void restart();
+  /// Seconds that are a hang in this work now.
+  double limit(WorkKind kind) const;
+
+ private:
+  HangLimits limits_;
+  std::array<double, kWorkKinds> longest_{};  ///< pauses that ended by themselves
+  double quiet_before_ = 0.0;
+  WorkKind kind_before_ = WorkKind::Start;
+};
+
+}  // namespace longhaul::cluster

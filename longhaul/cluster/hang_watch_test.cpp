@@ -1,0 +1,85 @@
+#include "longhaul/cluster/hang_watch.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/cluster/stragglers.h"
+
+namespace longhaul::cluster {
+namespace {
+
+std::vector<ObservedRank> two(double age, const char* phase = "gradients",
+                              int64_t steps = 9) {
+  std::vector<ObservedRank> ranks(2);
+  for (int r = 0; r < 2; ++r) {
+    ranks[static_cast<size_t>(r)].rank = r;
+    ranks[static_cast<size_t>(r)].phase = phase;
+    ranks[static_cast<size_t>(r)].steps_done = steps;
+    ranks[static_cast<size_t>(r)].progress_age = age;
+    ranks[static_cast<size_t>(r)].coordinates =
+        r == 0 ? "pp 0 dp 0 cp 0 tp 0" : "pp 0 dp 1 cp 0 tp 0";
+  }
+  return ranks;
+}
+
+TEST(HangWatch, BeforeAnythingIsLearnedItIsPatient) {
+  HangWatch watch({});
+  EXPECT_FALSE(watch.look(two(599.0)));
+  EXPECT_EQ(watch.look(two(601.0)), 601.0);
+}
+
+TEST(HangWatch, LearnsFromPausesThatEndedByThemselves) {
+  HangWatch watch({});
+  watch.look(two(7.0));
+  watch.look(two(0.1));  // it went on
+  EXPECT_EQ(watch.limit(WorkKind::Step), 35.0);
+  EXPECT_FALSE(watch.look(two(34.0)));
+  EXPECT_TRUE(watch.look(two(36.0)));
+  // A save was not seen yet, and short pauses say little.
+  EXPECT_EQ(watch.limit(WorkKind::Save), 600.0);
+  HangWatch quick({});
+  quick.look(two(0.1));
+  quick.look(two(0.0));
+  EXPECT_EQ(quick.limit(WorkKind::Step), 10.0);
+}
+
+TEST(HangWatch, OneRankThatMovesIsEnough) {
+  HangWatch watch({.quiet_seconds = 5.0});
+  auto ranks = two(100.0);
+  ranks[1].progress_age = 1.0;
+  EXPECT_FALSE(watch.look(ranks));
+}
+
+TEST(HangWatch, AGivenLimitHoldsForAllButAStart) {
+  HangWatch watch({.quiet_seconds = 3.0});
+  EXPECT_TRUE(watch.look(two(3.5)));
+  EXPECT_TRUE(watch.look(two(3.5, "checkpoint")));
+  EXPECT_FALSE(watch.look(two(3.5, "start", 0)));
+}
+
+TEST(Stragglers, ARankThatWorksLongerIsNamedOnceAfterThreeLooks) {
+  Stragglers stragglers(1.3);
+  auto ranks = two(0.0);
+  ranks[0].busy_seconds = 1.0;
+  ranks[1].busy_seconds = 1.5;
+  double now = 100.0;
+  EXPECT_TRUE(stragglers.look(ranks, now += 3.0).empty());
+  EXPECT_TRUE(stragglers.look(ranks, now += 3.0).empty());
+  EXPECT_TRUE(stragglers.look(ranks, now + 0.1).empty());  // too soon to count
+  const auto found = stragglers.look(ranks, now += 3.0);
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].rank, 1);
+  EXPECT_DOUBLE_EQ(found[0].ratio, 1.5);
+  EXPECT_TRUE(stragglers.look(ranks, now += 3.0).empty());
+}
+
+TEST(Stragglers, StagesOfAPipelineAreNotCompared) {
+  Stragglers stragglers(1.3);
+  auto ranks = two(0.0);
+  ranks[1].coordinates = "pp 1 dp 0 cp 0 tp 0";
+  ranks[0].busy_seconds = 1.0;
+  ranks[1].busy_seconds = 9.0;
+  for (int i = 1; i < 9; ++i) EXPECT_TRUE(stragglers.look(ranks, 10.0 * i).empty());
+}
+
+}  // namespace
+}  // namespace longhaul::cluster

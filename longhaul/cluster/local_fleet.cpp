@@ -1,0 +1,14 @@
+#include "longhaul/cluster/local_fleet.h"
+
+#include <utility>
+
+namespace longhaul::cluster {
+
+LocalFleet::LocalFleet(std::string node, const NodeDirectories& directories)
+    : watch_(std::move(node), directories.records()) {
+  make_directories(directories);
+}
+
+std::map<int, std::string> LocalFleet::stacks(const std::vector<int>&) { return {}; }
+
+}  // namespace longhaul::cluster

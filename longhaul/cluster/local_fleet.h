@@ -1,0 +1,27 @@
+#pragma once
+
+#include "longhaul/cluster/fleet.h"
+#include "longhaul/cluster/node_watch.h"
+
+namespace longhaul::cluster {
+
+/// This machine alone.
+class LocalFleet : public Fleet {
+ public:
+  LocalFleet(std::string node, const NodeDirectories& directories);
+
+  void wait(double seconds) override { watch_.wait(seconds); }
+  std::vector<NodeReport> reports() override { return {watch_.report()}; }
+  std::vector<std::string> lost_nodes() override { return {}; }
+  void signal(int number, const std::vector<int>& ranks) override {
+    watch_.signal(number, ranks);
+  }
+  void forget() override { watch_.forget(); }
+  std::map<int, std::string> stacks(const std::vector<int>& ranks) override;
+  std::vector<std::string> take_notes() override { return watch_.take_notes(); }
+
+ private:
+  NodeWatch watch_;
+};
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,153 @@
+#include "longhaul/cluster/node_watch.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+
+namespace longhaul::cluster {
+namespace {
+
+int open_process(int64_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
+}
+
+/// The state letter of /proc/PID/stat, after the command in brackets; 0: no such process.
+char state_letter(int64_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t bracket = text.rfind(')');
+  return bracket == std::string::npos || bracket + 2 >= text.size() ? '\0'
+                                                                    : text[bracket + 2];
+}
+
+bool has_ended(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return ::poll(&one, 1, 0) > 0;
+}
+
+}  // namespace
+
+NodeWatch::NodeWatch(std::string node, fs::path records)
+    : node_(std::move(node)), records_(std::move(records)) {}
+
+NodeWatch::~NodeWatch() { close_all(); }
+
+void NodeWatch::close_all() {
+  for (auto& [rank, worker] : workers_) {
+    if (worker.fd >= 0) ::close(worker.fd);
+  }
+  workers_.clear();
+}
+
+void NodeWatch::wait(double seconds) {
+  std::vector<pollfd> ends;
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.fd >= 0 && worker.gone_at == 0.0) ends.push_back({worker.fd, POLLIN, 0});
+  }
+  ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0));
+}
+
+void NodeWatch::look_for(const RankState& state, double now) {
+  Worker& worker = workers_[state.rank];
+  if (worker.pid != state.pid) {
+    if (worker.fd >= 0) ::close(worker.fd);
+    worker = {state.pid, open_process(state.pid), 0.0};
+    if (worker.fd < 0) worker.gone_at = now;
+  } else if (worker.gone_at == 0.0 && has_ended(worker.fd)) {
+    worker.gone_at = now;
+  }
+}
+
+NodeReport NodeWatch::report() {
+  NodeReport report;
+  report.node = node_;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(records_, error)) {
+    if (entry.path().extension() != ".record") continue;
+    try {
+      const RankState state = read_rank_record(entry.path());
+      const double now = unix_time();
+      look_for(state, now);
+      const Worker& worker = workers_[state.rank];
+      ObservedRank rank = observe(state, node_, now);
+      if (worker.gone_at > 0.0) {
+        // It may have written the last words after they were read.
+        if (rank.exit_code < 0) {
+          rank = observe(read_rank_record(entry.path()), node_, now);
+        }
+        rank.process = ProcessState::Gone;
+        rank.gone_age = now - worker.gone_at;
+      } else if (const char letter = state_letter(state.pid);
+                 letter == 'T' || letter == 't') {
+        rank.process = ProcessState::Stopped;
+      }
+      report.ranks.push_back(std::move(rank));
+    } catch (const Error& problem) {
+      if (told_.insert(entry.path()).second) notes_.emplace_back(problem.what());
+    }
+  }
+  std::ranges::sort(report.ranks, {}, &ObservedRank::rank);
+  measure(report);
+  return report;
+}
+
+void NodeWatch::signal(int number, const std::vector<int>& ranks) {
+  for (const auto& [rank, worker] : workers_) {
+    if (worker.gone_at > 0.0) continue;
+    if (!ranks.empty() && std::ranges::count(ranks, rank) == 0) continue;
+    ::syscall(SYS_pidfd_send_signal, worker.fd, number, nullptr, 0);
+  }
+}
+
+void NodeWatch::forget() {
+  close_all();
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(records_, error)) {
+    if (entry.path().extension() == ".record") fs::remove(entry.path(), error);
+  }
+}
+
+void NodeWatch::measure(NodeReport& report) {
+  std::ifstream memory("/proc/meminfo");
+  std::string key;
+  int64_t total = 0;
+  int64_t available = 0;
+  for (std::string line; std::getline(memory, line);) {
+    std::istringstream words(line);
+    int64_t kib = 0;
+    words >> key >> kib;
+    if (key == "MemTotal:") total = kib * 1024;
+    if (key == "MemAvailable:") available = kib * 1024;
+  }
+  report.memory_total_bytes = total;
+  report.memory_used_bytes = total - available;
+  std::ifstream cpu("/proc/stat");
+  cpu >> key;
+  double all = 0.0;
+  double idle = 0.0;
+  double value = 0.0;
+  for (int field = 0; field < 8 && cpu >> value; ++field) {
+    all += value;
+    if (field == 3 || field == 4) idle += value;  // idle, waiting for a disk
+  }
+  const double busy = all - idle;
+  if (all > all_before_ && all_before_ > 0.0) {
+    report.cpu_busy = (busy - busy_before_) / (all - all_before_);
+  }
+  busy_before_ = busy;
+  all_before_ = all;
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/observed.h"
+
+namespace longhaul::cluster {
+
+/// Watches the workers of one node by their records and processes. One thread.
+class NodeWatch {
+ public:
+  /// `records`: the directory of LONGHAUL_RECORD_DIR on this node; may not exist yet.
+  NodeWatch(std::string node, fs::path records);
+  ~NodeWatch();
+  NodeWatch(const NodeWatch&) = delete;
+  NodeWatch& operator=(const NodeWatch&) = delete;
+
+  /// Waits until a worker ends or the seconds are over.
+  void wait(double seconds);
+  /// What all workers of the newest start do. A record that cannot be read is left out,
+  /// and said once in notes().
+  NodeReport report();
+  /// Sends a signal to all workers that live, or to these ranks'.
+  void signal(int number, const std::vector<int>& ranks = {});
+  /// Forgets the workers that were seen and removes their records, for a new start.
+  void forget();
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+
+ private:
+  struct Worker {
+    int64_t pid = 0;
+    int fd = -1;           ///< pidfd
+    double gone_at = 0.0;  ///< 0: lives
+  };
+  void look_for(const RankState& state, double now);
+  void close_all();
+  void measure(NodeReport& report);
+
+  std::string node_;
+  fs::path records_;
+  std::map<int, Worker> workers_;  ///< by rank
+  std::set<std::string> told_;
+  std::vector<std::string> notes_;
+  double busy_before_ = 0.0;
+  double all_before_ = 0.0;
+};
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/fault.h"
+
+namespace longhaul::cluster {
+
+struct RestartRules {
+  int64_t max_restarts = 100;
+  int same_fault_limit = 3;  ///< at the same step, in a row
+  int node_fault_limit = 3;  ///< faults on one node, in a row, before it is left out
+  double first_delay_seconds = 1.0;  ///< doubles with each fault that follows no progress
+  double longest_delay_seconds = 60.0;
+};
+
+struct Decision {
+  bool restart = false;
+  double delay_seconds = 0.0;
+  bool exclude_node = false;  ///< fault.node is not to be used again
+  std::string reason;         ///< why it stops, for people
+};
+
+/// Decides after each fault of a run. Pure: no clock, no files.
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(const RestartRules& rules) : rules_(rules) {}
+
+  Decision decide(const Fault& fault);
+  int64_t restarts() const { return restarts_; }
+
+ private:
+  bool same_as_before(const Fault& fault) const;
+
+  RestartRules rules_;
+  int64_t restarts_ = 0;
+  std::optional<Fault> before_;
+  int same_ = 0;              ///< faults like the newest, in a row
+  int without_progress_ = 0;  ///< faults in a row of which none came further
+  int64_t furthest_ = 0;
+  int on_node_ = 0;  ///< faults in a row on the newest fault's node
+};
+
+}  // namespace longhaul::cluster

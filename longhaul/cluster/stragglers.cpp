@@ -1,0 +1,59 @@
+#include "longhaul/cluster/stragglers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kLookSeconds = 2.0;
+constexpr int kLooks = 3;
+/// Steps that a rank has done before it is judged: the first ones are slow everywhere.
+constexpr int64_t kSteps = 8;
+/// Less than this is noise of the clock and the scheduler.
+constexpr double kLeastSeconds = 0.005;
+
+/// Ranks with the same work: those of a pipeline stage.
+std::string stage_of(const ObservedRank& rank) {
+  return rank.coordinates.substr(0, rank.coordinates.find(" dp"));
+}
+
+}  // namespace
+
+void Stragglers::restart() { known_.clear(); }
+
+std::vector<Straggler> Stragglers::look(const std::vector<ObservedRank>& ranks,
+                                        double now) {
+  std::vector<Straggler> found;
+  if (now - looked_ < kLookSeconds) return found;
+  looked_ = now;
+  std::map<std::string, std::vector<double>> stages;
+  for (const ObservedRank& rank : ranks) {
+    if (rank.steps_done < kSteps) return found;
+    stages[stage_of(rank)].push_back(rank.busy_seconds);
+  }
+  for (const ObservedRank& rank : ranks) {
+    std::vector<double>& seconds = stages[stage_of(rank)];
+    if (seconds.size() < 2) continue;
+    // The lower middle: of two ranks the slower is compared with the faster.
+    const auto middle =
+        seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
+    std::ranges::nth_element(seconds, middle);
+    const double ratio = rank.busy_seconds / std::max(*middle, 1e-9);
+    Known& known = known_[rank.rank];
+    if (ratio < ratio_ || rank.busy_seconds - *middle < kLeastSeconds) {
+      known = {};
+      continue;
+    }
+    if (++known.looks < kLooks || ratio < 2.0 * known.told) continue;
+    known.told = ratio;
+    found.push_back({rank.rank, rank.node, rank.busy_seconds, ratio,
+                     fmt::format("{} works {:.3f} s for a step, {:.2f} times as long as "
+                                 "the others of its stage ({:.3f} s)",
+                                 rank.name(), rank.busy_seconds, ratio, *middle)});
+  }
+  return found;
+}
+
+}  // namespace longhaul::cluster

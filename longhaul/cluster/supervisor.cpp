@@ -1,0 +1,381 @@
+#include "longhaul/cluster/supervisor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/jsonl.h"
+#include "longhaul/base/log.h"
+#include "longhaul/base/owner_lock.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/run_status.h"
+#include "longhaul/cluster/stragglers.h"
+#include "longhaul/cluster/verdict.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kLookSeconds = 0.05;
+constexpr double kStatusSeconds = 1.0;
+constexpr double kRepeatSeconds = 1.0;
+/// A rank that fails by itself says so and ends the others within this time.
+constexpr double kLastWordsSeconds = 5.0;
+/// After a death without a word, others that died of the same cause are seen.
+constexpr double kEvidenceSeconds = 0.1;
+/// Its workers gone, a launcher ends by itself, then when asked, then when killed.
+constexpr double kLauncherAskSeconds = 2.0;
+constexpr double kLauncherEndSeconds = 5.0;
+constexpr int kWrongSettings = 78;
+
+std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
+  std::vector<ObservedRank> ranks;
+  for (const NodeReport& report : reports) {
+    ranks.insert(ranks.end(), report.ranks.begin(), report.ranks.end());
+  }
+  std::ranges::sort(ranks, {}, &ObservedRank::rank);
+  return ranks;
+}
+
+bool holds_checkpoint(const fs::path& dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(dir, error)) {
+    if (fs::exists(entry.path() / "manifest.json", error)) return true;
+  }
+  return false;
+}
+
+/// How an attempt ended: done, asked to stop, or by a fault.
+struct AttemptEnd {
+  int exit_code = 0;
+  std::optional<Fault> fault;
+};
+
+}  // namespace
+
+struct Supervisor::State {
+  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_)
+      : options(std::move(options_)),
+        launcher(std::move(launcher_)),
+        fleet(fleet_),
+        policy(options.rules),
+        hang(options.hang),
+        stragglers(options.straggler_ratio) {}
+
+  int run();
+  AttemptEnd attempt(int64_t restart);
+  AttemptEnd watch(JobStep& step);
+  std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
+  std::optional<Fault> look_for_hang();
+  void wait_for_last_words(JobStep& step, FaultKind kind);
+  std::optional<LauncherEnd> end_workers(JobStep& step);
+  void pass_signals();
+  bool decide(const AttemptEnd& end);
+  void pause(double seconds);
+  void tell_stragglers();
+  void event(const char* name, Json fields);
+  void set_state(const char* name);
+  void show_status(bool now);
+
+  SupervisorOptions options;
+  Launcher launcher;
+  Fleet& fleet;
+  RestartPolicy policy;
+  HangWatch hang;
+  Stragglers stragglers;
+  Logger log = Logger::to_terminal();
+  std::optional<OwnerLock> lock;
+  SignalWatch signals;
+  std::vector<NodeReport> reports;
+  std::vector<ObservedRank> ranks;
+  std::vector<ExcludedNode> excluded;
+  RunStatus status;
+  double status_shown = 0.0;
+  int passed_signal = 0;  ///< handed to the workers
+  double passed_at = 0.0;
+  double repeated_at = 0.0;
+  double fault_at = 0.0;
+};
+
+Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet)
+    : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet)) {
+  State& s = *state_;
+  make_directories_durable(s.options.run_dir);
+  OwnerLockOptions lock;
+  lock.area = "supervisor";
+  lock.object = "the run's supervision";
+  lock.occupation = "supervises this run";
+  lock.advice = "give this run another run.dir";
+  lock.lease_seconds = 20.0;
+  lock.renew_seconds = 4.0;
+  s.lock.emplace(
+      OwnerLock::acquire(s.options.run_dir / "control" / "supervisor.lock", lock));
+  s.log = Logger::to_file(s.options.run_dir / "log.txt");
+  s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
+  s.status.job = s.options.job;
+  s.status.max_restarts = s.options.rules.max_restarts;
+}
+
+Supervisor::~Supervisor() = default;
+
+int Supervisor::run() { return state_->run(); }
+
+void Supervisor::State::event(const char* name, Json fields) {
+  fields["event"] = name;
+  fields["time"] = unix_time();
+  // Opened each time: a worker that was killed may have left half a line.
+  JsonLines(options.run_dir / "events.jsonl").append(fields);
+}
+
+void Supervisor::State::set_state(const char* name) {
+  if (status.state == name) return;
+  status.state = name;
+  status.since = unix_time();
+  show_status(true);
+}
+
+void Supervisor::State::show_status(bool now) {
+  const double time = unix_time();
+  if (!now && time - status_shown < kStatusSeconds) return;
+  status_shown = time;
+  status.restarts = policy.restarts();
+  status.excluded.clear();
+  for (const ExcludedNode& node : excluded) status.excluded.push_back(node.node);
+  try {
+    write_status(options.run_dir / "status.json", status.to_json(reports));
+  } catch (const std::exception& problem) {
+    // A full disk must not end what would go on without it.
+    log.to_terminal_only(fmt::format("status.json: {}", problem.what()));
+  }
+}
+
+int Supervisor::State::run() {
+  set_state("starting");
+  event("supervisor_start", {{"job", options.job},
+                             {"host", host_name()},
+                             {"ranks", options.ranks},
+                             {"max_restarts", options.rules.max_restarts}});
+  AttemptEnd end;
+  for (int64_t restart = 0;; ++restart) {
+    end = attempt(restart);
+    if (!end.fault || !decide(end)) break;
+  }
+  const bool done = end.exit_code == 0 && !end.fault;
+  set_state(done ? "done" : end.fault ? "failed" : "stopped");
+  event("supervisor_end",
+        {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
+  show_status(true);
+  lock->release();
+  return end.exit_code;
+}
+
+AttemptEnd Supervisor::State::attempt(int64_t restart) {
+  Attempt plan;
+  plan.restart = restart;
+  plan.resume = restart > 0 && holds_checkpoint(options.checkpoint_dir);
+  for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
+  fleet.forget();
+  ranks.clear();
+  reports.clear();
+  hang.restart();
+  stragglers.restart();
+  set_state(restart == 0 ? "starting" : "restarting");
+  const std::vector<std::string> command = launcher.command(plan);
+  JobStep step = JobStep::start(
+      command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
+                {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
+                {"LONGHAUL_RESTART", std::to_string(restart)}});
+  return watch(step);
+}
+
+AttemptEnd Supervisor::State::watch(JobStep& step) {
+  while (true) {
+    fleet.wait(kLookSeconds);
+    const std::optional<LauncherEnd> end = step.poll();
+    reports = fleet.reports();
+    ranks = ranks_of(reports);
+    for (const std::string& note : fleet.take_notes()) log.warning(note);
+    pass_signals();
+    if (auto fault = look_for_fault(end)) {
+      fault_at = unix_time();
+      const bool of_ranks =
+          fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
+      if (of_ranks && !end) wait_for_last_words(step, fault->kind);
+      const std::vector<ObservedRank> seen = ranks;  // before the rest is killed
+      const std::optional<LauncherEnd> last = end_workers(step);
+      if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
+      return {fault->kind == FaultKind::Settings ? kWrongSettings : 1, std::move(fault)};
+    }
+    if (end) return {end->exit_code, std::nullopt};
+    const WorkKind work = work_of(ranks);
+    if (passed_signal == 0 && work != WorkKind::Start) {
+      set_state(work == WorkKind::Save ? "saving" : "training");
+    }
+    tell_stragglers();
+    show_status(false);
+  }
+}
+
+/// The first failure that is seen need not be the first that happened.
+void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
+  const Stopwatch watch;
+  const double patience =
+      kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
+  while (!step.poll() && watch.seconds() < patience) fleet.wait(kLookSeconds);
+  reports = fleet.reports();
+  ranks = ranks_of(reports);
+}
+
+void Supervisor::State::pass_signals() {
+  const int raised = signals.raised();
+  if (raised == 0) return;
+  const double now = unix_time();
+  if (passed_signal == 0) {
+    passed_signal = raised;
+    passed_at = now;
+    log.info(fmt::format("{}: the workers save and end", signal_name(raised)));
+    set_state("draining");
+  } else if (now - repeated_at < kRepeatSeconds) {
+    return;
+  }
+  // Again and again: a rank may have begun after the first.
+  repeated_at = now;
+  fleet.signal(SIGUSR1, {});
+}
+
+std::optional<Fault> Supervisor::State::look_for_fault(
+    const std::optional<LauncherEnd>& end) {
+  for (const std::string& node : fleet.lost_nodes()) {
+    Fault fault;
+    fault.kind = FaultKind::Node;
+    fault.node = node;
+    for (const ObservedRank& rank : ranks) fault.step = std::max(fault.step, rank.step);
+    fault.text = fmt::format("{} does not answer any more", node);
+    return fault;
+  }
+  if (auto fault = find_fault(ranks, end)) return fault;
+  if (end) return std::nullopt;
+  if (passed_signal != 0 && unix_time() - passed_at > options.signal_patience_seconds) {
+    Fault fault;
+    fault.kind = FaultKind::Hang;
+    fault.text = fmt::format("the workers did not end within {:.0f} s after {}",
+                             options.signal_patience_seconds, signal_name(passed_signal));
+    return fault;
+  }
+  return look_for_hang();
+}
+
+std::optional<Fault> Supervisor::State::look_for_hang() {
+  const auto quiet = hang.look(ranks);
+  if (!quiet) return std::nullopt;
+  const HangVerdict verdict = judge_hang(ranks);
+  Fault fault;
+  fault.kind = FaultKind::Hang;
+  fault.text = "hang: " + verdict.text;
+  for (const ObservedRank& rank : ranks) {
+    fault.step = std::max(fault.step, rank.step);
+    if (!verdict.ranks.empty() && rank.rank == verdict.ranks.front()) {
+      fault.rank = rank.rank;
+      fault.node = rank.node;
+    }
+  }
+  const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
+  std::string file;
+  if (!stacks.empty()) {
+    file = fmt::format("control/stacks_{:.0f}.txt", unix_time());
+    std::string text = fault.text + "\n";
+    for (const auto& [rank, stack] : stacks) {
+      text += fmt::format("\nrank {}\n{}\n", rank, stack);
+    }
+    write_text_durable(options.run_dir / file, text);
+  }
+  event("hang", {{"verdict", verdict.text},
+                 {"ranks", verdict.ranks},
+                 {"seconds", *quiet},
+                 {"work", work_name(work_of(ranks))},
+                 {"stacks", file}});
+  return fault;
+}
+
+std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step) {
+  fleet.signal(SIGKILL, {});
+  const Stopwatch watch;
+  bool asked = false;
+  std::optional<LauncherEnd> end;
+  while (!(end = step.poll()) && watch.seconds() < kLauncherEndSeconds) {
+    if (!asked && watch.seconds() > kLauncherAskSeconds) {
+      step.signal(SIGTERM);
+      asked = true;
+    }
+    fleet.wait(0.01);
+    fleet.signal(SIGKILL, {});
+  }
+  if (launcher.clean_up) launcher.clean_up();
+  return end;
+}
+
+bool Supervisor::State::decide(const AttemptEnd& end) {
+  const Fault& fault = *end.fault;
+  status.cause = fault.text;
+  const Decision decision = policy.decide(fault);
+  event("fault", {{"kind", fault_name(fault.kind)},
+                  {"rank", fault.rank},
+                  {"node", fault.node},
+                  {"step", fault.step},
+                  {"cause", fault.text}});
+  if (decision.exclude_node && !options.job.empty()) {
+    excluded.push_back({fault.node, unix_time(), fault.text});
+    write_excluded(options.run_dir / "excluded_nodes.json", excluded);
+  }
+  if (passed_signal != 0) {
+    log.warning(fault.text + "; not restarted: the run was asked to stop");
+    return false;
+  }
+  if (!decision.restart) {
+    log.warning(fmt::format("stopped: {}; {}", fault.text, decision.reason));
+    return false;
+  }
+  log.info(fmt::format("restart {} after step {}: {}{}", policy.restarts(), fault.step,
+                       fault.text,
+                       decision.exclude_node && !options.job.empty()
+                           ? fmt::format("; {} excluded", fault.node)
+                           : ""));
+  set_state("restarting");
+  pause(decision.delay_seconds);
+  event("restart", {{"restart", policy.restarts()},
+                    {"from_step", fault.step},
+                    {"cause", fault.text},
+                    {"kind", fault_name(fault.kind)},
+                    {"ranks", Json::array({fault.rank})},
+                    {"nodes", Json::array({fault.node})},
+                    {"excluded", decision.exclude_node},
+                    {"seconds_down", unix_time() - fault_at}});
+  return signals.raised() == 0;
+}
+
+void Supervisor::State::pause(double seconds) {
+  const Stopwatch watch;
+  while (watch.seconds() < seconds && signals.raised() == 0) {
+    fleet.wait(std::min(0.2, seconds));
+    show_status(false);
+  }
+}
+
+void Supervisor::State::tell_stragglers() {
+  for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
+    log.warning(fmt::format("straggler: {}", slow.text));
+    event("straggler", {{"rank", slow.rank},
+                        {"node", slow.node},
+                        {"ratio", slow.ratio},
+                        {"seconds", slow.seconds}});
+  }
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/fleet.h"
+#include "longhaul/cluster/hang_watch.h"
+#include "longhaul/cluster/restart_policy.h"
+
+namespace longhaul::cluster {
+
+/// What a start of the workers needs to know.
+struct Attempt {
+  int64_t restart = 0;  ///< 0: the first of this supervisor
+  bool resume = false;  ///< go on from the newest checkpoint, whatever the settings say
+  std::vector<std::string> excluded;  ///< nodes that are not to be used
+};
+
+/// How workers are started; by mpirun here, by srun in a job.
+struct Launcher {
+  /// The launcher's words, program first. TemporaryError where no start is possible now
+  /// (too few nodes).
+  std::function<std::vector<std::string>(const Attempt& attempt)> command;
+  /// Ends what a launcher that was killed may have left; may be empty.
+  std::function<void()> clean_up;
+};
+
+struct SupervisorOptions {
+  fs::path run_dir;
+  fs::path checkpoint_dir;
+  NodeDirectories directories;
+  RestartRules rules;
+  HangLimits hang;
+  std::string job;  ///< Slurm's number, or empty
+  int ranks = 1;
+  /// Seconds that workers have to save and end after a signal, before they are killed.
+  double signal_patience_seconds = 600.0;
+  /// Ranks slower than this share of the median's step time are told.
+  double straggler_ratio = 1.3;
+};
+
+/// Starts the workers of a run, watches them, and starts them again when they fail, until
+/// the run is done, is asked to stop, or cannot be helped. Never calls MPI. Signals of
+/// this process (SIGTERM, SIGINT, SIGUSR1) are handed to the workers, who save and end.
+///
+/// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
+/// restart, supervisor_end), status.json every second, excluded_nodes.json.
+class Supervisor {
+ public:
+  /// InputError where another supervisor has this run.
+  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet);
+  ~Supervisor();
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  /// The exit code: 0 done, 75 stopped by a signal and saved, or a retry can help; 78
+  /// settings; 1 else.
+  int run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace longhaul::cluster
