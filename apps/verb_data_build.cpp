@@ -13,7 +13,6 @@
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/data/store/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
@@ -76,10 +75,10 @@ data::BuildOptions build_options(const BuildCommand& command) {
   options.restart = command.restart;
   options.threads = command.threads;
   if (!command.memory.empty()) {
-    options.memory_bytes = checkpoint::parse_byte_size(command.memory);
+    options.memory_bytes = parse_byte_size(command.memory);
   }
   if (!command.part_size.empty()) {
-    options.part_bytes = checkpoint::parse_byte_size(command.part_size);
+    options.part_bytes = parse_byte_size(command.part_size);
   }
   const Task task = task_of_launch();
   options.process = task.process;

@@ -8,7 +8,6 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
-#include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/data/store/export_store.h"
 
 namespace longhaul::apps {
@@ -29,7 +28,7 @@ void run_export(const ExportCommand& command) {
   data::StoreExportOptions options;
   options.seq_len = command.seq_len;
   options.keep_tail = command.tail == "keep";
-  options.file_bytes = checkpoint::parse_byte_size(command.shard_size);
+  options.file_bytes = parse_byte_size(command.shard_size);
   options.threads = command.threads;
   options.force = command.force;
   Progress progress("data export", "tokens");

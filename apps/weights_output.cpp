@@ -21,7 +21,7 @@ checkpoint::ExportOptions export_options(const WeightsOutput& output) {
   if (output.dtype == "fp32") options.dtype = DType::F32;
   if (output.dtype == "bf16") options.dtype = DType::BF16;
   if (output.dtype == "fp16") options.dtype = DType::F16;
-  options.shard_bytes = checkpoint::parse_byte_size(output.shard_size);
+  options.shard_bytes = parse_byte_size(output.shard_size);
   return options;
 }
 

@@ -3,8 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
+
+#include "longhaul/base/error.h"
 
 namespace longhaul {
 namespace {
@@ -50,6 +56,34 @@ std::string human_bytes(double bytes) {
   }
   return unit == 0 ? fmt::format("{:.0f} B", bytes)
                    : fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+uint64_t parse_byte_size(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{
+      {"", 1},
+      {"B", 1},
+      {"KB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12},
+      {"KIB", 1024.0},
+      {"MIB", 1048576.0},
+      {"GIB", 1073741824.0},
+  }};
+  double number = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  std::string unit(parsed.ptr, end);
+  unit.erase(0, unit.find_first_not_of(' '));
+  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
+                                  [&](const auto& known) { return known.first == unit; });
+  const double bytes = found == kUnits.end() ? 0.0 : std::floor(number * found->second);
+  if (parsed.ec != std::errc() || !(bytes >= 1) || bytes > 9e18) {
+    throw InputError("argument",
+                     fmt::format("'{}' is no size; write 5GB, 500MB or 2GiB", text));
+  }
+  return static_cast<uint64_t>(bytes);
 }
 
 std::string human_duration(double seconds) {

@@ -16,6 +16,9 @@ std::optional<std::string> nearest_name(std::string_view name,
 
 /// "846.6 GB", "12.3 MB": powers of 1000, as disks are sold and quotas are set.
 std::string human_bytes(double bytes);
+/// "5GB", "500MB", "2GiB", "1.5 KB" or "1000000" as bytes, at least 1; InputError
+/// otherwise.
+uint64_t parse_byte_size(std::string_view text);
 /// "1h 02m", "3m 20s", "12 s".
 std::string human_duration(double seconds);
 /// "1,359,146".

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
+
 namespace longhaul {
 namespace {
 
@@ -70,6 +72,17 @@ TEST(FindInvalidUtf8, SaysWhereTheFirstBadSequenceBegins) {
                           "\xF4\x90\x80\x80", "\xF5\x80",  // above U+10FFFF
                           "\xC3", "\xE2\x82", "\xF0\x9F\x98", "\xE2\x28\xA1", "\xFF"}) {
     EXPECT_EQ(find_invalid_utf8(prefix + bad), prefix.size()) << bad;
+  }
+}
+
+TEST(ParseByteSize, SizesAreReadAsPeopleWriteThem) {
+  EXPECT_EQ(parse_byte_size("5GB"), 5'000'000'000U);
+  EXPECT_EQ(parse_byte_size("500mb"), 500'000'000U);
+  EXPECT_EQ(parse_byte_size("2GiB"), 2147483648U);
+  EXPECT_EQ(parse_byte_size("1.5 KB"), 1500U);
+  EXPECT_EQ(parse_byte_size("1000000"), 1'000'000U);
+  for (const char* text : {"", "GB", "-1GB", "0", "5XB", "1e99", "nan"}) {
+    EXPECT_THROW(parse_byte_size(text), InputError) << text;
   }
 }
 

@@ -5,9 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
-#include <charconv>
-#include <cmath>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -303,27 +300,6 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
 ExportReport export_hf(const WeightsSource& source, const fs::path& out,
                        const ExportOptions& options) {
   return export_hf(source, out, options, *comm::self_world("export"));
-}
-
-uint64_t parse_byte_size(const std::string& text) {
-  double number = 0.0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, number);
-  std::string unit(parsed.ptr, end);
-  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  while (!unit.empty() && unit.front() == ' ') unit.erase(0, 1);
-  static const std::map<std::string, double> kUnits = {
-      {"", 1},         {"B", 1},           {"KB", 1e3},
-      {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},
-      {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
-  const auto found = kUnits.find(unit);
-  const double bytes = found == kUnits.end() ? 0.0 : std::floor(number * found->second);
-  if (parsed.ec != std::errc() || found == kUnits.end() || !(bytes >= 1) ||
-      bytes > 9e18) {
-    throw InputError("argument",
-                     fmt::format("'{}' is no size; write 5GB, 500MB or 2GiB", text));
-  }
-  return static_cast<uint64_t>(bytes);
 }
 
 }  // namespace longhaul::checkpoint

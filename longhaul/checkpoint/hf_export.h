@@ -47,7 +47,4 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
 ExportReport export_hf(const WeightsSource& source, const fs::path& out,
                        const ExportOptions& options = {});
 
-/// "5GB", "500MB", "2GiB", "1000000" to bytes; InputError otherwise.
-uint64_t parse_byte_size(const std::string& text);
-
 }  // namespace longhaul::checkpoint

@@ -218,16 +218,5 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
   EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
 }
 
-TEST(Export, SizesAreReadAsPeopleWriteThem) {
-  EXPECT_EQ(parse_byte_size("5GB"), 5'000'000'000U);
-  EXPECT_EQ(parse_byte_size("500mb"), 500'000'000U);
-  EXPECT_EQ(parse_byte_size("2GiB"), 2147483648U);
-  EXPECT_EQ(parse_byte_size("1.5 KB"), 1500U);
-  EXPECT_EQ(parse_byte_size("1000000"), 1'000'000U);
-  for (const char* text : {"", "GB", "-1GB", "0", "5XB", "1e99", "nan"}) {
-    EXPECT_THROW(parse_byte_size(text), InputError) << text;
-  }
-}
-
 }  // namespace
 }  // namespace longhaul::checkpoint
