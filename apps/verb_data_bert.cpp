@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/data_arguments.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -19,13 +20,11 @@ namespace longhaul::apps {
 namespace {
 
 struct BertCommand {
+  BuildArguments common;
   data::BuildExamplesOptions build;
   std::string tokenizer;
-  std::string format;
   std::string sentences = "lines";
-  std::string bad_records = "fail";
   int64_t max_predictions = 0;
-  bool json = false;
 };
 
 /// 15 % of the usual lengths, and room above it as the published data has.
@@ -73,12 +72,12 @@ void print_left_out(const Json& reading) {
   note("special_tokens_in_text", "special tokens stand in the texts themselves");
 }
 
-void print_report(const data::BertRecord& record, const BertCommand& command,
+void print_report(const data::BertRecord& record, const data::BuildExamplesOptions& build,
                   data::ShardReader& reader, const data::Tokenizer& tokenizer) {
   const Json& reading = record.reading;
   const data::ExampleCounts& counts = record.counts;
   const int64_t chosen = counts.masks.masked + counts.masks.kept + counts.masks.replaced;
-  const int64_t length = command.build.examples.seq_len;
+  const int64_t length = build.examples.seq_len;
   fmt::print("text            {} documents, {} sentences, {} tokens\n",
              grouped(reading.at("documents").get<int64_t>()),
              grouped(reading.at("sentences").get<int64_t>()),
@@ -89,27 +88,23 @@ void print_report(const data::BertRecord& record, const BertCommand& command,
       "                {} of the room is tokens, {} tokens were cut off ends\n"
       "                {} have a second text from another document\n"
       "masked          {} of the tokens: {} [MASK], {} kept, {} replaced\n",
-      grouped(counts.examples), length, record.shards.size(), command.build.duplicates,
+      grouped(counts.examples), length, record.shards.size(), build.duplicates,
       percent(counts.tokens, counts.examples * length), grouped(counts.cut_tokens),
       percent(counts.random_next, counts.examples), percent(chosen, counts.tokens),
       percent(counts.masks.masked, chosen), percent(counts.masks.kept, chosen),
       percent(counts.masks.replaced, chosen));
   fmt::print("first example   {}\n",
-             sample(reader, tokenizer, command.build.out / record.shards.front().name));
-  fmt::print("BERT examples   {}\n", command.build.out.string());
+             sample(reader, tokenizer, build.out / record.shards.front().name));
+  fmt::print("BERT examples   {}\n", build.out.string());
 }
 
 void run_bert(const BertCommand& command) {
   // First of all: its process is to be small and to have one thread.
   data::ShardReader reader;
   data::BuildExamplesOptions options = command.build;
-  if (!command.format.empty()) {
-    options.inputs.format = data::parse_format(command.format);
-  }
+  set_build_options(command.common, options);
   options.sentences = command.sentences == "lines" ? data::SentenceRule::Lines
                                                    : data::SentenceRule::Punctuation;
-  options.bad_records =
-      command.bad_records == "drop" ? data::BadRecords::Drop : data::BadRecords::Fail;
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
@@ -127,7 +122,7 @@ void run_bert(const BertCommand& command) {
   };
   const data::BertRecord record = data::build_examples(*tokenizer, options);
   if (progress) progress->finish();
-  if (command.json) {
+  if (command.common.json) {
     fmt::print("{}\n", Json({{"path", options.out.string()},
                              {"shards", record.shards.size()},
                              {"reading", record.reading},
@@ -135,39 +130,26 @@ void run_bert(const BertCommand& command) {
                            .dump());
     return;
   }
-  print_report(record, command, reader, *tokenizer);
+  print_report(record, options, reader, *tokenizer);
 }
 
 void add_what(CLI::App& verb, BertCommand& command) {
-  data::BuildExamplesOptions& build = command.build;
-  verb.add_option("inputs", build.inputs.arguments,
-                  "text as `data build` reads it: text files, JSON lines, CSV, .gz and "
-                  ".zst of them, Parquet, Arrow; patterns in quotes are expanded")
-      ->required();
+  add_input_arguments(verb, command.common,
+                      "text as `data build` reads it: text files, JSON lines, CSV, .gz "
+                      "and .zst of them, Parquet, Arrow; patterns in quotes are expanded",
+                      "the field of a JSON line, or the column, that holds the text");
   verb.add_option("--tokenizer", command.tokenizer,
                   "of BERT: a tokenizer.json, or a directory that holds one")
       ->required();
-  verb.add_option("--out", build.out, "the directory of the shards, which is made")
+  verb.add_option("--out", command.common.out,
+                  "the directory of the shards, which is made")
       ->required();
-  verb.add_option("--field", build.inputs.field,
-                  "the field of a JSON line, or the column, that holds the text")
-      ->capture_default_str();
-  verb.add_option("--format", command.format,
-                  "text, jsonl, csv, parquet or arrow for all inputs; without it by "
-                  "their names");
   verb.add_option("--sentences", command.sentences,
                   "lines: each line of a text is a sentence, blank lines part documents; "
                   "punctuation: sentences end at . ! ? and at lines' ends")
       ->check(CLI::IsMember({"lines", "punctuation"}))
       ->capture_default_str();
-  verb.add_option("--bad-records", command.bad_records,
-                  "fail at the first broken record, or drop and count them")
-      ->check(CLI::IsMember({"fail", "drop"}))
-      ->capture_default_str();
-  verb.add_option("--max-bad-records", build.max_bad_records,
-                  "with --bad-records drop: more end the build")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_bad_record_arguments(verb, command.common);
 }
 
 void add_examples(CLI::App& verb, BertCommand& command) {
@@ -197,20 +179,6 @@ void add_examples(CLI::App& verb, BertCommand& command) {
       ->capture_default_str();
 }
 
-void add_run(CLI::App& verb, BertCommand& command) {
-  data::BuildExamplesOptions& build = command.build;
-  verb.add_option("--threads", build.threads, "0: all cores")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb.add_option("--memory", build.memory_bytes,
-                  "what shards in the making may take; without it 4 GiB")
-      ->transform(CLI::AsSizeValue(true));
-  verb.add_flag("--force", build.force, "replace BERT examples that stand at --out");
-  verb.add_flag("--restart", build.restart,
-                "throw away what an earlier build left in OUT.building");
-  verb.add_flag("--json", command.json, "print the figures as one JSON object");
-}
-
 }  // namespace
 
 void add_data_build_bert(CLI::App& data, Outcome&) {
@@ -219,7 +187,9 @@ void add_data_build_bert(CLI::App& data, Outcome&) {
       "build-bert", "Turns text into HDF5 shards of BERT examples (data build --bert)");
   add_what(*verb, *command);
   add_examples(*verb, *command);
-  add_run(*verb, *command);
+  add_run_arguments(*verb, command->common,
+                    "what shards in the making may take, such as 8GB; without it 4 GiB",
+                    "BERT examples that stand");
   verb->footer(
       "Killed or stopped, the same command goes on where it was and ends with the same "
       "bytes.\n"

@@ -21,62 +21,36 @@ namespace longhaul::apps {
 namespace {
 
 struct BuildCommand {
-  std::vector<std::string> inputs;
+  BuildArguments common;
   std::string tokenizer;
   int64_t vocab_size = 0;
-  std::string out;
-  std::string field = "text";
-  std::string format;
   std::string delimiter;
   std::string special = "tokenizer+eos";
   std::string holdout = "0%";
-  std::string bad_records = "fail";
-  int64_t max_bad_records = 1000;
   bool drop_duplicates = false;
-  std::string memory;
   std::string part_size;
   int64_t seq_len = 0;
   int64_t global_size = 0;
-  int threads = 0;
-  bool force = false;
-  bool restart = false;
-  bool json = false;
 };
 
-data::InputOptions input_options(const BuildCommand& command) {
-  data::InputOptions inputs;
-  inputs.arguments = command.inputs;
-  inputs.field = command.field;
-  if (!command.format.empty()) inputs.format = data::parse_format(command.format);
-  if (command.delimiter == "\\t" || command.delimiter == "tab") {
-    inputs.delimiter = '\t';
-  } else if (command.delimiter.size() == 1) {
-    inputs.delimiter = command.delimiter[0];
-  } else if (!command.delimiter.empty()) {
-    throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
-                                         "for example ';' or tab",
-                                         command.delimiter));
-  }
-  return inputs;
+/// 0 where the file's name is to decide.
+char parse_delimiter(const std::string& text) {
+  if (text.empty()) return 0;
+  if (text == "\\t" || text == "tab") return '\t';
+  if (text.size() == 1) return text[0];
+  throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
+                                       "for example ';' or tab",
+                                       text));
 }
 
 data::BuildOptions build_options(const BuildCommand& command) {
   data::BuildOptions options;
-  options.inputs = input_options(command);
-  options.out = command.out;
+  set_build_options(command.common, options);
+  options.inputs.delimiter = parse_delimiter(command.delimiter);
   options.vocab_size = command.vocab_size;
   options.special = data::policy_from_name(command.special).value();
   options.holdout = parse_share("--holdout", command.holdout);
-  options.bad_records =
-      command.bad_records == "drop" ? data::BadRecords::Drop : data::BadRecords::Fail;
-  options.max_bad_records = command.max_bad_records;
   options.drop_duplicates = command.drop_duplicates;
-  options.force = command.force;
-  options.restart = command.restart;
-  options.threads = command.threads;
-  if (!command.memory.empty()) {
-    options.memory_bytes = parse_byte_size(command.memory);
-  }
   if (!command.part_size.empty()) {
     options.part_bytes = parse_byte_size(command.part_size);
   }
@@ -175,7 +149,7 @@ void run_build(const BuildCommand& command) {
   if (options.process != 0) return;
   const data::InspectOptions shown{command.seq_len, command.global_size, false,
                                    tokenizer.get()};
-  if (command.json) {
+  if (command.common.json) {
     print_json(report, shown);
   } else {
     print_report(report, shown);
@@ -183,25 +157,19 @@ void run_build(const BuildCommand& command) {
 }
 
 void add_inputs(CLI::App& verb, BuildCommand& command) {
-  verb.add_option(
-          "inputs", command.inputs,
-          "text files (one document each), JSON lines (*.jsonl *.json *.ndjson), "
-          "CSV and TSV, any of them as .gz or .zst, Parquet, Arrow, directories "
-          "that datasets wrote with save_to_disk; patterns in quotes are expanded")
-      ->required();
+  add_input_arguments(
+      verb, command.common,
+      "text files (one document each), JSON lines (*.jsonl *.json *.ndjson), CSV and "
+      "TSV, "
+      "any of them as .gz or .zst, Parquet, Arrow, directories that datasets wrote with "
+      "save_to_disk; patterns in quotes are expanded",
+      "the field of a JSON line, or the column, that holds the text or the list of ids");
   verb.add_option("--tokenizer", command.tokenizer,
                   "a tokenizer.json, a SentencePiece .model, or a directory that holds "
                   "one");
   verb.add_option("--vocab-size", command.vocab_size,
                   "instead of a tokenizer: the inputs hold ready ids, all below this")
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
-  verb.add_option("--field", command.field,
-                  "the field of a JSON line, or the column, that holds the text or the "
-                  "list of ids")
-      ->capture_default_str();
-  verb.add_option("--format", command.format,
-                  "text, jsonl, csv, parquet or arrow for all inputs; without it by "
-                  "their names");
   verb.add_option("--delimiter", command.delimiter,
                   "of CSV: one character, or tab; without it a comma, a tab for *.tsv");
 }
@@ -218,37 +186,23 @@ void add_rules(CLI::App& verb, BuildCommand& command) {
       ->capture_default_str();
   verb.add_flag("--drop-duplicates", command.drop_duplicates,
                 "of documents with the same text keep the first; reads the inputs twice");
-  verb.add_option("--bad-records", command.bad_records,
-                  "fail at the first broken record, or drop them, count them and list "
-                  "them in bad_records.jsonl")
-      ->check(CLI::IsMember({"fail", "drop"}))
-      ->capture_default_str();
-  verb.add_option("--max-bad-records", command.max_bad_records,
-                  "with --bad-records drop: more end the build")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  add_bad_record_arguments(verb, command.common);
 }
 
 void add_running(CLI::App& verb, BuildCommand& command) {
-  verb.add_option("--threads", command.threads, "0: all cores")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  verb.add_option("--memory", command.memory,
-                  "what may be held beside the tokenizer, such as 8GB; without it 2 GiB, "
-                  "or 128 MiB for each thread where that is more");
+  add_run_arguments(verb, command.common,
+                    "what may be held beside the tokenizer, such as 8GB; without it 2 "
+                    "GiB, or 128 MiB for each thread where that is more",
+                    "a token store that stands");
   verb.add_option("--part-size", command.part_size,
                   "stored bytes of input in a part, such as 256MB: what a killed build "
                   "does again at most. Without it 64 MiB, more for inputs above 256 GiB");
-  verb.add_flag("--force", command.force, "replace a token store that stands at --out");
-  verb.add_flag("--restart", command.restart,
-                "throw away what an earlier build left in OUT.building");
   verb.add_option("--seq-len", command.seq_len,
                   "print how many sequences of this length an epoch has")
       ->check(CLI::PositiveNumber);
   verb.add_option("--global-size", command.global_size,
                   "with --seq-len: print how many steps an epoch has")
       ->check(CLI::PositiveNumber);
-  verb.add_flag("--json", command.json, "print the figures as one JSON object");
 }
 
 }  // namespace
@@ -257,7 +211,7 @@ void add_data_build(CLI::App& data, Outcome&) {
   const auto command = std::make_shared<BuildCommand>();
   CLI::App* verb = data.add_subcommand("build", "Turns text into a token store");
   add_inputs(*verb, *command);
-  verb->add_option("--out", command->out, "the store's directory, which is made")
+  verb->add_option("--out", command->common.out, "the store's directory, which is made")
       ->required();
   add_rules(*verb, *command);
   add_running(*verb, *command);
