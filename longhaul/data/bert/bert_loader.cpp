@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/json_fields.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/data/bert/shard_order.h"
@@ -21,15 +22,10 @@ namespace {
 
 constexpr int64_t kMostEpochs = int64_t{1} << 40;
 
-int64_t position_field(const Json& json, const char* name) {
-  const auto found = json.is_object() ? json.find(name) : json.end();
-  if (!json.is_object() || found == json.end() || !found->is_number_integer() ||
-      found->get<int64_t>() < 0 || found->get<int64_t>() > kMostEpochs) {
-    throw InputError("data", fmt::format("the stored data position is damaged: field "
-                                         "'{}'; choose another checkpoint",
-                                         name));
-  }
-  return found->get<int64_t>();
+int64_t position_field(const JsonFields& fields, const char* name) {
+  const int64_t value = fields.count(name);
+  if (value > kMostEpochs) fields.fail(fmt::format("the field '{}' is {}", name, value));
+  return value;
 }
 
 void resize(BertBatch& batch, int64_t rows, int64_t seq_len) {
@@ -72,8 +68,10 @@ Json BertPosition::to_json() const {
 }
 
 BertPosition BertPosition::from_json(const Json& json) {
-  return {position_field(json, "epoch"), position_field(json, "file"),
-          position_field(json, "row")};
+  const JsonFields fields(json, "data", "the stored data position is damaged",
+                          "choose another checkpoint");
+  return {position_field(fields, "epoch"), position_field(fields, "file"),
+          position_field(fields, "row")};
 }
 
 RowOrder::RowOrder(int64_t rows, uint64_t seed, int64_t epoch, int64_t place,

@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/json_fields.h"
 
 namespace longhaul::data {
 namespace {
@@ -11,15 +12,8 @@ namespace {
 constexpr const char* kFormat = "longhaul BERT examples";
 constexpr size_t kMaxShards = 1'000'000;
 
-template <typename Value>
-Value field(const Json& json, const char* name) {
-  try {
-    return json.at(name).get<Value>();
-  } catch (const Json::exception& error) {
-    throw InputError("data", fmt::format("a record of BERT examples is damaged: field "
-                                         "'{}': {}; build them again",
-                                         name, error.what()));
-  }
+JsonFields record_fields(const Json& json, const fs::path& file) {
+  return {json, "data", file.string(), "build the examples again"};
 }
 
 }  // namespace
@@ -32,13 +26,14 @@ Json BertShardInfo::to_json() const {
           {"counts", counts.to_json()}};
 }
 
-BertShardInfo BertShardInfo::from_json(const Json& json) {
+BertShardInfo BertShardInfo::from_json(const Json& json, const fs::path& file) {
+  const JsonFields fields = record_fields(json, file);
   BertShardInfo info;
-  info.name = field<std::string>(json, "name");
-  info.rows = field<int64_t>(json, "rows");
-  info.bytes = field<uint64_t>(json, "bytes");
-  info.hash = field<std::string>(json, "hash");
-  info.counts = ExampleCounts::from_json(field<Json>(json, "counts"));
+  info.name = fields.get<std::string>("name");
+  info.rows = fields.count("rows");
+  info.bytes = fields.get<uint64_t>("bytes");
+  info.hash = fields.get<std::string>("hash");
+  info.counts = ExampleCounts::from_json(fields.inside(fields.field("counts")));
   return info;
 }
 
@@ -54,22 +49,19 @@ std::string BertRecord::text() const {
 BertRecord BertRecord::read(const fs::path& dir) {
   const fs::path path = dir / kBertRecordName;
   const Json json = read_json(path);
-  if (field<std::string>(json, "format") != kFormat ||
-      field<int64_t>(json, "version") != kVersion) {
-    throw InputError("data", fmt::format("{}: not version {} of '{}'; build the examples "
-                                         "again",
-                                         path.string(), kVersion, kFormat));
+  const JsonFields fields = record_fields(json, path);
+  if (fields.get<std::string>("format") != kFormat ||
+      fields.count("version") != kVersion) {
+    fields.fail(fmt::format("not version {} of '{}'", kVersion, kFormat));
   }
   BertRecord record;
-  record.plan = field<Json>(json, "plan");
-  record.reading = field<Json>(json, "reading");
-  record.counts = ExampleCounts::from_json(field<Json>(json, "counts"));
-  const Json shards = field<Json>(json, "shards");
-  if (!shards.is_array() || shards.empty() || shards.size() > kMaxShards) {
-    throw InputError("data", fmt::format("{}: lists no shards", path.string()));
-  }
+  record.plan = fields.field("plan");
+  record.reading = fields.field("reading");
+  record.counts = ExampleCounts::from_json(fields.inside(fields.field("counts")));
+  const Json& shards = fields.list("shards", kMaxShards);
+  if (shards.empty()) fields.fail("lists no shards");
   for (const Json& shard : shards) {
-    record.shards.push_back(BertShardInfo::from_json(shard));
+    record.shards.push_back(BertShardInfo::from_json(shard, path));
   }
   return record;
 }

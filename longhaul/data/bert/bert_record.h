@@ -22,7 +22,8 @@ struct BertShardInfo {
   ExampleCounts counts;
 
   Json to_json() const;
-  static BertShardInfo from_json(const Json& json);
+  /// `file` stands in messages.
+  static BertShardInfo from_json(const Json& json, const fs::path& file);
 };
 
 /// What `bert.json` says.

@@ -331,7 +331,7 @@ std::optional<BertShardInfo> ExamplesBuilder::finished_shard(
     const std::string& name) const {
   const fs::path record = work_ / (name + ".json");
   if (!fs::exists(record)) return {};
-  BertShardInfo info = BertShardInfo::from_json(read_json(record));
+  BertShardInfo info = BertShardInfo::from_json(read_json(record), record);
   std::error_code error;
   if (fs::file_size(work_ / name, error) != info.bytes || error) return {};
   return info;

@@ -56,17 +56,10 @@ Json ExampleCounts::to_json() const {
   return json;
 }
 
-ExampleCounts ExampleCounts::from_json(const Json& json) {
+ExampleCounts ExampleCounts::from_json(const JsonFields& fields) {
   ExampleCounts counts;
-  visit_counts(counts, [&](const char* name, int64_t& value) {
-    const auto found = json.is_object() ? json.find(name) : json.end();
-    if (!json.is_object() || found == json.end() || !found->is_number_integer()) {
-      throw InputError("data", fmt::format("a record of BERT examples lacks the number "
-                                           "'{}'; build them again",
-                                           name));
-    }
-    value = found->get<int64_t>();
-  });
+  visit_counts(counts,
+               [&](const char* name, int64_t& value) { value = fields.count(name); });
   return counts;
 }
 

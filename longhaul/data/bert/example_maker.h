@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/base/json.h"
+#include "longhaul/base/json_fields.h"
 #include "longhaul/data/bert/document_spool.h"
 #include "longhaul/data/bert/masking.h"
 #include "longhaul/data/bert/shard.h"
@@ -31,7 +31,7 @@ struct ExampleCounts {
   void add(const ExampleCounts& other);
   Json to_json() const;
   /// InputError when a field is absent or no integer.
-  static ExampleCounts from_json(const Json& json);
+  static ExampleCounts from_json(const JsonFields& fields);
 };
 
 /// Rows in the making: what a BertShard has, column by column.

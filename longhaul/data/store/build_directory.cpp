@@ -7,7 +7,7 @@
 
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/store/json_fields.h"
+#include "longhaul/data/store/store_fields.h"
 
 namespace longhaul::data {
 namespace {
@@ -20,7 +20,7 @@ OrderedJson to_json(const FinishedRange& finished) {
 }
 
 FinishedRange range_from_json(const Json& json, const fs::path& file) {
-  const StoreFields fields(json, file);
+  const JsonFields fields = store_fields(json, file);
   FinishedRange finished;
   finished.range = {fields.get<int>("file"), fields.get<uint64_t>("begin"),
                     fields.get<uint64_t>("end")};
@@ -71,7 +71,7 @@ std::string bad_record_line(const BadRecord& bad) {
 
 BadRecord parse_bad_record(std::string_view line, const fs::path& file) {
   const Json json = parse_json(line, file.string());
-  const StoreFields fields(json, file);
+  const JsonFields fields = store_fields(json, file);
   BadRecord bad;
   bad.place.file = fields.get<int>("file");
   bad.place.line = fields.get<int64_t>("line");
@@ -104,7 +104,7 @@ void write_part_record(const fs::path& path, const PartRecord& record) {
 
 PartRecord read_part_record(const fs::path& path) {
   const Json json = read_json(path);
-  const StoreFields fields(json, path);
+  const JsonFields fields = store_fields(json, path);
   PartRecord record;
   if (fields.has("train")) record.train = shard_from_json(fields.field("train"), path);
   if (fields.has("validation")) {

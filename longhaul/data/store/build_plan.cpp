@@ -7,8 +7,8 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/data/store/build_directory.h"
-#include "longhaul/data/store/json_fields.h"
 #include "longhaul/data/store/self_test.h"
+#include "longhaul/data/store/store_fields.h"
 
 namespace longhaul::data {
 namespace {
@@ -79,7 +79,7 @@ std::string describe_difference(const BuildPlan& before, const BuildPlan& now,
 
 BuildPlan read_plan(const fs::path& path) {
   const Json json = read_json(path);
-  const StoreFields fields(json, path);
+  const JsonFields fields = store_fields(json, path);
   return {fields.get<std::map<std::string, std::string>>("facts")};
 }
 

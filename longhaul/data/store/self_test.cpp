@@ -7,8 +7,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/store/json_fields.h"
 #include "longhaul/data/store/store.h"
+#include "longhaul/data/store/store_fields.h"
 
 namespace longhaul::data {
 namespace {
@@ -86,7 +86,7 @@ SelfTest read_self_test(const fs::path& path) {
                                  "the store again or copy it again");
   }
   for (const Json& entry : json) {
-    const StoreFields fields(entry, path);
+    const JsonFields fields = store_fields(entry, path);
     test.texts.push_back(fields.get<std::string>("text"));
     test.ids.push_back(fields.get<std::vector<TokenId>>("ids"));
   }

@@ -4,44 +4,30 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/store/json_fields.h"
 #include "longhaul/data/store/store.h"
+#include "longhaul/data/store/store_fields.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr const char* kFormatName = "longhaul token store";
 constexpr size_t kMaxShards = 1'000'000;
+constexpr size_t kMaxSources = 100'000'000;
 /// Of store.json: its list of sources may be long.
 constexpr uint64_t kMaxInfoBytes = uint64_t{1} << 30;
 
-StoreFile file_from_json(const Json& json, const fs::path& where) {
-  const StoreFields fields(json, where);
+StoreFile file_from(const JsonFields& fields) {
   return {fields.get<std::string>("name"), static_cast<uint64_t>(fields.count("bytes")),
           fields.get<std::string>("hash")};
 }
 
-std::optional<StoreFile> optional_file(const StoreFields& fields, const char* name,
-                                       const fs::path& where) {
+StoreFile file_in(const JsonFields& fields, const char* name) {
+  return file_from(fields.inside(fields.field(name)));
+}
+
+std::optional<StoreFile> optional_file(const JsonFields& fields, const char* name) {
   if (!fields.has(name)) return std::nullopt;
-  return file_from_json(fields.field(name), where);
-}
-
-const Json& array_of(const StoreFields& fields, const char* name, size_t most) {
-  const Json& list = fields.field(name);
-  if (!list.is_array() || list.size() > most) {
-    fields.fail(fmt::format("the field '{}' is no list of at most {}", name, most));
-  }
-  return list;
-}
-
-std::vector<StoreFile> files_from_json(const StoreFields& fields, const char* name,
-                                       const fs::path& where) {
-  std::vector<StoreFile> files;
-  for (const Json& file : array_of(fields, name, 1000)) {
-    files.push_back(file_from_json(file, where));
-  }
-  return files;
+  return file_in(fields, name);
 }
 
 void check_file(const fs::path& dir, const StoreFile& file) {
@@ -59,7 +45,7 @@ void check_file(const fs::path& dir, const StoreFile& file) {
 }
 
 /// The sizes of a shard's files follow from its counts.
-void check_shard(const StoreFields& fields, const StoreShard& shard, DType dtype) {
+void check_shard(const JsonFields& fields, const StoreShard& shard, DType dtype) {
   const auto require = [&](const StoreFile& file, uint64_t bytes) {
     if (file.bytes == bytes) return;
     fields.fail(fmt::format("{} has {} bytes where {} tokens in {} documents need {}",
@@ -85,7 +71,7 @@ void check_shard(const StoreFields& fields, const StoreShard& shard, DType dtype
   }
 }
 
-void check_counts(const StoreFields& fields, const StoreInfo& info) {
+void check_counts(const JsonFields& fields, const StoreInfo& info) {
   if (info.dtype != DType::U16 && info.dtype != DType::U32) {
     fields.fail(fmt::format("dtype {} is not U16 or U32", dtype_name(info.dtype)));
   }
@@ -112,14 +98,15 @@ void check_counts(const StoreFields& fields, const StoreInfo& info) {
   }
 }
 
-void read_tokenizer(const Json& json, const fs::path& file, StoreInfo& info) {
-  const StoreFields fields(json, file);
+void read_tokenizer(const JsonFields& fields, StoreInfo& info) {
   info.tokenizer_fingerprint = fields.get<std::string>("fingerprint");
-  info.tokenizer_files = files_from_json(fields, "files", file);
+  for (const Json& file : fields.list("files", 1000)) {
+    info.tokenizer_files.push_back(file_from(fields.inside(file)));
+  }
 }
 
 StoreInfo parse(const Json& json, const fs::path& file) {
-  const StoreFields fields(json, file);
+  const JsonFields fields = store_fields(json, file);
   if (fields.get<std::string>("format") != kFormatName) fields.fail("not a token store");
   const int64_t version = fields.count("version");
   if (version != kStoreVersion) {
@@ -140,20 +127,20 @@ StoreInfo parse(const Json& json, const fs::path& file) {
   info.documents = fields.count("documents");
   info.counts = counts_from_json(fields.field("counts"), file);
   info.vocab_size = fields.count("vocab_size");
-  for (const Json& shard : array_of(fields, "shards", kMaxShards)) {
+  for (const Json& shard : fields.list("shards", kMaxShards)) {
     info.shards.push_back(shard_from_json(shard, file));
   }
-  read_tokenizer(fields.field("tokenizer"), file, info);
-  info.self_test = optional_file(fields, "self_test", file);
-  info.bad_records = optional_file(fields, "bad_records", file);
+  read_tokenizer(fields.inside(fields.field("tokenizer")), info);
+  info.self_test = optional_file(fields, "self_test");
+  info.bad_records = optional_file(fields, "bad_records");
   info.special_tokens = fields.get<std::string>("special_tokens");
   info.selection = fields.get<std::string>("selection");
   info.dropped = fields.get<std::map<std::string, int64_t>>("dropped");
   info.padding_removed = fields.count("padding_removed");
   info.build = fields.get<std::string>("build");
   info.fingerprint = fields.get<std::string>("fingerprint");
-  for (const Json& origin : array_of(fields, "sources", 100'000'000)) {
-    const StoreFields of(origin, file);
+  for (const Json& origin : fields.list("sources", kMaxSources)) {
+    const JsonFields of = fields.inside(origin);
     info.origins.push_back({of.get<std::string>("path"),
                             static_cast<uint64_t>(of.count("bytes")),
                             of.get<std::string>("hash"), of.count("records")});
@@ -201,21 +188,21 @@ OrderedJson to_json(const StoreCounts& counts) {
 }
 
 StoreShard shard_from_json(const Json& json, const fs::path& file) {
-  const StoreFields fields(json, file);
+  const JsonFields fields = store_fields(json, file);
   StoreShard shard;
   shard.tokens = fields.count("tokens");
   shard.documents = fields.count("documents");
   shard.not_targets = fields.count("not_targets");
-  shard.token_file = file_from_json(fields.field("token_file"), file);
-  shard.document_file = file_from_json(fields.field("document_file"), file);
-  shard.target_file = optional_file(fields, "target_file", file);
-  shard.text_file = optional_file(fields, "text_file", file);
-  shard.hash_file = file_from_json(fields.field("hash_file"), file);
+  shard.token_file = file_in(fields, "token_file");
+  shard.document_file = file_in(fields, "document_file");
+  shard.target_file = optional_file(fields, "target_file");
+  shard.text_file = optional_file(fields, "text_file");
+  shard.hash_file = file_in(fields, "hash_file");
   return shard;
 }
 
 StoreCounts counts_from_json(const Json& json, const fs::path& file) {
-  const StoreFields fields(json, file);
+  const JsonFields fields = store_fields(json, file);
   StoreCounts counts;
   counts.text_bytes = static_cast<uint64_t>(fields.count("text_bytes"));
   counts.max_token_id = fields.count("max_token_id");

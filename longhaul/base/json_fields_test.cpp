@@ -1,0 +1,59 @@
+#include "longhaul/base/json_fields.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+const Json kObject = {{"text", "a"},        {"flag", true},    {"small", 7},
+                      {"negative", -3},     {"half", 1.5},     {"large", UINT64_MAX},
+                      {"list", {1, 2}},     {"shape", {2, 3}}, {"odd", {2, -3}},
+                      {"inner", {{"x", 1}}}};
+
+JsonFields fields() { return {kObject, "data", "store.json", "build it again"}; }
+
+TEST(JsonFields, ValuesComeAsTheyAreAsked) {
+  EXPECT_EQ(fields().get<std::string>("text"), "a");
+  EXPECT_TRUE(fields().get<bool>("flag"));
+  EXPECT_EQ(fields().get<int>("negative"), -3);
+  EXPECT_EQ(fields().get<uint64_t>("large"), UINT64_MAX);
+  EXPECT_EQ(fields().get<double>("half"), 1.5);
+  EXPECT_EQ(fields().count("small"), 7);
+  EXPECT_EQ(fields().list("list", 2).size(), 2U);
+  EXPECT_EQ(fields().shape("shape"), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(fields().inside(fields().field("inner")).get<int>("x"), 1);
+  EXPECT_TRUE(fields().has("text"));
+  EXPECT_FALSE(fields().has("other"));
+}
+
+TEST(JsonFields, AMessageNamesFileFieldValueAndWhatToDo) {
+  EXPECT_EQ(message_of<InputError>([] { fields().count("half"); }),
+            "[data] store.json: the field 'half' is 1.5, not a whole number of that "
+            "size; build it again");
+  EXPECT_EQ(message_of<InputError>([] { fields().get<int>("other"); }),
+            "[data] store.json: the field 'other' is missing; build it again");
+  const Json list = {1};
+  EXPECT_EQ(message_of<InputError>([&] { JsonFields(list, "a", "f"); }),
+            "[a] f: an object was expected");
+}
+
+TEST(JsonFields, OtherTypesAndRangesAreRefused) {
+  EXPECT_THROW(fields().get<int64_t>("half"), InputError);
+  EXPECT_THROW(fields().get<int64_t>("flag"), InputError);
+  EXPECT_THROW(fields().get<int64_t>("text"), InputError);
+  EXPECT_THROW(fields().get<int64_t>("large"), InputError);
+  EXPECT_THROW(fields().get<uint64_t>("negative"), InputError);
+  EXPECT_THROW(fields().get<std::string>("small"), InputError);
+  EXPECT_THROW(fields().get<bool>("small"), InputError);
+  EXPECT_THROW(fields().count("negative"), InputError);
+  EXPECT_THROW(fields().count("large"), InputError);
+  EXPECT_THROW(fields().list("inner"), InputError);
+  EXPECT_THROW(fields().list("list", 1), InputError);
+  EXPECT_THROW(fields().shape("odd"), InputError);
+  EXPECT_THROW(fields().shape("text"), InputError);
+}
+
+}  // namespace
+}  // namespace longhaul
