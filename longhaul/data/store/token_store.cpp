@@ -82,58 +82,55 @@ const TokenStore::Shard& TokenStore::shard_of_document(int64_t document) const {
   return *(after - 1);
 }
 
-void TokenStore::check_range(int64_t begin, size_t count) const {
-  LH_CHECK(begin >= 0 && begin + static_cast<int64_t>(count) <= info_.tokens, "data",
-           "tokens [{}, {}) of {}", begin, begin + static_cast<int64_t>(count),
+template <typename Value, typename Copy>
+void TokenStore::over_shards(int64_t begin, std::span<Value> out,
+                             const Copy& copy) const {
+  LH_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= info_.tokens, "data",
+           "tokens [{}, {}) of {}", begin, begin + static_cast<int64_t>(out.size()),
            info_.tokens);
+  while (!out.empty()) {
+    const Shard& shard = shard_of_token(begin);
+    const int64_t inside = begin - shard.first_token;
+    const auto part =
+        out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
+    copy(shard, static_cast<size_t>(inside), part);
+    begin += static_cast<int64_t>(part.size());
+    out = out.subspan(part.size());
+  }
 }
 
 void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
-  check_range(begin, out.size());
   uint32_t largest = 0;
-  int64_t at = begin;
-  while (!out.empty()) {
-    const Shard& shard = shard_of_token(at);
-    const int64_t inside = at - shard.first_token;
-    const auto part =
-        out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
-    const std::byte* from = shard.token_file.bytes().data() +
-                            static_cast<size_t>(inside) * dtype_size(info_.dtype);
-    largest =
-        std::max(largest, info_.dtype == DType::U16 ? copy_words<uint16_t>(from, part)
-                                                    : copy_words<uint32_t>(from, part));
-    at += static_cast<int64_t>(part.size());
-    out = out.subspan(part.size());
-  }
+  over_shards(begin, out,
+              [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
+                const std::byte* const from =
+                    shard.token_file.bytes().data() + inside * dtype_size(info_.dtype);
+                largest = std::max(largest, info_.dtype == DType::U16
+                                                ? copy_words<uint16_t>(from, part)
+                                                : copy_words<uint32_t>(from, part));
+              });
   if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
     throw InputError(
         "data",
         fmt::format("{}: tokens [{}, {}) hold id {}, but store.json "
                     "says that {} is the largest: the store is damaged; "
                     "'longhaul verify' finds the file",
-                    path_.string(), begin, at, largest, info_.counts.max_token_id));
+                    path_.string(), begin, begin + static_cast<int64_t>(out.size()),
+                    largest, info_.counts.max_token_id));
   }
 }
 
 void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
-  check_range(begin, out.size());
-  int64_t at = begin;
-  while (!out.empty()) {
-    const Shard& shard = shard_of_token(at);
-    const int64_t inside = at - shard.first_token;
-    const auto part =
-        out.first(std::min(out.size(), static_cast<size_t>(shard.tokens - inside)));
+  over_shards(begin, out, [](const Shard& shard, size_t inside, std::span<uint8_t> part) {
     const std::span<const std::byte> bits = shard.targets.bytes();
     for (size_t i = 0; i < part.size(); ++i) {
-      const size_t bit = static_cast<size_t>(inside) + i;
+      const size_t bit = inside + i;
       part[i] = bits.empty()
                     ? 1
                     : static_cast<uint8_t>(
                           (std::to_integer<unsigned>(bits[bit / 8]) >> (bit % 8)) & 1U);
     }
-    at += static_cast<int64_t>(part.size());
-    out = out.subspan(part.size());
-  }
+  });
 }
 
 int64_t TokenStore::end_in_shard(const Shard& shard, int64_t document) {

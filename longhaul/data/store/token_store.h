@@ -43,7 +43,10 @@ class TokenStore {
   const Shard& shard_of_document(int64_t document) const;
   /// Counted from the shard's first token, at most its number of tokens.
   static int64_t end_in_shard(const Shard& shard, int64_t document);
-  void check_range(int64_t begin, size_t count) const;
+  /// Calls copy(shard, first token inside, part of `out`) for each shard that holds some
+  /// of tokens [begin, begin + out.size()).
+  template <typename Value, typename Copy>
+  void over_shards(int64_t begin, std::span<Value> out, const Copy& copy) const;
 
   fs::path path_;
   StoreInfo info_;
