@@ -17,6 +17,7 @@
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/build_store.h"
 

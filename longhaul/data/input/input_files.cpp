@@ -146,7 +146,13 @@ std::vector<fs::path> column_files(const fs::path& directory) {
 }
 
 std::vector<fs::path> directory_files(const fs::path& directory) {
-  if (holds_saved_dataset(directory)) return saved_files(directory);
+  if (is_saved_dataset(directory)) return saved_files(directory);
+  if (fs::exists(directory / "state.json")) {
+    throw InputError("data", directory.string() +
+                                 ": has state.json, but lacks the dataset_info.json that "
+                                 "datasets writes beside it; copy the whole directory "
+                                 "again, or name the *.arrow files in it");
+  }
   if (fs::exists(directory / "dataset_dict.json")) {
     throw InputError("data",
                      fmt::format("{}: a dataset of several splits; name one, for "
@@ -208,8 +214,9 @@ InputFormat parse_format(std::string_view name) {
                    fmt::format("no format '{}' of inputs; there are {}", name, names));
 }
 
-bool holds_saved_dataset(const fs::path& directory) {
-  return fs::is_directory(directory) && fs::exists(directory / "state.json");
+bool is_saved_dataset(const fs::path& directory) {
+  return fs::exists(directory / "state.json") &&
+         fs::exists(directory / "dataset_info.json");
 }
 
 std::vector<InputFile> find_input_files(const InputOptions& options) {

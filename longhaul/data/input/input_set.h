@@ -127,7 +127,8 @@ class InputSet {
   uint64_t stored_bytes_ = 0;
 };
 
-/// True for a directory that Hugging Face datasets wrote with save_to_disk.
-bool holds_saved_dataset(const fs::path& directory);
+/// True for a directory that Hugging Face datasets wrote with save_to_disk: one that
+/// datasets itself would open.
+bool is_saved_dataset(const fs::path& directory);
 
 }  // namespace longhaul::data

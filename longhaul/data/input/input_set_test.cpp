@@ -245,6 +245,9 @@ TEST(InputFiles, AreThoseOfADatasetInTheOrderOfItsState) {
   dir.write("saved/state.json",
             R"({"_data_files":[{"filename":"data-00001-of-00002.arrow"},)"
             R"({"filename":"data-00000-of-00002.arrow"}],"_indices_data_files":[]})");
+  EXPECT_HAS(input_error([&] { InputSet(inputs_of({dir / "saved"})); }),
+             "lacks the dataset_info.json");
+  dir.write("saved/dataset_info.json", "{}");
   const InputSet inputs(inputs_of({dir / "saved"}));
   ASSERT_EQ(inputs.files().size(), 2U);
   EXPECT_EQ(inputs.files()[0].path.filename(), "data-00001-of-00002.arrow");

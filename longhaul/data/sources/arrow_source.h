@@ -8,9 +8,6 @@
 
 namespace longhaul::data {
 
-/// True for a directory that Hugging Face datasets wrote with save_to_disk.
-bool is_saved_dataset(const fs::path& path);
-
 /// Its rows as sequences, read in place: every row must have seq_len tokens. Targets are
 /// the labels (input_ids where there are none) shifted by one, as Hugging Face models
 /// shift them; the last position has none, nor have labels of -100 and padding at a row's

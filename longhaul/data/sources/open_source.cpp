@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
@@ -72,10 +73,6 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                  path.string()));
   }
   return saved_dataset_source(path, seq_len);
-}
-
-bool is_saved_dataset(const fs::path& path) {
-  return fs::exists(path / "state.json") && fs::exists(path / "dataset_info.json");
 }
 
 void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer) {
