@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "longhaul/base/build_info.h"
+#include "longhaul/data/bert/hdf5_shard.h"
 
 namespace longhaul::apps {
 namespace {
@@ -23,6 +24,11 @@ std::string xxhash_version() {
 std::string fmt_version() {
   return fmt::format("{}.{}.{}", FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                      FMT_VERSION % 100);
+}
+
+std::string hdf5_version() {
+  const std::string linked = data::hdf5_version();
+  return linked.empty() ? "not built in" : linked;
 }
 
 }  // namespace

@@ -22,6 +22,5 @@ std::string version_text();
 std::string mpi_version();
 std::string arrow_version();
 std::string cuda_version();
-std::string hdf5_version();
 
 }  // namespace longhaul::apps
