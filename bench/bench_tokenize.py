@@ -1,7 +1,7 @@
 """Text to ids: ours against Hugging Face tokenizers, tiktoken and gigatoken.
 
     .venv/bin/pip install -r requirements-bench.txt
-    .venv/bin/python bench/bench_tokenize.py build/bench/bench_tokenize [--rounds 5]
+    .venv/bin/python bench/bench_tokenize.py build/bench/bench_tokenize build/bin/longhaul
 
 The text is what Debian packages carry: Python's sources, POD and a dictionary, and the
 Chinese pages of a book without their tags. The vocabulary (Llama-3's split, 128,256
@@ -17,6 +17,7 @@ target is missed or one of our ids differs.
 import argparse
 import glob
 import gzip
+import json
 import pathlib
 import random
 import re
@@ -138,20 +139,23 @@ def show(title, rates, equal):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("binary")
+    parser.add_argument("program", help="trains the tokenizer")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         where = pathlib.Path(folder)
         train, english, pages = corpora()
-        write(where / "train", train)
-        done = subprocess.run([options.binary, "train", where / "train", where / "tokenizer",
-                               str(VOCABULARY)], capture_output=True, text=True, check=True)
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in train)
+        (where / "train.jsonl").write_text(lines)
+        subprocess.run([options.program, "data", "train-tokenizer", where / "train.jsonl",
+                        "--vocab-size", str(VOCABULARY), "--out", where / "tokenizer"],
+                       capture_output=True, check=True)
         size = write(where / "english", english)
         assert size >= 12_000_000, size
         rates, equal = measure(list(PASSES), options.rounds, options.binary, where,
                                where / "english", size)
         show(f"Code and English, {size / 1e6:.1f} MB in {len(english)} texts, vocabulary "
-             f"{done.stdout.strip()}, {options.rounds} rounds:", rates, equal)
+             f"{VOCABULARY}, {options.rounds} rounds:", rates, equal)
         size = write(where / "chinese", pages)
         names = ["longhaul", "Hugging Face", "tiktoken", "gigatoken batch"]
         zh_rates, zh_equal = measure(names, options.rounds, options.binary, where,

@@ -10,10 +10,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
-#include "longhaul/data/tokenizer/trainer.h"
 
 // bench_tokenize.py drives it.
-//   train TEXTS OUT_DIR VOCAB_SIZE      a Llama-3-like tokenizer of the texts
 //   encode TOKENIZER TEXTS PASSES THREADS IDS   prints the seconds of each pass
 // TEXTS: per text its length as little-endian u32 and its bytes. IDS: per text a u32
 // count and the ids of the last pass.
@@ -32,24 +30,6 @@ std::vector<std::string> read_texts(const char* path) {
     pos += 4 + size_t{size};
   }
   return texts;
-}
-
-int train(char** arguments) {
-  const std::vector<std::string> texts = read_texts(arguments[0]);
-  data::TrainOptions options;
-  data::set_default_special_tokens(options);
-  options.vocab_size = std::stoul(arguments[2]);
-  size_t next = 0;
-  const auto trained = data::train_bpe(
-      [&](std::string& text) {
-        if (next == texts.size()) return false;
-        text = texts[next++];
-        return true;
-      },
-      options);
-  data::write_tokenizer(arguments[1], trained, options);
-  fmt::print("{}\n", trained.vocab.size());
-  return 0;
 }
 
 /// Each thread has its own share of the texts, whole ones that follow each other, and
@@ -102,9 +82,8 @@ int encode(char** arguments) {
 int main(int argc, char** argv) {
   try {
     const std::string verb = argc > 1 ? argv[1] : "";
-    if (verb == "train" && argc == 5) return train(argv + 2);
     if (verb == "encode" && argc == 7) return encode(argv + 2);
-    fmt::print(stderr, "usage: bench_tokenize train|encode ...\n");
+    fmt::print(stderr, "usage: bench_tokenize encode TOKENIZER TEXTS PASSES THREADS IDS\n");
     return 2;
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
