@@ -66,10 +66,12 @@ def run(*command):
 def store_tokens(store):
     """All ids of a store, and where its documents end."""
     info = json.loads((store / "store.json").read_text())
-    word = {"U16": numpy.uint16, "U32": numpy.uint32}[info["dtype"]]
+    width = info["token_bytes"]
     ids, ends, before = [], [], 0
     for shard in info["shards"]:
-        ids.append(numpy.fromfile(store / shard["token_file"]["name"], dtype=word))
+        raw = numpy.fromfile(store / shard["token_file"]["name"], dtype=numpy.uint8)
+        raw = numpy.pad(raw.reshape(-1, width), ((0, 0), (0, 4 - width)))
+        ids.append(raw.view("<u4").ravel())
         ends.append(numpy.fromfile(store / shard["document_file"]["name"], dtype=numpy.uint64)
                     + numpy.uint64(before))
         before += shard["tokens"]

@@ -22,9 +22,10 @@ def make_sources(folder, tokens, seq_len, binaries):
     offsets = numpy.arange(0, len(ids) + 1, seq_len, dtype=numpy.int32)
     table = pa.table({"input_ids": pa.ListArray.from_arrays(offsets, ids)})
     pq.write_table(table, folder / "ids.parquet", row_group_size=2000)
-    subprocess.run([binaries / "longhaul", "data", "build", folder / "ids.parquet", "--field",
-                    "input_ids", "--vocab-size", "60000", "--out", folder / "store"],
-                   check=True, stdout=subprocess.DEVNULL)
+    for name, vocabulary in (("store", "60000"), ("wide", "128256")):
+        subprocess.run([binaries / "longhaul", "data", "build", folder / "ids.parquet", "--field",
+                        "input_ids", "--vocab-size", vocabulary, "--out", folder / name],
+                       check=True, stdout=subprocess.DEVNULL)
     saved = folder / "saved"
     saved.mkdir()
     with pa.ipc.new_stream(str(saved / "data-00000-of-00001.arrow"), table.schema) as writer:
@@ -33,7 +34,8 @@ def make_sources(folder, tokens, seq_len, binaries):
         {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_fingerprint": "bench"}))
     (saved / "dataset_info.json").write_text("{}")
     print(f"{rows:,} rows of {seq_len}")
-    return {"token store": folder / "store", "save_to_disk": saved}
+    return {"token store": folder / "store", "token store, 3 bytes": folder / "wide",
+            "save_to_disk": saved}
 
 
 def main():

@@ -61,11 +61,16 @@ def losses(run_dir):
     return [r["loss"] for r in records if "grad_norm" in r]
 
 
+def stored_ids(path, width):
+    """Tokens of so many little-endian bytes each."""
+    raw = numpy.fromfile(path, dtype=numpy.uint8).reshape(-1, width)
+    return numpy.pad(raw, ((0, 0), (0, 4 - width))).view("<u4").ravel()
+
+
 def sequences(store):
     """The sequences of a token store as tokens and targets."""
     info = json.loads((store / "store.json").read_text())
-    words = {"U16": numpy.uint16, "U32": numpy.uint32}[info["dtype"].upper()]
-    tokens = numpy.concatenate([numpy.fromfile(path, dtype=words)
+    tokens = numpy.concatenate([stored_ids(path, info["token_bytes"])
                                 for path in sorted(store.glob("tokens_*.bin"))])
     rows = torch.tensor(tokens.astype(numpy.int64))
     count = (len(rows) - 1) // SEQ_LEN

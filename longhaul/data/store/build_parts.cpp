@@ -166,9 +166,9 @@ void build_part(const BuildContext& context, int part, Workshop& shop, BuildMete
                 BadRecordLimit& limit) {
   const BuildDirectory& directory = context.directory;
   const InputPart& input = context.parts[static_cast<size_t>(part)];
-  const DType dtype = context.encoder.dtype();
-  ShardWriter train(directory.train(), part, dtype);
-  ShardWriter validation(directory.validation(), part, dtype);
+  const int token_bytes = context.encoder.token_bytes();
+  ShardWriter train(directory.train(), part, token_bytes);
+  ShardWriter validation(directory.validation(), part, token_bytes);
   BadList bad(directory.bad_records(part));
   PartRecord record;
   std::optional<DuplicateBits> duplicates;

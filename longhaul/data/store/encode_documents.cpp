@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
 namespace {
@@ -50,7 +51,7 @@ DocumentEncoder::DocumentEncoder(const Tokenizer* tokenizer, const InputOptions&
       inputs_(inputs),
       special_(special_of(tokenizer, rules.special)),
       vocab_size_(tokenizer == nullptr ? rules.vocab_size : tokenizer->vocab_size()),
-      dtype_(vocab_size_ <= 65536 ? DType::U16 : DType::U32),
+      token_bytes_(token_bytes_for(vocab_size_)),
       holdout_below_(threshold(rules.holdout)) {
   if (tokenizer != nullptr) {
     bos_ = tokenizer->bos_id();
@@ -118,7 +119,7 @@ void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) 
 
 EncodedPiece DocumentEncoder::encode(Piece& piece,
                                      const DuplicateBits* duplicates) const {
-  EncodedPiece result(dtype_);
+  EncodedPiece result(token_bytes_);
   for (size_t i = 0; i < piece.records.size(); ++i) {
     RawRecord& record = piece.records[i];
     const auto number = static_cast<size_t>(piece.first) + i;

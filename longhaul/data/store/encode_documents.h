@@ -22,7 +22,7 @@ struct BadRecord {
 
 /// What a worker makes of a piece.
 struct EncodedPiece {
-  explicit EncodedPiece(DType dtype) : train(dtype), validation(dtype) {}
+  explicit EncodedPiece(int token_bytes) : train(token_bytes), validation(token_bytes) {}
   ShardPiece train;
   ShardPiece validation;
   std::vector<BadRecord> bad;
@@ -59,7 +59,7 @@ class DocumentEncoder {
 
   /// The policy in words.
   const std::string& special_description() const { return special_.description; }
-  DType dtype() const { return dtype_; }
+  int token_bytes() const { return token_bytes_; }
   int64_t vocab_size() const { return vocab_size_; }
 
   /// `duplicates` may be null.
@@ -79,7 +79,7 @@ class DocumentEncoder {
   std::optional<TokenId> bos_;
   std::optional<TokenId> eos_;
   int64_t vocab_size_;
-  DType dtype_;
+  int token_bytes_;
   uint64_t holdout_below_;
 };
 

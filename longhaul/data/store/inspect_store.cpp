@@ -184,7 +184,7 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   OrderedJson& json = result.json;
   json["documents"] = info.documents;
   json["tokens"] = info.tokens;
-  json["dtype"] = dtype_name(info.dtype);
+  json["token_bytes"] = info.token_bytes;
   json["shards"] = info.shards.size();
   json["bytes"] = stored_bytes(info);
   json["max_token_id"] = info.counts.max_token_id;
@@ -193,8 +193,8 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   json["fingerprint"] = info.fingerprint;
   table.row("documents", grouped(info.documents));
   table.row("tokens",
-            fmt::format("{} as {} in {} shards, {:.2f} bytes on disk per token",
-                        grouped(info.tokens), dtype_name(info.dtype), info.shards.size(),
+            fmt::format("{} of {} bytes in {} shards, {:.2f} bytes on disk per token",
+                        grouped(info.tokens), info.token_bytes, info.shards.size(),
                         static_cast<double>(stored_bytes(info)) /
                             static_cast<double>(info.tokens)));
   table.row("largest id",

@@ -27,7 +27,7 @@ class Merger {
  public:
   Merger(const BuildContext& context, const BuildPlan& plan, const Tokenizer* tokenizer)
       : context_(context), tokenizer_(tokenizer) {
-    train_.dtype = context.encoder.dtype();
+    train_.token_bytes = context.encoder.token_bytes();
     train_.vocab_size = context.encoder.vocab_size();
     train_.tokenizer_fingerprint = tokenizer == nullptr ? "" : tokenizer->fingerprint();
     train_.special_tokens = context.encoder.special_description();

@@ -5,30 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstdlib>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/process.h"
+#include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "stores are little-endian and are written as memory holds them");
-
 constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr std::string_view kTemporary = ".temporary";
-
-template <typename Word>
-void append_words(std::span<const TokenId> tokens, std::vector<std::byte>& out) {
-  const size_t begin = out.size();
-  out.resize(begin + tokens.size() * sizeof(Word));
-  auto* const to = reinterpret_cast<Word*>(out.data() + begin);
-  for (size_t i = 0; i < tokens.size(); ++i) to[i] = static_cast<Word>(tokens[i]);
-}
 
 }  // namespace
 
@@ -42,11 +31,7 @@ void ShardPiece::add(std::span<const TokenId> tokens, std::span<const uint8_t> i
   LH_CHECK(is_target.empty() || is_target.size() == tokens.size(), "data",
            "{} tokens, {} of them marked", tokens.size(), is_target.size());
   LH_CHECK(text_bytes <= UINT32_MAX, "data", "a text of {} bytes", text_bytes);
-  if (dtype_ == DType::U16) {
-    append_words<uint16_t>(tokens, words_);
-  } else {
-    append_words<uint32_t>(tokens, words_);
-  }
+  append_tokens(tokens, token_bytes_, words_);
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t no_targets = std::count(is_target.begin(), is_target.end(), 0);
   if (no_targets > 0 || !is_target_.empty()) {
@@ -124,7 +109,7 @@ StoreFile HashedFile::finish(Json& blocks) {
 struct ShardWriter::State {
   fs::path dir;
   int number = 0;
-  DType dtype = DType::U16;
+  int token_bytes = 0;
   std::string temporary = temporary_suffix();
   std::optional<HashedFile> token_file;
   std::optional<HashedFile> document_file;
@@ -192,18 +177,18 @@ void ShardWriter::State::append_documents(const std::vector<int64_t>& lengths,
   text_file->write(std::as_bytes(std::span(text_bytes)));
 }
 
-ShardWriter::ShardWriter(fs::path dir, int number, DType dtype)
+ShardWriter::ShardWriter(fs::path dir, int number, int token_bytes)
     : state_(std::make_unique<State>()) {
   state_->dir = std::move(dir);
   state_->number = number;
-  state_->dtype = dtype;
+  state_->token_bytes = token_bytes;
 }
 ShardWriter::~ShardWriter() = default;
 
 void ShardWriter::append(const ShardPiece& piece) {
   State& state = *state_;
-  LH_CHECK(piece.dtype_ == state.dtype, "data", "a piece of {} in a shard of {}",
-           dtype_name(piece.dtype_), dtype_name(state.dtype));
+  LH_CHECK(piece.token_bytes_ == state.token_bytes, "data",
+           "tokens of {} bytes in a shard of {}", piece.token_bytes_, state.token_bytes);
   if (piece.lengths_.empty()) return;
   if (!state.token_file) {
     state.open(state.token_file, "tokens");

@@ -15,7 +15,7 @@ namespace longhaul::data {
 /// Documents as they lie in a shard: what a worker makes and a ShardWriter appends.
 class ShardPiece {
  public:
-  explicit ShardPiece(DType dtype) : dtype_(dtype) {}
+  explicit ShardPiece(int token_bytes) : token_bytes_(token_bytes) {}
 
   /// One document, special tokens included; at least one token. `is_target`: a 0 or 1 per
   /// token, or empty: all are. `text_bytes` is 0 for ready ids.
@@ -26,7 +26,7 @@ class ShardPiece {
 
  private:
   friend class ShardWriter;
-  DType dtype_;
+  int token_bytes_;
   std::vector<std::byte> words_;
   std::vector<int64_t> lengths_;
   std::vector<uint32_t> text_bytes_;
@@ -39,7 +39,7 @@ class ShardPiece {
 class ShardWriter {
  public:
   /// In `dir`, which exists. Nothing is made before the first document.
-  ShardWriter(fs::path dir, int number, DType dtype);
+  ShardWriter(fs::path dir, int number, int token_bytes);
   /// Removes what was not finished.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;

@@ -147,18 +147,18 @@ class Splitter {
 
   Sides split_shard(size_t shard, const fs::path& train_dir,
                     const fs::path& validation_dir) {
-    const DType dtype = store_.info().dtype;
+    const int token_bytes = store_.info().token_bytes;
     const auto number = static_cast<int>(shard);
-    ShardWriter train(train_dir, number, dtype);
-    ShardWriter validation(validation_dir, number, dtype);
-    ShardPiece train_piece(dtype);
-    ShardPiece validation_piece(dtype);
+    ShardWriter train(train_dir, number, token_bytes);
+    ShardWriter validation(validation_dir, number, token_bytes);
+    ShardPiece train_piece(token_bytes);
+    ShardPiece validation_piece(token_bytes);
     size_t held = 0;
     const auto flush = [&] {
       train.append(train_piece);
       validation.append(validation_piece);
-      train_piece = ShardPiece(dtype);
-      validation_piece = ShardPiece(dtype);
+      train_piece = ShardPiece(token_bytes);
+      validation_piece = ShardPiece(token_bytes);
       held = 0;
     };
     for (int64_t d = first_document_[shard]; d < first_document_[shard + 1]; ++d) {

@@ -9,14 +9,14 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/format/dtype.h"
 
 namespace longhaul::data {
 
 // A token store is a directory:
 //   store.json             what is below; written last
 //   tokens_00000.bin       the tokens of a shard's documents one after another,
-//                          little-endian u16 (vocabularies up to 65536) or u32
+//                          little-endian, of 2 bytes each (vocabularies up to 65,536
+//                          ids), 3 (up to 16,777,216) or 4
 //   documents_00000.bin    per document the place after its last token, counted from the
 //                          shard's first: u64 little-endian
 //   targets_00000.bin      one bit per token, lowest bit first, 1: the token is a target.
@@ -30,7 +30,7 @@ namespace longhaul::data {
 // A shard is what one part of the input became. Shards differ in size, and their numbers
 // may have gaps: a part without documents leaves no shard.
 
-inline constexpr int kStoreVersion = 2;
+inline constexpr int kStoreVersion = 3;
 
 /// A file of a store with its size and the hash combined from its blocks.
 struct StoreFile {
@@ -85,7 +85,7 @@ struct StoreCounts {
 
 /// What store.json says.
 struct StoreInfo {
-  DType dtype = DType::U16;
+  int token_bytes = 2;  ///< of a stored token
   int64_t tokens = 0;
   int64_t documents = 0;
   StoreCounts counts;

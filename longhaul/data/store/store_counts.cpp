@@ -41,7 +41,7 @@ void sum_up_shards(StoreInfo& info) {
   info.tokens = 0;
   info.documents = 0;
   info.counts.not_targets = 0;
-  std::vector<std::string> parts = {std::string(dtype_name(info.dtype))};
+  std::vector<std::string> parts = {std::to_string(info.token_bytes)};
   for (const StoreShard& shard : info.shards) {
     info.tokens += shard.tokens;
     info.documents += shard.documents;

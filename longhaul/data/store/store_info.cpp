@@ -6,6 +6,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_fields.h"
+#include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
 namespace {
@@ -45,7 +46,7 @@ void check_file(const fs::path& dir, const StoreFile& file) {
 }
 
 /// The sizes of a shard's files follow from its counts.
-void check_shard(const JsonFields& fields, const StoreShard& shard, DType dtype) {
+void check_shard(const JsonFields& fields, const StoreShard& shard, int token_bytes) {
   const auto require = [&](const StoreFile& file, uint64_t bytes) {
     if (file.bytes == bytes) return;
     fields.fail(fmt::format("{} has {} bytes where {} tokens in {} documents need {}",
@@ -57,7 +58,7 @@ void check_shard(const JsonFields& fields, const StoreShard& shard, DType dtype)
   }
   const auto tokens = static_cast<uint64_t>(shard.tokens);
   const auto documents = static_cast<uint64_t>(shard.documents);
-  require(shard.token_file, tokens * dtype_size(dtype));
+  require(shard.token_file, tokens * static_cast<uint64_t>(token_bytes));
   require(shard.document_file, documents * sizeof(uint64_t));
   if (shard.target_file) require(*shard.target_file, (tokens + 7) / 8);
   if (shard.text_file) require(*shard.text_file, documents * sizeof(uint32_t));
@@ -72,17 +73,15 @@ void check_shard(const JsonFields& fields, const StoreShard& shard, DType dtype)
 }
 
 void check_counts(const JsonFields& fields, const StoreInfo& info) {
-  if (info.dtype != DType::U16 && info.dtype != DType::U32) {
-    fields.fail(fmt::format("dtype {} is not U16 or U32", dtype_name(info.dtype)));
-  }
   if (info.counts.max_token_id >= info.vocab_size || info.vocab_size > INT32_MAX) {
     fields.fail(fmt::format("largest token id {} in a vocabulary of {}",
                             info.counts.max_token_id, info.vocab_size));
   }
   if (info.shards.empty()) fields.fail("no shards");
-  for (const StoreShard& shard : info.shards) check_shard(fields, shard, info.dtype);
+  for (const StoreShard& shard : info.shards)
+    check_shard(fields, shard, info.token_bytes);
   StoreInfo sum;
-  sum.dtype = info.dtype;
+  sum.token_bytes = info.token_bytes;
   sum.shards = info.shards;
   sum_up_shards(sum);
   if (sum.tokens != info.tokens || sum.documents != info.documents ||
@@ -120,9 +119,11 @@ StoreInfo parse(const Json& json, const fs::path& file) {
                         : "use a newer program"));
   }
   StoreInfo info;
-  const auto dtype = dtype_from_name(fields.get<std::string>("dtype"));
-  if (!dtype) fields.fail("unknown dtype");
-  info.dtype = *dtype;
+  info.token_bytes = fields.get<int>("token_bytes");
+  if (!is_token_bytes(info.token_bytes)) {
+    fields.fail(
+        fmt::format("tokens of {} bytes; known are 2, 3 and 4", info.token_bytes));
+  }
   info.tokens = fields.count("tokens");
   info.documents = fields.count("documents");
   info.counts = counts_from_json(fields.field("counts"), file);
@@ -246,7 +247,7 @@ std::string store_info_text(const StoreInfo& info) {
   OrderedJson json;
   json["format"] = kFormatName;
   json["version"] = kStoreVersion;
-  json["dtype"] = dtype_name(info.dtype);
+  json["token_bytes"] = info.token_bytes;
   json["tokens"] = info.tokens;
   json["documents"] = info.documents;
   json["counts"] = to_json(info.counts);

@@ -8,6 +8,7 @@
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store_source.h"
 #include "longhaul/data/store/test_build.h"
+#include "longhaul/data/store/token_store.h"
 
 namespace longhaul::data {
 namespace {
@@ -22,7 +23,7 @@ TEST_F(StoreTest, HoldsEachDocumentBetweenItsSpecialTokens) {
   EXPECT_EQ(report.train.documents, 2);
   EXPECT_EQ(report.train.counts.text_bytes, 5U);
   EXPECT_EQ(report.train.counts.max_token_id, 257);
-  EXPECT_EQ(report.train.dtype, DType::U16);
+  EXPECT_EQ(report.train.token_bytes, 2);
   EXPECT_DOUBLE_EQ(bytes_per_token(dir / "store"), 5.0 / 9.0);
   EXPECT_EQ(bytes_per_token(dir / "nothing"), 0.0);
   EXPECT_TRUE(fs::exists(dir / "store" / "tokenizer" / "tokenizer.json"));
@@ -91,10 +92,30 @@ TEST_F(StoreTest, MarksDocumentsInsideARow) {
   EXPECT_EQ(batch.targets[2], 'd');
 }
 
-TEST_F(StoreTest, UsesWideTokensForALargeVocabulary) {
+TEST_F(StoreTest, TokensHaveAsManyBytesAsTheVocabularyNeeds) {
+  for (const auto& [vocabulary, bytes] : std::vector<std::pair<int64_t, int>>{
+           {65536, 2}, {65537, 3}, {128256, 3}, {1 << 24, 3}, {(1 << 24) + 1, 4}}) {
+    BuildOptions wanted = options("{\"text\": [0, 255, 256, " +
+                                  std::to_string(vocabulary - 1) + ", 65535, 1]}\n");
+    wanted.vocab_size = vocabulary;
+    wanted.force = true;
+    const BuildReport report = build_store(nullptr, wanted);
+    EXPECT_EQ(report.train.token_bytes, bytes) << vocabulary;
+    EXPECT_EQ(fs::file_size(dir / "store" / "tokens_00000.bin"),
+              static_cast<uint64_t>(6 * bytes));
+    const TokenStore store(dir / "store");
+    std::vector<int32_t> ids(6);
+    store.read(0, ids);
+    EXPECT_EQ(ids, (std::vector<int32_t>{
+                       0, 255, 256, static_cast<int32_t>(vocabulary - 1), 65535, 1}));
+    std::vector<int32_t> some(2);
+    store.read(3, some);
+    EXPECT_EQ(some, (std::vector<int32_t>{static_cast<int32_t>(vocabulary - 1), 65535}));
+  }
   const ByteTokenizer wide(dir / "tokenizer.json", true, false, 128256);
-  const BuildReport report = build_store(&wide, options(line("abc")));
-  EXPECT_EQ(report.train.dtype, DType::U32);
+  BuildOptions wanted = options(line("abc"));
+  wanted.force = true;
+  EXPECT_EQ(build_store(&wide, wanted).train.token_bytes, 3);
   EXPECT_EQ(texts(dir / "store"), (std::vector<std::string>{"<bos>abc<eos>"}));
 }
 
@@ -182,7 +203,8 @@ TEST_F(StoreTest, RefusesDamagedStores) {
     return message;
   };
   EXPECT_HAS(with([](Json& json) { json["version"] = 9; }), "format version 9");
-  EXPECT_HAS(with([](Json& json) { json["dtype"] = "F32"; }), "dtype");
+  EXPECT_HAS(with([](Json& json) { json["token_bytes"] = 1; }), "tokens of 1 bytes");
+  EXPECT_HAS(with([](Json& json) { json["token_bytes"] = 3; }), "tokens_00000.bin has");
   EXPECT_HAS(with([](Json& json) { json["tokens"] = -1; }), "'tokens' is -1");
   EXPECT_HAS(with([](Json& json) { json["tokens"] = uint64_t{1} << 63; }), "'tokens'");
   EXPECT_HAS(with([](Json& json) { json["documents"] = 7; }), "100 documents");

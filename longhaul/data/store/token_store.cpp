@@ -1,29 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/store/token_store.h"
+#include "longhaul/data/store/token_words.h"
 
 namespace longhaul::data {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "stores are little-endian");
-
-/// Copies words of type Word; returns the largest.
-template <typename Word>
-uint32_t copy_words(const std::byte* from, std::span<int32_t> out) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    Word word;
-    std::memcpy(&word, from + i * sizeof(Word), sizeof(Word));
-    largest = std::max(largest, static_cast<uint32_t>(word));
-    out[i] = static_cast<int32_t>(word);
-  }
-  return largest;
-}
 
 template <typename Word>
 Word word_at(const MappedFile& file, int64_t index) {
@@ -101,14 +86,12 @@ void TokenStore::over_shards(int64_t begin, std::span<Value> out,
 
 void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
   uint32_t largest = 0;
-  over_shards(begin, out,
-              [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
-                const std::byte* const from =
-                    shard.token_file.bytes().data() + inside * dtype_size(info_.dtype);
-                largest = std::max(largest, info_.dtype == DType::U16
-                                                ? copy_words<uint16_t>(from, part)
-                                                : copy_words<uint32_t>(from, part));
-              });
+  over_shards(
+      begin, out, [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
+        const std::byte* const from = shard.token_file.bytes().data() +
+                                      inside * static_cast<size_t>(info_.token_bytes);
+        largest = std::max(largest, read_tokens(from, info_.token_bytes, part));
+      });
   if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
     throw InputError(
         "data",
