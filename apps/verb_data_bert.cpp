@@ -10,9 +10,9 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/progress.h"
-#include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_loader.h"
 #include "longhaul/data/bert/build_examples.h"
+#include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
 
@@ -49,55 +49,6 @@ std::string sample(data::ShardReader& reader, const data::Tokenizer& tokenizer,
   return text;
 }
 
-std::string percent(int64_t part, int64_t whole) {
-  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) /
-                                     static_cast<double>(std::max<int64_t>(whole, 1)));
-}
-
-void print_left_out(const Json& reading) {
-  int64_t dropped = 0;
-  for (const auto& [cause, count] : reading.at("dropped").items()) {
-    dropped += count.get<int64_t>();
-  }
-  if (dropped > 0) {
-    fmt::print("left out        {} records\n{}", grouped(dropped),
-               reading.at("dropped_examples").get<std::string>());
-  }
-  const auto note = [&](const char* name, const char* text) {
-    const auto count = reading.at(name).get<int64_t>();
-    if (count > 0) fmt::print("                {} {}\n", grouped(count), text);
-  };
-  note("empty_documents", "texts without a token were left out");
-  note("cut_sentences", "sentences were longer than a row and were cut into pieces");
-  note("special_tokens_in_text", "special tokens stand in the texts themselves");
-}
-
-void print_report(const data::BertRecord& record, const data::BuildExamplesOptions& build,
-                  data::ShardReader& reader, const data::Tokenizer& tokenizer) {
-  const Json& reading = record.reading;
-  const data::ExampleCounts& counts = record.counts;
-  const int64_t chosen = counts.masks.masked + counts.masks.kept + counts.masks.replaced;
-  const int64_t length = build.examples.seq_len;
-  fmt::print("text            {} documents, {} sentences, {} tokens\n",
-             grouped(reading.at("documents").get<int64_t>()),
-             grouped(reading.at("sentences").get<int64_t>()),
-             grouped(reading.at("tokens").get<int64_t>()));
-  print_left_out(reading);
-  fmt::print(
-      "examples        {} of {} tokens in {} shards, {} passes over the documents\n"
-      "                {} of the room is tokens, {} tokens were cut off ends\n"
-      "                {} have a second text from another document\n"
-      "masked          {} of the tokens: {} [MASK], {} kept, {} replaced\n",
-      grouped(counts.examples), length, record.shards.size(), build.duplicates,
-      percent(counts.tokens, counts.examples * length), grouped(counts.cut_tokens),
-      percent(counts.random_next, counts.examples), percent(chosen, counts.tokens),
-      percent(counts.masks.masked, chosen), percent(counts.masks.kept, chosen),
-      percent(counts.masks.replaced, chosen));
-  fmt::print("first example   {}\n",
-             sample(reader, tokenizer, build.out / record.shards.front().name));
-  fmt::print("BERT examples   {}\n", build.out.string());
-}
-
 void run_bert(const BertCommand& command) {
   // First of all: its process is to be small and to have one thread.
   data::ShardReader reader;
@@ -122,15 +73,13 @@ void run_bert(const BertCommand& command) {
   };
   const data::BertRecord record = data::build_examples(*tokenizer, options);
   if (progress) progress->finish();
+  const data::DataDescription made = data::describe_bert(options.out).value();
   if (command.common.json) {
-    fmt::print("{}\n", Json({{"path", options.out.string()},
-                             {"shards", record.shards.size()},
-                             {"reading", record.reading},
-                             {"counts", record.counts.to_json()}})
-                           .dump());
+    fmt::print("{}\n", made.json.dump());
     return;
   }
-  print_report(record, options, reader, *tokenizer);
+  fmt::print("{}first example   {}\n", made.text,
+             sample(reader, *tokenizer, options.out / record.shards.front().name));
 }
 
 void add_what(CLI::App& verb, BertCommand& command) {

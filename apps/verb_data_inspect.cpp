@@ -6,6 +6,7 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/config/load.h"
+#include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
 
 namespace longhaul::apps {
@@ -26,11 +27,13 @@ int run_inspect(const InspectCommand& command) {
     if (options.seq_len == 0) options.seq_len = config.data.seq_len;
     if (options.global_size == 0) options.global_size = config.batch.global_size;
   }
-  const auto data = data::describe_data(command.path, options);
+  auto data = data::describe_data(command.path, options);
+  if (!data) data = data::describe_bert(command.path, options);
   if (!data) {
-    throw InputError("data", fmt::format("{}: neither a token store nor a directory that "
-                                         "datasets wrote with save_to_disk; 'longhaul "
-                                         "inspect' knows more kinds",
+    throw InputError("data", fmt::format("{}: neither a token store, nor BERT examples, "
+                                         "nor a directory that datasets wrote with "
+                                         "save_to_disk; 'longhaul inspect' knows more "
+                                         "kinds",
                                          command.path));
   }
   fmt::print("{}", command.json ? data->json.dump(2) + "\n" : data->text);
@@ -43,9 +46,10 @@ void add_data_inspect(CLI::App& data, Outcome& outcome) {
   const auto command = std::make_shared<InspectCommand>();
   CLI::App* verb = data.add_subcommand(
       "inspect", "Tokens, documents, their lengths, and what an epoch of them is");
-  verb->add_option("path", command->path,
-                   "a token store, or a directory that datasets wrote with save_to_disk "
-                   "(which is read through)")
+  verb->add_option(
+          "path", command->path,
+          "a token store, BERT examples, or a directory that datasets wrote with "
+          "save_to_disk (which is read through)")
       ->required();
   verb->add_option("--config", command->config,
                    "a run's TOML file: its data.seq_len and batch.global_size");

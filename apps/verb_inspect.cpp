@@ -5,6 +5,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/checkpoint/inspect.h"
+#include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
 
 namespace longhaul::apps {
@@ -17,7 +18,9 @@ struct Options {
 
 int run_inspect(const Options& options) {
   if (fs::is_directory(options.path)) {
-    if (const auto data = data::describe_data(options.path)) {
+    auto data = data::describe_data(options.path);
+    if (!data) data = data::describe_bert(options.path);
+    if (data) {
       fmt::print("{}", options.json ? data->json.dump(2) + "\n" : data->text);
       return data->complete ? 0 : 78;
     }
@@ -35,10 +38,11 @@ int run_inspect(const Options& options) {
 
 void add_inspect(CLI::App& program, Outcome& outcome) {
   const auto options = std::make_shared<Options>();
-  CLI::App* verb = program.add_subcommand(
-      "inspect",
-      "What a checkpoint, run, token store, model directory, safetensors file or "
-      "tokenizer.json is, and whether it is complete");
+  CLI::App* verb =
+      program.add_subcommand("inspect",
+                             "What a checkpoint, run, token store, BERT data, model "
+                             "directory, safetensors file or "
+                             "tokenizer.json is, and whether it is complete");
   verb->add_option("path", options->path, "any of these")->required();
   verb->add_flag("--json", options->json, "machine-readable");
   verb->footer(

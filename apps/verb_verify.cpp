@@ -9,6 +9,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
+#include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
 
 namespace longhaul::apps {
@@ -28,10 +29,13 @@ void run_verify(const fs::path& path) {
   } else if (data::describe_data(path)) {
     bytes = data::verify_store(path);
     what = fmt::format("token store {}", path.string());
+  } else if (data::describe_bert(path)) {
+    bytes = data::verify_bert(path);
+    what = fmt::format("BERT examples {}", path.string());
   } else {
     throw InputError("verify", path.string() +
                                    ": neither a checkpoint, a run with a valid "
-                                   "one, nor a token store");
+                                   "one, a token store, nor BERT examples");
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -44,7 +48,8 @@ void run_verify(const fs::path& path) {
 void add_verify(CLI::App& program, Outcome&) {
   const auto path = std::make_shared<std::string>();
   CLI::App* verb = program.add_subcommand(
-      "verify", "Reads a checkpoint or token store again and checks every hash");
+      "verify",
+      "Reads a checkpoint, token store or BERT examples again and checks every hash");
   verb->add_option("dir", *path, "a checkpoint, a run (its newest valid one) or a store")
       ->required();
   verb->footer("Example: longhaul verify runs/cpt/checkpoints/step_00000500");

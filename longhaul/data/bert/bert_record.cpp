@@ -66,20 +66,23 @@ BertRecord BertRecord::read(const fs::path& dir) {
   return record;
 }
 
+void check_hash(const fs::path& shard, const BertShardInfo& info) {
+  const MappedFile file(shard);
+  BlockHasher hasher;
+  hasher.update(file.bytes());
+  const std::string found = combine_hashes(hasher.finish());
+  if (found == info.hash) return;
+  throw InputError("data",
+                   fmt::format("{}: its hash is {}, {} has {}; the file is "
+                               "damaged, copy it again",
+                               shard.string(), found, kBertRecordName, info.hash));
+}
+
 void check_recorded_hash(const fs::path& shard) {
   const fs::path dir = shard.parent_path();
   if (!fs::exists(dir / kBertRecordName)) return;
   for (const BertShardInfo& info : BertRecord::read(dir).shards) {
-    if (info.name != shard.filename()) continue;
-    const MappedFile file(shard);
-    BlockHasher hasher;
-    hasher.update(file.bytes());
-    const std::string found = combine_hashes(hasher.finish());
-    if (found == info.hash) return;
-    throw InputError("data",
-                     fmt::format("{}: its hash is {}, {} has {}; the file is "
-                                 "damaged, copy it again",
-                                 shard.string(), found, kBertRecordName, info.hash));
+    if (info.name == shard.filename()) return check_hash(shard, info);
   }
 }
 

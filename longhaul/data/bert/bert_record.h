@@ -43,6 +43,9 @@ struct BertRecord {
 /// another size. One without a record is not looked at.
 void check_bert_directory(const fs::path& dir);
 
+/// InputError when the file has another hash than `info`.
+void check_hash(const fs::path& shard, const BertShardInfo& info);
+
 /// InputError when the record beside a shard lists it with another hash. A shard without
 /// a record, or that it does not list, is not looked at: the format has no checksum of
 /// its own but that of each deflated chunk (Adler-32).

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "longhaul/base/text.h"
+#include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/bert/test_bert.h"
 
@@ -68,6 +70,34 @@ TEST_F(BuildExamplesTest, ShardsHoldWhatTheRecordSays) {
   EXPECT_EQ(find_bert_shards({options_.out}).size(), 6U);
   EXPECT_TRUE(fs::exists(options_.out / "tokenizer" / "tokenizer.json"));
   EXPECT_EQ(dir_.listing(), "corpus.jsonl out tokenizer.json");
+}
+
+TEST_F(BuildExamplesTest, InspectingSaysWhatTheRecordSaysAndWhetherItIsWhole) {
+  EXPECT_FALSE(describe_bert(dir_ / "none").has_value());
+  const BertRecord record = build();
+  InspectOptions options;
+  options.global_size = 16;
+  const DataDescription found = describe_bert(options_.out, options).value();
+  EXPECT_TRUE(found.complete);
+  EXPECT_EQ(found.json.at("examples"), record.counts.examples);
+  EXPECT_EQ(found.json.at("seq_len"), 64);
+  EXPECT_EQ(found.json.at("max_predictions"), 10);
+  EXPECT_EQ(found.json.at("steps"), static_cast<double>(record.counts.examples) / 16);
+  EXPECT_HAS(found.text, "200 documents");
+  EXPECT_HAS(found.text,
+             fmt::format("{} of 64 tokens in 6 shards", grouped(record.counts.examples)));
+  uint64_t bytes = 0;
+  for (const BertShardInfo& shard : record.shards) bytes += shard.bytes;
+  EXPECT_EQ(verify_bert(options_.out), bytes);
+  const fs::path shard = options_.out / record.shards[2].name;
+  std::string changed = read_text(shard);
+  changed[changed.size() / 2] ^= 1;
+  write_text_atomic(shard, changed);
+  EXPECT_HAS(input_error([&] { verify_bert(options_.out); }), record.shards[2].name);
+  fs::remove(shard);
+  const DataDescription damaged = describe_bert(options_.out).value();
+  EXPECT_FALSE(damaged.complete);
+  EXPECT_HAS(damaged.text, record.shards[2].name + ": missing");
 }
 
 TEST_F(BuildExamplesTest, BytesDoNotDependOnThreads) {
