@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -28,6 +30,28 @@ void require(bool condition, const char* what) {
   throw InputError("data", fmt::format("the stored data position is damaged: {}; choose "
                                        "another checkpoint",
                                        what));
+}
+
+/// Ascending and disjoint again.
+std::vector<SequenceRange> merged(std::vector<SequenceRange> ranges) {
+  std::ranges::sort(ranges, {}, &SequenceRange::begin);
+  std::vector<SequenceRange> out;
+  for (const SequenceRange& range : ranges) {
+    if (range.begin >= range.end) continue;
+    if (!out.empty() && range.begin <= out.back().end) {
+      out.back().end = std::max(out.back().end, range.end);
+    } else {
+      out.push_back(range);
+    }
+  }
+  return out;
+}
+
+/// Places in the phase's stream from the first to the last of the last `count` sequences
+/// that it handed out; what it passed over between them is inside.
+SequenceRange last_of(const Phase& phase, int64_t count) {
+  return {phase.stream_position(phase.consumed - count),
+          phase.stream_position(phase.consumed - 1) + 1};
 }
 
 Json phase_to_json(const Phase& phase) {
@@ -85,6 +109,24 @@ Phase phase_from_json(const Json& json) {
   return phase;
 }
 
+std::vector<LaterRange> later_from_json(const Json& json) {
+  constexpr int64_t kEnd = int64_t{1} << 61;
+  require(json.is_array() && json.size() <= kMaxEntries, "later is not a list");
+  std::vector<LaterRange> later;
+  for (const Json& item : json) {
+    require(item.is_array() && item.size() == 3 && item[0].is_number_integer() &&
+                item[1].is_number_integer() && item[2].is_number_integer(),
+            "a range of later is not three integers");
+    const LaterRange skip{item[0].get<int64_t>(),
+                          {item[1].get<int64_t>(), item[2].get<int64_t>()}};
+    require(skip.phase >= 0 && skip.range.begin >= 0 &&
+                skip.range.end >= skip.range.begin && skip.range.end <= kEnd,
+            "a range of later is out of range");
+    later.push_back(skip);
+  }
+  return later;
+}
+
 }  // namespace
 
 bool Phase::same_stream(const Phase& other) const {
@@ -112,10 +154,50 @@ int64_t Cursor::tokens() const {
   return sum;
 }
 
+void Cursor::begin_phase(Phase phase) {
+  const auto number = static_cast<int64_t>(phases.size());
+  for (const LaterRange& skip : later) {
+    if (skip.phase == number) phase.skipped.push_back(skip.range);
+  }
+  phase.skipped = merged(std::move(phase.skipped));
+  std::erase_if(later, [&](const LaterRange& skip) { return skip.phase <= number; });
+  phases.push_back(std::move(phase));
+}
+
+void Cursor::pass_over_last(const Cursor& now, int64_t sequences) {
+  std::vector<LaterRange> all = now.later;
+  for (size_t i = now.phases.size(); i-- > 0;) {
+    const Phase& phase = now.phases[i];
+    const auto number = static_cast<int64_t>(i);
+    for (const SequenceRange& range : phase.skipped) all.push_back({number, range});
+    const int64_t count = std::min(sequences, phase.consumed);
+    sequences -= count;
+    if (count > 0) all.push_back({number, last_of(phase, count)});
+  }
+  later.clear();
+  const int64_t current = static_cast<int64_t>(phases.size()) - 1;
+  for (const LaterRange& skip : all) {
+    if (skip.phase > current) later.push_back(skip);
+  }
+  if (phases.empty()) return;
+  Phase& phase = phases.back();
+  // A range before it would move the places of what was handed out.
+  const int64_t position = phase.stream_position(phase.consumed);
+  for (const LaterRange& skip : all) {
+    if (skip.phase != current) continue;
+    phase.skipped.push_back({std::max(skip.range.begin, position), skip.range.end});
+  }
+  phase.skipped = merged(std::move(phase.skipped));
+}
+
 Json Cursor::to_json() const {
   Json list = Json::array();
   for (const Phase& phase : phases) list.push_back(phase_to_json(phase));
-  return {{"phases", std::move(list)}};
+  Json json = {{"phases", std::move(list)}};
+  for (const LaterRange& skip : later) {
+    json["later"].push_back({skip.phase, skip.range.begin, skip.range.end});
+  }
+  return json;
 }
 
 Cursor Cursor::from_json(const Json& json) {
@@ -123,6 +205,7 @@ Cursor Cursor::from_json(const Json& json) {
   require(list.is_array() && list.size() <= kMaxEntries, "phases is not a list");
   Cursor cursor;
   for (const Json& phase : list) cursor.phases.push_back(phase_from_json(phase));
+  if (json.contains("later")) cursor.later = later_from_json(json["later"]);
   return cursor;
 }
 

@@ -45,11 +45,26 @@ struct Phase {
   int64_t stream_position(int64_t n) const;
 };
 
+/// Sequences of a phase that has not begun yet, which it is to pass over.
+struct LaterRange {
+  int64_t phase = 0;  ///< counted from 0
+  SequenceRange range;
+  bool operator==(const LaterRange&) const = default;
+};
+
 /// Where a run stands in its data: enough to find any later batch without replay, for any
 /// number of ranks, after a change of batch, mixture or length.
 struct Cursor {
   std::vector<Phase> phases;
+  std::vector<LaterRange> later;
   bool operator==(const Cursor&) const = default;
+
+  /// Adds a phase, which passes over what `later` says of it.
+  void begin_phase(Phase phase);
+  /// For a run that goes back: makes this earlier cursor pass over the last `sequences`
+  /// that `now` had handed out, and over all that `now` passes over. What lies before
+  /// this cursor stays as it was.
+  void pass_over_last(const Cursor& now, int64_t sequences);
 
   /// Sequences of all phases, and their tokens.
   int64_t sequences() const;

@@ -138,6 +138,7 @@ Loader::Loader(std::vector<WeightedSource> sources, const LoaderOptions& options
 }
 Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
 
 StepBatch& Loader::next() {
   State& state = *state_;

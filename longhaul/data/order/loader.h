@@ -82,6 +82,7 @@ class Loader {
          Cursor start = {});
   ~Loader();
   Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
 
   /// The next step's batches of this rank; moves the cursor past the whole step. The
   /// result stays valid, and the caller's to alter, until the next call. Errors of the

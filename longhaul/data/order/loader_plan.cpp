@@ -101,7 +101,7 @@ Cursor enter_step(Cursor cursor, const Phase& phase) {
   if (!phases.empty() && phases.back().consumed == 0) phases.pop_back();
   // Without the empty one the phase before may be the same stream.
   if (!phases.empty() && phases.back().same_stream(phase)) return cursor;
-  phases.push_back(phase);
+  cursor.begin_phase(phase);
   return cursor;
 }
 
