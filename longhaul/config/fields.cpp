@@ -395,10 +395,11 @@ Fields fields_of(ResilienceSection& s) {
                  "a file whose presence marks its node unfit")
           .when_absent("none")
           .only_built({"(none)"}),
-      make_field("peer_memory_every", s.peer_memory_every, Free,
-                 "steps between copies into a neighbour's memory; 0: off")
-          .at_least(0)
-          .only_built({"0"}),
+      make_field(
+          "peer_memory_every", s.peer_memory_every, Free,
+          "steps between copies of each rank's state into its machine's memory and "
+          "a neighbour's; 0: off")
+          .within(0, kMaxSteps),
       make_field("comm_timeout_s", s.comm_timeout_s, Free,
                  "seconds that a rank waits for the others before it ends with exit 75; "
                  "longer than any one checkpoint part or batch takes")

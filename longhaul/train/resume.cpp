@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
@@ -11,6 +12,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
+#include "longhaul/train/peer_memory.h"
 
 namespace longhaul::train {
 namespace {
@@ -42,20 +44,19 @@ std::vector<fs::path> candidates(const Session& session, RunLog& run) {
   return paths;
 }
 
-/// What a checkpoint says, if it fits this run.
-History read_history(const Session& session, RunLog& run,
-                     const checkpoint::CheckpointReader& reader) {
-  const History history = History::from_json(reader.state());
+/// What a saved state says, if it fits this run; `from` names it.
+History read_history(const Session& session, RunLog& run, const Json& state,
+                     const fs::path& from) {
+  const History history = History::from_json(state);
   if (history.config_toml.empty()) {
     run.log().warning(
         fmt::format("{} was imported: there are no settings to compare with, and the "
                     "data begins anew",
-                    reader.path().string()));
+                    from.string()));
     return history;
   }
   const RunConfig saved =
-      parse_run_config(history.config_toml, (reader.path() / "state.json").string())
-          .config;
+      parse_run_config(history.config_toml, (from / "state.json").string()).config;
   for (const ConfigChange& change : check_resume(saved, session.config)) {
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
                                change.key, change.old_value, change.new_value));
@@ -63,23 +64,11 @@ History read_history(const Session& session, RunLog& run,
   return history;
 }
 
-History resume(Session& session, RunLog& run, const fs::path& path) {
-  std::optional<checkpoint::CheckpointReader> reader;
-  History history;
-  comm::on_all_ranks(*session.world, [&] {
-    reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
-    history = read_history(session, run, *reader);
-    run.begin_start(history.step);
-  });
-  checkpoint::ReadReport report;
-  comm::on_all_ranks(*session.world, [&] {
-    report = restore_state(session.state(), *reader, *session.node);
-  });
-  report = checkpoint::total(report, *session.world);
+/// What follows the reading of masters and moments, wherever they came from.
+void tell_resumed(Session& session, RunLog& run, const History& history,
+                  const std::string& line) {
   session.optimizer->set_updates(history.updates);
-  run.log().info(fmt::format(
-      "weights, moments and data position: {} (step {}, {} tokens), {}", path.string(),
-      history.step, grouped(history.tokens), report.describe()));
+  run.log().info(line);
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
@@ -87,6 +76,27 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
   const auto difference = fingerprint_difference(
       history.fingerprint, numerics_fingerprint(session.layout.describe()));
   if (difference) run.log().warning("not bitwise the uninterrupted run: " + *difference);
+}
+
+History resume(Session& session, RunLog& run, const fs::path& path) {
+  std::optional<checkpoint::CheckpointReader> reader;
+  History history;
+  comm::on_all_ranks(*session.world, [&] {
+    reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
+    history = read_history(session, run, reader->state(), path);
+    run.begin_start(history.step);
+  });
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    report = restore_state(session.state(), *reader, *session.node);
+  });
+  report = checkpoint::total(report, *session.world);
+  tell_resumed(session, run, history,
+               fmt::format("weights, moments and data position: {} (step {}, {} tokens), "
+                           "{}",
+                           path.string(), history.step, grouped(history.tokens),
+                           report.describe()));
+  run.checkpoint_was_read(history.step);
   return history;
 }
 
@@ -114,6 +124,56 @@ History resume_from_best(Session& session, RunLog& run,
                               {"to", paths[i + 1].filename().string()},
                               {"message", error.what()}});
     }
+  }
+}
+
+History resume_in_memory(Session& session, RunLog& run,
+                         const checkpoint::MemoryStep& kept, const std::string& disk) {
+  const fs::path dir = memory_dir_of(session);
+  std::optional<checkpoint::MemoryTensors> tensors;
+  History history;
+  comm::on_all_ranks(*session.world, [&] {
+    tensors.emplace(kept, dir);
+    history = read_history(session, run, parse_json(kept.state, dir.string()), dir);
+    run.begin_start(history.step);
+  });
+  checkpoint::ReadReport report;
+  comm::on_all_ranks(*session.world, [&] {
+    report = restore_state(session.state(), *tensors, *session.world);
+  });
+  report = checkpoint::total(report, *session.world);
+  tell_resumed(session, run, history,
+               fmt::format("resume from step {} in memory of {} nodes (checkpoint on "
+                           "disk: {}), {} tokens, {}",
+                           history.step, kept.machines, disk, grouped(history.tokens),
+                           report.describe()));
+  run.event(
+      "memory_resume",
+      {{"step", history.step}, {"nodes", kept.machines}, {"seconds", report.seconds}});
+  return history;
+}
+
+/// From the newest state in memory, where that is as new as what is on disk.
+std::optional<History> resume_from_memory(Session& session, RunLog& run,
+                                          const std::vector<fs::path>& paths) {
+  const auto kept = newest_in_memory(session, run, paths);
+  if (!kept) return std::nullopt;
+  const std::string disk =
+      paths.empty() ? "none" : fmt::format("step {}", *checkpoint::step_of(paths[0]));
+  try {
+    const History history = resume_in_memory(session, run, *kept, disk);
+    settle_memory(session, &*kept);
+    return history;
+  } catch (const Error& error) {
+    if (!is_of_the_file(error)) throw;
+    run.log().warning(
+        fmt::format("step {} in memory cannot be loaded: {}; going back to "
+                    "the checkpoint on disk: {}",
+                    kept->step, error.what(), disk));
+    run.event("fall_back", {{"from", fmt::format("memory of step {}", kept->step)},
+                            {"to", disk},
+                            {"message", error.what()}});
+    return std::nullopt;
   }
 }
 
@@ -170,12 +230,16 @@ void initialise(Session& session, RunLog& run) {
 History load_state(Session& session, RunLog& run) {
   const std::vector<fs::path> paths = candidates(session, run);
   History history;
-  if (paths.empty()) {
+  if (auto kept = resume_from_memory(session, run, paths)) {
+    history = std::move(*kept);
+  } else if (paths.empty()) {
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+    settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, run, paths);
     const auto asked = session.config.checkpoint.resume.kind;
     if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
+    settle_memory(session, nullptr);
   }
   session.replicas->share_weights();
   certify_weights(session, run.log());

@@ -29,16 +29,6 @@ constexpr int kSaveTries = 3;
 /// Seconds of waiting for the save before that are worth a word.
 constexpr double kLongWait = 1.0;
 
-Json layout_of(const Session& session) {
-  const comm::MeshShape& shape = session.mesh().shape();
-  return {{"world", session.world->size()},
-          {"pp", shape.pp},
-          {"dp", shape.dp},
-          {"cp", shape.cp},
-          {"tp", shape.tp},
-          {"zero", session.config.parallel.zero}};
-}
-
 /// By the names of the groups and their operations, what this rank has sent.
 Json traffic_of(comm::Ledger& ledger) {
   Json groups = Json::object();
@@ -66,6 +56,16 @@ std::string describe_sources(const History& history) {
 }
 
 }  // namespace
+
+Json layout_of(const Session& session) {
+  const comm::MeshShape& shape = session.mesh().shape();
+  return {{"world", session.world->size()},
+          {"pp", shape.pp},
+          {"dp", shape.dp},
+          {"cp", shape.cp},
+          {"tp", shape.tp},
+          {"zero", session.config.parallel.zero}};
+}
 
 RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
     : log_(std::make_unique<Logger>()), config_(loaded.config), started_(unix_time()) {
@@ -154,7 +154,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     return std::string();
   });
   saver_.emplace(checkpoint_options(session), *session.world);
-  if (history.step > 0) saver_->trust(history.step);
+  if (read_checkpoint_) saver_->trust(*read_checkpoint_);
   if (log_->silent()) return;
   metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);

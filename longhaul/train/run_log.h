@@ -23,6 +23,9 @@ struct StepRecord {
   double epoch = 0.0;
 };
 
+/// World and mesh, for the record.
+Json layout_of(const Session& session);
+
 /// Everything a run leaves in its directory: the lock, the log, metrics, events, results
 /// and checkpoints. Rank 0 speaks; the other ranks' calls do nothing but where said.
 class RunLog {
@@ -38,6 +41,8 @@ class RunLog {
   /// A start from the checkpoint of this step begins; the first step that is done, or an
   /// orderly end, clears it.
   void begin_start(int64_t step);
+  /// The checkpoint of this step was read whole and found good; before start().
+  void checkpoint_was_read(int64_t step) { read_checkpoint_ = step; }
   /// A line of events.jsonl.
   void event(const char* name, const Json& fields);
 
@@ -102,6 +107,7 @@ class RunLog {
   double peak_flops_ = 0.0;  ///< of one rank
   double started_ = 0.0;
   int64_t first_step_ = 0;
+  std::optional<int64_t> read_checkpoint_;
 };
 
 }  // namespace longhaul::train

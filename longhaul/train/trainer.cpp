@@ -17,6 +17,7 @@
 #include "longhaul/optim/schedule.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/data_check.h"
+#include "longhaul/train/peer_memory.h"
 #include "longhaul/train/resume.h"
 #include "longhaul/train/run_log.h"
 #include "longhaul/train/stage_runner.h"
@@ -59,7 +60,8 @@ class Trainer {
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
-        data_check_(unproven_sources(session_)) {
+        data_check_(unproven_sources(session_)),
+        memory_(session_, history_, run_) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_plan(loader_.plan(), loader_.began_new_phase());
     prepare_saves();
@@ -81,10 +83,12 @@ class Trainer {
       if (last || due(config().validation.every)) validate();
       const bool ends = last || stop;
       if (ends || save_again || due(config().checkpoint.every)) save(ends);
+      memory_.keep(session_, history_);
     }
     if (!stop) data_check_.finish();
     run_.finish_saves();
     session_.replicas->finish_weights();
+    memory_.end(session_, stop);
     run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
     return {history_.step, stop};
   }
@@ -257,6 +261,7 @@ class Trainer {
   Capture capture_;
   StageRunner runner_;
   DataCheck data_check_;
+  PeerMemory memory_;
   SignalWatch signals_;
 };
 
