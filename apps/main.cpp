@@ -18,8 +18,7 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench",  "doctor", "drill", "plan",
-                                       "report", "submit", "watch"};
+constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "plan", "submit"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_compare(program, outcome);
@@ -32,8 +31,10 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_inspect(program, outcome);
   add_launch(program, outcome);
   add_recipe(program, outcome);
+  add_report(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);
+  add_watch(program, outcome);
 }
 
 /// What is wrong with the command line and what to type instead.

@@ -23,6 +23,7 @@ void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_launch(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
+void add_report(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 // Under `data`.
 void add_data_build(CLI::App& data_verb, Outcome& outcome);
@@ -32,6 +33,7 @@ void add_data_inspect(CLI::App& data_verb, Outcome& outcome);
 void add_data_split(CLI::App& data_verb, Outcome& outcome);
 void add_train_tokenizer(CLI::App& data_verb, Outcome& outcome);
 void add_verify(CLI::App& program, Outcome& outcome);
+void add_watch(CLI::App& program, Outcome& outcome);
 
 /// Turns the words `data build --bert` into the verb that they mean, data build-bert.
 void expand_build_bert(int& argc, char** argv);

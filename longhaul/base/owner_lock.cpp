@@ -122,10 +122,12 @@ std::string describe(const LockHolder& holder) {
                      holder.process, holder.started_at);
 }
 
-// Seconds since the lease was renewed, both times taken from the file system's own clock.
-double lease_age(const fs::path& lock) {
+// Seconds since the lease was renewed. With a probe both times are taken from the file
+// system's own clock.
+double lease_age(const fs::path& lock, bool with_probe) {
   struct stat held{};
   if (::stat(lock.c_str(), &held) != 0) return 1e9;
+  if (!with_probe) return unix_time() - static_cast<double>(held.st_mtim.tv_sec);
   const fs::path probe =
       lock.string() + fmt::format(".probe.{}.{}", host_name(), ::getpid());
   write_text_atomic(probe, "probe");
@@ -142,7 +144,8 @@ struct Verdict {
   std::string reason;
 };
 
-Verdict judge(const LockHolder& holder, const fs::path& lock, double lease_seconds) {
+Verdict judge(const LockHolder& holder, const fs::path& lock,
+              const OwnerLockOptions& options) {
   if (holder.released) return {false, "released"};
   const LockHolder here = this_process();
   if (holder.host == here.host && holder.boot == here.boot) {
@@ -156,8 +159,8 @@ Verdict judge(const LockHolder& holder, const fs::path& lock, double lease_secon
   if (holder.host == here.host && boot_id(holder.boot) != boot_id(here.boot)) {
     return {false, "its host was started anew"};
   }
-  const double age = lease_age(lock);
-  return {age < lease_seconds,
+  const double age = lease_age(lock, options.probe);
+  return {age < options.lease_seconds,
           fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0))};
 }
 
@@ -204,7 +207,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
   while (true) {
     const std::optional<LockHolder> other = read_holder(lock.path_);
     if (other) {
-      const Verdict verdict = judge(*other, lock.path_, options.lease_seconds);
+      const Verdict verdict = judge(*other, lock.path_, options);
       if (verdict.alive) {
         const bool same_job =
             !mine.job.empty() && mine.job == other->job && mine.host != other->host;
@@ -305,7 +308,7 @@ std::optional<LockState> OwnerLock::look(const fs::path& file,
                                          const OwnerLockOptions& options) {
   const std::optional<LockHolder> holder = read_holder(file);
   if (!holder) return std::nullopt;
-  const Verdict verdict = judge(*holder, file, options.lease_seconds);
+  const Verdict verdict = judge(*holder, file, options);
   return LockState{*holder, verdict.alive, verdict.reason};
 }
 

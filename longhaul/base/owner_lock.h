@@ -27,6 +27,9 @@ struct OwnerLockOptions {
   /// A holder on another host is taken for dead when its lease is older than this.
   double lease_seconds = 60.0;
   double renew_seconds = 10.0;
+  /// The age of a lease is told by the file system's clock, for which a file is made and
+  /// removed. False: by this machine's, and look() writes nothing.
+  bool probe = true;
   // For the messages: "[area] DIR: another process OCCUPATION (...); stop it, or ADVICE".
   std::string area = "run lock";
   std::string object = "the run";

@@ -161,6 +161,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   write_head(session, hosts);
   metrics_->event("start", {{"attempt", attempt_},
                             {"step", history.step},
+                            {"last_step", last_step},
                             {"world", session.world->size()},
                             {"job", job_id()},
                             {"seconds", seconds_since_process_start()}});

@@ -11,7 +11,7 @@ import house
 EVERYWHERE = {"base", "config", "format"}
 ROWS = {
     "base": set(), "config": {"base"}, "format": {"base", "config"},
-    "comm": set(), "data": set(), "cluster": set(),
+    "comm": set(), "data": set(), "cluster": set(), "monitor": set(),
     "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "infer": {"models", "parallel", "data"},
@@ -20,7 +20,7 @@ ROWS = {
               "checkpoint", "infer"},
 }
 STRICT = {"base", "config", "format"}
-TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster"}
+TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster", "monitor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
+#include "longhaul/monitor/run_files.h"
+
+namespace longhaul::monitor {
+
+/// What a run is held against: a loss by step and, where known, sequences per second.
+struct Reference {
+  std::map<int64_t, double> loss;
+  std::optional<double> seqs_per_s;
+};
+
+/// A run directory, or a file of golden losses: one number a line (steps 1, 2, ...), a
+/// step and a number a line, CSV with a head that names `step` and `loss`, or JSON lines
+/// with these keys. '#' begins a comment. InputError names file and line.
+Reference read_reference(const fs::path& path);
+
+/// The steps of a run that count.
+Reference reference_of(const Records& records);
+
+struct AgainstOptions {
+  double rtol = 0.05;                     ///< of the reference's loss
+  double points = 0.95;                   ///< share of the points that must lie within
+  int64_t from_step = 450;                ///< earlier points are not looked at
+  std::optional<double> throughput_rtol;  ///< empty: the throughput is not judged
+};
+
+struct AgainstResult {
+  bool passed = false;
+  std::vector<std::string> lines;  ///< for people: what was compared, and where it misses
+  Json json;
+};
+
+/// InputError where nothing can be compared: no common step from `from_step` on, or a
+/// throughput that the reference does not have.
+AgainstResult hold_against(const Reference& run, const Reference& reference,
+                           const AgainstOptions& options);
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,227 @@
+#include "longhaul/monitor/goodput.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "longhaul/monitor/life.h"
+
+namespace longhaul::monitor {
+namespace {
+
+struct ClassText {
+  const char* name;
+  const char* key;
+  const char* meaning;
+};
+
+constexpr std::array<ClassText, kTimeClasses> kTexts = {{
+    {"compute", "compute", "steps that count"},
+    {"waiting for data", "data", "these steps' waiting for their batch"},
+    {"saving", "save", "training stood still for a checkpoint"},
+    {"validation", "validation", "validation"},
+    {"redone steps", "redone", "steps that a later start or a rollback took back"},
+    {"restarts", "restart", "start-up, loading, and from a failure to the next start"},
+    {"paused", "paused", "held by a PAUSE file"},
+    {"between jobs", "idle", "nobody ran or supervised it"},
+    {"other", "other", "between steps, and the step under way"},
+}};
+
+/// One thing with a known place in time.
+struct Item {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t data = 0;  ///< of a step: so much of it, at its begin, is Data
+  TimeClass kind = TimeClass::Compute;
+};
+
+bool earlier(const Item& a, const Item& b) { return a.begin < b.begin; }
+
+std::vector<Item> step_items(const Records& records) {
+  std::vector<Item> items;
+  items.reserve(records.all().size());
+  for (const StepRecord& record : records.all()) {
+    const int64_t end = to_micros(record.time);
+    const TimeClass kind = record.counts ? TimeClass::Compute : TimeClass::Redone;
+    items.push_back({end - to_micros(record.step_time), end,
+                     record.counts ? to_micros(record.data_time) : 0, kind});
+  }
+  if (!std::is_sorted(items.begin(), items.end(), earlier)) {
+    std::stable_sort(items.begin(), items.end(), earlier);
+  }
+  return items;
+}
+
+using AttemptStep = std::pair<int64_t, int64_t>;
+
+/// The saves' stalls, each behind the step that it saved and that step's validation: the
+/// event itself comes when the checkpoint is durable, which may be much later.
+class SavePlaces {
+ public:
+  SavePlaces(const Records& records, const std::vector<Event>& events) {
+    for (const Event& event : events) {
+      if (event.kind == "checkpoint") begins_[key_of(event)] = 0;
+    }
+    if (begins_.empty()) return;
+    for (const StepRecord& record : records.all())
+      move(record.attempt, record.step, record.time);
+    for (const ValidationRecord& v : records.validations())
+      move(v.attempt, v.step, v.time);
+  }
+
+  std::optional<Item> place(const Event& event) const {
+    const double stall =
+        number_at(event.fields, "stall", number_at(event.fields, "seconds"));
+    if (!(stall > 0.0)) return std::nullopt;
+    int64_t begin = begins_.at(key_of(event));
+    const int64_t durable = to_micros(event.time);
+    if (begin == 0 || begin > durable) {  // its step is not recorded
+      begin = durable - to_micros(number_at(event.fields, "seconds", stall));
+    }
+    return Item{begin, begin + to_micros(stall), 0, TimeClass::Save};
+  }
+
+ private:
+  static AttemptStep key_of(const Event& event) {
+    return {integer_at(event.fields, "attempt", 1), integer_at(event.fields, "step")};
+  }
+  void move(int64_t attempt, int64_t step, double time) {
+    const auto found = begins_.find({attempt, step});
+    if (found != begins_.end()) found->second = std::max(found->second, to_micros(time));
+  }
+  std::map<AttemptStep, int64_t> begins_;
+};
+
+std::vector<Item> other_items(const Records& records, const std::vector<Event>& events) {
+  std::vector<Item> items;
+  for (const ValidationRecord& v : records.validations()) {
+    const int64_t end = to_micros(v.time);
+    items.push_back({end - to_micros(v.seconds), end, 0, TimeClass::Validation});
+  }
+  const SavePlaces saves(records, events);
+  for (const Event& event : events) {
+    if (event.kind != "checkpoint") continue;
+    if (const auto item = saves.place(event)) items.push_back(*item);
+  }
+  std::stable_sort(items.begin(), items.end(), earlier);
+  return items;
+}
+
+/// Lays spans end to end: what is given later never changes what lies already.
+class Painter {
+ public:
+  Painter(Ledger& ledger, const std::vector<LifeChange>& life, int64_t begin)
+      : ledger_(ledger), life_(life), cursor_(begin) {}
+
+  void item(const Item& item, int64_t limit) {
+    const int64_t end = std::min(item.end, limit);
+    if (end <= cursor_) return;
+    gap_until(std::min(item.begin, limit));
+    // A step that another one covers partly: its end is what it has for itself.
+    const int64_t data_end = std::min(end, item.begin + item.data);
+    if (data_end > cursor_) paint(data_end, TimeClass::Data);
+    paint(end, item.kind);
+  }
+
+  /// What no item covers is what the run's life says of that time.
+  void gap_until(int64_t end) {
+    while (cursor_ < end) {
+      while (at_ + 1 < life_.size() && life_[at_ + 1].time <= cursor_) ++at_;
+      const bool more = at_ + 1 < life_.size();
+      const int64_t change = more ? life_[at_ + 1].time : end;
+      paint(std::min(end, change), life_.empty() ? TimeClass::Other : life_[at_].kind);
+    }
+  }
+
+ private:
+  void paint(int64_t end, TimeClass kind) {
+    if (end <= cursor_) return;
+    ledger_.micros[static_cast<size_t>(kind)] += end - cursor_;
+    if (!ledger_.spans.empty() && ledger_.spans.back().kind == kind) {
+      ledger_.spans.back().end = end;
+    } else {
+      ledger_.spans.push_back({cursor_, end, kind});
+    }
+    cursor_ = end;
+  }
+
+  Ledger& ledger_;
+  const std::vector<LifeChange>& life_;
+  size_t at_ = 0;
+  int64_t cursor_;
+};
+
+}  // namespace
+
+const char* time_class_name(TimeClass kind) {
+  return kTexts[static_cast<size_t>(kind)].name;
+}
+const char* time_class_key(TimeClass kind) {
+  return kTexts[static_cast<size_t>(kind)].key;
+}
+const char* time_class_meaning(TimeClass kind) {
+  return kTexts[static_cast<size_t>(kind)].meaning;
+}
+
+int64_t Ledger::total_micros() const {
+  return std::accumulate(micros.begin(), micros.end(), int64_t{0});
+}
+
+double Ledger::share(TimeClass kind) const {
+  const int64_t total = total_micros();
+  return total > 0 ? seconds(kind) / (static_cast<double>(total) * 1e-6) : 0.0;
+}
+
+double Ledger::goodput_of_allocation() const {
+  const double allocated = total_seconds() - seconds(TimeClass::Idle);
+  return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : 0.0;
+}
+
+Ledger make_ledger(const Records& records, const std::vector<Event>& events,
+                   std::optional<double> until) {
+  Ledger ledger;
+  ledger.steps_counted = static_cast<int64_t>(records.counted().size());
+  ledger.steps_redone = static_cast<int64_t>(records.all().size()) - ledger.steps_counted;
+  const Life life = life_of(records, events, until);
+  ledger.starts = life.starts;
+  if (life.end <= life.begin) return ledger;
+  const std::vector<Item> steps = step_items(records);
+  const std::vector<Item> others = other_items(records, events);
+  std::vector<Item> items;
+  items.reserve(steps.size() + others.size());
+  std::merge(steps.begin(), steps.end(), others.begin(), others.end(),
+             std::back_inserter(items), earlier);
+  Painter painter(ledger, life.changes, life.begin);
+  for (size_t i = 0; i < items.size(); ++i) {
+    // How long a save stalled is known, not quite when: it never takes from what follows.
+    const bool yields = items[i].kind == TimeClass::Save && i + 1 < items.size();
+    painter.item(items[i], yields ? std::min(life.end, items[i + 1].begin) : life.end);
+  }
+  painter.gap_until(life.end);
+  return ledger;
+}
+
+std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,
+                                                           size_t parts) {
+  std::vector<std::array<double, kTimeClasses>> out(parts);
+  if (ledger.spans.empty() || parts == 0) return out;
+  const auto begin = static_cast<double>(ledger.spans.front().begin);
+  const double width =
+      static_cast<double>(ledger.total_micros()) / static_cast<double>(parts);
+  for (const Span& span : ledger.spans) {
+    const double from = (static_cast<double>(span.begin) - begin) / width;
+    const double to = (static_cast<double>(span.end) - begin) / width;
+    for (auto part = static_cast<size_t>(from); part < parts; ++part) {
+      const auto left = static_cast<double>(part);
+      if (left >= to) break;
+      out[part][static_cast<size_t>(span.kind)] +=
+          std::min(to, left + 1.0) - std::max(from, left);
+    }
+  }
+  return out;
+}
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "longhaul/monitor/records.h"
+#include "longhaul/monitor/run_files.h"
+
+namespace longhaul::monitor {
+
+/// What a second of a run was spent on.
+enum class TimeClass : uint8_t {
+  Compute,     ///< steps that count, without waiting for their batch
+  Data,        ///< their waiting for the batch
+  Save,        ///< training stood still for a checkpoint
+  Validation,  ///< validation
+  Redone,      ///< steps that count no more: a later start or a rollback did them again
+  Restart,     ///< start-up, loading, and the time from a failure to the next start
+  Paused,      ///< held by a person
+  Idle,        ///< between jobs: nobody ran or supervised it
+  Other        ///< between steps: log, first checks; and the step under way
+};
+inline constexpr size_t kTimeClasses = 9;
+
+/// "compute", "waiting for data", ...
+const char* time_class_name(TimeClass kind);
+/// A key for JSON: "compute", "data", ...
+const char* time_class_key(TimeClass kind);
+/// What it means, in a few words.
+const char* time_class_meaning(TimeClass kind);
+
+/// Microseconds since 1970.
+struct Span {
+  int64_t begin = 0;
+  int64_t end = 0;
+  TimeClass kind = TimeClass::Other;
+};
+
+/// Where the time of a run went, from its first start over all restarts and jobs. The
+/// spans lie end to end, so that the classes add up to the whole exactly.
+struct Ledger {
+  std::vector<Span> spans;
+  std::array<int64_t, kTimeClasses> micros{};
+  int64_t steps_counted = 0;
+  int64_t steps_redone = 0;
+  int64_t starts = 0;
+
+  int64_t total_micros() const;
+  double total_seconds() const { return static_cast<double>(total_micros()) * 1e-6; }
+  double seconds(TimeClass kind) const {
+    return static_cast<double>(micros[static_cast<size_t>(kind)]) * 1e-6;
+  }
+  /// Of the whole time; 0 of an empty ledger.
+  double share(TimeClass kind) const;
+  /// Compute of steps that count, of the whole time.
+  double goodput() const { return share(TimeClass::Compute); }
+  /// The same without the time between jobs, in which nothing was allocated.
+  double goodput_of_allocation() const;
+};
+
+/// `until`: now (seconds since 1970), where somebody runs or supervises the run; else the
+/// ledger ends with the run's last sign of life.
+Ledger make_ledger(const Records& records, const std::vector<Event>& events,
+                   std::optional<double> until);
+
+/// Shares of the classes in so many equal parts of the whole time; each part adds up
+/// to 1.
+std::vector<std::array<double, kTimeClasses>> ledger_parts(const Ledger& ledger,
+                                                           size_t parts);
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "longhaul/monitor/goodput.h"
+
+namespace longhaul::monitor {
+
+/// From here on, what the run does where no step, save or validation says more.
+struct LifeChange {
+  int64_t time = 0;  ///< microseconds since 1970
+  TimeClass kind = TimeClass::Other;
+};
+
+/// When a run lived: starts up, trains, is down while somebody brings it back, is left
+/// alone between jobs.
+struct Life {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t starts = 0;
+  std::vector<LifeChange> changes;  ///< by time
+};
+
+/// Times that no clock can have are brought into range.
+int64_t to_micros(double seconds);
+
+/// A PAUSE file was seen; training goes on, or ends.
+bool begins_pause(const Event& event);
+bool ends_pause(const Event& event);
+
+Life life_of(const Records& records, const std::vector<Event>& events,
+             std::optional<double> until);
+
+}  // namespace longhaul::monitor

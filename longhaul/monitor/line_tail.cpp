@@ -1,0 +1,88 @@
+#include "longhaul/monitor/line_tail.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr size_t kBlock = size_t{4} << 20;
+static_assert(kBlock > LineTail::kLongestLine);
+
+}  // namespace
+
+bool LineTail::is_another(uint64_t device, uint64_t inode, uint64_t size) const {
+  // A writer that comes back cuts a torn line off: the end of the last whole line stays.
+  return known_ && (device != device_ || inode != inode_ || size < offset_);
+}
+
+LineTail::Found LineTail::read(const OnLine& line, const OnRestart& restart) {
+  struct stat held{};
+  if (::stat(path_.c_str(), &held) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return Found::Nothing;
+    throw InputError("run directory",
+                     fmt::format("{}: {}", path_.string(), std::strerror(errno)));
+  }
+  // A pipe or a device would block or never end.
+  if (!S_ISREG(held.st_mode)) {
+    throw InputError("run directory",
+                     fmt::format("{} is no regular file", path_.string()));
+  }
+  const auto size = static_cast<uint64_t>(held.st_size);
+  const bool another = is_another(held.st_dev, held.st_ino, size);
+  if (another) {
+    offset_ = 0;
+    skipping_ = false;
+    too_long_ = 0;
+    restart();
+  }
+  known_ = true;
+  device_ = held.st_dev;
+  inode_ = held.st_ino;
+  if (size == offset_) return another ? Found::Restarted : Found::Nothing;
+  const File file = File::open_read(path_);
+  buffer_.resize(kBlock + kPadding);
+  const uint64_t before = offset_;
+  // Only up to the size of now: a file that grows faster than it is read has an end too.
+  while (offset_ < size) {
+    const size_t wanted = std::min<uint64_t>(kBlock, size - offset_);
+    // Less is there where a writer that came back has just cut its torn line off.
+    const ssize_t got =
+        ::pread(file.fd(), buffer_.data(), wanted, static_cast<off_t>(offset_));
+    if (got <= 0) break;
+    const uint64_t at = offset_;
+    take_block({buffer_.data(), static_cast<size_t>(got)}, line);
+    if (offset_ == at) break;  // a line that has not ended
+  }
+  if (another) return Found::Restarted;
+  return offset_ > before ? Found::Lines : Found::Nothing;
+}
+
+void LineTail::take_block(std::string_view fresh, const OnLine& line) {
+  size_t begin = 0;
+  while (begin < fresh.size()) {
+    const size_t end = fresh.find('\n', begin);
+    if (end == std::string_view::npos) break;
+    if (skipping_ || end - begin > kLongestLine) {
+      ++too_long_;
+      skipping_ = false;
+    } else {
+      line(fresh.substr(begin, end - begin));
+    }
+    begin = end + 1;
+  }
+  if (fresh.size() - begin > kLongestLine) {
+    skipping_ = true;
+    begin = fresh.size();
+  }
+  offset_ += begin;
+}
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/monitor/axis.h"
+
+namespace longhaul::monitor {
+
+struct Point {
+  double x = 0.0;
+  double y = 0.0;  ///< NaN and infinity are marked, not drawn
+};
+
+/// What a column of pixels shows of many points.
+struct PixelColumn {
+  double low = 0.0;
+  double high = 0.0;
+  double mean = 0.0;
+  size_t points = 0;  ///< finite ones; 0: a hole
+};
+
+/// Lowest, highest and mean value by column, so that a spike of one point in a million
+/// keeps its height.
+std::vector<PixelColumn> by_column(const std::vector<Point>& points, const Axis& x,
+                                   size_t columns);
+
+struct Curve {
+  std::string name;           ///< of the legend; empty: none
+  std::string style;          ///< CSS class that gives the colour
+  std::vector<Point> points;  ///< by ascending x
+  bool dots = false;          ///< few values: each with a dot and a tooltip
+};
+
+/// A line across the plot at one x.
+struct PlotMark {
+  double x = 0.0;
+  std::string style;  ///< CSS class
+  std::string title;  ///< tooltip
+};
+
+enum class Scale {
+  FromZero,  ///< linear, the axis begins at 0
+  Auto       ///< linear, or logarithmic where values differ by more than 30 times
+};
+
+struct PlotOptions {
+  std::string title;
+  Unit unit = Unit::Number;
+  Scale scale = Scale::Auto;
+};
+
+/// One plot as SVG, valid XML, without script; colours come from the page's style sheet.
+std::string draw_plot(const PlotOptions& options, const std::vector<Curve>& curves,
+                      const std::vector<PlotMark>& marks);
+
+/// Text for HTML and XML, in elements and quoted attributes. What neither may hold
+/// becomes '?'.
+std::string escape(std::string_view text);
+
+}  // namespace longhaul::monitor

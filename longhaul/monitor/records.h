@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhaul::monitor {
+
+/// One optimizer step as metrics.jsonl has it. What a line does not say, or says as null
+/// (a loss that is not finite), is NaN.
+struct StepRecord {
+  int64_t step = 0;
+  int attempt = 1;
+  bool counts = true;  ///< false: taken back by a later start or a rollback
+  double time = 0.0;   ///< seconds since 1970, at its end
+  double step_time = 0.0;
+  double data_time = 0.0;
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double seqs_per_s = 0.0;
+  double tokens_per_s = 0.0;
+  double mfu = 0.0;
+  double tokens = 0.0;
+  double memory_peak = 0.0;  ///< bytes
+  double host_memory = 0.0;
+  double epoch = 0.0;
+};
+
+struct ValidationRecord {
+  int64_t step = 0;
+  int attempt = 1;
+  double time = 0.0;
+  double seconds = 0.0;
+  double loss = 0.0;
+  std::string name;
+};
+
+/// What the lines of metrics.jsonl say, in their order, and which of them count: a step
+/// that is done again takes back all from that step on, and a start from a checkpoint all
+/// after it. Lines of an attempt that a later one has replaced never count.
+class Records {
+ public:
+  /// More are refused, so that a hostile file cannot take the machine's memory.
+  static constexpr size_t kMost = 20'000'000;
+
+  /// One line; `padded` has LineTail::kPadding readable bytes behind it. InputError
+  /// beyond kMost.
+  void add_line(std::string_view padded);
+  void add(const StepRecord& record);
+  /// A start from the checkpoint of `step`, or a return to it: what attempts up to
+  /// `attempt` recorded above it until `before` (seconds since 1970) counts no more.
+  void take_back(int64_t step, int attempt, double before);
+  void clear();
+
+  /// All, those that count no more included.
+  const std::vector<StepRecord>& all() const { return all_; }
+  const std::vector<ValidationRecord>& validations() const { return validations_; }
+  /// Indices into all(): the steps that count, ascending.
+  const std::vector<size_t>& counted() const { return counted_; }
+  const StepRecord& counted_at(size_t i) const { return all_[counted_[i]]; }
+  /// The step done last; null when there is none.
+  const StepRecord* last() const {
+    return counted_.empty() ? nullptr : &all_[counted_.back()];
+  }
+  /// Lines that are no record.
+  int64_t unreadable() const { return unreadable_; }
+  int newest_attempt() const { return newest_attempt_; }
+  /// Per attempt the first step that it recorded, which warms up.
+  bool is_first_of_attempt(const StepRecord& record) const;
+
+ private:
+  std::vector<StepRecord> all_;
+  std::vector<size_t> counted_;
+  std::vector<ValidationRecord> validations_;
+  std::map<int, int64_t> first_;
+  int newest_attempt_ = 0;
+  int64_t unreadable_ = 0;
+};
+
+/// The middle of the sequences per second of the steps that count, without the first one
+/// of each attempt; NaN when there is none.
+double median_throughput(const Records& records);
+
+/// The middle value; NaN of nothing. Values that are not finite are left out.
+double median(std::vector<double> values);
+
+}  // namespace longhaul::monitor

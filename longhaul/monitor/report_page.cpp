@@ -1,0 +1,275 @@
+#include "longhaul/monitor/report_page.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "longhaul/base/text.h"
+#include "longhaul/monitor/plain_text.h"
+#include "longhaul/monitor/plot.h"
+#include "longhaul/monitor/report_plots.h"
+#include "longhaul/monitor/report_style.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr size_t kMostEvents = 300;
+constexpr size_t kMostCheckpoints = 100;
+constexpr size_t kParts = 220;
+
+using Out = std::back_insert_iterator<std::string>;
+
+std::string utc(double seconds) {
+  const auto time = static_cast<std::time_t>(std::clamp(seconds, 0.0, 1e11));
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(time));
+}
+
+std::string figure(double value, const char* form) {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : "–";
+}
+
+void tile(std::string& out, const std::string& value, const std::string& what) {
+  fmt::format_to(Out(out), "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
+                 escape(value), escape(what));
+}
+
+std::string header(const RunView& view) {
+  const bool bad = view.state == "failed" || view.state == "killed";
+  const bool good = view.state == "done" || view.state == "training";
+  std::string out = fmt::format("<header><h1>{}</h1><span class=\"state {}\">{}</span>",
+                                escape(fs::path(view.name).filename().string()),
+                                bad ? "bad" : (good ? "good" : ""), escape(view.state));
+  fmt::format_to(Out(out), "<div class=\"where\">{}{}{}{}{} · seen {} UTC</div>",
+                 escape(view.name), view.host.empty() ? "" : " · ", escape(view.host),
+                 view.job.empty() ? "" : " · job ", escape(view.job), utc(view.now));
+  if (!view.detail.empty()) {
+    fmt::format_to(Out(out), "<div class=\"cause\">{}</div>", escape(view.detail));
+  }
+  return out + "</header>";
+}
+
+std::string tiles(const RunView& view) {
+  std::string out = "<div class=\"tiles\">";
+  const std::string of =
+      view.last_step ? "step of " + grouped(*view.last_step) : std::string("step");
+  tile(out, grouped(view.step), of);
+  tile(out, figure(view.loss, "{:.4f}"), "training loss");
+  if (view.validation) {
+    tile(out, figure(view.validation->loss, "{:.4f}"),
+         fmt::format("validation {} at step {}", view.validation->name,
+                     grouped(view.validation->step)));
+  }
+  tile(out, number_label(view.tokens_per_s, Unit::Number),
+       "tokens per second, last steps");
+  tile(out, figure(100.0 * view.mfu, "{:.1f}%"), "MFU, last steps");
+  tile(out, fmt::format("{:.1f}%", 100.0 * view.ledger.goodput()), "goodput");
+  tile(out, human_duration(view.ledger.total_seconds()), "wall time");
+  tile(out, grouped(view.restarts), "restarts");
+  if (view.seconds_left) tile(out, human_duration(*view.seconds_left), "left");
+  return out + "</div>";
+}
+
+std::string ledger_bar(const Ledger& ledger) {
+  std::string svg =
+      "<svg viewBox=\"0 0 1000 34\" role=\"img\" aria-label=\"Shares of the time\">";
+  double x = 0.0;
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto kind = static_cast<TimeClass>(i);
+    const double width = 1000.0 * ledger.share(kind);
+    if (!(width > 0.0)) continue;
+    fmt::format_to(
+        Out(svg),
+        "<rect class=\"{}\" x=\"{:.2f}\" y=\"0\" width=\"{:.2f}\" height=\"34\">"
+        "<title>{}: {:.2f}%, {}</title></rect>",
+        time_class_key(kind), x, width, time_class_name(kind), 100.0 * ledger.share(kind),
+        human_duration(ledger.seconds(kind)));
+    x += width;
+  }
+  return svg + "</svg>";
+}
+
+/// A round time that stands at most twelve times in the whole.
+double time_step(double total) {
+  constexpr double kMinute = 60.0;
+  constexpr double kHour = 3600.0;
+  constexpr double kDay = 86400.0;
+  for (const double step : {1.0, 2.0, 5.0, 10.0, 30.0, kMinute, 2 * kMinute, 5 * kMinute,
+                            10 * kMinute, 30 * kMinute, kHour, 2 * kHour, 6 * kHour,
+                            12 * kHour, kDay, 2 * kDay, 7 * kDay, 28 * kDay}) {
+    if (total / step <= 12.0) return step;
+  }
+  return total / 10.0;
+}
+
+/// The same shares in equal parts of the time, from the first start on.
+std::string ledger_strip(const Ledger& ledger) {
+  const auto parts = ledger_parts(ledger, kParts);
+  const double width = 1000.0 / static_cast<double>(kParts);
+  std::string svg =
+      "<svg viewBox=\"0 0 1000 118\" shape-rendering=\"crispEdges\" role=\"img\" "
+      "aria-label=\"Shares over time\">";
+  for (size_t part = 0; part < parts.size(); ++part) {
+    double y = 100.0;
+    for (size_t i = 0; i < kTimeClasses; ++i) {
+      const double height = 100.0 * parts[part][i];
+      if (height < 0.05) continue;
+      y -= height;
+      fmt::format_to(Out(svg),
+                     "<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" "
+                     "height=\"{:.2f}\"/>",
+                     time_class_key(static_cast<TimeClass>(i)),
+                     static_cast<double>(part) * width, y, width + 0.05, height);
+    }
+  }
+  const double total = std::max(ledger.total_seconds(), 1e-3);
+  const double step = time_step(total);
+  for (double at = 0.0; at <= total; at += step) {
+    const double place = at / total;
+    const char* anchor = place < 0.02 ? "start" : (place > 0.98 ? "end" : "middle");
+    fmt::format_to(Out(svg), "<text x=\"{:.1f}\" y=\"114\" text-anchor=\"{}\">{}</text>",
+                   1000.0 * place, anchor, human_duration(at));
+  }
+  return svg + "</svg>";
+}
+
+std::string ledger_section(const Ledger& ledger) {
+  std::string out =
+      "<h2>Where the time went</h2><section class=\"card\"><h3>Goodput ledger</h3>";
+  fmt::format_to(
+      Out(out),
+      "<p>{} from the first start over {} start{}: {} steps count, {} were redone. "
+      "Goodput is compute of steps that count: {:.2f}% of the whole, {:.2f}% without "
+      "the time between jobs.</p>",
+      human_duration(ledger.total_seconds()), grouped(ledger.starts),
+      ledger.starts == 1 ? "" : "s", grouped(ledger.steps_counted),
+      grouped(ledger.steps_redone), 100.0 * ledger.goodput(),
+      100.0 * ledger.goodput_of_allocation());
+  out += ledger_bar(ledger);
+  out += "<p></p>" + ledger_strip(ledger);
+  out +=
+      "<div class=\"scroll\"><table><tr><th>class</th><th class=\"n\">share</th><th "
+      "class=\"n\">time</th><th class=\"n\">seconds</th><th>what it is</th></tr>";
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto kind = static_cast<TimeClass>(i);
+    fmt::format_to(
+        Out(out),
+        "<tr><td><svg class=\"swatch\" viewBox=\"0 0 12 12\"><rect class=\"{}\" "
+        "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}</td><td class=\"n\">{:.2f}%"
+        "</td><td class=\"n\">{}</td><td class=\"n\">{:.1f}</td><td>{}</td></tr>",
+        time_class_key(kind), time_class_name(kind), 100.0 * ledger.share(kind),
+        human_duration(ledger.seconds(kind)), ledger.seconds(kind),
+        time_class_meaning(kind));
+  }
+  fmt::format_to(Out(out),
+                 "<tr><th>all</th><th class=\"n\">100.00%</th><th class=\"n\">{}</th><th "
+                 "class=\"n\">{:.1f}</th><th></th></tr></table></div></section>",
+                 human_duration(ledger.total_seconds()), ledger.total_seconds());
+  return out;
+}
+
+std::string checkpoint_section(RunFiles& run, const RunView& view) {
+  const std::vector<CheckpointInfo> all = run.checkpoints();
+  if (all.empty()) {
+    return "<h2>Checkpoints</h2><section class=\"card\"><p>None yet.</p></section>";
+  }
+  std::string out =
+      "<h2>Checkpoints</h2><section class=\"card\"><div class=\"scroll\"><table>"
+      "<tr><th class=\"n\">step</th><th>saved (UTC)</th><th class=\"n\">age</th>"
+      "<th class=\"n\">size</th><th>state</th></tr>";
+  const size_t from = all.size() - std::min(all.size(), kMostCheckpoints);
+  for (size_t i = all.size(); i-- > from;) {
+    const CheckpointInfo& one = all[i];
+    const bool dated = one.saved > 0.0;
+    fmt::format_to(
+        Out(out),
+        "<tr><td class=\"n\">{}</td><td class=\"t\">{}</td><td class=\"n\">{}</td>"
+        "<td class=\"n\">{}</td><td class=\"x{}\">{}</td></tr>",
+        grouped(one.step), dated ? utc(one.saved) : "–",
+        dated ? human_duration(view.now - one.saved) : "–",
+        one.valid ? human_bytes(one.bytes) : "–", one.valid ? "" : " warn",
+        one.valid ? "whole" : escape(one.problem));
+  }
+  out += "</table></div>";
+  if (from > 0) fmt::format_to(Out(out), "<p>{} older ones are not shown.</p>", from);
+  return out + "</section>";
+}
+
+std::string event_section(const RunFiles& run) {
+  std::vector<const Event*> shown;
+  for (const Event& event : run.events()) {
+    if (is_shown(event)) shown.push_back(&event);
+  }
+  std::string out =
+      "<h2>Events</h2><section class=\"card\"><div class=\"scroll\"><table><tr>"
+      "<th>time (UTC)</th><th>event</th><th>what</th></tr>";
+  const size_t from = shown.size() - std::min(shown.size(), kMostEvents);
+  for (size_t i = shown.size(); i-- > from;) {
+    fmt::format_to(
+        Out(out), "<tr><td class=\"t\">{}</td><td>{}</td><td class=\"x\">{}</td></tr>",
+        utc(shown[i]->time), escape(shown[i]->kind), escape(describe(*shown[i])));
+  }
+  out += "</table></div>";
+  if (from > 0) fmt::format_to(Out(out), "<p>{} earlier ones are not shown.</p>", from);
+  return out + "</section>";
+}
+
+/// Line by line, so that what is unfit for a page is replaced and line ends stay.
+std::string config_section(const RunFiles& run) {
+  if (run.config_text().empty()) return {};
+  std::string out = "<details><summary>Configuration (config.toml)</summary><pre>";
+  std::string_view rest = run.config_text();
+  while (!rest.empty()) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    out += escape(rest.substr(0, end)) + "\n";
+    rest.remove_prefix(std::min(rest.size(), end + 1));
+  }
+  return out + "</pre></details>";
+}
+
+}  // namespace
+
+std::string report_page(RunFiles& run, const RunView& view, const std::string& program) {
+  std::string out = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>";
+  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>";
+  // Even a mistake of ours could load or run nothing.
+  out +=
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'unsafe-inline'\"/>";
+  fmt::format_to(Out(out),
+                 "<title>{} – longhaul report</title><style>{}</style></head>\n",
+                 escape(fs::path(view.name).filename().string()), kReportStyle);
+  out += "<body><main>" + header(view) + tiles(view);
+  out += "<h2>Training</h2><div class=\"plots\">" + plot_cards(run) + "</div>";
+  out += ledger_section(view.ledger);
+  out += checkpoint_section(run, view) + event_section(run) + config_section(run);
+  out += "<footer>";
+  for (const std::string& note : view.notes) out += escape(note) + "<br/>";
+  fmt::format_to(Out(out),
+                 "Made by {} on {} UTC. Dashed lines mark restarts, red ones bad "
+                 "steps and rollbacks; bands reach from the lowest to the highest "
+                 "value.</footer></main></body></html>\n",
+                 escape(program), utc(view.now));
+  return out;
+}
+
+Json report_json(RunFiles& run, const RunView& view) {
+  Json json = to_json(view);
+  Json checkpoints = Json::array();
+  for (const CheckpointInfo& one : run.checkpoints()) {
+    checkpoints.push_back({{"step", one.step},
+                           {"saved", one.saved},
+                           {"bytes", one.bytes},
+                           {"valid", one.valid},
+                           {"problem", one.problem}});
+  }
+  json["checkpoints"] = std::move(checkpoints);
+  const double median_rate = median_throughput(run.records());
+  json["median_seqs_per_s"] =
+      std::isfinite(median_rate) ? Json(median_rate) : Json(nullptr);
+  return json;
+}
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,65 @@
+#pragma once
+
+namespace longhaul::monitor {
+
+/// The report's style sheet.
+inline constexpr const char* kReportStyle = R"css(
+:root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5d6878;
+--line:#e3e7ec;--grid:#e9edf1;--a:#1f6feb;--b:#d9730d;--c:#1a9c6b;--d:#8250df;--e:#c2255c;
+--compute:#2f9e6e;--data:#e0a100;--save:#3b82d6;--validation:#7c6fd8;--redone:#d6455d;
+--restart:#e8833a;--paused:#8aa0b5;--idle:#c3cad3;--other:#a99f8d;--bad:#d6293e}
+@media (prefers-color-scheme:dark){:root{--bg:#11151b;--card:#1a2029;--ink:#e4e9f0;
+--soft:#97a3b3;--line:#2c3440;--grid:#262e39;--a:#6aa6ff;--b:#f0a04b;--c:#4fd1a1;--d:#b392f0;
+--e:#ff7aa2;--compute:#43b985;--data:#e5b63a;--save:#5f9fea;--validation:#998ff0;
+--redone:#ef6b80;--restart:#f09a58;--paused:#7d91a5;--idle:#4a5563;--other:#8d8474;--bad:#ff6b7d}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
+main{max-width:1240px;margin:0 auto;padding:28px 24px 48px}
+header{display:flex;flex-wrap:wrap;align-items:baseline;gap:6px 14px;margin-bottom:18px}
+h1{font-size:25px;line-height:1.2;margin:0;overflow-wrap:anywhere}
+h2{font-size:18px;margin:34px 0 12px}
+h3{font-size:14px;margin:0 0 6px;font-weight:600}
+.state{font-size:13px;font-weight:600;padding:2px 11px;border-radius:99px;color:#fff;
+background:var(--soft)}
+.state.good{background:#23835b}.state.bad{background:#c02a3f}
+.where{color:var(--soft);font-size:13px;flex-basis:100%;overflow-wrap:anywhere}
+.cause{flex-basis:100%;border-left:3px solid var(--bad);padding:2px 10px;overflow-wrap:anywhere}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(116px,1fr));gap:10px}
+.tile,.card{background:var(--card);border:1px solid var(--line);border-radius:10px}
+.tile{padding:10px 12px}.tile b{display:block;font-size:20px;font-weight:600;line-height:1.3;
+font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:12.5px}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:14px}
+.card{padding:14px 16px 8px;min-width:0}.card p{margin:2px 0 8px;color:var(--soft);font-size:13px}
+svg{display:block;width:100%;height:auto}
+svg text{font-size:11px;fill:var(--soft);font-variant-numeric:tabular-nums}
+svg text.none{font-size:14px}
+.grid path{stroke:var(--grid);fill:none}.axis path{stroke:var(--soft);fill:none;opacity:.6}
+.line{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}
+.band{opacity:.42;stroke-width:1}.key{fill:none;stroke-width:3}
+.dot{stroke:var(--card);stroke-width:1}
+.a{stroke:var(--a)}.b{stroke:var(--b)}.c{stroke:var(--c)}.d{stroke:var(--d)}.e{stroke:var(--e)}
+.dot.a,.band.a{fill:var(--a)}.dot.b,.band.b{fill:var(--b)}.dot.c,.band.c{fill:var(--c)}
+.dot.d,.band.d{fill:var(--d)}.dot.e,.band.e{fill:var(--e)}
+.mark{fill:none;stroke-dasharray:3 3;stroke-width:1.2}.mark.restarted{stroke:var(--restart)}
+.mark.bad{stroke:var(--bad)}.nan{fill:var(--bad)}
+.compute{fill:var(--compute)}.data{fill:var(--data)}.save{fill:var(--save)}
+.validation{fill:var(--validation)}.redone{fill:var(--redone)}.restart{fill:var(--restart)}
+.paused{fill:var(--paused)}.idle{fill:var(--idle)}.other{fill:var(--other)}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:13.5px}
+th,td{text-align:left;padding:5px 12px 5px 0;border-bottom:1px solid var(--line);
+vertical-align:top}
+th{color:var(--soft);font-weight:600;font-size:12.5px;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.t{white-space:nowrap;font-variant-numeric:tabular-nums;color:var(--soft)}
+td.x{overflow-wrap:anywhere}td.warn{color:var(--bad)}
+.swatch{width:12px;height:12px;display:inline-block;vertical-align:-1px;margin-right:8px}
+details{margin-top:14px}summary{cursor:pointer;font-weight:600}
+pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;
+overflow-x:auto;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
+footer{margin-top:36px;color:var(--soft);font-size:12.5px}
+@media print{body{background:#fff}.card,.tile,tr{break-inside:avoid}}
+)css";
+
+}  // namespace longhaul::monitor

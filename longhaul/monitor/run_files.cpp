@@ -1,0 +1,303 @@
+#include "longhaul/monitor/run_files.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/config/load.h"
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr uint64_t kLargestStatus = uint64_t{64} << 20;
+constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
+constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
+/// Of events that are kept, as text.
+constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
+constexpr int kMaxDepth = 16;
+constexpr double kLastTime = 1e11;
+constexpr size_t kMostStepDirectories = 100'000;
+constexpr const char* kRunFiles[] = {"metrics.jsonl", "events.jsonl", "status.json",
+                                     "config.toml", "run.lock"};
+
+struct FileFacts {
+  int64_t nanoseconds = -1;
+  uint64_t size = 0;
+  bool regular = false;
+};
+
+std::optional<FileFacts> facts_of(const fs::path& path) {
+  struct stat held{};
+  if (::stat(path.c_str(), &held) != 0) return std::nullopt;
+  return FileFacts{held.st_mtim.tv_sec * 1'000'000'000 + held.st_mtim.tv_nsec,
+                   static_cast<uint64_t>(held.st_size), S_ISREG(held.st_mode)};
+}
+
+/// Adds up the sizes of the files that a manifest names; the first problem, or nothing.
+std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
+  if (json.is_object()) {
+    const auto name = json.find("name");
+    const auto size = json.find("size");
+    if (name != json.end() && name->is_string() && size != json.end() &&
+        size->is_number_unsigned()) {
+      const auto& text = name->get_ref<const std::string&>();
+      const auto facts = facts_of(join_inside(dir, text, "checkpoint"));
+      if (!facts) return plain_text(text) + " is missing";
+      if (facts->size != size->get<uint64_t>()) {
+        return fmt::format("{} has {} bytes instead of {}", plain_text(text), facts->size,
+                           size->get<uint64_t>());
+      }
+      bytes += static_cast<double>(facts->size);
+      return {};
+    }
+  }
+  if (json.is_structured()) {
+    for (const Json& part : json) {
+      std::string problem = check_files(part, dir, bytes);
+      if (!problem.empty()) return problem;
+    }
+  }
+  return {};
+}
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with("step_")) return std::nullopt;
+  int64_t step = -1;
+  const auto [end, error] =
+      std::from_chars(name.data() + 5, name.data() + name.size(), step);
+  const bool whole = error == std::errc() && end == name.data() + name.size();
+  return whole && step >= 0 ? std::optional(step) : std::nullopt;
+}
+
+/// The value of one metric's parameter in results.json.
+std::optional<int64_t> total_steps_in(const Json& results) {
+  const Json::json_pointer place("/results/parameters/Total steps");
+  if (!results.contains(place) || !results.at(place).is_number_integer()) {
+    return std::nullopt;
+  }
+  return results.at(place).get<int64_t>();
+}
+
+}  // namespace
+
+RunFiles::RunFiles(fs::path dir)
+    : dir_(std::move(dir)),
+      metrics_tail_(dir_ / "metrics.jsonl"),
+      events_tail_(dir_ / "events.jsonl") {
+  std::error_code error;
+  if (!fs::is_directory(dir_, error)) {
+    throw InputError(
+        "run directory",
+        fmt::format("{} is no directory; give the run.dir of a run", dir_.string()));
+  }
+  const bool any = std::ranges::any_of(
+      kRunFiles, [&](const char* name) { return fs::exists(dir_ / name, error); });
+  if (!any) {
+    throw InputError(
+        "run directory",
+        fmt::format("{} holds nothing of a run (no metrics.jsonl, events.jsonl, "
+                    "status.json, config.toml); give the run.dir of a run",
+                    dir_.string()));
+  }
+}
+
+bool RunFiles::refresh() {
+  const auto metrics =
+      metrics_tail_.read([&](std::string_view line) { records_.add_line(line); },
+                         [&] {
+                           records_.clear();
+                           settled_ = 0;
+                         });
+  const auto events = events_tail_.read([&](std::string_view line) { add_event(line); },
+                                        [&] {
+                                          events_.clear();
+                                          settled_ = 0;
+                                          event_bytes_ = 0;
+                                          events_left_out_ = 0;
+                                          unreadable_events_ = 0;
+                                        });
+  settle_takebacks();
+  const Stamp status_before = status_stamp_;
+  read_changed("status.json", status_stamp_, kLargestStatus,
+               [&](const std::string& text) {
+                 status_ = parse_status(parse_json(text, "status.json", kMaxDepth));
+               });
+  if (status_stamp_ == Stamp{}) status_.reset();
+  read_changed("results.json", results_stamp_, kLargestStatus,
+               [&](const std::string& text) {
+                 results_ = parse_json(text, "results.json", kMaxDepth);
+               });
+  read_changed("config.toml", config_stamp_, kLargestConfig,
+               [&](const std::string& text) {
+                 config_text_ = text;
+                 config_ = parse_run_config(text, "config.toml").config;
+               });
+  read_lock();
+  return metrics != LineTail::Found::Nothing || events != LineTail::Found::Nothing ||
+         status_before != status_stamp_;
+}
+
+template <typename Use>
+void RunFiles::read_changed(const char* name, Stamp& stamp, uint64_t limit, Use use) {
+  const auto facts = facts_of(dir_ / name);
+  problems_.erase(name);
+  if (!facts || !facts->regular) {
+    stamp = {};
+    return;
+  }
+  const Stamp now{facts->nanoseconds, facts->size};
+  try {
+    if (now != stamp) use(read_text(dir_ / name, limit));
+    stamp = now;
+  } catch (const Error& error) {
+    // Not stamped: it is looked at again the next time.
+    problems_[name] = plain_text(error.what());
+  }
+}
+
+void RunFiles::add_event(std::string_view line) {
+  if (event_bytes_ + line.size() > kMostEventBytes) {
+    ++events_left_out_;
+    return;
+  }
+  try {
+    Event event;
+    event.fields = parse_json(line, "events.jsonl", kMaxDepth);
+    if (!event.fields.is_object()) throw InputError("json", "no object");
+    event.kind = text_at(event.fields, "event", 60);
+    event.time = number_at(event.fields, "time", -1.0);
+    if (event.kind.empty() || event.time < 0.0 || event.time > kLastTime) {
+      throw InputError("json", "no event");
+    }
+    event_bytes_ += line.size();
+    events_.push_back(std::move(event));
+  } catch (const InputError&) {
+    ++unreadable_events_;
+  }
+}
+
+// A start begins from a checkpoint, a rollback goes back to a step: what lies above has
+// to be done again even where that has not happened yet.
+void RunFiles::settle_takebacks() {
+  for (; settled_ < events_.size(); ++settled_) {
+    const Event& event = events_[settled_];
+    const int64_t attempt = std::clamp<int64_t>(
+        integer_at(event.fields, "attempt", records_.newest_attempt()), 0, 1'000'000'000);
+    if (event.kind == "start") {
+      records_.take_back(integer_at(event.fields, "step"), static_cast<int>(attempt) - 1,
+                         std::numeric_limits<double>::infinity());
+    } else if (event.kind == "rollback") {
+      records_.take_back(integer_at(event.fields, "to_step"), static_cast<int>(attempt),
+                         event.time);
+    }
+  }
+}
+
+void RunFiles::read_lock() {
+  problems_.erase("run.lock");
+  try {
+    OwnerLockOptions options;
+    options.probe = false;
+    lock_ = OwnerLock::look(dir_ / "run.lock", options);
+  } catch (const Error& error) {
+    lock_.reset();
+    problems_["run.lock"] = plain_text(error.what());
+  }
+}
+
+std::optional<int64_t> RunFiles::last_step() const {
+  for (size_t i = events_.size(); i-- > 0;) {
+    if (events_[i].kind != "start") continue;
+    const int64_t step = integer_at(events_[i].fields, "last_step", -1);
+    if (step > 0) return step;
+    break;
+  }
+  const auto total = config_ && config_->run.steps
+                         ? config_->run.steps
+                         : (results_ ? total_steps_in(*results_) : std::nullopt);
+  if (!config_ || !config_->run.stop_after) return total;
+  return total ? std::min(*total, *config_->run.stop_after) : config_->run.stop_after;
+}
+
+fs::path RunFiles::checkpoint_dir() const {
+  if (config_ && !config_->checkpoint.dir.empty()) return config_->checkpoint.dir;
+  return dir_ / "checkpoints";
+}
+
+std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator it(checkpoint_dir(), error), end; !error && it != end;
+       it.increment(error)) {
+    const auto step = step_of(it->path().filename().string());
+    if (step) found.emplace_back(*step, it->path());
+    if (found.size() >= kMostStepDirectories) break;
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// A checkpoint does not change once its manifest is there: judged once.
+const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
+  const auto facts = facts_of(path / "manifest.json");
+  const Stamp stamp = facts ? Stamp{facts->nanoseconds, facts->size} : Stamp{};
+  auto& [judged_at, info] = judged_[path];
+  if (facts && judged_at == stamp) return info;
+  judged_at = stamp;
+  info = {};
+  info.step = step;
+  if (!facts) {
+    info.problem = "no manifest: being written, or its writing never ended";
+    return info;
+  }
+  info.saved = static_cast<double>(facts->nanoseconds) * 1e-9;
+  try {
+    const Json manifest = parse_json(read_text(path / "manifest.json", kLargestManifest),
+                                     "manifest.json", kMaxDepth);
+    info.problem = check_files(manifest, path, info.bytes);
+    if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
+      info.problem = "its manifest is of another step";
+    }
+  } catch (const Error& error) {
+    info.problem = plain_text(error.what());
+  }
+  info.valid = info.problem.empty();
+  return info;
+}
+
+std::vector<CheckpointInfo> RunFiles::checkpoints() {
+  std::vector<CheckpointInfo> all;
+  for (const auto& [step, path] : step_directories()) all.push_back(judge(step, path));
+  return all;
+}
+
+std::optional<CheckpointInfo> RunFiles::newest_checkpoint() {
+  const auto found = step_directories();
+  for (size_t i = found.size(); i-- > 0;) {
+    const CheckpointInfo& info = judge(found[i].first, found[i].second);
+    if (info.valid) return info;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> RunFiles::notes() const {
+  std::vector<std::string> lines;
+  for (const auto& [name, problem] : problems_) lines.push_back(problem);
+  const auto count = [&](int64_t number, const char* what) {
+    if (number > 0) lines.push_back(fmt::format("{} {}", number, what));
+  };
+  count(records_.unreadable(), "lines of metrics.jsonl cannot be read");
+  count(metrics_tail_.too_long(), "lines of metrics.jsonl are longer than 1 MiB");
+  count(unreadable_events_, "lines of events.jsonl cannot be read");
+  count(events_tail_.too_long(), "lines of events.jsonl are longer than 1 MiB");
+  count(events_left_out_, "events are left out: events.jsonl is too large");
+  return lines;
+}
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,202 @@
+#include "longhaul/monitor/run_files.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "longhaul/base/test_files.h"
+#include "longhaul/monitor/run_view.h"
+
+namespace longhaul::monitor {
+namespace {
+
+std::string step_line(int64_t step, int attempt, double loss, double time) {
+  return Json{{"step", step},
+              {"attempt", attempt},
+              {"loss", loss},
+              {"grad_norm", 1.0},
+              {"lr", 0.1},
+              {"seqs_per_s", 8.0 + static_cast<double>(step)},
+              {"tokens_per_s", 256.0},
+              {"step_time_s", 0.5},
+              {"data_time_s", 0.1},
+              {"mfu", 0.4},
+              {"time", time}}
+             .dump() +
+         "\n";
+}
+
+void append(const fs::path& path, std::string_view text) {
+  std::ofstream(path, std::ios::app) << text;
+}
+
+std::vector<double> losses(const RunFiles& run) {
+  std::vector<double> found;
+  for (const size_t at : run.records().counted()) {
+    found.push_back(run.records().all()[at].loss);
+  }
+  return found;
+}
+
+TEST(RunFiles, CountsTheNewestAttemptOfEachStep) {
+  const TestDirectory dir;
+  for (int step = 1; step <= 5; ++step) {
+    append(dir / "metrics.jsonl", step_line(step, 1, step, 100 + step));
+  }
+  for (int step = 3; step <= 4; ++step) {
+    append(dir / "metrics.jsonl", step_line(step, 2, 10 * step, 200 + step));
+  }
+  append(dir / "metrics.jsonl", step_line(5, 1, 99, 204));  // a start that was replaced
+  RunFiles run(dir.path());
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(losses(run), (std::vector<double>{1, 2, 30, 40}));
+  EXPECT_EQ(run.records().all().size(), 8U);
+  EXPECT_FALSE(run.refresh());
+}
+
+TEST(RunFiles, AStartTakesBackWhatLiesAboveItsCheckpoint) {
+  const TestDirectory dir;
+  for (int step = 1; step <= 5; ++step) {
+    append(dir / "metrics.jsonl", step_line(step, 1, step, 100 + step));
+  }
+  append(dir / "events.jsonl",
+         R"({"event":"start","attempt":2,"step":2,"time":150,"last_step":9})"
+         "\n");
+  RunFiles run(dir.path());
+  run.refresh();
+  EXPECT_EQ(losses(run), (std::vector<double>{1, 2}));
+  EXPECT_EQ(run.last_step(), 9);
+}
+
+TEST(RunFiles, ReadsOnlyWholeLinesAndEachOnce) {
+  const TestDirectory dir;
+  const std::string line = step_line(2, 1, 7.0, 100.0);
+  append(dir / "metrics.jsonl", step_line(1, 1, 8.0, 99.0) + line.substr(0, 20));
+  RunFiles run(dir.path());
+  run.refresh();
+  EXPECT_EQ(losses(run), (std::vector<double>{8}));
+  append(dir / "metrics.jsonl", line.substr(20));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(losses(run), (std::vector<double>{8, 7}));
+  EXPECT_EQ(run.records().unreadable(), 0);
+}
+
+TEST(RunFiles, ReadsAFileThatReplacedTheOldOneFromItsStart) {
+  const TestDirectory dir;
+  append(dir / "metrics.jsonl", step_line(1, 1, 8.0, 99.0) + step_line(2, 1, 7.0, 99.5));
+  RunFiles run(dir.path());
+  run.refresh();
+  write_file(dir / "metrics.jsonl", step_line(1, 1, 5.0, 99.0));
+  EXPECT_TRUE(run.refresh());
+  EXPECT_EQ(losses(run), (std::vector<double>{5}));
+}
+
+TEST(RunFiles, NotesWhatCannotBeReadAndGoesOn) {
+  const TestDirectory dir;
+  append(dir / "metrics.jsonl",
+         "garbage\n{\"step\":-1,\"grad_norm\":1,\"time\":1}\n[1]\n" +
+             std::string(100, '[') + "\n{\"step\":1,\"grad_norm\":1,\"time\":1e300}\n" +
+             std::string(LineTail::kLongestLine + 5, 'x') + "\n" +
+             step_line(1, 1, 3.0, 100.0) +
+             R"({"step":2,"attempt":1,"loss":null,"grad_norm":null,"time":101})"
+             "\n");
+  append(dir / "events.jsonl", "{}\n\xff\xfe\n{\"event\":\"x\",\"time\":5}\n");
+  write_file(dir / "status.json", "{\"state\": 5, \"nodes\": {}, \"ranks\": [1, {}]}");
+  write_file(dir / "config.toml", "what = ");
+  write_file(dir / "run.lock", "{}");
+  RunFiles run(dir.path());
+  run.refresh();
+  ASSERT_EQ(run.records().counted().size(), 2U);
+  EXPECT_TRUE(std::isnan(run.records().counted_at(1).loss));
+  EXPECT_EQ(run.records().unreadable(), 5);
+  EXPECT_EQ(run.events().size(), 1U);
+  EXPECT_EQ(run.status()->ranks.size(), 1U);
+  std::string notes;
+  for (const std::string& note : run.notes()) notes += note + "\n";
+  for (const char* part : {"5 lines of metrics.jsonl cannot",
+                           "1 lines of metrics.jsonl are "
+                           "longer",
+                           "2 lines of events.jsonl", "config.toml", "run.lock"}) {
+    EXPECT_HAS(notes, part);
+  }
+}
+
+TEST(RunFiles, RefusesWhatIsNoRun) {
+  const TestDirectory dir;
+  EXPECT_HAS(message_of<InputError>([&] { RunFiles run(dir.path()); }),
+             "holds nothing of a run");
+  EXPECT_HAS(message_of<InputError>([&] { RunFiles run(dir / "absent"); }),
+             "is no directory");
+}
+
+TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
+  const TestDirectory dir;
+  write_file(dir / "metrics.jsonl", "");
+  for (const auto& [step, text] : {std::pair{3, "12345"}, std::pair{6, "123"}}) {
+    const fs::path at = dir.path() / "checkpoints" / fmt::format("step_{:08}", step);
+    fs::create_directories(at);
+    write_file(at / "data", text);
+    write_file(
+        at / "manifest.json",
+        fmt::format(R"({{"step":{},"ranks":[{{"name":"data","size":5}}]}})", step));
+  }
+  fs::create_directories(dir.path() / "checkpoints" / "step_00000009");
+  RunFiles run(dir.path());
+  const auto all = run.checkpoints();
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_TRUE(all[0].valid);
+  EXPECT_EQ(all[0].bytes, 5.0);
+  EXPECT_HAS(all[1].problem, "data has 3 bytes instead of 5");
+  EXPECT_HAS(all[2].problem, "no manifest");
+  EXPECT_EQ(run.newest_checkpoint()->step, 3);
+}
+
+TEST(RunFiles, AManifestCannotNameFilesElsewhere) {
+  const TestDirectory dir;
+  write_file(dir / "metrics.jsonl", "");
+  const fs::path at = dir.path() / "checkpoints" / "step_00000001";
+  fs::create_directories(at);
+  write_file(at / "manifest.json", R"({"step":1,"a":{"name":"../../x","size":0}})");
+  RunFiles run(dir.path());
+  EXPECT_FALSE(run.checkpoints()[0].valid);
+}
+
+TEST(RunView, SaysWhatTheLastEventMeantWhereNobodyLives) {
+  const auto state = [](const std::string& event) {
+    const TestDirectory dir;
+    append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));
+    append(dir / "events.jsonl", R"({"event":"start","attempt":1,"step":0,"time":99})"
+                                 "\n" +
+                                     event + "\n");
+    RunFiles run(dir.path());
+    run.refresh();
+    return make_view(run, 1000.0).state;
+  };
+  EXPECT_EQ(state(R"({"event":"end","signal":0,"time":101,"attempt":1})"), "done");
+  EXPECT_EQ(state(R"({"event":"end","signal":15,"time":101,"attempt":1})"), "stopped");
+  EXPECT_EQ(state(R"({"event":"failure","message":"x","time":101,"attempt":1})"),
+            "failed");
+}
+
+TEST(RunView, TrustsAFreshStatusAndNotAnOldOne) {
+  const TestDirectory dir;
+  append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));
+  write_file(dir / "status.json",
+             R"({"state":"restarting","updated":500,"restarts":3,"cause":"rank 3 died",
+                 "ranks":[{"rank":0,"busy_seconds":1.0},{"rank":1,"busy_seconds":1.0},
+                          {"rank":2,"busy_seconds":2.5}]})");
+  RunFiles run(dir.path());
+  run.refresh();
+  const RunView fresh = make_view(run, 501.0);
+  EXPECT_EQ(fresh.state, "restarting");
+  EXPECT_TRUE(fresh.alive);
+  EXPECT_EQ(fresh.ranks[0].rank.rank, 2);
+  EXPECT_DOUBLE_EQ(fresh.ranks[0].ratio, 2.5);
+  const RunView old = make_view(run, 900.0);
+  EXPECT_FALSE(old.alive);
+  EXPECT_EQ(old.notes.size(), 1U);
+}
+
+}  // namespace
+}  // namespace longhaul::monitor

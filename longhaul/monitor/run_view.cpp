@@ -1,0 +1,274 @@
+#include "longhaul/monitor/run_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "longhaul/monitor/life.h"
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr size_t kRecentSteps = 20;
+/// Written every second; older than this, its supervisor is gone or cut off.
+constexpr double kFreshSeconds = 30.0;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+bool is_final(const std::string& state) {
+  return state == "done" || state == "failed" || state == "stopped";
+}
+
+/// How the last attempt that said so ended; null while none has.
+const Event* last_of_attempts(const std::vector<Event>& events) {
+  for (size_t i = events.size(); i-- > 0;) {
+    const std::string& kind = events[i].kind;
+    if (kind == "start" || kind == "end" || kind == "failure") return &events[i];
+  }
+  return nullptr;
+}
+
+bool is_paused(const std::vector<Event>& events) {
+  for (size_t i = events.size(); i-- > 0;) {
+    if (ends_pause(events[i])) return false;
+    if (begins_pause(events[i])) return true;
+  }
+  return false;
+}
+
+/// Without a supervisor: what lock and events say.
+void judge_by_lock(const RunFiles& run, RunView& view) {
+  const auto& lock = run.lock();
+  const Event* last = last_of_attempts(run.events());
+  if (lock && lock->alive) {
+    view.alive = true;
+    const bool stepped = run.records().newest_attempt() >= lock->holder.attempt;
+    view.state = is_paused(run.events()) ? "paused" : (stepped ? "training" : "starting");
+    return;
+  }
+  view.ended = true;
+  if (last != nullptr && last->kind == "end") {
+    const auto goal = run.last_step();
+    const bool stopped = integer_at(last->fields, "signal") != 0 ||
+                         (goal && integer_at(last->fields, "step", *goal) < *goal);
+    view.state = stopped ? "stopped" : "done";
+  } else if (last != nullptr && last->kind == "failure") {
+    view.state = "failed";
+    view.detail = text_at(last->fields, "message");
+  } else if (lock) {
+    view.state = "killed";
+    view.detail = plain_text(lock->reason);
+  } else {
+    view.state = "not started";
+    view.ended = false;
+  }
+}
+
+void judge_state(const RunFiles& run, RunView& view) {
+  if (const auto& lock = run.lock()) {
+    view.attempt = lock->holder.attempt;
+    view.job = plain_text(lock->holder.job, 60);
+    view.host = plain_text(lock->holder.host, 100);
+  }
+  view.attempt = std::max<int64_t>(view.attempt, run.records().newest_attempt());
+  const auto& status = run.status();
+  if (!status) return judge_by_lock(run, view);
+  view.job = status->job.empty() ? view.job : status->job;
+  view.host = status->host;
+  view.restarts = status->restarts;
+  const double silent = view.now - status->updated;
+  const bool final = is_final(status->state);
+  if (final || silent <= kFreshSeconds) {
+    view.state = status->state;
+    view.detail = status->cause;
+    view.alive = !final;
+    view.ended = final;
+    return;
+  }
+  judge_by_lock(run, view);
+  view.notes.push_back("status.json is old: its supervisor is gone or cut off");
+}
+
+/// The middle of one member over the last steps that count.
+double recent(const Records& records, double StepRecord::* member) {
+  std::vector<double> values;
+  const size_t count = records.counted().size();
+  for (size_t i = count - std::min(count, kRecentSteps); i < count; ++i) {
+    const StepRecord& record = records.counted_at(i);
+    if (count > 1 && records.is_first_of_attempt(record)) continue;
+    values.push_back(record.*member);
+  }
+  return median(values);
+}
+
+void take_progress(const RunFiles& run, RunView& view) {
+  const Records& records = run.records();
+  view.last_step = run.last_step();
+  for (double* number :
+       {&view.loss, &view.grad_norm, &view.lr, &view.step_time, &view.seqs_per_s,
+        &view.tokens_per_s, &view.mfu, &view.memory_peak, &view.step_age}) {
+    *number = kNone;
+  }
+  if (!records.validations().empty()) view.validation = records.validations().back();
+  if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
+  const StepRecord* last = records.last();
+  if (last == nullptr) return;
+  view.step = last->step;
+  view.loss = last->loss;
+  view.grad_norm = last->grad_norm;
+  view.lr = last->lr;
+  view.memory_peak = last->memory_peak;
+  view.step_age = std::max(0.0, view.now - last->time);
+  view.step_time = recent(records, &StepRecord::step_time);
+  view.seqs_per_s = recent(records, &StepRecord::seqs_per_s);
+  view.tokens_per_s = recent(records, &StepRecord::tokens_per_s);
+  view.mfu = recent(records, &StepRecord::mfu);
+}
+
+/// By the pace of the last steps with what the run's saves and validations take of it.
+void guess_time_left(const RunFiles& run, RunView& view) {
+  const Records& records = run.records();
+  if (!view.alive || !view.last_step || *view.last_step <= view.step) return;
+  const size_t count = records.counted().size();
+  if (count < 2) return;
+  const size_t from = count - std::min<size_t>(count, 200);
+  const StepRecord& last = records.counted_at(count - 1);
+  size_t begin = count - 1;
+  while (begin > from && records.counted_at(begin - 1).attempt == last.attempt) --begin;
+  const StepRecord& first = records.counted_at(begin);
+  const auto steps = static_cast<double>(last.step - first.step);
+  const double pace = steps > 0 ? (last.time - first.time) / steps : view.step_time;
+  if (!(pace > 0.0)) return;
+  view.seconds_left = pace * static_cast<double>(*view.last_step - view.step);
+}
+
+void rank_speeds(const RunFiles& run, RunView& view) {
+  if (!run.status()) return;
+  view.nodes = run.status()->nodes;
+  std::vector<double> busy;
+  for (const RankStatus& rank : run.status()->ranks) {
+    if (rank.busy_seconds > 0.0) busy.push_back(rank.busy_seconds);
+  }
+  const double middle = median(busy);
+  for (const RankStatus& rank : run.status()->ranks) {
+    view.ranks.push_back({rank, middle > 0.0 ? rank.busy_seconds / middle : 0.0});
+  }
+  std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json ranks_json(const RunView& view) {
+  Json ranks = Json::array();
+  for (const RankSpeed& speed : view.ranks) {
+    ranks.push_back({{"rank", speed.rank.rank},
+                     {"node", speed.rank.node},
+                     {"phase", speed.rank.phase},
+                     {"step", speed.rank.step},
+                     {"busy_seconds", speed.rank.busy_seconds},
+                     {"ratio", speed.ratio},
+                     {"waits_for", speed.rank.waits_for},
+                     {"waits_seconds", speed.rank.waits_seconds}});
+  }
+  return ranks;
+}
+
+Json nodes_json(const RunView& view) {
+  Json nodes = Json::array();
+  for (const NodeStatus& node : view.nodes) {
+    Json devices = Json::array();
+    for (const DeviceStatus& device : node.devices) {
+      devices.push_back({{"name", device.name},
+                         {"memory_used_bytes", device.memory_used},
+                         {"memory_total_bytes", device.memory_total},
+                         {"busy", device.busy}});
+    }
+    nodes.push_back({{"name", node.name},
+                     {"state", node.state},
+                     {"ranks", node.ranks},
+                     {"memory_used_bytes", node.memory_used},
+                     {"memory_total_bytes", node.memory_total},
+                     {"cpu_busy", node.cpu_busy},
+                     {"devices", devices}});
+  }
+  return nodes;
+}
+
+}  // namespace
+
+RunView make_view(RunFiles& run, double now) {
+  RunView view;
+  view.name = plain_text(fs::absolute(run.dir()).lexically_normal().string());
+  while (view.name.size() > 1 && view.name.ends_with('/')) view.name.pop_back();
+  view.now = now;
+  view.notes = run.notes();
+  judge_state(run, view);
+  take_progress(run, view);
+  guess_time_left(run, view);
+  rank_speeds(run, view);
+  view.checkpoint = run.newest_checkpoint();
+  view.ledger = make_ledger(run.records(), run.events(),
+                            view.alive ? std::optional(now) : std::nullopt);
+  view.restarts = std::max(view.restarts, view.ledger.starts - 1);
+  return view;
+}
+
+Json to_json(const Ledger& ledger) {
+  Json seconds = Json::object();
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto kind = static_cast<TimeClass>(i);
+    seconds[time_class_key(kind)] = ledger.seconds(kind);
+  }
+  return {{"seconds", ledger.total_seconds()},
+          {"by_class", seconds},
+          {"goodput", ledger.goodput()},
+          {"goodput_of_allocation", ledger.goodput_of_allocation()},
+          {"steps", ledger.steps_counted},
+          {"steps_redone", ledger.steps_redone},
+          {"starts", ledger.starts}};
+}
+
+Json to_json(const RunView& view) {
+  Json json = {
+      {"run", view.name},
+      {"time", view.now},
+      {"state", view.state},
+      {"detail", view.detail},
+      {"alive", view.alive},
+      {"ended", view.ended},
+      {"job", view.job},
+      {"host", view.host},
+      {"attempt", view.attempt},
+      {"restarts", view.restarts},
+      {"step", view.step},
+      {"last_step", view.last_step ? Json(*view.last_step) : Json(nullptr)},
+      {"loss", number(view.loss)},
+      {"grad_norm", number(view.grad_norm)},
+      {"lr", number(view.lr)},
+      {"step_time_s", number(view.step_time)},
+      {"seqs_per_s", number(view.seqs_per_s)},
+      {"tokens_per_s", number(view.tokens_per_s)},
+      {"mfu", number(view.mfu)},
+      {"memory_peak_bytes", number(view.memory_peak)},
+      {"seconds_since_step", number(view.step_age)},
+      {"seconds_left", view.seconds_left ? Json(*view.seconds_left) : Json(nullptr)},
+      {"ledger", to_json(view.ledger)},
+      {"nodes", nodes_json(view)},
+      {"ranks", ranks_json(view)},
+      {"notes", view.notes}};
+  json["checkpoint"] = nullptr;
+  if (view.checkpoint) {
+    json["checkpoint"] = {{"step", view.checkpoint->step},
+                          {"bytes", view.checkpoint->bytes},
+                          {"age_seconds", view.now - view.checkpoint->saved}};
+  }
+  json["validation"] = nullptr;
+  if (view.validation) {
+    json["validation"] = {{"step", view.validation->step},
+                          {"name", view.validation->name},
+                          {"loss", number(view.validation->loss)}};
+  }
+  return json;
+}
+
+}  // namespace longhaul::monitor

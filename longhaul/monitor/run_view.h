@@ -1,0 +1,62 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/monitor/goodput.h"
+#include "longhaul/monitor/run_files.h"
+
+namespace longhaul::monitor {
+
+/// One rank beside the others: 1.2 takes a fifth longer than the middle one.
+struct RankSpeed {
+  RankStatus rank;
+  double ratio = 0.0;  ///< of busy seconds to their median; 0: not known
+};
+
+/// How a run stands, put together from its files. Texts are plain.
+struct RunView {
+  std::string name;
+  double now = 0.0;    ///< seconds since 1970
+  std::string state;   ///< as in status.json; "killed", "not started", "paused" besides
+  std::string detail;  ///< why, in one line; may be empty
+  bool alive = false;  ///< somebody trains or supervises
+  bool ended = false;  ///< done, failed or stopped: nothing more will come by itself
+  std::string job;
+  std::string host;
+  int64_t attempt = 0;
+  int64_t restarts = 0;
+  int64_t step = 0;
+  std::optional<int64_t> last_step;
+  double loss = 0.0;  ///< NaN where there is no step; so are the following
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double step_time = 0.0;     ///< median of the last steps, seconds
+  double seqs_per_s = 0.0;    ///< likewise
+  double tokens_per_s = 0.0;  ///< likewise
+  double mfu = 0.0;           ///< likewise
+  double memory_peak = 0.0;   ///< bytes
+  double step_age = 0.0;      ///< seconds since the last step
+  std::optional<double> seconds_left;
+  std::optional<ValidationRecord> validation;
+  std::optional<CheckpointInfo> checkpoint;
+  Ledger ledger;
+  std::vector<NodeStatus> nodes;
+  std::vector<RankSpeed> ranks;    ///< the slowest first
+  std::vector<std::string> notes;  ///< what could not be read
+};
+
+/// `now` in seconds since 1970. Reads checkpoints' manifests besides what `run` holds.
+RunView make_view(RunFiles& run, double now);
+
+Json to_json(const RunView& view);
+Json to_json(const Ledger& ledger);
+
+/// What an event says, for people: "attempt 2 from step 22, 8 ranks". Plain.
+std::string describe(const Event& event);
+/// Events that are worth a line for people; "traffic" is none.
+bool is_shown(const Event& event);
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,302 @@
+#include "longhaul/monitor/screen.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "longhaul/base/text.h"
+#include "longhaul/monitor/axis.h"
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::monitor {
+namespace {
+
+/// A rank this much behind the middle one is worth a colour.
+constexpr double kSlow = 1.2;
+constexpr double kVerySlow = 1.5;
+
+enum class Ink { Plain, Bold, Faint, Good, Warn, Bad };
+
+constexpr std::array<const char*, 6> kInk = {"",         "\033[1m",  "\033[2m",
+                                             "\033[32m", "\033[33m", "\033[31m"};
+constexpr const char* kReset = "\033[0m";
+
+std::string figure(double value, const char* form) {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : "-";
+}
+
+/// Collects lines of a fixed width; counts columns, not bytes.
+class Lines {
+ public:
+  Lines(const ScreenSize& size, bool colour) : size_(size), colour_(colour) {}
+
+  /// One line of pieces, each with its ink, cut at the width.
+  struct Piece {
+    std::string text;
+    Ink ink = Ink::Plain;
+  };
+  void add(const std::vector<Piece>& pieces) {
+    if (full()) return;
+    std::string line;
+    size_t left = size_.width;
+    for (const Piece& piece : pieces) {
+      if (left == 0) break;
+      const std::string text = cut_to_columns(piece.text, left);
+      left -= std::min(left, text_columns(text));
+      line += painted(text, piece.ink);
+    }
+    lines_.push_back(std::move(line));
+  }
+  void gap() {
+    if (!lines_.empty() && !lines_.back().empty()) add({});
+  }
+  void title(const std::string& text) {
+    gap();
+    add({{text, Ink::Bold}});
+  }
+  bool full() const { return size_.height > 0 && lines_.size() >= size_.height; }
+  /// Lines that are still free; many where there is no limit.
+  size_t room() const {
+    return size_.height > 0 ? size_.height - lines_.size() : size_t{1000};
+  }
+  size_t width() const { return size_.width; }
+  bool colour() const { return colour_; }
+  std::vector<std::string> take() { return std::move(lines_); }
+
+ private:
+  std::string painted(const std::string& text, Ink ink) const {
+    if (!colour_ || ink == Ink::Plain || text.empty()) return text;
+    return kInk[static_cast<size_t>(ink)] + text + kReset;
+  }
+  ScreenSize size_;
+  bool colour_;
+  std::vector<std::string> lines_;
+};
+
+Ink state_ink(const RunView& view) {
+  if (view.state == "failed" || view.state == "killed") return Ink::Bad;
+  if (view.state == "training" || view.state == "done") return Ink::Good;
+  return Ink::Warn;
+}
+
+std::string ago(double seconds) { return human_duration(seconds) + " ago"; }
+
+/// "▕████████░░░░▏", in eighths of a column.
+std::string bar(double share, size_t columns) {
+  constexpr std::array<const char*, 8> kEighths = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const double filled = std::clamp(share, 0.0, 1.0) * static_cast<double>(columns);
+  const auto whole = static_cast<size_t>(filled);
+  const auto part = static_cast<size_t>((filled - static_cast<double>(whole)) * 8.0);
+  std::string out;
+  for (size_t i = 0; i < whole; ++i) out += "█";
+  size_t used = whole;
+  if (part > 0 && whole < columns) {
+    out += kEighths[part];
+    ++used;
+  }
+  for (; used < columns; ++used) out += "·";
+  return out;
+}
+
+std::string steps_text(const RunView& view) {
+  if (!view.last_step || *view.last_step <= 0) return "step " + grouped(view.step);
+  return fmt::format(
+      "step {} of {} ({:.1f}%)", grouped(view.step), grouped(*view.last_step),
+      100.0 * static_cast<double>(view.step) / static_cast<double>(*view.last_step));
+}
+
+void draw_head(const RunView& view, Lines& lines) {
+  std::string place;
+  if (!view.host.empty()) place += "  on " + view.host;
+  if (!view.job.empty()) place += "  job " + view.job;
+  lines.add({{"longhaul ", Ink::Faint},
+             {view.name, Ink::Bold},
+             {"  "},
+             {view.state, state_ink(view)},
+             {fmt::format("  attempt {}, {} restart{}{}", view.attempt, view.restarts,
+                          view.restarts == 1 ? "" : "s", place),
+              Ink::Faint}});
+  if (!view.detail.empty()) lines.add({{"  " + view.detail, Ink::Bad}});
+  for (const std::string& note : view.notes) lines.add({{"  note: " + note, Ink::Warn}});
+}
+
+void draw_progress(const RunView& view, Lines& lines) {
+  lines.gap();
+  if (view.last_step && *view.last_step > 0) {
+    const size_t columns = std::min<size_t>(40, lines.width() / 3);
+    const double share =
+        static_cast<double>(view.step) / static_cast<double>(*view.last_step);
+    std::string left =
+        view.seconds_left ? human_duration(*view.seconds_left) + " left" : "";
+    lines.add(
+        {{bar(share, columns), Ink::Good}, {"  " + steps_text(view)}, {"  " + left}});
+  } else {
+    lines.add({{steps_text(view)}});
+  }
+  std::string validation;
+  if (view.validation) {
+    validation = fmt::format("   validation {} {} at step {}", view.validation->name,
+                             figure(view.validation->loss, "{:.4f}"),
+                             grouped(view.validation->step));
+  }
+  lines.add({{"loss        "},
+             {figure(view.loss, "{:.5f}"), Ink::Bold},
+             {"   gradient norm " + figure(view.grad_norm, "{:.3f}") + "   lr " +
+              figure(view.lr, "{:.3e}") + validation}});
+  lines.add(
+      {{"throughput  "},
+       {figure(view.tokens_per_s, "{:.0f}") + " tokens/s", Ink::Bold},
+       {fmt::format(
+           "   {} sequences/s   mfu {}   {} a step", figure(view.seqs_per_s, "{:.2f}"),
+           figure(100.0 * view.mfu, "{:.1f}%"), figure(view.step_time, "{:.3f} s"))}});
+  std::string last =
+      std::isfinite(view.step_age) ? "last step " + ago(view.step_age) : "";
+  std::string saved = "no checkpoint";
+  if (view.checkpoint) {
+    saved = fmt::format("step {}, {}, {}", grouped(view.checkpoint->step),
+                        human_bytes(view.checkpoint->bytes),
+                        ago(view.now - view.checkpoint->saved));
+  }
+  lines.add({{"checkpoint  "}, {saved}, {"   " + last, Ink::Faint}});
+}
+
+void draw_goodput(const RunView& view, Lines& lines) {
+  const Ledger& ledger = view.ledger;
+  if (ledger.total_micros() <= 0) return;
+  std::string classes;
+  for (size_t i = 0; i < kTimeClasses; ++i) {
+    const auto kind = static_cast<TimeClass>(i);
+    if (ledger.share(kind) < 0.0005) continue;
+    classes +=
+        fmt::format("  {} {:.1f}%", time_class_name(kind), 100.0 * ledger.share(kind));
+  }
+  lines.add({{"goodput     "},
+             {fmt::format("{:.1f}%", 100.0 * ledger.goodput()), Ink::Bold},
+             {fmt::format(" of {}", human_duration(ledger.total_seconds()))},
+             {" " + classes, Ink::Faint}});
+}
+
+std::string memory_text(double used, double total) {
+  if (!(total > 0.0)) return used > 0.0 ? human_bytes(used) : "-";
+  return fmt::format("{} of {} ({:.0f}%)", human_bytes(used), human_bytes(total),
+                     100.0 * used / total);
+}
+
+std::string busy_text(double busy) {
+  return busy < 0.0 ? std::string("-") : fmt::format("{:.0f}%", 100.0 * busy);
+}
+
+void draw_nodes(const RunView& view, size_t most, Lines& lines) {
+  if (view.nodes.empty() || most < 3) return;
+  lines.title("node                 state     cpu   host memory                 devices");
+  size_t shown = 0;
+  for (const NodeStatus& node : view.nodes) {
+    if (++shown + 2 > most) {
+      lines.add(
+          {{fmt::format("... {} more", view.nodes.size() - shown + 1), Ink::Faint}});
+      return;
+    }
+    std::string devices;
+    for (const DeviceStatus& device : node.devices) {
+      devices += fmt::format("{} {} {}  ", device.name, busy_text(device.busy),
+                             memory_text(device.memory_used, device.memory_total));
+    }
+    const bool up = node.state == "up" || node.state == "spare";
+    lines.add({{fit_to_columns(node.name, 20) + " "},
+               {fit_to_columns(node.state, 9) + " ", up ? Ink::Plain : Ink::Bad},
+               {fit_to_columns(busy_text(node.cpu_busy), 5) + " " +
+                fit_to_columns(memory_text(node.memory_used, node.memory_total), 27) +
+                " " + devices}});
+  }
+}
+
+void draw_ranks(const RunView& view, size_t most, Lines& lines) {
+  if (view.ranks.empty() || most < 3) return;
+  lines.title(
+      "rank   node                 phase           step    busy     slowest first");
+  size_t shown = 0;
+  for (const RankSpeed& speed : view.ranks) {
+    if (++shown + 2 > most) {
+      lines.add(
+          {{fmt::format("... {} more", view.ranks.size() - shown + 1), Ink::Faint}});
+      return;
+    }
+    const RankStatus& rank = speed.rank;
+    std::string waits;
+    if (!rank.waits_for.empty()) {
+      waits = fmt::format("  waits {} for {}", human_duration(rank.waits_seconds),
+                          rank.waits_for);
+    }
+    const Ink ink = speed.ratio >= kVerySlow ? Ink::Bad
+                    : speed.ratio >= kSlow   ? Ink::Warn
+                                             : Ink::Plain;
+    lines.add({{fmt::format("{:>4}   {} {} {:>8}  {:>7.3f} s  ", rank.rank,
+                            fit_to_columns(rank.node, 20), fit_to_columns(rank.phase, 11),
+                            rank.step, rank.busy_seconds)},
+               {fmt::format("x{:.2f} {}", speed.ratio, bar(speed.ratio / 2.0, 10)), ink},
+               {waits, Ink::Faint}});
+  }
+}
+
+Ink event_ink(const std::string& kind) {
+  if (kind == "failure" || kind == "checkpoint_failed" || kind == "fault" ||
+      kind == "hang" || kind == "corruption") {
+    return Ink::Bad;
+  }
+  const bool good = kind == "checkpoint" || kind == "start" || kind == "end";
+  return good ? Ink::Plain : Ink::Warn;
+}
+
+void draw_events(const RunView& view, const std::vector<Event>& events, Lines& lines) {
+  if (lines.room() < 3) return;
+  lines.title("events");
+  const size_t most = std::min<size_t>(lines.room(), 12);
+  std::vector<const Event*> shown;
+  for (size_t i = events.size(); i-- > 0 && shown.size() < most;) {
+    if (is_shown(events[i])) shown.push_back(&events[i]);
+  }
+  for (const Event* event : shown) {
+    lines.add({{fit_to_columns(ago(view.now - event->time), 12, true) + "  ", Ink::Faint},
+               {fit_to_columns(event->kind, 17) + " ", event_ink(event->kind)},
+               {describe(*event)}});
+  }
+  if (shown.empty()) lines.add({{"none yet", Ink::Faint}});
+}
+
+}  // namespace
+
+std::vector<std::string> draw_screen(const RunView& view,
+                                     const std::vector<Event>& events,
+                                     const ScreenSize& size, bool colour) {
+  Lines lines(size, colour);
+  draw_head(view, lines);
+  draw_progress(view, lines);
+  draw_goodput(view, lines);
+  // The events keep at least seven lines; nodes and ranks share what is left.
+  const size_t room = lines.room() > 9 ? lines.room() - 9 : 0;
+  draw_nodes(view, std::min(view.nodes.size() + 2, room / 2), lines);
+  const size_t left = lines.room() > 9 ? lines.room() - 9 : 0;
+  draw_ranks(view, std::min<size_t>(left, 18), lines);
+  draw_events(view, events, lines);
+  return lines.take();
+}
+
+std::string status_line(const RunView& view) {
+  std::string line = fmt::format("{} {}, loss {}", view.state, steps_text(view),
+                                 figure(view.loss, "{:.5f}"));
+  line += fmt::format(", {} tokens/s, mfu {}", figure(view.tokens_per_s, "{:.0f}"),
+                      figure(100.0 * view.mfu, "{:.1f}%"));
+  if (view.seconds_left) line += ", " + human_duration(*view.seconds_left) + " left";
+  if (view.checkpoint) {
+    line += fmt::format(", checkpoint step {} {}", grouped(view.checkpoint->step),
+                        ago(view.now - view.checkpoint->saved));
+  }
+  line += fmt::format(", goodput {:.1f}%", 100.0 * view.ledger.goodput());
+  if (view.restarts > 0) line += fmt::format(", {} restarts", view.restarts);
+  if (!view.detail.empty()) line += ": " + view.detail;
+  return line;
+}
+
+}  // namespace longhaul::monitor

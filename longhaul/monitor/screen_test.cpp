@@ -1,0 +1,111 @@
+#include "longhaul/monitor/screen.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::monitor {
+namespace {
+
+TEST(PlainText, LetsNoControlCharacterOrTrickThrough) {
+  EXPECT_EQ(plain_text("a\x1b[2Jb\rc\nd\te\x7f"), "a?[2Jb c d e?");
+  EXPECT_EQ(plain_text("\xc2\x9b"
+                       "31m \xe2\x80\xae"
+                       "abc \xe2\x80\x8b|"),
+            "?31m ?abc ?|");
+  EXPECT_EQ(plain_text("\xff\xc3(\xed\xa0\x80"),
+            std::string(2, '?') + "(" + std::string(3, '?'));
+  EXPECT_EQ(plain_text("Zürich 東京 🚀"), "Zürich 東京 🚀");
+  EXPECT_EQ(plain_text("abcdef", 3), "abc...");
+  EXPECT_EQ(plain_text("aé", 2), "a...");
+}
+
+TEST(PlainText, CutsByColumnsNotBytes) {
+  EXPECT_EQ(text_columns("Zü東"), 4U);
+  EXPECT_EQ(cut_to_columns("Zürich", 4), "Zür…");
+  EXPECT_EQ(cut_to_columns("東京都", 4), "東…");
+  EXPECT_EQ(fit_to_columns("ab", 4), "ab  ");
+  EXPECT_EQ(fit_to_columns("ab", 4, true), "  ab");
+}
+
+RunView hostile_view() {
+  RunView view;
+  view.name = plain_text("/runs/\x1b]0;owned\x07");
+  view.now = 1000.0;
+  view.state = "training";
+  view.detail = std::string(500, 'x');
+  view.step = 1234;
+  view.last_step = 30'000;
+  view.loss = view.mfu = std::numeric_limits<double>::quiet_NaN();
+  view.checkpoint = CheckpointInfo{1200, 940.0, 1e9, true, ""};
+  for (int i = 0; i < 40; ++i) {
+    NodeStatus node;
+    node.name = plain_text("節点\x1b[31m" + std::to_string(i));
+    node.devices = {{"cuda:0", 1e9, 8e10, 0.5}};
+    view.nodes.push_back(node);
+    RankStatus rank;
+    rank.rank = i;
+    rank.node = node.name;
+    rank.busy_seconds = 1.0 + i * 0.1;
+    view.ranks.push_back({rank, rank.busy_seconds});
+  }
+  return view;
+}
+
+std::vector<Event> hostile_events() {
+  std::vector<Event> events;
+  for (int i = 0; i < 50; ++i) {
+    events.push_back(
+        {"fault", 900.0 + i, Json{{"cause", "\x1b[2J\x1b[H gone"}, {"node", "n\xff"}}});
+  }
+  return events;
+}
+
+TEST(Screen, FitsAnyWindowAndHoldsNoControlCharacter) {
+  for (const size_t width : {20, 60, 80, 133, 200}) {
+    for (const size_t height : {5, 24, 60}) {
+      const auto lines =
+          draw_screen(hostile_view(), hostile_events(), {width, height}, false);
+      EXPECT_LE(lines.size(), height);
+      for (const std::string& line : lines) {
+        EXPECT_LE(text_columns(line), width) << line;
+        for (const char c : line) {
+          EXPECT_GE(static_cast<unsigned char>(c), 0x20U) << line;
+        }
+      }
+    }
+  }
+}
+
+TEST(Screen, ColoursAreOursAndEndOnEachLine) {
+  for (std::string line :
+       draw_screen(hostile_view(), hostile_events(), {100, 40}, true)) {
+    size_t open = 0;
+    for (size_t at = line.find('\033'); at != std::string::npos;
+         at = line.find('\033', at + 1)) {
+      const std::string sequence = line.substr(at, line.find('m', at) - at + 1);
+      open = sequence == "\033[0m" ? 0 : open + 1;
+      EXPECT_LE(sequence.size(), 5U) << sequence;
+    }
+    EXPECT_EQ(open, 0U) << line;
+  }
+}
+
+TEST(Screen, ShowsTheSlowestRankFirstAndTheLastEvents) {
+  RunView view = hostile_view();
+  std::swap(view.ranks.front(), view.ranks.back());
+  std::string text;
+  for (const auto& line : draw_screen(view, hostile_events(), {120, 60}, false)) {
+    text += line + "\n";
+  }
+  EXPECT_NE(text.find("step 1,234 of 30,000 (4.1%)"), std::string::npos) << text;
+  EXPECT_NE(text.find("step 1,200, 1.0 GB, 1m 00s ago"), std::string::npos) << text;
+  EXPECT_NE(text.find("x4.90"), std::string::npos) << text;
+  EXPECT_NE(text.find("51 s ago"), std::string::npos) << text;
+  EXPECT_NE(text.find("1.0 GB of 80.0 GB (1%)"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace longhaul::monitor

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "longhaul/monitor/screen.h"
+
+namespace longhaul::monitor {
+
+/// Draws screens in place on the terminal behind standard output, on its other page, so
+/// that what was there before comes back. Keys are read without echo where standard input
+/// is a terminal. Restores everything at its end. One at a time per process.
+class Terminal {
+ public:
+  Terminal();
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  /// Writes the whole screen at once: nothing is cleared before it is drawn over.
+  void draw(const std::vector<std::string>& lines);
+  /// Waits for a key: its byte, or 0 when there was none in time or a signal came (a
+  /// change of the window's size is one).
+  char wait_key(double seconds);
+
+  /// Standard output is a terminal that can draw in place.
+  static bool available();
+  /// Of the window behind standard output; 80 x 24 where that is not known.
+  static ScreenSize window();
+
+ private:
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
+/// A signal ends it early.
+void sleep_seconds(double seconds);
+
+/// Colours on this terminal: not with NO_COLOR set, not with TERM=dumb.
+bool wants_colour();
+
+}  // namespace longhaul::monitor

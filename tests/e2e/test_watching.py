@@ -1,0 +1,251 @@
+"""`longhaul watch` and `longhaul report` on run directories that are made up."""
+
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import fcntl
+import termios
+import time
+import xml.etree.ElementTree
+
+import html5lib
+import pyte
+import pytest
+
+import made_up_run
+
+LONGHAUL = os.path.join(os.environ["LONGHAUL_BIN_DIR"], "longhaul")
+# A terminal's and a browser's: title, colour, mark-up, an entity, text that turns direction.
+HOSTILE = "\x1b]0;owned\x07\x1b[31m<script>alert(1)</script>\"'&amp;\u202e"
+
+
+def longhaul(*arguments, code=0, **options):
+    done = subprocess.run([LONGHAUL, *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, **options)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def snapshot(directory):
+    """Every file with its content and times."""
+    return {p: (p.stat().st_mtime_ns, hashlib.sha256(p.read_bytes()).hexdigest())
+            for p in sorted(pathlib.Path(directory).rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return made_up_run.write_run(tmp_path_factory.mktemp("runs") / "cpt", 300)
+
+
+# report
+
+def parse_page(path):
+    """Strictly: any error of the HTML's form raises."""
+    text = path.read_text()
+    html5lib.HTMLParser(strict=True).parse(text)
+    return text
+
+
+def test_the_page_is_valid_alone_and_without_script(run, tmp_path):
+    longhaul("report", run, "--out", tmp_path / "r.html")
+    text = parse_page(tmp_path / "r.html")
+    # What loads or runs anything: none of it is there.
+    assert not re.search(r"<(script|link|img|iframe|object|embed|base|form)\b", text)
+    assert not re.search(r"\bon\w+\s*=|javascript:|url\(|@import|https?://", text)
+    drawings = re.findall(r"<svg.*?</svg>", text, re.S)
+    assert len(drawings) >= 8
+    for drawing in drawings:
+        xml.etree.ElementTree.fromstring(drawing)
+    for heading in ("Loss", "Gradient norm", "Learning rate", "Throughput", "Memory",
+                    "Goodput ledger", "Checkpoints", "Events", "Configuration"):
+        assert f">{heading}" in text, heading
+    assert text.count('class="mark restarted"') == 6  # one restart in each of six plots
+    assert text.count('class="mark bad"') == 6
+    assert "nan" not in re.sub(r"<style>.*?</style>", "", text, flags=re.S).lower()
+
+
+def test_hostile_text_is_shown_as_text(tmp_path):
+    bad = made_up_run.write_run(tmp_path / "cpt<b>", 60, hostile=HOSTILE,
+                                config=f"[run]\n# {HOSTILE}\n",
+                                status=made_up_run.status(cause=HOSTILE, host=HOSTILE))
+    longhaul("report", bad, "--out", tmp_path / "r.html")
+    text = parse_page(tmp_path / "r.html")
+    assert "<script" not in text and "\x1b" not in text and "\u202e" not in text
+    assert "&lt;script&gt;" in text
+    screen = longhaul("watch", bad, "--once").stdout
+    assert "\x1b" not in screen and "\x07" not in screen and "\u202e" not in screen
+    assert "<script>" in screen
+
+
+def test_figures_and_ledger_add_up(run):
+    report = json.loads(longhaul("report", run, "--json").stdout)
+    ledger = report["ledger"]
+    assert ledger["starts"] == 2 and ledger["steps"] == 300 and ledger["steps_redone"] == 6
+    seconds = ledger["by_class"]
+    assert abs(sum(seconds.values()) - ledger["seconds"]) < 1e-6
+    assert abs(seconds["compute"] - 300 * 0.49) < 0.01
+    assert abs(seconds["data"] - 300 * 0.01) < 0.01
+    assert abs(seconds["redone"] - 6 * 0.5) < 0.01
+    assert abs(seconds["restart"] - 9.0) < 0.01
+    assert abs(seconds["validation"] - 10.0) < 0.01
+    assert abs(seconds["save"] - 2.5) < 0.01
+    assert abs(ledger["goodput"] - seconds["compute"] / ledger["seconds"]) < 1e-9
+    assert report["state"] == "done" and report["last_step"] == 300
+
+
+def test_a_run_is_held_against_another_and_against_golden_losses(run, tmp_path):
+    longhaul("report", run, "--against", run, "--from-step", 1, "--throughput-rtol", 0)
+    golden = tmp_path / "golden_steploss.txt"
+    losses = [made_up_run.loss_at(step) for step in range(1, 301)]
+    golden.write_text("".join(f"{loss}\n" for loss in losses))
+    longhaul("report", run, "--against", golden, "--from-step", 1, "--rtol", 1e-6)
+    losses[249] *= 1.2
+    golden.write_text("".join(f"{loss}\n" for loss in losses))
+    missed = longhaul("report", run, "--against", golden, "--from-step", 1, "--points", 1, code=1)
+    assert "MISSES" in missed.stdout and "step 250" in missed.stdout
+    # The defaults are the gate of the source systems: from step 450 on.
+    nothing = longhaul("report", run, "--against", golden, code=78)
+    assert "the run has steps 1 to 300" in nothing.stderr
+    assert list(tmp_path.iterdir()) == [golden]
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    assert "holds nothing of a run" in longhaul("watch", tmp_path, code=78).stderr
+    assert "is no directory" in longhaul("report", tmp_path / "absent", code=78).stderr
+
+
+# watch
+
+def test_once_shows_ranks_by_speed_nodes_and_goodput(tmp_path):
+    directory = made_up_run.write_run(tmp_path / "cpt", 60, status=made_up_run.status())
+    before = snapshot(directory)
+    screen = longhaul("watch", directory, "--once").stdout
+    assert "\x1b" not in screen
+    lines = screen.splitlines()
+    assert "training" in lines[0]
+    first = next(i for i, line in enumerate(lines) if line.startswith("rank ")) + 1
+    assert re.match(r"\s+5\s+n1 .*x1\.60", lines[first]), lines[first]
+    assert re.search(r"n0\s+up\s+25%\s+100\.0 GB of 500\.0 GB \(20%\)\s+cuda:0 97% 60\.0 GB",
+                     screen)
+    assert "step 60 of 60" in screen and "goodput" in screen and "bad_step" in screen
+    figures = json.loads(longhaul("watch", directory, "--once", "--json").stdout)
+    assert figures["ranks"][0]["rank"] == 5 and figures["alive"]
+    assert snapshot(directory) == before
+
+
+def test_elsewhere_than_on_a_terminal_it_prints_lines_and_ends_with_the_run(tmp_path):
+    directory = made_up_run.write_run(tmp_path / "cpt", 60, status=made_up_run.status())
+    watch = subprocess.Popen([LONGHAUL, "watch", directory, "--until-end", "--interval", "0.1"],
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        assert watch.stdout.readline().startswith("training step 60 of 60")
+        with open(directory / "metrics.jsonl", "a") as metrics:
+            metrics.write(json.dumps(made_up_run.step_record(61, 2, time.time())) + "\n")
+        assert watch.stdout.readline().startswith("training step 61 of 60")
+        (directory / "status.json").write_text(json.dumps(made_up_run.status(state="done")))
+        assert watch.stdout.read().splitlines()[-1].startswith("done step 61")
+        assert watch.wait(timeout=20) == 0
+    finally:
+        watch.kill()
+        watch.wait()
+
+
+class Pty:
+    """The verb on a terminal of its own, drawn by an emulator."""
+
+    def __init__(self, *arguments, columns=100, lines=30, **environment):
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.raw = b""
+        self.master, worker = pty.openpty()
+        fcntl.ioctl(worker, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.before = termios.tcgetattr(worker)
+        names = {**os.environ, "TERM": "xterm-256color", **environment}
+        self.process = subprocess.Popen([LONGHAUL, *map(str, arguments)], stdin=worker,
+                                        stdout=worker, stderr=worker, env=names,
+                                        start_new_session=True)
+        self.worker = worker
+
+    def read(self, seconds):
+        end = time.time() + seconds
+        while time.time() < end:
+            if not select.select([self.master], [], [], 0.05)[0]:
+                continue
+            try:
+                data = os.read(self.master, 65536)
+            except OSError as error:
+                assert error.errno == errno.EIO
+                return
+            self.raw += data
+            self.stream.feed(data)
+
+    def until(self, text):
+        end = time.time() + 20
+        while time.time() < end:
+            self.read(0.1)
+            if text in "\n".join(self.screen.display):
+                return
+        raise AssertionError("\n".join(self.screen.display))
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.worker)
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def start(*arguments, **options):
+        opened.append(Pty(*arguments, **options))
+        return opened[-1]
+    yield start
+    for one in opened:
+        one.close()
+
+
+def test_a_terminal_is_drawn_in_place_and_left_as_it_was(tmp_path, terminal):
+    directory = made_up_run.write_run(tmp_path / "cpt", 60, status=made_up_run.status())
+    screen = terminal("watch", directory, "--interval", "0.1")
+    screen.until("step 60 of 60")
+    with open(directory / "metrics.jsonl", "a") as metrics:
+        metrics.write(json.dumps(made_up_run.step_record(61, 2, time.time())) + "\n")
+    screen.until("step 61 of 60")
+    # Drawn over, never cleared first: the whole screen is erased nowhere.
+    assert b"\x1b[2J" not in screen.raw
+    assert b"\x1b[32m" in screen.raw
+    os.write(screen.master, b"q")
+    screen.read(0.5)
+    assert screen.process.wait(timeout=10) == 0
+    assert termios.tcgetattr(screen.worker) == screen.before
+    assert screen.raw.rstrip().endswith(b"1 restarts") or b"\x1b[?1049l" in screen.raw
+
+
+def test_a_window_that_becomes_narrow_is_obeyed_and_ctrl_c_ends(tmp_path, terminal):
+    directory = made_up_run.write_run(tmp_path / "cpt", 60, status=made_up_run.status())
+    screen = terminal("watch", directory, "--interval", "30", columns=120, NO_COLOR="1")
+    screen.until("step 60 of 60")
+    assert not re.search(rb"\x1b\[\d+m", screen.raw)
+    screen.raw = b""
+    screen.screen.resize(20, 50)
+    fcntl.ioctl(screen.worker, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 50, 0, 0))
+    os.kill(screen.process.pid, signal.SIGWINCH)
+    screen.read(1.5)
+    frames = [f for f in screen.raw.decode().split("\x1b[?2026h\x1b[H") if f]
+    assert frames
+    lines = re.sub(r"\x1b\[[?0-9]*[A-Za-z]|\r", "", frames[-1]).split("\n")
+    assert len(lines) <= 20 and max(map(len, lines)) <= 50
+    os.kill(screen.process.pid, signal.SIGINT)
+    screen.read(0.5)
+    assert screen.process.wait(timeout=10) == 0
