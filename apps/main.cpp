@@ -21,6 +21,7 @@ constexpr int kWrongInput = 78;
 constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "plan", "submit"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
+  add_agent(program, outcome);
   add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);
@@ -32,6 +33,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_launch(program, outcome);
   add_recipe(program, outcome);
   add_report(program, outcome);
+  add_supervise(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);

@@ -39,11 +39,16 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
   return options;
 }
 
+std::string this_program() { return fs::read_symlink("/proc/self/exe").string(); }
+
+fs::path supervisor_lock(const fs::path& run_dir) {
+  return run_dir / cluster::kSupervisorLock;
+}
+
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,
                                      const cluster::Attempt& attempt) {
-  std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "train",
-                                    file};
+  std::vector<std::string> words = {this_program(), "train", file};
   for (const std::string& set : sets) {
     words.emplace_back("--set");
     words.push_back(set);

@@ -14,6 +14,12 @@ int ranks_of_this_node();
 /// What a run's settings mean for its supervisor.
 cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks);
 
+/// The absolute path of this program.
+std::string this_program();
+
+/// The file whose lease says that a run's supervisor lives.
+fs::path supervisor_lock(const fs::path& run_dir);
+
 /// The words of a worker: this program, train, its file and settings.
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,

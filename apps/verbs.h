@@ -13,6 +13,7 @@ struct Outcome {
 // program. The subcommand's callback does the work, throws longhaul::Error on failure and
 // sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
 
+void add_agent(CLI::App& program, Outcome& outcome);
 void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
@@ -24,6 +25,7 @@ void add_inspect(CLI::App& program, Outcome& outcome);
 void add_launch(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_report(CLI::App& program, Outcome& outcome);
+void add_supervise(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 // Under `data`.
 void add_data_build(CLI::App& data_verb, Outcome& outcome);

@@ -9,6 +9,4 @@ LocalFleet::LocalFleet(std::string node, const NodeDirectories& directories)
   make_directories(directories);
 }
 
-std::map<int, std::string> LocalFleet::stacks(const std::vector<int>&) { return {}; }
-
 }  // namespace longhaul::cluster

@@ -17,7 +17,9 @@ class LocalFleet : public Fleet {
     watch_.signal(number, ranks);
   }
   void forget() override { watch_.forget(); }
-  std::map<int, std::string> stacks(const std::vector<int>& ranks) override;
+  std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
+    return watch_.stacks(ranks);
+  }
   std::vector<std::string> take_notes() override { return watch_.take_notes(); }
 
  private:

@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <fstream>
@@ -14,9 +14,12 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/stacks.h"
 
 namespace longhaul::cluster {
 namespace {
+
+constexpr double kStackSeconds = 3.0;
 
 int open_process(int64_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
@@ -109,6 +112,16 @@ void NodeWatch::signal(int number, const std::vector<int>& ranks) {
     if (!ranks.empty() && std::ranges::count(ranks, rank) == 0) continue;
     ::syscall(SYS_pidfd_send_signal, worker.fd, number, nullptr, 0);
   }
+}
+
+std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) const {
+  std::map<int, std::string> found;
+  for (const int rank : ranks) {
+    const auto worker = workers_.find(rank);
+    if (worker == workers_.end() || worker->second.gone_at > 0.0) continue;
+    found[rank] = stack_traces(static_cast<pid_t>(worker->second.pid), kStackSeconds);
+  }
+  return found;
 }
 
 void NodeWatch::forget() {

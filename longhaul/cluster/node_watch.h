@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/cluster/observed.h"
@@ -25,6 +26,8 @@ class NodeWatch {
   NodeReport report();
   /// Sends a signal to all workers that live, or to these ranks'.
   void signal(int number, const std::vector<int>& ranks = {});
+  /// Stack traces of these ranks' processes, by rank.
+  std::map<int, std::string> stacks(const std::vector<int>& ranks) const;
   /// Forgets the workers that were seen and removes their records, for a new start.
   void forget();
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }

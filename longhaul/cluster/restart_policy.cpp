@@ -29,6 +29,10 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "a setting or an input is wrong: a restart cannot help";
     return decision;
   }
+  if (fault.kind == FaultKind::Node && !rules_.node_faults) {
+    decision.reason = "the platform replaces nodes and starts the job's step again";
+    return decision;
+  }
   if (same_ >= rules_.same_fault_limit) {
     decision.reason = fmt::format(
         "the same fault ({}) at step {} for the {}. time in a "

@@ -13,6 +13,7 @@ struct RestartRules {
   int64_t max_restarts = 100;
   int same_fault_limit = 3;  ///< at the same step, in a row
   int node_fault_limit = 3;  ///< faults on one node, in a row, before it is left out
+  bool node_faults = true;   ///< false: somebody else mends them
   double first_delay_seconds = 1.0;  ///< doubles with each fault that follows no progress
   double longest_delay_seconds = 60.0;
 };

@@ -115,8 +115,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   lock.advice = "give this run another run.dir";
   lock.lease_seconds = 20.0;
   lock.renew_seconds = 4.0;
-  s.lock.emplace(
-      OwnerLock::acquire(s.options.run_dir / "control" / "supervisor.lock", lock));
+  s.lock.emplace(OwnerLock::acquire(s.options.run_dir / kSupervisorLock, lock));
   s.log = Logger::to_file(s.options.run_dir / "log.txt");
   s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
   s.status.job = s.options.job;
@@ -163,9 +162,17 @@ int Supervisor::State::run() {
                              {"ranks", options.ranks},
                              {"max_restarts", options.rules.max_restarts}});
   AttemptEnd end;
-  for (int64_t restart = 0;; ++restart) {
-    end = attempt(restart);
-    if (!end.fault || !decide(end)) break;
+  try {
+    for (int64_t restart = 0;; ++restart) {
+      end = attempt(restart);
+      if (!end.fault || !decide(end)) break;
+    }
+  } catch (const TemporaryError& problem) {
+    // No start is possible now, in this job: too few nodes are left.
+    log.warning(problem.what());
+    event("requeue", {{"reason", problem.what()}});
+    status.cause = problem.what();
+    end = {problem.exit_code(), std::nullopt};
   }
   const bool done = end.exit_code == 0 && !end.fault;
   set_state(done ? "done" : end.fault ? "failed" : "stopped");
@@ -179,7 +186,8 @@ int Supervisor::State::run() {
 AttemptEnd Supervisor::State::attempt(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
-  plan.resume = restart > 0 && holds_checkpoint(options.checkpoint_dir);
+  plan.resume =
+      (restart > 0 || options.resume_first) && holds_checkpoint(options.checkpoint_dir);
   for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
   fleet.forget();
   ranks.clear();

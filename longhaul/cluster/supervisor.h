@@ -12,6 +12,9 @@
 
 namespace longhaul::cluster {
 
+/// Under run.dir.
+inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
+
 /// What a start of the workers needs to know.
 struct Attempt {
   int64_t restart = 0;  ///< 0: the first of this supervisor
@@ -36,6 +39,8 @@ struct SupervisorOptions {
   HangLimits hang;
   std::string job;  ///< Slurm's number, or empty
   int ranks = 1;
+  /// The first start goes on from the newest checkpoint too: an earlier life of the job.
+  bool resume_first = false;
   /// Seconds that workers have to save and end after a signal, before they are killed.
   double signal_patience_seconds = 600.0;
   /// Ranks slower than this share of the median's step time are told.

@@ -1,0 +1,55 @@
+#include <memory>
+#include <string>
+
+#include "apps/supervision.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/agent.h"
+#include "longhaul/cluster/slurm/job.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct AgentArguments {
+  std::string node;
+  std::string host;
+  int port = 0;
+  std::string run_dir;
+  std::string job;
+};
+
+int agent(const AgentArguments& arguments) {
+  const auto secret = cluster::Secret::take_from_environment();
+  if (!secret) {
+    throw ConfigError("agent",
+                      "no secret in the environment: agents are started by "
+                      "longhaul supervise");
+  }
+  const cluster::SlurmClient slurm;
+  cluster::AgentOptions options;
+  options.node = arguments.node;
+  options.host = arguments.host;
+  options.port = arguments.port;
+  options.directories = cluster::node_directories(arguments.run_dir, arguments.job);
+  options.supervisor_lock = supervisor_lock(arguments.run_dir);
+  options.requeue = [&] { slurm.requeue(arguments.job); };
+  return cluster::run_agent(options, *secret);
+}
+
+}  // namespace
+
+void add_agent(CLI::App& program, Outcome& outcome) {
+  auto arguments = std::make_shared<AgentArguments>();
+  CLI::App* verb = program.add_subcommand(
+      "agent", "What longhaul supervise runs on each node of a job; not for people");
+  verb->group("");  // no part of the list of verbs
+  verb->add_option("--node", arguments->node, "this node's name in Slurm")->required();
+  verb->add_option("--host", arguments->host, "where the supervisor listens")->required();
+  verb->add_option("--port", arguments->port, "its port")->required();
+  verb->add_option("--run-dir", arguments->run_dir, "run.dir")->required();
+  verb->add_option("--job", arguments->job, "Slurm's number of the job")->required();
+  verb->footer("Started by longhaul supervise, with the job's secret.");
+  verb->callback([arguments, &outcome] { outcome.exit_code = agent(*arguments); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/supervision.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/cluster/slurm/job.h"
+#include "longhaul/cluster/slurm/slurm_fleet.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// Agents that were started together come within that time, or their nodes are not used.
+constexpr double kAgentSeconds = 60.0;
+
+struct SuperviseArguments {
+  std::string file;
+  std::vector<std::string> sets;
+  int nodes = 1;
+  int spares = 0;
+  int ranks_per_node = 0;
+  std::string container;
+  bool platform_replaces_nodes = false;
+};
+
+/// Chooses nodes for a start and says how srun puts workers on them.
+class SlurmStart {
+ public:
+  SlurmStart(const SuperviseArguments& arguments, const cluster::SlurmClient& slurm,
+             cluster::SlurmFleet& fleet, int ranks_per_node)
+      : arguments_(arguments),
+        slurm_(slurm),
+        fleet_(fleet),
+        ranks_per_node_(ranks_per_node) {}
+
+  std::vector<std::string> command(const cluster::Attempt& attempt) {
+    const std::vector<std::string> nodes = choose(attempt);
+    const auto count = static_cast<int>(nodes.size());
+    std::vector<std::string> words = {
+        "srun",
+        "--overlap",
+        "--mpi=pmix",
+        fmt::format("--nodes={}", count),
+        fmt::format("--ntasks={}", count * ranks_per_node_),
+        fmt::format("--ntasks-per-node={}", ranks_per_node_),
+        fmt::format("--nodelist={}", fmt::join(nodes, ",")),
+        fmt::format("--job-name={}", cluster::kWorkerStep),
+        "--kill-on-bad-exit=0"};
+    if (!arguments_.container.empty()) {
+      words.push_back("--container-image=" + arguments_.container);
+    }
+    if (arguments_.platform_replaces_nodes) words.emplace_back("--auto-resume=1");
+    for (std::string& word : train_words(arguments_.file, arguments_.sets, attempt)) {
+      words.push_back(std::move(word));
+    }
+    return words;
+  }
+
+ private:
+  /// Those that trained last stay where they were; spares fill the gaps.
+  std::vector<std::string> choose(const cluster::Attempt& attempt) {
+    std::vector<std::string> usable = fleet_.usable_nodes(kAgentSeconds);
+    std::erase_if(usable, [&](const std::string& node) {
+      return std::ranges::count(attempt.excluded, node) > 0;
+    });
+    const auto wanted = static_cast<size_t>(arguments_.nodes);
+    if (usable.size() < wanted) {
+      throw TemporaryError(
+          "slurm", fmt::format("{} nodes are needed and {} of this job can be used ({}); "
+                               "excluded: {}; the job goes back to the queue",
+                               wanted, usable.size(), fmt::join(usable, ", "),
+                               fmt::join(attempt.excluded, ", ")));
+    }
+    std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
+      return std::ranges::count(last_, node) == 0;
+    });
+    usable.resize(wanted);
+    last_ = usable;
+    return usable;
+  }
+
+  const SuperviseArguments& arguments_;
+  const cluster::SlurmClient& slurm_;
+  cluster::SlurmFleet& fleet_;
+  int ranks_per_node_;
+  std::vector<std::string> last_;
+};
+
+int supervise(const SuperviseArguments& arguments) {
+  const LoadedConfig loaded = load_run_config(arguments.file, arguments.sets);
+  const auto job = cluster::slurm_job();
+  if (!job) {
+    throw ConfigError("supervise",
+                      "this is no Slurm job; submit one with longhaul "
+                      "submit, or use longhaul launch on one machine");
+  }
+  const cluster::SlurmClient slurm;
+  const int per_node =
+      arguments.ranks_per_node > 0 ? arguments.ranks_per_node : ranks_of_this_node();
+  cluster::SupervisorOptions options =
+      supervisor_options(loaded.config, arguments.nodes * per_node);
+  options.job = job->id;
+  options.directories = cluster::node_directories(options.run_dir, job->id);
+  options.resume_first = job->restarts > 0;
+  options.rules.node_faults = !arguments.platform_replaces_nodes;
+  const std::vector<std::string> steps = {cluster::kWorkerStep, cluster::kAgentStep};
+  cluster::cancel_steps(slurm, job->id, steps);
+  cluster::SlurmFleetOptions of_fleet;
+  of_fleet.job = job->id;
+  of_fleet.here = job->here;
+  of_fleet.nodes = job->nodes;
+  of_fleet.program = this_program();
+  of_fleet.run_dir = fs::absolute(options.run_dir);
+  if (const auto now = slurm.query_job(job->id)) of_fleet.nodes = now->nodes;
+  cluster::SlurmFleet fleet(std::move(of_fleet), slurm);
+  SlurmStart start(arguments, slurm, fleet, per_node);
+  cluster::Launcher launcher;
+  launcher.command = [&](const cluster::Attempt& attempt) {
+    return start.command(attempt);
+  };
+  launcher.clean_up = [&] {
+    try {
+      cluster::cancel_steps(slurm, job->id, {cluster::kWorkerStep});
+    } catch (const TemporaryError&) {
+      // slurmctld is being started again: the workers were killed by their agents.
+    }
+  };
+  return cluster::Supervisor(std::move(options), std::move(launcher), fleet).run();
+}
+
+}  // namespace
+
+void add_supervise(CLI::App& program, Outcome& outcome) {
+  auto arguments = std::make_shared<SuperviseArguments>();
+  CLI::App* verb = program.add_subcommand(
+      "supervise", "Trains on the nodes of this Slurm job, and starts the ranks again");
+  verb->add_option("config", arguments->file, "configuration (TOML)")->required();
+  verb->add_option("--nodes", arguments->nodes, "nodes that train")
+      ->required()
+      ->check(CLI::Range(1, 65'536));
+  verb->add_option("--spares", arguments->spares,
+                   "nodes of the job that wait to take a lost one's place");
+  verb->add_option("--ranks-per-node", arguments->ranks_per_node,
+                   "by default one per accelerator, else one per NUMA node");
+  verb->add_option("--set", arguments->sets,
+                   "section.key=value, over the file; repeatable")
+      ->allow_extra_args(false);
+  verb->add_option("--container", arguments->container, "image for the workers (pyxis)");
+  verb->add_flag("--platform-replaces-nodes", arguments->platform_replaces_nodes,
+                 "node faults are the platform's to mend (HyperPod's auto-resume): only "
+                 "process faults are restarted here");
+  verb->footer(
+      "Examples:\n"
+      "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"
+      "longhaul submit writes that script. Exit 75: saved, or too few nodes are left;\n"
+      "give the job back to the queue. See docs/failures.md.");
+  verb->callback([arguments, &outcome] { outcome.exit_code = supervise(*arguments); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,144 @@
+#include "longhaul/cluster/agent.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/owner_lock.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/channel.h"
+#include "longhaul/cluster/node_watch.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kLookSeconds = 0.05;
+constexpr double kReportSeconds = 0.5;
+constexpr double kConnectSeconds = 60.0;
+constexpr double kLeaseLookSeconds = 2.0;
+/// No supervisor comes back after that: Slurm itself has ended the job.
+constexpr double kDeputySeconds = 3600.0;
+constexpr int kTemporary = 75;
+
+class Agent {
+ public:
+  Agent(const AgentOptions& options, const Secret& secret)
+      : options_(options),
+        watch_(options.node, options.directories.records()),
+        channel_(Channel::connect(options.host, options.port, secret, kConnectSeconds)) {}
+
+  int run() {
+    channel_.send({{"hello", options_.node}});
+    try {
+      while (!ended_) {
+        watch_.wait(kLookSeconds);
+        while (!ended_) {
+          const auto order = channel_.receive(0.0);
+          if (!order) break;
+          obey(*order);
+        }
+        report();
+        // Slurm ends the job: the workers save first.
+        if (signals_.raised() != 0 && !alive_) break;
+      }
+      channel_.close();
+      return 0;
+    } catch (const TemporaryError& lost) {
+      fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, lost.what());
+      std::fflush(stderr);
+    }
+    return deputy_ ? stand_in() : kTemporary;
+  }
+
+ private:
+  void obey(const Json& order) {
+    const std::string what = order.value("order", "");
+    if (what == "end") {
+      ended_ = true;
+    } else if (what == "forget") {
+      watch_.forget();
+      start_ = order.value("start", int64_t{0});
+      reported_ = -1.0;
+    } else if (what == "signal") {
+      watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
+    } else if (what == "deputy") {
+      deputy_ = order.value("on", false);
+    } else if (what == "stacks") {
+      Json stacks = Json::object();
+      const auto ranks = order.value("ranks", std::vector<int>());
+      for (const auto& [rank, text] : watch_.stacks(ranks)) {
+        stacks[std::to_string(rank)] = text;
+      }
+      channel_.send({{"stacks", std::move(stacks)}});
+    }
+  }
+
+  void report() {
+    const NodeReport now = watch_.report();
+    size_t ended = 0;
+    alive_ = false;
+    for (const ObservedRank& rank : now.ranks) {
+      ended += rank.failed() ? 1 : 0;
+      alive_ = alive_ || rank.process != ProcessState::Gone;
+    }
+    const double time = clock_.seconds();
+    if (reported_ >= 0.0 && time - reported_ < kReportSeconds && ended == ended_before_) {
+      return;
+    }
+    reported_ = time;
+    ended_before_ = ended;
+    channel_.send(
+        {{"report", now.to_json()}, {"start", start_}, {"notes", watch_.take_notes()}});
+  }
+
+  /// The supervisor is gone. Its batch script may start another one, which takes the lock
+  /// and sends agents of its own; if its machine is gone, nobody does.
+  int stand_in() {
+    OwnerLockOptions lock;
+    lock.lease_seconds = options_.lease_seconds;
+    const Stopwatch watch;
+    const auto before = OwnerLock::look(options_.supervisor_lock, lock);
+    while (watch.seconds() < kDeputySeconds) {
+      const auto state = OwnerLock::look(options_.supervisor_lock, lock);
+      if (!state || state->holder.released) return 0;
+      if (before && state->holder.token != before->holder.token) return 0;
+      if (!state->alive) {
+        fmt::print(
+            stderr,
+            "longhaul agent on {}: the supervisor on {} is lost ({}); the job goes "
+            "back to the queue\n",
+            options_.node, state->holder.host, state->reason);
+        std::fflush(stderr);
+        options_.requeue();
+        return 0;
+      }
+      std::this_thread::sleep_for(std::chrono::duration<double>(kLeaseLookSeconds));
+    }
+    return kTemporary;
+  }
+
+  const AgentOptions& options_;
+  NodeWatch watch_;
+  Channel channel_;
+  SignalWatch signals_;
+  Stopwatch clock_;
+  double reported_ = -1.0;
+  size_t ended_before_ = 0;
+  int64_t start_ = 0;
+  bool alive_ = false;  ///< any worker of this node
+  bool deputy_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+int run_agent(const AgentOptions& options, const Secret& secret) {
+  make_directories(options.directories);
+  return Agent(options, secret).run();
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "longhaul/cluster/fleet.h"
+#include "longhaul/cluster/secret.h"
+
+namespace longhaul::cluster {
+
+struct AgentOptions {
+  std::string node;  ///< this node's name in Slurm
+  std::string host;  ///< where the supervisor listens
+  int port = 0;
+  NodeDirectories directories;
+  /// The supervisor's lock: whose lease runs out when it is lost.
+  fs::path supervisor_lock;
+  double lease_seconds = 20.0;
+  /// For a deputy: gives the job back to the queue.
+  std::function<void()> requeue;
+};
+
+/// The eyes and hands of a supervisor on one node: reports the node's workers, sends them
+/// signals, looks at the stacks of those that hang. Ends when it is told to, or when the
+/// supervisor is gone. One of a job's agents is its deputy: where the supervisor's
+/// machine is lost, and its lease has run out, that one puts the job back into the queue,
+/// since Slurm leaves a job without its batch script running for ever. Returns the exit
+/// code. One thread; the process must have no other.
+int run_agent(const AgentOptions& options, const Secret& secret);
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,314 @@
+#include "longhaul/cluster/slurm/slurm_fleet.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/channel_server.h"
+#include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/secret.h"
+#include "longhaul/cluster/socket.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// An agent reports twice a second.
+constexpr double kSilentSeconds = 8.0;
+constexpr double kStackSeconds = 10.0;
+/// An agent whose step ends within that time was killed alone; its node is there.
+constexpr double kStepEndSeconds = 2.0;
+constexpr int kAgentStarts = 5;
+
+struct AgentState {
+  std::optional<JobStep> step;
+  int starts = 0;
+  uint64_t peer = 0;  ///< 0: not connected
+  bool lost = false;
+  bool told_lost = false;
+  std::optional<NodeReport> report;
+  std::map<int, std::string> stacks;
+};
+
+}  // namespace
+
+struct SlurmFleet::State {
+  State(SlurmFleetOptions options_, const SlurmClient& slurm_)
+      : options(std::move(options_)),
+        slurm(slurm_),
+        secret(Secret::make()),
+        server(secret, address()) {}
+
+  /// This node's address on the way to another one of the job.
+  std::string address() const {
+    for (const std::string& node : options.nodes) {
+      if (node != options.here) return own_address_towards(node);
+    }
+    return "127.0.0.1";
+  }
+  void start_agent(const std::string& node);
+  void take(const ChannelEvent& event);
+  void take_message(uint64_t peer, const Json& message);
+  void lose(const std::string& node, const std::string& reason);
+  void look_at_silent();
+  void choose_deputy();
+  std::string node_of(uint64_t peer) const;
+
+  SlurmFleetOptions options;
+  const SlurmClient& slurm;
+  Secret secret;
+  ChannelServer server;
+  std::map<std::string, AgentState> agents;
+  std::string deputy;
+  int64_t start = 0;
+  std::vector<std::string> notes;
+  uint64_t refused = 0;
+};
+
+SlurmFleet::SlurmFleet(SlurmFleetOptions options, const SlurmClient& slurm)
+    : state_(std::make_unique<State>(std::move(options), slurm)) {
+  for (const std::string& node : state_->options.nodes) state_->start_agent(node);
+}
+
+SlurmFleet::~SlurmFleet() {
+  state_->server.send_all({{"order", "end"}});
+  const Stopwatch watch;
+  const auto any_left = [&] {
+    return std::ranges::any_of(state_->agents, [](auto& agent) {
+      return agent.second.peer != 0 && agent.second.step && !agent.second.step->poll();
+    });
+  };
+  while (any_left() && watch.seconds() < kStepEndSeconds) state_->server.poll(0.05);
+  for (auto& [node, agent] : state_->agents) {
+    if (agent.step) agent.step->signal(SIGTERM);
+  }
+}
+
+void SlurmFleet::State::start_agent(const std::string& node) {
+  AgentState& agent = agents[node];
+  ++agent.starts;
+  agent.lost = agent.told_lost = false;
+  agent.step.reset();
+  agent.step.emplace(JobStep::start(
+      {"srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + node,
+       fmt::format("--job-name={}", kAgentStep), "--quiet", options.program, "agent",
+       "--node", node, "--host", server.host(), "--port", std::to_string(server.port()),
+       "--run-dir", options.run_dir.string(), "--job", options.job},
+      {{kSecretVariable, secret.to_text()}}));
+}
+
+std::string SlurmFleet::State::node_of(uint64_t peer) const {
+  for (const auto& [node, agent] : agents) {
+    if (agent.peer == peer) return node;
+  }
+  return {};
+}
+
+void SlurmFleet::State::take_message(uint64_t peer, const Json& message) {
+  if (message.contains("hello")) {
+    const auto node = message["hello"].get<std::string>();
+    const auto agent = agents.find(node);
+    if (agent == agents.end()) {
+      notes.push_back(
+          fmt::format("an agent of an unknown node '{}' was sent away", node));
+      server.close(peer);
+      return;
+    }
+    agent->second.peer = peer;
+    agent->second.lost = agent->second.told_lost = false;
+    server.send(peer, {{"order", "forget"}, {"start", start}});
+    choose_deputy();
+    return;
+  }
+  const auto agent = agents.find(node_of(peer));
+  if (agent == agents.end()) return;
+  if (message.contains("stacks")) {
+    for (const auto& [rank, text] : message["stacks"].items()) {
+      agent->second.stacks[std::stoi(rank)] = text.get<std::string>();
+    }
+  }
+  if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
+    agent->second.report = NodeReport::from_json(message["report"]);
+    for (const Json& note : message.value("notes", Json::array())) {
+      notes.push_back(agent->first + ": " + note.get<std::string>());
+    }
+  }
+}
+
+void SlurmFleet::State::take(const ChannelEvent& event) {
+  switch (event.kind) {
+    case ChannelEvent::Kind::Connected:
+      break;
+    case ChannelEvent::Kind::Message:
+      try {
+        take_message(event.peer, event.message);
+      } catch (const std::exception& problem) {
+        notes.push_back(fmt::format("a message of {} cannot be read: {}",
+                                    node_of(event.peer), problem.what()));
+      }
+      break;
+    case ChannelEvent::Kind::Lost:
+      if (const std::string node = node_of(event.peer); !node.empty()) {
+        if (event.goodbye) {
+          agents[node].peer = 0;  // its job ends
+        } else {
+          lose(node, event.reason);
+        }
+      }
+      break;
+  }
+}
+
+void SlurmFleet::State::lose(const std::string& node, const std::string& reason) {
+  AgentState& agent = agents[node];
+  agent.peer = 0;
+  // Killed alone, its step ends at once; with its node, Slurm takes a while to notice.
+  const Stopwatch watch;
+  while (agent.step && !agent.step->poll() && watch.seconds() < kStepEndSeconds) {
+    for (const ChannelEvent& event : server.poll(0.05)) {
+      if (event.kind != ChannelEvent::Kind::Lost) take(event);
+    }
+  }
+  if (agent.step && agent.step->poll() && agent.starts < kAgentStarts) {
+    notes.push_back(
+        fmt::format("the agent on {} ended ({}); started again", node, reason));
+    start_agent(node);
+  } else {
+    agent.lost = true;
+    agent.report.reset();
+    notes.push_back(fmt::format("the agent on {} does not answer: {}", node, reason));
+  }
+  choose_deputy();
+}
+
+void SlurmFleet::State::look_at_silent() {
+  for (auto& [node, agent] : agents) {
+    if (agent.peer == 0 || server.silent_seconds(agent.peer) < kSilentSeconds) continue;
+    server.close(agent.peer);
+    lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
+  }
+  if (server.refused() > refused) {
+    refused = server.refused();
+    notes.push_back("a connection without this job's secret was refused: " +
+                    server.last_refusal());
+  }
+}
+
+void SlurmFleet::State::choose_deputy() {
+  const auto holds = [&](const std::string& node) {
+    const auto agent = agents.find(node);
+    return agent != agents.end() && agent->second.peer != 0;
+  };
+  if (!deputy.empty() && holds(deputy)) {
+    server.send(agents[deputy].peer, {{"order", "deputy"}, {"on", true}});
+    return;
+  }
+  deputy.clear();
+  for (const std::string& node : options.nodes) {
+    if (node == options.here || !holds(node)) continue;
+    deputy = node;
+    server.send(agents[node].peer, {{"order", "deputy"}, {"on", true}});
+    return;
+  }
+}
+
+void SlurmFleet::wait(double seconds) {
+  for (const ChannelEvent& event : state_->server.poll(seconds)) state_->take(event);
+  state_->look_at_silent();
+  for (auto& [node, agent] : state_->agents) {
+    if (agent.step) agent.step->poll();  // copies what its srun says
+  }
+}
+
+std::vector<NodeReport> SlurmFleet::reports() {
+  std::vector<NodeReport> all;
+  for (const std::string& node : state_->options.nodes) {
+    const AgentState& agent = state_->agents[node];
+    if (agent.report) all.push_back(*agent.report);
+  }
+  return all;
+}
+
+std::vector<std::string> SlurmFleet::lost_nodes() {
+  std::vector<std::string> lost;
+  for (auto& [node, agent] : state_->agents) {
+    if (!agent.lost || agent.told_lost) continue;
+    agent.told_lost = true;
+    lost.push_back(node);
+  }
+  return lost;
+}
+
+void SlurmFleet::signal(int number, const std::vector<int>& ranks) {
+  state_->server.send_all({{"order", "signal"}, {"number", number}, {"ranks", ranks}});
+  state_->server.poll(0.0);
+}
+
+void SlurmFleet::forget() {
+  ++state_->start;
+  for (auto& [node, agent] : state_->agents) agent.report.reset();
+  state_->server.send_all({{"order", "forget"}, {"start", state_->start}});
+  // Workers must not begin before the records of the last start are gone.
+  const Stopwatch watch;
+  const auto missing = [&] {
+    return std::ranges::any_of(state_->agents, [](const auto& agent) {
+      return agent.second.peer != 0 && !agent.second.report;
+    });
+  };
+  do {
+    wait(0.05);
+  } while (missing() && watch.seconds() < kSilentSeconds);
+}
+
+std::map<int, std::string> SlurmFleet::stacks(const std::vector<int>& ranks) {
+  std::map<int, std::string> all;
+  for (auto& [node, agent] : state_->agents) agent.stacks.clear();
+  state_->server.send_all({{"order", "stacks"}, {"ranks", ranks}});
+  const Stopwatch watch;
+  while (all.size() < ranks.size() && watch.seconds() < kStackSeconds) {
+    wait(0.1);
+    for (const auto& [node, agent] : state_->agents) {
+      all.insert(agent.stacks.begin(), agent.stacks.end());
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> SlurmFleet::take_notes() {
+  return std::exchange(state_->notes, {});
+}
+
+std::vector<std::string> SlurmFleet::usable_nodes(double patience_seconds) {
+  const Stopwatch watch;
+  const auto waiting = [&] {
+    return std::ranges::any_of(state_->agents, [](const auto& agent) {
+      return agent.second.peer == 0 && !agent.second.lost;
+    });
+  };
+  while (waiting() && watch.seconds() < patience_seconds) wait(0.1);
+  const auto status = state_->slurm.query_job(state_->options.job);
+  std::set<std::string> of_slurm;
+  if (status) of_slurm.insert(status->nodes.begin(), status->nodes.end());
+  for (const NodeStatus& node : state_->slurm.query_nodes(state_->options.nodes)) {
+    if (!node.responds) of_slurm.erase(node.name);
+  }
+  std::vector<std::string> usable;
+  for (const std::string& node : state_->options.nodes) {
+    if (of_slurm.contains(node) && state_->agents[node].peer != 0) usable.push_back(node);
+  }
+  return usable;
+}
+
+void cancel_steps(const SlurmClient& slurm, const std::string& job,
+                  const std::vector<std::string>& names) {
+  for (const StepStatus& step : slurm.query_steps(job)) {
+    if (std::ranges::count(names, step.name) > 0) slurm.cancel_step(step.id, "KILL");
+  }
+}
+
+}  // namespace longhaul::cluster
