@@ -18,7 +18,7 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "plan", "submit"};
+constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "plan"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_agent(program, outcome);
@@ -34,6 +34,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_recipe(program, outcome);
   add_report(program, outcome);
   add_supervise(program, outcome);
+  add_submit(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);

@@ -26,6 +26,7 @@ void add_launch(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_report(CLI::App& program, Outcome& outcome);
 void add_supervise(CLI::App& program, Outcome& outcome);
+void add_submit(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 // Under `data`.
 void add_data_build(CLI::App& data_verb, Outcome& outcome);

@@ -175,6 +175,10 @@ class Machine:
         self.run("ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         self.run("ip", "link", "set", "eth0", "up")
 
+    def path_inside(self, path):
+        """The machine's view of a path, from outside: its own mounts are seen there."""
+        return pathlib.Path(f"/proc/{self.init}/root{path}")
+
     def processes(self):
         """Process ids of the machine as seen from outside, its first process left out."""
         space = os.stat(f"/proc/{self.init}/ns/pid").st_ino

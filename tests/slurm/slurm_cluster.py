@@ -267,17 +267,14 @@ class Cluster:
 
     # Workers
 
-    def workers(self, verb="train"):
-        """Rank -> (node, process id) of the steps that run `longhaul VERB` under PMIx."""
+    def workers(self):
+        """Rank -> (node, process id) of the ranks that train."""
         found = {}
         for name, machine in self.nodes.items():
             for pid in machine.processes() if machine.on else []:
-                words = machines.arguments_of(pid)
-                if verb not in words[1:2] or pathlib.Path(words[0]).name != "longhaul":
-                    continue
-                rank = machines.environment_of(pid).get("SLURM_PROCID")
+                rank = rank_of(pid)
                 if rank is not None and machines.state_of(pid) != "Z":
-                    found[int(rank)] = (name, pid)
+                    found[rank] = (name, pid)
         return dict(sorted(found.items()))
 
     def find(self, *words):
@@ -300,6 +297,18 @@ class Cluster:
                 last = path.read_text(errors="replace").splitlines()[-15:]
                 text += [f"--- {path.name}", *last]
         return "\n".join(text)
+
+
+def rank_of(pid):
+    """A training rank tells its number in its title, before that by its environment."""
+    words = machines.arguments_of(pid)
+    title = re.match(r"longhaul rank (\d+)\b", " ".join(words))
+    if title:
+        return int(title[1])
+    if words[1:2] != ["train"] or pathlib.Path(words[0]).name != "longhaul":
+        return None
+    rank = machines.environment_of(pid).get("SLURM_PROCID", "")
+    return int(rank) if rank.isdigit() else None
 
 
 def as_text(process):
