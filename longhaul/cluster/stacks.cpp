@@ -1,36 +1,30 @@
 #include "longhaul/cluster/stacks.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/stopwatch.h"
-#include "longhaul/cluster/socket.h"
+#include "longhaul/cluster/bounded_child.h"
 #include "longhaul/cluster/unwind.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kMaxThreads = 256;
-constexpr size_t kMaxTextBytes = size_t{1} << 20;
 /// A thread that does not stop by then sits in the kernel.
 constexpr double kStopSeconds = 0.5;
 constexpr unsigned kNoSignal = 0;
@@ -143,22 +137,12 @@ std::string how_to_allow() {
   return "the process belongs to another user, or the container lacks CAP_SYS_PTRACE";
 }
 
-/// What one thread does, to the pipe at once: a later one may hang.
-void write_text(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(fd, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) ::_exit(1);
-    text.remove_prefix(static_cast<size_t>(count));
-  }
-}
-
-void trace_threads(pid_t pid, int out) {
+/// Says what is found of one thread at once: a later one may hang.
+void trace_threads(pid_t pid, const std::function<void(std::string_view)>& write) {
   const std::vector<pid_t> threads = threads_of(pid);
-  write_text(out,
-             fmt::format("process {} ({}), {} {}\n", pid,
-                         proc_text(fmt::format("/proc/{}/comm", pid)), threads.size(),
-                         threads.size() == 1 ? "thread" : "threads"));
+  write(fmt::format("process {} ({}), {} {}\n", pid,
+                    proc_text(fmt::format("/proc/{}/comm", pid)), threads.size(),
+                    threads.size() == 1 ? "thread" : "threads"));
   // The kernel's view of all comes before anything is stopped.
   std::map<pid_t, std::string> views;
   for (const pid_t thread : threads) views[thread] = kernel_view(pid, thread);
@@ -168,7 +152,7 @@ void trace_threads(pid_t pid, int out) {
   bool refused = false;
   for (const pid_t thread : threads) {
     if (++count > kMaxThreads) {
-      write_text(out, fmt::format("({} more threads)\n", threads.size() - kMaxThreads));
+      write(fmt::format("({} more threads)\n", threads.size() - kMaxThreads));
       break;
     }
     std::string text = views[thread];
@@ -184,34 +168,14 @@ void trace_threads(pid_t pid, int out) {
       refused = true;
       text += kernel_stack(pid, thread);
     }
-    write_text(out, text);
+    write(text);
   }
   if (!unwinder) {
-    write_text(out, "(no function names: this build has no libdw)\n");
+    write("(no function names: this build has no libdw)\n");
   } else if (refused) {
-    write_text(out, fmt::format("(no function names: tracing is not allowed; {})\n",
-                                how_to_allow()));
+    write(
+        fmt::format("(no function names: tracing is not allowed; {})\n", how_to_allow()));
   }
-}
-
-/// What the child wrote until its end, or until the deadline.
-std::string collect(int fd, double deadline_seconds, bool& in_time) {
-  std::string text;
-  std::array<char, 4096> bytes{};
-  in_time = false;
-  for (const Stopwatch watch; text.size() < kMaxTextBytes;) {
-    const double left = deadline_seconds - watch.seconds();
-    if (left <= 0.0) break;
-    pollfd one{fd, POLLIN, 0};
-    if (::poll(&one, 1, static_cast<int>(std::ceil(1000.0 * left))) <= 0) continue;
-    const ssize_t count = ::read(fd, bytes.data(), bytes.size());
-    if (count == 0) {
-      in_time = true;
-      break;
-    }
-    if (count > 0) text.append(bytes.data(), static_cast<size_t>(count));
-  }
-  return text;
 }
 
 }  // namespace
@@ -220,34 +184,22 @@ std::string stack_traces(pid_t pid, double deadline_seconds) {
   if (pid <= 0 || !fs::exists(fmt::format("/proc/{}", pid))) {
     return fmt::format("process {} is gone\n", pid);
   }
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
-    return fmt::format("(no stacks: pipe: {})\n", std::strerror(errno));
+  BoundedAnswer answer;
+  try {
+    // Whatever the child holds is let go by the kernel at its death.
+    answer = run_in_bounded_child([pid](const auto& write) { trace_threads(pid, write); },
+                                  deadline_seconds);
+  } catch (const TemporaryError& error) {
+    return fmt::format("(no stacks: {})\n", error.what());
   }
-  const Descriptor from_child(ends[0]);
-  Descriptor to_parent(ends[1]);
-  const pid_t child = ::fork();
-  if (child < 0) return fmt::format("(no stacks: fork: {})\n", std::strerror(errno));
-  if (child == 0) {
-    // Should this process die, the traced one goes on: so the child dies with it.
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int exit_code = 0;
-    try {
-      trace_threads(pid, ends[1]);
-    } catch (...) {
-      exit_code = 1;
-    }
-    ::_exit(exit_code);
+  if (!answer.in_time) {
+    answer.text += fmt::format("(ended after {:.1f} s)\n", deadline_seconds);
   }
-  to_parent.reset();
-  bool in_time = false;
-  std::string text = collect(from_child.get(), deadline_seconds, in_time);
-  // Whatever it holds is let go by the kernel at its death.
-  ::kill(child, SIGKILL);
-  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  if (answer.signal != 0) {
+    answer.text +=
+        fmt::format("(the tracing process died of signal {})\n", answer.signal);
   }
-  if (!in_time) text += fmt::format("(ended after {:.1f} s)\n", deadline_seconds);
-  return text;
+  return answer.text;
 }
 
 }  // namespace longhaul::cluster
