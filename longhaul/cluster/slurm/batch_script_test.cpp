@@ -15,9 +15,9 @@ SuperviseJob small_job() {
   job.batch.name = "cpt";
   job.batch.nodes = 5;
   job.batch.log = "/runs/cpt/slurm-%j.log";
-  job.batch.directory = "/home/ann/my work";
+  job.batch.directory = "/fsx/ann/my work";
   job.batch.program = "/opt/longhaul/bin/longhaul";
-  job.config = "/home/ann/my work/run.toml";
+  job.config = "/fsx/ann/my work/run.toml";
   job.nodes = 4;
   job.spares = 1;
   return job;
@@ -47,7 +47,7 @@ TEST(BatchScript, OfARunReadsAsAPersonWouldWriteIt) {
 # Waits for these jobs; should one fail, this one is removed.
 #SBATCH --dependency=afterok:12:13
 #SBATCH --kill-on-invalid-dep=yes
-#SBATCH "--chdir=/home/ann/my work"
+#SBATCH "--chdir=/fsx/ann/my work"
 # One log, also over requeues.
 #SBATCH --output=/runs/cpt/slurm-%j.log
 #SBATCH --open-mode=append
@@ -61,7 +61,7 @@ TEST(BatchScript, OfARunReadsAsAPersonWouldWriteIt) {
 #SBATCH "-C gpu"
 set -u
 
-supervise=(/opt/longhaul/bin/longhaul supervise '/home/ann/my work/run.toml' --nodes 4
+supervise=(/opt/longhaul/bin/longhaul supervise '/fsx/ann/my work/run.toml' --nodes 4
   --spares 1 --ranks-per-node 8 --set optimizer.lr=1e-5 --set 'run.dir="/runs/it'\''s"')
 )");
 }
@@ -82,7 +82,7 @@ step=(srun --nodes=4 --ntasks=8 --ntasks-per-node=2 --kill-on-bad-exit=1 --mpi=p
   EXPECT_EQ(verb_script(job).find("--mpi"), std::string::npos);
   job.container = "/images/longhaul.sqsh";
   EXPECT_HAS(verb_script(job),
-             "'--container-mounts=/home/ann/my work:/home/ann/my work'");
+             "'--container-mounts=/fsx/ann/my work:/fsx/ann/my work'");
 }
 
 TEST(BatchScript, WhatItCannotHoldSafelyIsRefused) {
