@@ -174,7 +174,7 @@ def main():
             seconds, copy, waited, size = (statistics.median(x) for x in zip(*found))
             print(f"| {every or 'never'} | {seconds:.3f} | {1e3 * copy:.1f} | "
                   f"{1e3 * waited:.1f} | {size / 1e6:.0f} |")
-        print("\n| restart from | reading, s | process start to first step, s |\n|---|---|---|")
+        print("\n| restart from | reading, s | process start to the end of set-up, s |\n|---|---|---|")
         for memory, found in starts.items():
             reading, start = (statistics.median(x) for x in zip(*found))
             print(f"| {'memory' if memory else 'disk'} | {reading:.2f} | {start:.2f} |")
