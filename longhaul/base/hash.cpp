@@ -24,6 +24,10 @@ std::string hash_hex(std::string_view text) {
   return hash_hex(std::as_bytes(std::span(text)));
 }
 
+uint64_t hash_number(std::span<const std::byte> bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
 struct BlockHasher::State {
   XXH3_state_t* xxh = XXH3_createState();
   uint64_t filled = 0;

@@ -14,6 +14,9 @@ namespace longhaul {
 std::string hash_hex(std::span<const std::byte> bytes);
 std::string hash_hex(std::string_view text);
 
+/// xxh3-64: for comparisons inside a run, nothing that is stored.
+uint64_t hash_number(std::span<const std::byte> bytes);
+
 /// Files are hashed by blocks of this size, so that a part can be verified.
 inline constexpr uint64_t kHashBlockBytes = uint64_t{1} << 20;
 

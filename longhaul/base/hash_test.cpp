@@ -15,6 +15,16 @@ TEST(Hash, KnownAnswers) {
   EXPECT_EQ(hash_hex(std::string_view("abc")), "06b05ab6733a618578af5f94892f3950");
 }
 
+TEST(Hash, ANumberChangesWithAnyBit) {
+  std::string text(100'000, 'a');
+  const uint64_t before = hash_number(bytes_of(text));
+  EXPECT_EQ(hash_number(bytes_of(std::string(text))), before);
+  text[77'777] = static_cast<char>(text[77'777] ^ 1);
+  EXPECT_NE(hash_number(bytes_of(text)), before);
+  // The value that xxhsum -H3 prints.
+  EXPECT_EQ(hash_number({}), 0x2d06800538d394c2u);
+}
+
 TEST(BlockHasher, OneHashPerStartedMebibyteHoweverItIsFed) {
   std::string text(2 * kHashBlockBytes + 5, 'a');
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31 >> 3);

@@ -19,6 +19,7 @@ volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t interrupts = 0;
 volatile std::sig_atomic_t newest_signal = 0;
 volatile std::sig_atomic_t newest_sender = 0;
+volatile std::sig_atomic_t answered = 0;
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
 
@@ -39,6 +40,7 @@ SignalWatch::SignalWatch() {
   interrupts = 0;
   newest_signal = 0;
   newest_sender = 0;
+  answered = 0;
   struct sigaction action{};
   action.sa_sigaction = note;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
@@ -57,8 +59,10 @@ int SignalWatch::raised() const { return first_signal; }
 
 RaisedSignal raised_signal() {
   if (!watching) return {};
-  return {newest_signal, newest_sender};
+  return {newest_signal, newest_sender, answered != 0};
 }
+
+void answer_signal() { answered = 1; }
 
 void leave_signals_to_main_thread() {
   sigset_t all;

@@ -17,10 +17,14 @@ class SignalWatch {
 
 /// What the watch that lives has noted.
 struct RaisedSignal {
-  int number = 0;  ///< the newest; 0: none, or no watch lives
-  int sender = 0;  ///< process id of who sent it; 0: the kernel
+  int number = 0;         ///< the newest; 0: none, or no watch lives
+  int sender = 0;         ///< process id of who sent it; 0: the kernel
+  bool answered = false;  ///< answer_signal() was called since the first
 };
 RaisedSignal raised_signal();
+
+/// What is to be done about the signals is decided: nobody needs to hurry any more.
+void answer_signal();
 
 /// For a thread of ours, at its start: signals are the main thread's.
 void leave_signals_to_main_thread();

@@ -123,8 +123,8 @@ void Engine::wait(const Operation& operation, const CommOptions& options) {
       noted = true;
     }
     const double waited = std::chrono::duration<double>(Clock::now() - start).count();
-    if (waited > options.deadline_seconds) {
-      fail_deadline(ledger_, operation.id().text(), options.deadline_seconds, waited);
+    if (const double limit = options.limit_seconds(); waited > limit) {
+      fail_deadline(ledger_, operation.id().text(), limit, waited);
     }
     if (idle_polls <= kPollsBeforeSleep) {
       sched_yield();
@@ -138,6 +138,7 @@ void Engine::wait(const Operation& operation, const CommOptions& options) {
     sleep = std::min(sleep * 2, kLongestSleep);
   }
   if (noted) record->waited();
+  ledger_.add_waited(std::chrono::duration<double>(Clock::now() - start).count());
 }
 
 void fail_deadline(const Ledger& ledger, const std::string& operation,

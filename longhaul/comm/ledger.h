@@ -38,6 +38,10 @@ class Ledger {
   int64_t under_way() const { return under_way_; }
   void count_under_way(int64_t change) { under_way_ += change; }
 
+  /// Seconds that this rank has spent waiting for operations, so far.
+  double waited_seconds() const { return waited_seconds_; }
+  void add_waited(double seconds) { waited_seconds_ += seconds; }
+
   /// What this rank sent, by the names of its groups; groups that are gone included.
   const std::map<std::string, CommCounts>& counts() const { return counts_; }
   /// The sum for one name. The reference stays valid.
@@ -49,6 +53,7 @@ class Ledger {
   int64_t step_ = 0;
   std::string label_;
   int64_t under_way_ = 0;
+  double waited_seconds_ = 0.0;
   std::map<std::string, CommCounts> counts_;
 };
 

@@ -82,7 +82,7 @@ struct NcclCommunicator::Shared {
         return;
       }
       check_alive(channel, what);
-      const double limit = options.limits.deadline_seconds;
+      const double limit = options.limits.limit_seconds();
       if (watch.seconds() > limit) {
         fail_deadline(ledger(), what, limit, watch.seconds());
       }
@@ -133,7 +133,6 @@ class NcclWork : public Work {
 
   void wait() override {
     const Stopwatch watch;
-    const double limit = shared_->options.limits.deadline_seconds;
     bool noted = false;
     auto sleep = kShortestSleep;
     while (!test()) {
@@ -141,6 +140,7 @@ class NcclWork : public Work {
         record->waits(ticket_, id_.name());
         noted = true;
       }
+      const double limit = shared_->options.limits.limit_seconds();
       if (watch.seconds() > limit) {
         fail_deadline(shared_->ledger(), id_.text(), limit, watch.seconds());
       }
@@ -149,6 +149,7 @@ class NcclWork : public Work {
       sleep = std::min(sleep * 2, kLongestSleep);
     }
     if (noted) record()->waited();
+    shared_->ledger().add_waited(watch.seconds());
   }
 
  private:
