@@ -18,13 +18,14 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "doctor", "drill", "plan"};
+constexpr const char* kLaterVerbs[] = {"bench", "drill", "plan"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_agent(program, outcome);
   add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);
+  add_doctor(program, outcome);
   add_eval(program, outcome);
   add_export(program, outcome);
   add_generate(program, outcome);
