@@ -59,7 +59,9 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     view.state = "killed";
     view.detail = plain_text(lock->reason);
   } else {
-    view.state = "not started";
+    // A copy of a run, say: nobody is known to hold it.
+    const bool ran = !run.records().all().empty();
+    view.state = ran ? "not running" : "not started";
     view.ended = false;
   }
 }

@@ -20,7 +20,8 @@ struct RankSpeed {
 struct RunView {
   std::string name;
   double now = 0.0;    ///< seconds since 1970
-  std::string state;   ///< as in status.json; "killed", "not started", "paused" besides
+  std::string state;   ///< as in status.json; "killed", "not started",
+                       ///< "not running" (no lock is there) and "paused" besides
   std::string detail;  ///< why, in one line; may be empty
   bool alive = false;  ///< somebody trains or supervises
   bool ended = false;  ///< done, failed or stopped: nothing more will come by itself
