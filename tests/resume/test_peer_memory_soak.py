@@ -19,7 +19,8 @@ def widen(path):
     (path / "model" / "config.json").write_text(json.dumps(WIDE))
 
 
-@pytest.mark.parametrize("layout", [["parallel.zero=1"], ["parallel.tp=2"]], ids=["zero1", "tp2"])
+@pytest.mark.parametrize("layout", [["parallel.zero=1"], ["parallel.tp=2"], ["parallel.pp=2"]],
+                         ids=["zero1", "tp2", "pp2"])
 def test_no_death_loses_more_than_the_step_under_way(run, binary, tmp_path, layout):
     seed = random.randrange(1 << 30)
     print("seed", seed)
