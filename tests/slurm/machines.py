@@ -143,15 +143,15 @@ class Machine:
             lines += [f"mkdir -p '{path}'", f"mount --bind '{place}' '{path}'"]
         return "\n".join(lines)
 
-    def enter(self, *command):
+    def enter(self, *command, cwd="/"):
         """The command line that runs a command on this machine."""
         assert self.on, f"{self.name} is switched off"
         return ["nsenter", "-t", str(self.init), "-n", "-u", "-m", "-p", "--",
-                *map(str, command)]
+                "env", "-C", str(cwd), *map(str, command)]  # nsenter itself goes to /
 
     def run(self, *command, check=True, seconds=60, **options):
         """Runs a command to its end and returns the completed process."""
-        line = self.enter("timeout", "-k", "5", seconds, *command)
+        line = self.enter("timeout", "-k", "5", seconds, *command, cwd=options.pop("cwd", "/"))
         result = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                 timeout=seconds + 20, **options)
         if check and result.returncode != 0:
@@ -161,7 +161,8 @@ class Machine:
 
     def spawn(self, *command, **options):
         """Starts a command and leaves it running; it ends with the machine at the latest."""
-        return subprocess.Popen(self.enter(*command), stdin=subprocess.DEVNULL,
+        line = self.enter(*command, cwd=options.pop("cwd", "/"))
+        return subprocess.Popen(line, stdin=subprocess.DEVNULL,
                                 preexec_fn=_die_with_parent, **options)
 
     def plug_in(self, switch):
