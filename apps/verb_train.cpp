@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,8 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/memory.h"
 #include "longhaul/base/rank_record.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/start_watch.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
@@ -27,6 +30,9 @@ struct TrainOptions {
 };
 
 constexpr int kTemporary = 75;
+
+/// Seconds that a start which was asked to end has to come to where all ranks look.
+constexpr double kStartGrace = 5.0;
 
 /// Where a supervisor wants every rank's record; see longhaul/base/rank_record.h.
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
@@ -67,15 +73,16 @@ Settings read_settings(const TrainOptions& options) {
 }
 
 /// Trains with the ranks of one start, and ends them all when one fails.
-int run_ranks(const Settings& settings,
-              const std::shared_ptr<comm::Communicator>& world) {
+int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator>& world,
+              const std::function<void()>& on_ready) {
   FailureReport failures(*world, say);
   int exit_code = 1;
   try {
     if (settings.problem) std::rethrow_exception(settings.problem);
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
-    const train::TrainResult result = train::run_training(*settings.loaded, world);
+    const train::TrainResult result =
+        train::run_training(*settings.loaded, world, on_ready);
     comm::finish(*world);
     exit_code = result.interrupted ? kTemporary : 0;
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
@@ -100,12 +107,25 @@ int train(const TrainOptions& options) {
   const Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
+  const SignalWatch signals;
+  std::optional<StartWatch> start;
+  start.emplace(kTemporary, kStartGrace, [](int signal) {
+    say(fmt::format("[signal] {} before the first step: nothing is to be saved",
+                    signal_name(signal)));
+  });
   comm::CommOptions limits;
   if (settings.loaded) {
-    limits.deadline_seconds = settings.loaded->config.resilience.comm_timeout_s;
+    const ResilienceSection& settled = settings.loaded->config.resilience;
+    limits.deadline_seconds = settled.comm_timeout_s;
+    limits.hurry_seconds = settled.signal_timeout_s;
   }
+  limits.hurries = [] {
+    const RaisedSignal signal = raised_signal();
+    return signal.number != 0 && !signal.answered;
+  };
   if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
-  return run_ranks(settings, comm::world(comm::Backend::Auto, limits));
+  return run_ranks(settings, comm::world(comm::Backend::Auto, limits),
+                   [&] { start.reset(); });
 }
 
 }  // namespace

@@ -55,6 +55,10 @@ template <>
 struct EnumNames<NodeLossPolicy> {
   static constexpr std::array names{"spare", "wait", "shrink"};
 };
+template <>
+struct EnumNames<BadStepPolicy> {
+  static constexpr std::array names{"stop", "skip", "rollback"};
+};
 
 }  // namespace config
 
@@ -404,6 +408,35 @@ Fields fields_of(ResilienceSection& s) {
                  "seconds that a rank waits for the others before it ends with exit 75; "
                  "longer than any one checkpoint part or batch takes")
           .within(1, 1e6),
+      make_field("signal_timeout_s", s.signal_timeout_s, Free,
+                 "the same after SIGTERM, SIGINT or SIGUSR1, until all ranks have agreed "
+                 "to save; longer than a step takes")
+          .within(1, 1e6),
+      make_field("on_bad_step", s.on_bad_step, Logged,
+                 "when loss or gradient norm is not finite or a spike: end with exit 1, "
+                 "leave this update out, or go back to an earlier checkpoint and leave "
+                 "the batches of the last rollback_steps steps out"),
+      make_field("spike_sigmas", s.spike_sigmas, Logged,
+                 "standard deviations above the mean of the last spike_window good steps "
+                 "that make a loss or gradient norm a spike; judged once half of the "
+                 "window is full; 0: only what is not finite is bad")
+          .within(0, 1e6),
+      make_field("spike_window", s.spike_window, Logged, "good steps to compare with")
+          .within(4, 1e5),
+      make_field(
+          "rollback_steps", s.rollback_steps, Logged,
+          "steps that a rollback leaves out; it goes back to the newest checkpoint "
+          "from before them")
+          .within(1, kMaxSteps),
+      make_field(
+          "max_bad_steps", s.max_bad_steps, Free,
+          "bad steps among the last spike_window steps; one more ends the run with "
+          "exit 1")
+          .within(0, 1e5),
+      make_field("checksum_every", s.checksum_every, Free,
+                 "steps between comparisons of what data-parallel ranks hold alike, bit "
+                 "by bit; also before each checkpoint; 0: off")
+          .within(0, kMaxSteps),
   };
 }
 
@@ -413,25 +446,6 @@ Fields fields_of(ProfileSection& s) {
                  "steps whose timeline is written to run.dir/trace_step_N.json (Chrome's "
                  "trace format)")
           .at_least(1),
-  };
-}
-
-Fields fields_of(CaptureSettings& s) {
-  return {
-      make_field("steps", s.steps, Free, "steps to capture").at_least(1),
-      make_field("ranks", s.ranks, Free, "ranks that write; []: all").at_least(0),
-      make_field("tensors", s.tensors, Free,
-                 "name patterns such as \"gradient.*norm*\" or \"activation.layers.3\"; "
-                 "[]: all"),
-  };
-}
-
-Fields fields_of(DebugSection& s) {
-  return {
-      make_field("capture", s.capture, Free,
-                 "activations and gradients in global coordinates, written to "
-                 "run.dir/captures and compared with longhaul compare")
-          .when_absent("none"),
   };
 }
 
@@ -473,11 +487,6 @@ void check_item(const ParameterGroup& item, const std::string& where,
                                ": frozen = true leaves no use for lr_scale or "
                                "weight_decay; remove them");
   }
-}
-
-void check_item(const CaptureSettings& item, const std::string& where,
-                const std::string& name) {
-  if (item.steps.empty()) config::fail_at(where, name + ": needs steps, a list");
 }
 
 namespace config {

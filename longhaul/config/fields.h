@@ -31,6 +31,8 @@ config::Fields fields_of(WeightsFrom& item);
 config::Fields fields_of(ValidationSource& item);
 config::Fields fields_of(ParameterGroup& item);
 config::Fields fields_of(CaptureSettings& item);
+config::Fields fields_of(DebugFault& item);
+config::Fields fields_of(DebugDelay& item);
 
 // The rule between the fields of one inline table. ConfigError at `where`.
 void check_item(const TrainSource& item, const std::string& where,
@@ -42,6 +44,10 @@ void check_item(const ValidationSource& item, const std::string& where,
 void check_item(const ParameterGroup& item, const std::string& where,
                 const std::string& name);
 void check_item(const CaptureSettings& item, const std::string& where,
+                const std::string& name);
+void check_item(const DebugFault& item, const std::string& where,
+                const std::string& name);
+void check_item(const DebugDelay& item, const std::string& where,
                 const std::string& name);
 
 namespace config {

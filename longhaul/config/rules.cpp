@@ -217,6 +217,7 @@ std::vector<std::string> check_rules(const RunConfig& config) {
   check_optimizer(config, warnings);
   check_schedule(config, warnings);
   check_resume_and_log(config, warnings);
+  check_bad_steps(config, warnings);
   return warnings;
 }
 

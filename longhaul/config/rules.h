@@ -20,6 +20,9 @@ void check_data(const RunConfig& config, std::vector<std::string>& warnings);
 /// The part of check_rules about the learning rate.
 void check_schedule(const RunConfig& config, std::vector<std::string>& warnings);
 
+/// The part of check_rules about bad steps and faults made on purpose.
+void check_bad_steps(const RunConfig& config, std::vector<std::string>& warnings);
+
 /// The rules of the schedule that need the run's length in steps. ConfigError.
 void check_schedule_length(const RunConfig& config, int64_t steps);
 

@@ -240,6 +240,9 @@ struct ValidationSection {
 
 enum class NodeLossPolicy { Spare, Wait, Shrink };
 
+/// What follows a step whose loss or gradient norm is not finite or a spike.
+enum class BadStepPolicy { Stop, Skip, Rollback };
+
 struct ResilienceSection {
   NodeLossPolicy on_node_loss = NodeLossPolicy::Spare;
   int64_t max_restarts = 100;
@@ -248,6 +251,14 @@ struct ResilienceSection {
   fs::path unhealthy_file;
   int64_t peer_memory_every = 0;
   double comm_timeout_s = 600.0;
+  double signal_timeout_s = 60.0;
+  BadStepPolicy on_bad_step = BadStepPolicy::Stop;
+  double spike_sigmas = 0.0;   ///< 0: only what is not finite is bad
+  int64_t spike_window = 128;  ///< good steps that mean and deviation are taken from
+  int64_t rollback_steps =
+      100;                     ///< Rollback: go back by at least so many, leave them out
+  int64_t max_bad_steps = 10;  ///< among the last spike_window steps
+  int64_t checksum_every = 100;  ///< steps between comparisons of replicas; 0: off
 };
 
 struct ProfileSection {
@@ -262,8 +273,31 @@ struct CaptureSettings {
   bool operator==(const CaptureSettings&) const = default;
 };
 
+/// BitFlip: of a weight in memory; the others belong to the batch.
+enum class FaultKind { NonFiniteLoss, NonFiniteGradient, Spike, BitFlip };
+
+/// A fault that is made on purpose, to see what the run does about it.
+struct DebugFault {
+  int64_t step = 0;
+  FaultKind kind = FaultKind::NonFiniteLoss;
+  int64_t rank = 0;
+  int64_t attempt = 0;  ///< only in this start of the run; 0: in all
+  std::string tensor;   ///< BitFlip; empty: the first on the rank
+  bool operator==(const DebugFault&) const = default;
+};
+
+/// Time that a rank loses on purpose whenever it enters a phase.
+struct DebugDelay {
+  std::string phase;
+  double seconds = 0.0;
+  std::optional<int64_t> rank;  ///< empty: all
+  bool operator==(const DebugDelay&) const = default;
+};
+
 struct DebugSection {
   std::optional<CaptureSettings> capture;
+  std::vector<DebugFault> faults;
+  std::vector<DebugDelay> delays;
 };
 
 /// One run, resolved and checked. Copyable; plain data.

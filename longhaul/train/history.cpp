@@ -41,6 +41,7 @@ Json History::to_json() const {
           {"cursor", cursor.to_json()},
           {"batch_hash", fmt::format("{:016x}", batch_hash)},
           {"sources", train::to_json(sources)},
+          {"guard", guard.to_json()},
           {"config", config_toml},
           {"numerics", fingerprint}};
 }
@@ -63,6 +64,8 @@ History History::from_json(const Json& json) {
     h.cursor = data::Cursor::from_json(json.at("cursor"));
     h.batch_hash = std::stoull(json.at("batch_hash").get<std::string>(), nullptr, 16);
     h.sources = sources_from(json.at("sources"));
+    // Checkpoints from before steps were judged have none.
+    if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
     h.config_toml = json.at("config").get<std::string>();
     h.fingerprint = json.at("numerics");
     return h;

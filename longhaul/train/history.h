@@ -6,6 +6,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/data/order/phase_stream.h"
+#include "longhaul/train/step_guard.h"
 
 namespace longhaul::train {
 
@@ -17,6 +18,7 @@ struct History {
   data::Cursor cursor;      ///< position in the data
   uint64_t batch_hash = 0;  ///< chain over all batches; see data::chain_hash
   std::vector<data::SourceCount> sources;  ///< what each source gave, as the cursor says
+  GuardState guard;                        ///< what judging the next steps needs
   std::string config_toml;                 ///< resolved settings
   Json fingerprint;                        ///< numerics_fingerprint
 

@@ -15,6 +15,7 @@ History example() {
   h.tokens = 12345678901;
   h.batch_hash = 0xfedcba9876543210;
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
+  h.guard = {{0.1, 1.0 / 3.0}, {2.5, 1e-17}, {3, 7}, 1};
   h.config_toml = "[run]\nsteps = 9\n";
   h.fingerprint = numerics_fingerprint("dp 2");
   return h;
@@ -27,8 +28,15 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
   EXPECT_EQ(h.sources, example().sources);
+  EXPECT_EQ(h.guard, example().guard);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.fingerprint, numerics_fingerprint("dp 2"));
+}
+
+TEST(History, OfACheckpointWithoutAGuardBeginsWithAnEmptyOne) {
+  Json older = example().to_json();
+  older.erase("guard");
+  EXPECT_EQ(History::from_json(older).guard, GuardState());
 }
 
 TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {

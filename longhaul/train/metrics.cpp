@@ -15,32 +15,35 @@ namespace longhaul::train {
 Json StepMetrics::to_json() const {
   Json of_sources = Json::object();
   for (const auto& [name, count] : source_tokens) of_sources[name] = count;
-  return {{"step", step},
-          {"attempt", attempt},
-          {"tokens", tokens},
-          {"loss", loss},
-          {"grad_norm", grad_norm},
-          {"lr", lr},
-          {"step_time_s", step_time_s},
-          {"data_time_s", data_time_s},
-          {"seqs_per_s", seqs_per_s},
-          {"tokens_per_s", tokens_per_s},
-          {"mfu", mfu},
-          {"mfu_causal", mfu_causal},
-          {"tflops_per_device", tflops_per_device},
-          {"memory_peak_bytes", memory_peak_bytes},
-          {"host_memory_bytes", host_memory_bytes},
-          {"epoch", epoch},
-          {"source_tokens", std::move(of_sources)},
-          {"time", time}};
+  Json json = {{"step", step},
+               {"attempt", attempt},
+               {"tokens", tokens},
+               {"loss", loss},
+               {"grad_norm", grad_norm},
+               {"lr", lr},
+               {"step_time_s", step_time_s},
+               {"data_time_s", data_time_s},
+               {"seqs_per_s", seqs_per_s},
+               {"tokens_per_s", tokens_per_s},
+               {"mfu", mfu},
+               {"mfu_causal", mfu_causal},
+               {"tflops_per_device", tflops_per_device},
+               {"memory_peak_bytes", memory_peak_bytes},
+               {"host_memory_bytes", host_memory_bytes},
+               {"epoch", epoch},
+               {"source_tokens", std::move(of_sources)},
+               {"time", time}};
+  if (!applied) json["applied"] = false;
+  return json;
 }
 
 std::string StepMetrics::to_line() const {
   return fmt::format(
       "step {} step_time {:.3f}s throughput {:.2f} seq/s {:.0f} tok/s mfu {:.1f}% loss "
       "{:.5f} "
-      "grad norm {:.3f} lr {:.3e}",
-      step, step_time_s, seqs_per_s, tokens_per_s, 100.0 * mfu, loss, grad_norm, lr);
+      "grad norm {:.3f} lr {:.3e}{}",
+      step, step_time_s, seqs_per_s, tokens_per_s, 100.0 * mfu, loss, grad_norm, lr,
+      applied ? "" : " NOT APPLIED");
 }
 
 FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t layers,

@@ -22,6 +22,7 @@ struct StepMetrics {
   double loss = 0.0;
   double grad_norm = 0.0;
   double lr = 0.0;
+  bool applied = true;       ///< false: a bad step, whose update was not made
   double step_time_s = 0.0;  ///< wall time, waiting for data included
   double data_time_s = 0.0;
   double seqs_per_s = 0.0;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -20,9 +21,22 @@ namespace {
 /// Starts from one checkpoint that may fail before it is set aside.
 constexpr int kFailedStarts = 2;
 
+/// Paths as rank 0 sees them, on all ranks.
+std::vector<fs::path> agree_on_paths(const Session& session,
+                                     const std::function<std::vector<fs::path>()>& find) {
+  const std::string text = comm::on_rank_zero(*session.world, [&] {
+    Json paths = Json::array();
+    for (const fs::path& path : find()) paths.push_back(path.string());
+    return paths.dump();
+  });
+  std::vector<fs::path> paths;
+  for (const Json& path : Json::parse(text)) paths.emplace_back(path.get<std::string>());
+  return paths;
+}
+
 /// The checkpoints to continue from, the best first; the same on all ranks.
 std::vector<fs::path> candidates(const Session& session, RunLog& run) {
-  const std::string text = comm::on_rank_zero(*session.world, [&] {
+  return agree_on_paths(session, [&] {
     std::vector<std::string> skipped;
     auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
                                                checkpoint_dir(session.config), &skipped);
@@ -35,13 +49,8 @@ std::vector<fs::path> candidates(const Session& session, RunLog& run) {
           kFailedStarts, found[0].string(), aside.string(), found[1].string()));
       found.erase(found.begin());
     }
-    Json paths = Json::array();
-    for (const fs::path& path : found) paths.push_back(path.string());
-    return paths.dump();
+    return found;
   });
-  std::vector<fs::path> paths;
-  for (const Json& path : Json::parse(text)) paths.emplace_back(path.get<std::string>());
-  return paths;
 }
 
 /// What a saved state says, if it fits this run; `from` names it.
@@ -225,7 +234,66 @@ void initialise(Session& session, RunLog& run) {
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
+/// To go back to at most this step, the best first; empty: the run begins anew. Rank 0.
+std::vector<fs::path> rollback_candidates(const Session& session, RunLog& run,
+                                          int64_t step) {
+  const RunConfig& config = session.config;
+  std::vector<fs::path> old_enough;
+  std::optional<checkpoint::CheckpointEntry> oldest;
+  for (const auto& entry : checkpoint::list_checkpoints(checkpoint_dir(config))) {
+    if (!entry.valid) continue;
+    if (!oldest) oldest = entry;
+    if (entry.step <= step) old_enough.insert(old_enough.begin(), entry.path);
+  }
+  if (!old_enough.empty()) return old_enough;
+  // Deleted long ago: what is left loses less than a new begin.
+  if (oldest && step >= config.checkpoint.every) {
+    run.log().warning(fmt::format(
+        "no checkpoint of step {} or before is left: going back to the oldest, step {}",
+        step, oldest->step));
+    return {oldest->path};
+  }
+  if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
+  return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
+}
+
+/// As the run began: moments are zeros.
+void begin_anew(Session& session, RunLog& run) {
+  for (optim::BucketState& state : session.optimizer->states()) {
+    if (!state.exp_avg.defined()) continue;
+    state.exp_avg.zero_();
+    state.exp_avg_sq.zero_();
+  }
+  session.optimizer->set_updates(0);
+  comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+}
+
+/// What the run says of itself, whatever it began with.
+void identify(const Session& session, History& history) {
+  history.config_toml = to_toml(session.config);
+  history.fingerprint = numerics_fingerprint(session.layout.describe());
+}
+
 }  // namespace
+
+History roll_back(Session& session, RunLog& run, const History& now, int64_t steps) {
+  const auto paths = agree_on_paths(
+      session, [&] { return rollback_candidates(session, run, now.step - steps); });
+  History history;
+  if (paths.empty()) {
+    begin_anew(session, run);
+  } else {
+    history = resume_from_best(session, run, paths);
+  }
+  set_newer_aside(session, run, history.step);
+  session.replicas->share_weights();
+  if (paths.empty()) certify_weights(session, run.log());
+  history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
+  history.guard.bad_steps = now.guard.bad_steps;
+  history.guard.rollbacks = now.guard.rollbacks + 1;
+  identify(session, history);
+  return history;
+}
 
 History load_state(Session& session, RunLog& run) {
   const std::vector<fs::path> paths = candidates(session, run);
@@ -243,8 +311,7 @@ History load_state(Session& session, RunLog& run) {
   }
   session.replicas->share_weights();
   certify_weights(session, run.log());
-  history.config_toml = to_toml(session.config);
-  history.fingerprint = numerics_fingerprint(session.layout.describe());
+  identify(session, history);
   return history;
 }
 

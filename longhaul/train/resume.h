@@ -11,4 +11,11 @@ namespace longhaul::train {
 /// of this run beats [init]. Returns how far the run has come. Collective.
 History load_state(Session& session, RunLog& run);
 
+/// Goes back from `now`, whose newest step was bad: fills weights and optimizer from the
+/// newest checkpoint from before the last `steps` steps, or anew as the run began, and
+/// returns how far that has come. Its data leaves out the batches of those steps; what
+/// comes after depends on nothing but them, wherever the checkpoint lies. Newer
+/// checkpoints are set aside. Saves must have ended. Collective.
+History roll_back(Session& session, RunLog& run, const History& now, int64_t steps);
+
 }  // namespace longhaul::train

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +10,6 @@
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/comm/agree.h"
@@ -197,6 +197,7 @@ void RunLog::record(const Session& session, const History& history,
   m.loss = record.loss;
   m.grad_norm = record.grad_norm;
   m.lr = record.lr;
+  m.applied = record.verdict.good;
   m.step_time_s = record.step_time;
   m.data_time_s = record.data_time;
   m.seqs_per_s = static_cast<double>(config_.batch.global_size) / record.step_time;
@@ -291,6 +292,52 @@ void RunLog::finish_saves() {
   if (failed_saves_ > 0) last_failure_.raise();
 }
 
+void RunLog::drain_saves() {
+  if (const auto report = saver_->wait()) tell(*report);
+  tell_deletions();
+}
+
+void RunLog::tell_bad_step(const History& history, const StepRecord& record) {
+  const Verdict& verdict = record.verdict;
+  const BadStepPolicy action = verdict.action;
+  const bool stops = action == BadStepPolicy::Stop;
+  const auto number = [](double value) {
+    return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
+  };
+  if (metrics_) {
+    metrics_->event("bad_step", {{"step", history.step},
+                                 {"attempt", attempt_},
+                                 {"kind", verdict.kind},
+                                 {"loss", number(record.loss)},
+                                 {"grad_norm", number(record.grad_norm)},
+                                 {"why", verdict.why},
+                                 {"action", stops                           ? "stop"
+                                            : action == BadStepPolicy::Skip ? "skip"
+                                                                            : "rollback"},
+                                 {"bad_steps", history.guard.bad_steps}});
+  }
+  log_->warning(
+      fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
+  if (!stops) return;
+  const std::string so_far =
+      verdict.too_many
+          ? fmt::format(
+                "; bad were steps {}, more than resilience.max_bad_steps = {} of "
+                "the last {}",
+                fmt::join(history.guard.bad_steps, ", "),
+                config_.resilience.max_bad_steps, config_.resilience.spike_window)
+          : "";
+  throw Error(
+      ErrorKind::Internal, "numerics",
+      fmt::format("step {}: {}; the update was not made and nothing was saved since the "
+                  "last checkpoint{}; lower optimizer.lr, lengthen the warm-up, or look "
+                  "at the batch{}",
+                  history.step, verdict.why, so_far,
+                  verdict.too_many ? ""
+                                   : "; resilience.on_bad_step can skip such steps or "
+                                     "roll back"));
+}
+
 void RunLog::tell(const checkpoint::SaveReport& report) {
   if (!report.error.empty()) {
     last_failure_ = report;
@@ -309,6 +356,7 @@ void RunLog::tell(const checkpoint::SaveReport& report) {
     return;
   }
   failed_saves_ = 0;
+  longest_save_ = std::max(longest_save_, report.seconds);
   if (!metrics_) return;
   log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                          report.step, human_bytes(static_cast<double>(report.bytes)),
@@ -323,6 +371,7 @@ void RunLog::tell(const checkpoint::SaveReport& report) {
                                  {"attempt", attempt_},
                                  {"bytes", report.bytes},
                                  {"seconds", report.seconds},
+                                 {"longest", longest_save_},
                                  {"stall", report.stall},
                                  {"waited", report.waited}});
 }
@@ -344,7 +393,8 @@ void RunLog::save_capture(const Session& session, int64_t step,
                          report.path.string()));
 }
 
-void RunLog::finish(const Session& session, const History& history, int signal) {
+void RunLog::finish(const Session& session, const History& history, int signal,
+                    const std::string& stopped_by) {
   if (!metrics_) return;
   starts_->done();
   std::string dataset;
@@ -372,10 +422,11 @@ void RunLog::finish(const Session& session, const History& history, int signal) 
   metrics_->event("end", {{"step", history.step},
                           {"attempt", attempt_},
                           {"signal", signal},
+                          {"stopped_by", stopped_by},
                           {"seconds", seconds}});
-  if (signal != 0) {
+  if (!stopped_by.empty()) {
     log_->info(fmt::format("stopped by {} after step {}; saved; the same command goes on",
-                           signal_name(signal), history.step));
+                           stopped_by, history.step));
   } else {
     log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
                            human_duration(seconds)));

@@ -21,6 +21,7 @@ struct StepRecord {
   double step_time = 0.0;  ///< seconds
   double data_time = 0.0;  ///< seconds of it spent waiting for the batch
   double epoch = 0.0;
+  Verdict verdict;  ///< a bad step's update was not made
 };
 
 /// World and mesh, for the record.
@@ -73,11 +74,19 @@ class RunLog {
   /// Waits until the checkpoint under way is durable; throws when it could not be
   /// written. Collective.
   void finish_saves();
+  /// The same, but that a save that failed is only told and left to the next
+  /// settle_saves(). Collective.
+  void drain_saves();
+  /// A bad step and what is done about it: a line of the log and an event. Throws where
+  /// that is to stop: Internal, the same on all ranks.
+  void tell_bad_step(const History& history, const StepRecord& record);
   /// Writes what was captured of a step to run.dir/captures. Collective.
   void save_capture(const Session& session, int64_t step,
                     const std::vector<checkpoint::StateTensor>& tensors);
   /// results.json, what rank 0 has sent to other ranks (event "traffic"), the last lines.
-  void finish(const Session& session, const History& history, int signal);
+  /// `stopped_by`: a signal's or control file's name; empty: all steps are done.
+  void finish(const Session& session, const History& history, int signal,
+              const std::string& stopped_by);
   /// Leaves the error that ends the attempt in log.txt and events.jsonl, where they can
   /// still be written.
   void fail(const std::string& message) noexcept;
@@ -96,7 +105,8 @@ class RunLog {
   std::optional<checkpoint::StartRecord> starts_;
   std::optional<MetricsWriter> metrics_;
   std::optional<checkpoint::Saver> saver_;
-  int failed_saves_ = 0;  ///< in a row
+  int failed_saves_ = 0;       ///< in a row
+  double longest_save_ = 0.0;  ///< seconds
   checkpoint::SaveReport last_failure_;
   std::vector<checkpoint::CarriedFile> carried_;
   RunConfig config_;

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process_title.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/comm/ledger.h"
@@ -16,11 +18,15 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/train/certificate.h"
+#include "longhaul/train/control_files.h"
 #include "longhaul/train/data_check.h"
+#include "longhaul/train/debug_faults.h"
 #include "longhaul/train/peer_memory.h"
+#include "longhaul/train/replica_check.h"
 #include "longhaul/train/resume.h"
 #include "longhaul/train/run_log.h"
 #include "longhaul/train/stage_runner.h"
+#include "longhaul/train/step_guard.h"
 
 namespace longhaul::train {
 namespace {
@@ -28,6 +34,48 @@ namespace {
 /// Seconds that the first step waits for the look at all data: small data is proven by
 /// then, large data while training goes on.
 constexpr double kDataCheckSeconds = 1.0;
+/// How often a run that is held looks whether it may go on.
+constexpr auto kBetweenLooks = std::chrono::milliseconds(250);
+
+/// Some rank was asked to end before the first step.
+struct EndedEarly {};
+
+/// Collective.
+void end_if_asked(comm::Communicator& world) {
+  if (world.any(raised_signal().number != 0)) throw EndedEarly();
+}
+
+/// build_session and load_state, with a look for signals after each.
+Session start_session(const LoadedConfig& loaded,
+                      std::shared_ptr<comm::Communicator> world, RunLog& run) {
+  comm::Communicator& ranks = *world;
+  debug_delay(loaded.config, ranks.rank(), "start");
+  Session session = build_session(loaded.config, std::move(world), run.log());
+  end_if_asked(ranks);
+  return session;
+}
+
+History start_history(Session& session, RunLog& run) {
+  session.world->ledger().set("load", 0);
+  debug_delay(session.config, session.world->rank(), "load");
+  History history = load_state(session, run);
+  try {
+    end_if_asked(*session.world);
+  } catch (const EndedEarly&) {
+    session.replicas->finish_weights();  // they arrive in memory that goes now
+    throw;
+  }
+  return history;
+}
+
+/// "longhaul rank 17 pp1 dp0 tp3": what ps shows, but for the step.
+std::string title_of(const Session& session) {
+  const comm::MeshIndex& at = session.mesh().index();
+  std::string title =
+      fmt::format("longhaul rank {} pp{} dp{}", session.world->rank(), at.pp, at.dp);
+  if (session.mesh().shape().cp > 1) title += fmt::format(" cp{}", at.cp);
+  return title + fmt::format(" tp{} step ", at.tp);
+}
 
 /// What rank 0 looks at: data whose format does not say which ids it holds.
 std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
@@ -47,21 +95,26 @@ class Trainer {
   Trainer(RunLog& run, const LoadedConfig& loaded,
           std::shared_ptr<comm::Communicator> world)
       : run_(run),
-        session_(build_session(loaded.config, std::move(world), run_.log())),
+        session_(start_session(loaded, std::move(world), run)),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
-        history_(load_state(session_, run_)),
-        loader_(
-            session_.train_sources,
-            loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
-            history_.cursor),
+        history_(start_history(session_, run_)),
+        saved_step_(history_.step),
+        loader_(open_loader()),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
         plan_(training_plan(session_, loader_.micro_batches())),
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
         data_check_(unproven_sources(session_)),
-        memory_(session_, history_, run_) {
+        memory_(session_, history_, run_),
+        guard_(config().resilience),
+        faults_(config(), session_.world->rank(), run_.attempt()),
+        replica_check_(session_, config().resilience.checksum_every,
+                       [this](const Json& fields) { corrupted(fields); }),
+        control_(config().run.dir, *session_.world,
+                 [this](const char* file) { stopped_by_file(file); }),
+        title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_plan(loader_.plan(), loader_.began_new_phase());
     prepare_saves();
@@ -70,38 +123,42 @@ class Trainer {
   TrainResult run() {
     data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) validate();
-    bool stop = false;
-    while (history_.step < last_step_ && !stop) {
-      run_.record(session_, history_, train_step());
+    while (history_.step < last_step_ && !requests_.ends()) {
+      const StepRecord record = train_step();
+      run_.record(session_, history_, record);
+      if (rolls_back(record)) continue;
       data_check_.settle();
-      if (history_.step == 1) {
-        certify_first_update(session_, schedule_.lr(1), run_.log());
+      if (history_.updates == 1) {
+        certify_first_update(session_, record.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
       const bool save_again = run_.settle_saves();
-      stop = session_.world->any(signals_.raised() != 0);
+      ask();
       if (last || due(config().validation.every)) validate();
-      const bool ends = last || stop;
-      if (ends || save_again || due(config().checkpoint.every)) save(ends);
+      const bool ends = last || requests_.ends();
+      replica_check_.run(history_.step, /*must=*/false);
+      if (ends || requests_.save || save_again || due(config().checkpoint.every)) {
+        save(ends, save_again);
+        if (!ends) ask();
+      }
       memory_.keep(session_, history_);
     }
-    if (!stop) data_check_.finish();
-    run_.finish_saves();
-    session_.replicas->finish_weights();
-    memory_.end(session_, stop);
-    run_.finish(session_, history_, stop ? std::max(signals_.raised(), 1) : 0);
-    return {history_.step, stop};
+    return finish();
   }
 
  private:
   const RunConfig& config() const { return session_.config; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
-  /// One optimizer step: batch, gradients, clip, update, weights shared.
+  /// One optimizer step: batch, gradients, verdict, clip, update, weights shared. A bad
+  /// step's update is not made, and nothing but the place in the data has changed.
   StepRecord train_step() {
     const Stopwatch watch;
+    const double waited = session_.world->ledger().waited_seconds();
+    set_process_title(title_ + std::to_string(history_.step + 1));
     phase("batch", history_.step + 1);
     data::StepBatch& batch = loader_.next();
+    const BatchFault fault = faults_.of_batch(loader_.cursor());
     const double data_time = watch.seconds();
     const auto [targets, content] =
         sum_over_replicas(batch.num_targets, batch.content_hash);
@@ -110,27 +167,114 @@ class Trainer {
     phase("gradients", history_.step + 1);
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
-    runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
+    runner_.begin_step(batch.micro_batches,
+                       fault.gradient / static_cast<double>(targets));
     const bool captured = capture_.due(history_.step + 1);
     capture_.set_active(captured);
     run_training_plan();
     if (captured) write_capture();
-    const double loss =
-        sum_over_world(runner_.cross_entropy_sum()) / static_cast<double>(targets);
+    const double loss = sum_over_world(fault.loss * runner_.cross_entropy_sum()) /
+                        static_cast<double>(targets);
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
-    require_finite(loss, norm);
+    const Verdict verdict = guard_.judge(history_.guard, history_.step + 1, loss, norm);
 
     const double lr = schedule_.lr(history_.step + 1);
+    if (verdict.good) update(lr, norm);
+    advance(content);
+    const double seconds = watch.seconds();
+    if (RankRecord* record = session_.world->ledger().record()) {
+      record->step_done(seconds,
+                        seconds - (session_.world->ledger().waited_seconds() - waited));
+    }
+    return {loss, norm, lr, seconds, data_time, loader_.epoch(), verdict};
+  }
+
+  void update(double lr, double norm) {
     phase("update", history_.step + 1);
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
     session_.replicas->share_weights();
-    advance(content);
-    return {loss, norm, lr, watch.seconds(), data_time, loader_.epoch()};
+    faults_.in_memory(session_, history_.step + 1);
+  }
+
+  /// Says what follows from a bad step; true where the run goes back.
+  bool rolls_back(const StepRecord& record) {
+    if (record.verdict.good) return false;
+    run_.tell_bad_step(history_, record);
+    if (record.verdict.action != BadStepPolicy::Rollback) return false;
+    phase("rollback", history_.step);
+    run_.drain_saves();
+    const int64_t from = history_.step;
+    const int64_t steps = config().resilience.rollback_steps;
+    history_ = roll_back(session_, run_, history_, steps);
+    saved_step_ = history_.step;
+    memory_.forget(session_);
+    loader_ = open_loader();
+    run_.event("rollback", {{"from_step", from},
+                            {"to_step", history_.step},
+                            {"skipped_from", std::max<int64_t>(1, from - steps + 1)},
+                            {"skipped_to", from}});
+    run_.log().warning(fmt::format(
+        "ROLLED BACK from step {} to step {}; the batches of the last {} steps are left "
+        "out",
+        from, history_.step, std::min(from, steps)));
+    return true;
+  }
+
+  data::Loader open_loader() const {
+    return {session_.train_sources,
+            loader_options(session_, /*prefetch=*/true, history_.step + 1, total_steps_),
+            history_.cursor};
+  }
+
+  /// Nothing that was kept in memory is sure to be from before.
+  void corrupted(const Json& fields) {
+    run_.event("corruption", fields);
+    memory_.forget(session_);
+  }
+
+  void stopped_by_file(const char* file) {
+    if (std::string_view(file) == "STOP") stopped_by_ = "the file STOP";
+    run_.event("signal", {{"file", file}, {"step", history_.step}});
+    run_.log().info(
+        fmt::format("the file {} was found after step {}", file, history_.step));
+  }
+
+  /// What signals and files want, from all ranks; holds while PAUSE is there. Collective.
+  void ask() {
+    requests_ = control_.ask();
+    if (!requests_.pause || requests_.ends()) return;
+    phase("paused", history_.step);
+    run_.log().info("paused until the file PAUSE is gone");
+    while (requests_.pause && !requests_.ends()) {
+      if (std::exchange(requests_.save, false)) save(/*ends=*/false, /*again=*/false);
+      std::this_thread::sleep_for(kBetweenLooks);
+      requests_ = control_.ask();
+    }
+    run_.event("resumed", {{"step", history_.step}});
+    run_.log().info("goes on");
+  }
+
+  TrainResult finish() {
+    const bool all_done = history_.step == last_step_;
+    if (!requests_.ends()) data_check_.finish();
+    run_.finish_saves();
+    session_.replicas->finish_weights();
+    memory_.end(session_, requests_.ends());
+    const int signal = all_done ? 0 : requests_.signal;
+    if (signal != 0) {
+      stopped_by_ = signal_name(signal);
+      run_.event("signal", {{"signal", stopped_by_}, {"step", history_.step}});
+    }
+    run_.finish(session_, history_, signal, all_done ? "" : stopped_by_);
+    return {history_.step, signal != 0};
   }
 
   /// What errors and the rank's record say that this rank is doing.
-  void phase(const char* name, int64_t step) { session_.world->ledger().set(name, step); }
+  void phase(const char* name, int64_t step) {
+    session_.world->ledger().set(name, step);
+    debug_delay(config(), session_.world->rank(), name);
+  }
 
   /// Sums what every replica has seen of the step.
   std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
@@ -193,18 +337,18 @@ class Trainer {
                                  history_.step + 1));
   }
 
-  void require_finite(double loss, double norm) const {
-    if (std::isfinite(loss) && std::isfinite(norm)) return;
-    throw Error(
-        ErrorKind::Internal, "numerics",
-        fmt::format("step {}: loss {} and gradient norm {}; the update was not made and "
-                    "nothing was saved since the last checkpoint; lower optimizer.lr, "
-                    "lengthen the warm-up, or look at the batch",
-                    history_.step + 1, loss, norm));
+  /// Ends early, without a result, when a signal comes to any rank.
+  void validate() {
+    if (requests_.ends()) return;
+    phase("validation", history_.step);
+    try {
+      validate_all();
+    } catch (const EndedEarly&) {
+      requests_ = control_.ask();
+    }
   }
 
-  void validate() {
-    phase("validation", history_.step);
+  void validate_all() {
     for (const ValidationSet& set : session_.validation) {
       const Stopwatch watch;
       infer::EvaluateOptions options;
@@ -220,6 +364,8 @@ class Trainer {
 
   /// Cross-entropy over some micro batches of validation, on all ranks that share them.
   double loss_sum(std::vector<data::TokenBatch>& batches) {
+    end_if_asked(*session_.world);
+    debug_delay(config(), session_.world->rank(), "validation batch");
     const at::NoGradGuard no_grad;
     session_.layout.take_own_positions(batches);
     runner_.begin_step(batches, 1.0);
@@ -242,12 +388,16 @@ class Trainer {
     run_.prepare_saves(capture_state(session_.state(), none));
   }
 
-  /// `ends`: nothing follows that could change the state while it is written.
-  void save(bool ends) {
+  /// `ends`: nothing follows that could change the state while it is written. Not what
+  /// is saved already, unless that has failed (`again`).
+  void save(bool ends, bool again) {
+    if (history_.step == saved_step_ && !again) return;
+    replica_check_.run(history_.step, /*must=*/true);
     phase("checkpoint", history_.step);
     const auto copies = std::make_shared<std::vector<at::Tensor>>();
     const auto tensors = capture_state(session_.state(), *copies);
     run_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);
+    saved_step_ = history_.step;
   }
 
   RunLog& run_;
@@ -255,6 +405,7 @@ class Trainer {
   int64_t total_steps_;
   int64_t last_step_;
   History history_;
+  int64_t saved_step_;
   data::Loader loader_;
   optim::Schedule schedule_;
   parallel::PipelinePlan plan_;
@@ -262,16 +413,28 @@ class Trainer {
   StageRunner runner_;
   DataCheck data_check_;
   PeerMemory memory_;
-  SignalWatch signals_;
+  StepGuard guard_;
+  DebugFaults faults_;
+  ReplicaCheck replica_check_;
+  ControlFiles control_;
+  Requests requests_;
+  std::string stopped_by_;
+  std::string title_;
 };
 
 }  // namespace
 
 TrainResult run_training(const LoadedConfig& loaded,
-                         std::shared_ptr<comm::Communicator> world) {
+                         std::shared_ptr<comm::Communicator> world,
+                         const std::function<void()>& on_ready) {
   RunLog run(loaded, *world);
   try {
-    return Trainer(run, loaded, std::move(world)).run();
+    Trainer trainer(run, loaded, std::move(world));
+    if (on_ready) on_ready();
+    return trainer.run();
+  } catch (const EndedEarly&) {
+    run.log().info("ends before the first step, as it was asked to");
+    return {0, true};
   } catch (const std::exception& error) {
     run.fail(error.what());
     throw;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "longhaul/comm/communicator.h"
@@ -9,13 +10,17 @@ namespace longhaul::train {
 
 struct TrainResult {
   int64_t step = 0;          ///< the last one that was executed
-  bool interrupted = false;  ///< a signal asked to stop; the state has been saved
+  bool interrupted = false;  ///< a signal asked to stop; what is new has been saved
 };
 
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from
-/// first weights, runs the loop, saves. Collective: every rank of `world` calls it with
-/// the same configuration. Throws longhaul::Error; what was committed before stays valid.
+/// first weights, runs the loop, saves. A signal that a SignalWatch has noted, or a file
+/// in the run's directory (control_files.h), ends or holds it between steps, or between
+/// batches of a validation. `on_ready` is called before the first step. Collective: every
+/// rank of `world` calls it with the same configuration. Throws longhaul::Error; what was
+/// committed before stays valid.
 TrainResult run_training(const LoadedConfig& loaded,
-                         std::shared_ptr<comm::Communicator> world);
+                         std::shared_ptr<comm::Communicator> world,
+                         const std::function<void()>& on_ready = {});
 
 }  // namespace longhaul::train

@@ -1,0 +1,52 @@
+#include <fmt/format.h>
+
+#include "longhaul/config/rules.h"
+
+namespace longhaul::config {
+namespace {
+
+/// Steps before the newest that the kept checkpoints are sure to reach back.
+void check_rollback(const RunConfig& c) {
+  const CheckpointSection& saves = c.checkpoint;
+  if (saves.every == 0) {
+    fail_key(c, "resilience.on_bad_step",
+             "resilience.on_bad_step = \"rollback\" needs checkpoints to go back to; set "
+             "checkpoint.every");
+  }
+  if (saves.keep == 0) return;
+  const int64_t reach = (saves.keep - 1) * saves.every + 1;
+  if (c.resilience.rollback_steps <= reach) return;
+  fail_key(c, "resilience.rollback_steps",
+           fmt::format("resilience.rollback_steps = {} reaches past the checkpoints: "
+                       "checkpoint.keep = {} of every {} steps are sure to hold only the "
+                       "last {}; lower it or raise checkpoint.keep",
+                       c.resilience.rollback_steps, saves.keep, saves.every, reach));
+}
+
+}  // namespace
+
+void check_bad_steps(const RunConfig& c, std::vector<std::string>& warnings) {
+  const ResilienceSection& r = c.resilience;
+  if (r.on_bad_step == BadStepPolicy::Rollback) {
+    check_rollback(c);
+  } else {
+    warn_unused(c, "resilience.rollback_steps",
+                "resilience.on_bad_step is not \"rollback\"", warnings);
+  }
+  if (r.on_bad_step == BadStepPolicy::Stop) {
+    warn_unused(c, "resilience.max_bad_steps", "resilience.on_bad_step is \"stop\"",
+                warnings);
+  }
+  if (!c.debug.faults.empty()) {
+    warnings.push_back(
+        fmt::format("{}: debug.faults: {} FAULTS ARE MADE ON PURPOSE; this is a test, no "
+                    "training",
+                    origin(c, "debug.faults"), c.debug.faults.size()));
+  }
+  if (!c.debug.delays.empty()) {
+    warnings.push_back(fmt::format("{}: debug.delays: ranks are SLOWED DOWN on purpose",
+                                   origin(c, "debug.delays")));
+  }
+}
+
+}  // namespace longhaul::config

@@ -1,0 +1,58 @@
+#include "longhaul/train/control_files.h"
+
+#include <array>
+#include <utility>
+
+#include "longhaul/base/signals.h"
+
+namespace longhaul::train {
+namespace {
+
+constexpr auto kBetweenLooks = std::chrono::seconds(1);
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() > fs::file_type::not_found;
+}
+
+}  // namespace
+
+ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
+                           std::function<void(const char* file)> tell)
+    : dir_(std::move(dir)), world_(world), tell_(std::move(tell)) {}
+
+/// Only who has taken the file away has seen it: it cannot act twice.
+bool ControlFiles::take(const char* file) {
+  std::error_code problem;
+  if (!fs::remove(dir_ / file, problem)) return false;
+  tell_(file);
+  return true;
+}
+
+void ControlFiles::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kBetweenLooks;
+  // One that cannot be taken away is obeyed all the same.
+  const bool stop = take("STOP") || is_there(dir_ / "STOP");
+  seen_.stop = stop || seen_.stop;
+  seen_.save = take("SAVE") || seen_.save;
+  const bool paused = is_there(dir_ / "PAUSE");
+  if (paused && !seen_.pause) tell_("PAUSE");
+  seen_.pause = paused;
+}
+
+Requests ControlFiles::ask() {
+  if (world_.rank() == 0) look();
+  std::array<int64_t, 4> asked = {raised_signal().number, seen_.stop ? 1 : 0,
+                                  seen_.save ? 1 : 0, seen_.pause ? 1 : 0};
+  world_.all_reduce_wait({asked.data(), static_cast<int64_t>(asked.size()), DType::I64},
+                         comm::ReduceOp::Max);
+  seen_.save = false;
+  const Requests agreed{static_cast<int>(asked[0]), asked[1] != 0, asked[2] != 0,
+                        asked[3] != 0};
+  if (agreed.ends()) answer_signal();
+  return agreed;
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,74 @@
+#include "longhaul/train/control_files.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "longhaul/base/signals.h"
+#include "longhaul/base/test_files.h"
+#include "longhaul/comm/backend.h"
+
+namespace longhaul::train {
+namespace {
+
+struct Control {
+  TestDirectory dir;
+  std::vector<std::string> told;
+  std::shared_ptr<comm::Communicator> world = comm::self_world();
+  ControlFiles files{dir.path(), *world, [this](const char* f) { told.emplace_back(f); }};
+  void touch(const char* name) const { write_file(dir / name, ""); }
+};
+
+void until_the_next_look() {
+  std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+}
+
+TEST(ControlFiles, StopAndSaveAreTakenAwayAndActOnce) {
+  Control control;
+  control.touch("STOP");
+  control.touch("SAVE");
+  const Requests first = control.files.ask();
+  EXPECT_TRUE(first.stop && first.save && first.ends());
+  EXPECT_FALSE(fs::exists(control.dir / "STOP"));
+  EXPECT_FALSE(fs::exists(control.dir / "SAVE"));
+  const Requests second = control.files.ask();
+  EXPECT_TRUE(second.stop) << "who was asked to stop stops";
+  EXPECT_FALSE(second.save);
+  EXPECT_EQ(control.told, (std::vector<std::string>{"STOP", "SAVE"}));
+}
+
+TEST(ControlFiles, PauseLastsAsLongAsItsFile) {
+  Control control;
+  control.touch("PAUSE");
+  EXPECT_TRUE(control.files.ask().pause);
+  fs::remove(control.dir / "PAUSE");
+  until_the_next_look();
+  EXPECT_FALSE(control.files.ask().pause);
+  EXPECT_EQ(control.told, (std::vector<std::string>{"PAUSE"}));
+}
+
+TEST(ControlFiles, LooksAtMostOnceASecond) {
+  Control control;
+  EXPECT_FALSE(control.files.ask().stop);
+  control.touch("STOP");
+  EXPECT_FALSE(control.files.ask().stop);
+  until_the_next_look();
+  EXPECT_TRUE(control.files.ask().stop);
+}
+
+TEST(ControlFiles, ASignalIsToldAndAnswered) {
+  const SignalWatch watch;
+  Control control;
+  EXPECT_EQ(control.files.ask().signal, 0);
+  std::raise(SIGUSR1);
+  EXPECT_FALSE(raised_signal().answered);
+  const Requests requests = control.files.ask();
+  EXPECT_EQ(requests.signal, SIGUSR1);
+  EXPECT_TRUE(requests.ends());
+  EXPECT_TRUE(raised_signal().answered);
+}
+
+}  // namespace
+}  // namespace longhaul::train
