@@ -10,6 +10,7 @@
 #include "apps/version.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/process_title.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
@@ -109,4 +110,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace longhaul::apps
 
-int main(int argc, char** argv) { return longhaul::apps::run(argc, argv); }
+int main(int argc, char** argv) {
+  return longhaul::apps::run(argc, longhaul::keep_arguments(argc, argv));
+}
