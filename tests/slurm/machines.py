@@ -167,6 +167,8 @@ class Machine:
 
     def plug_in(self, switch):
         """Joins the machine to the bridge of `switch`, the machine that has one."""
+        # The kernel takes the link of a machine that is gone away in its own time.
+        switch.run("ip", "link", "delete", f"to-{self.name}", check=False)
         self.run("ip", "link", "add", "eth0", "type", "veth", "peer", "name",
                  f"to-{self.name}")
         # The far end moves into the namespace of the switch, named by a process there.
