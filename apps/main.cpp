@@ -19,7 +19,7 @@ namespace {
 constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "drill", "plan"};
+constexpr const char* kLaterVerbs[] = {"bench", "plan"};
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_agent(program, outcome);
@@ -27,6 +27,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_config(program, outcome);
   add_data(program, outcome);
   add_doctor(program, outcome);
+  add_drill(program, outcome);
   add_eval(program, outcome);
   add_export(program, outcome);
   add_generate(program, outcome);

@@ -35,6 +35,10 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
   options.directories = cluster::node_directories(config.run.dir, options.job);
   options.rules.max_restarts = config.resilience.max_restarts;
   options.hang.quiet_seconds = config.resilience.hang_timeout_s;
+  options.health.quick = true;
+  options.health.directories = {fs::absolute(config.run.dir)};
+  options.health.command = config.resilience.health_command;
+  options.health.unhealthy_file = config.resilience.unhealthy_file;
   options.ranks = ranks;
   return options;
 }

@@ -31,10 +31,10 @@ struct SuperviseArguments {
 /// Chooses nodes for a start and says how srun puts workers on them.
 class SlurmStart {
  public:
-  SlurmStart(const SuperviseArguments& arguments, const cluster::SlurmClient& slurm,
+  SlurmStart(const SuperviseArguments& arguments, const RunConfig& config,
              cluster::SlurmFleet& fleet, int ranks_per_node)
       : arguments_(arguments),
-        slurm_(slurm),
+        config_(config),
         fleet_(fleet),
         ranks_per_node_(ranks_per_node) {}
 
@@ -68,12 +68,17 @@ class SlurmStart {
     std::erase_if(usable, [&](const std::string& node) {
       return std::ranges::count(attempt.excluded, node) > 0;
     });
-    const auto wanted = static_cast<size_t>(arguments_.nodes);
-    if (usable.size() < wanted) {
+    if (config_.resilience.on_node_loss == NodeLossPolicy::Wait && !last_.empty()) {
+      std::erase_if(usable, [&](const std::string& node) {
+        return std::ranges::count(last_, node) == 0;
+      });
+    }
+    const size_t wanted = nodes_for(usable.size());
+    if (wanted == 0) {
       throw TemporaryError(
           "slurm", fmt::format("{} nodes are needed and {} of this job can be used ({}); "
                                "excluded: {}; the job goes back to the queue",
-                               wanted, usable.size(), fmt::join(usable, ", "),
+                               arguments_.nodes, usable.size(), fmt::join(usable, ", "),
                                fmt::join(attempt.excluded, ", ")));
     }
     std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
@@ -84,8 +89,24 @@ class SlurmStart {
     return usable;
   }
 
+  /// How many of these many nodes to train on; 0: too few.
+  size_t nodes_for(size_t usable) const {
+    const auto wanted = static_cast<size_t>(arguments_.nodes);
+    if (usable >= wanted) return wanted;
+    if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
+    for (size_t nodes = usable; nodes > 0; --nodes) {
+      try {
+        derive_batch(config_, static_cast<int>(nodes) * ranks_per_node_);
+        return nodes;
+      } catch (const ConfigError&) {
+        // The layout or the batch does not divide by that many: fewer.
+      }
+    }
+    return 0;
+  }
+
   const SuperviseArguments& arguments_;
-  const cluster::SlurmClient& slurm_;
+  const RunConfig& config_;
   cluster::SlurmFleet& fleet_;
   int ranks_per_node_;
   std::vector<std::string> last_;
@@ -118,7 +139,7 @@ int supervise(const SuperviseArguments& arguments) {
   of_fleet.run_dir = fs::absolute(options.run_dir);
   if (const auto now = slurm.query_job(job->id)) of_fleet.nodes = now->nodes;
   cluster::SlurmFleet fleet(std::move(of_fleet), slurm);
-  SlurmStart start(arguments, slurm, fleet, per_node);
+  SlurmStart start(arguments, loaded.config, fleet, per_node);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     return start.command(attempt);

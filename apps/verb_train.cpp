@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -53,6 +54,8 @@ Error as_error(const std::exception& problem) {
 void attach_record(comm::Communicator& world) {
   const char* dir = std::getenv(kRecordDirectory);
   if (dir == nullptr) return;
+  // The agent that looks at the stack of a rank that hangs is not its parent.
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
   world.ledger().attach(
       std::make_shared<RankRecord>(RankRecord::create(dir, world.rank(), world.size())));
 }

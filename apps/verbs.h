@@ -18,6 +18,7 @@ void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
 void add_doctor(CLI::App& program, Outcome& outcome);
+void add_drill(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);
 void add_export(CLI::App& program, Outcome& outcome);
 void add_generate(CLI::App& program, Outcome& outcome);

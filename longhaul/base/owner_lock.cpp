@@ -83,7 +83,9 @@ std::string to_text(const LockHolder& holder) {
               {"process", holder.process},
               {"process_start", holder.process_start},
               {"started_at", holder.started_at},
-              {"released", holder.released}}
+              {"released", holder.released},
+              {"supervisor", holder.supervisor},
+              {"start", holder.start}}
              .dump(1) +
          "\n";
 }
@@ -99,6 +101,8 @@ LockHolder parse_holder(const Json& json) {
   json.at("process_start").get_to(holder.process_start);
   json.at("started_at").get_to(holder.started_at);
   json.at("released").get_to(holder.released);
+  holder.supervisor = json.value("supervisor", "");
+  holder.start = json.value("start", int64_t{0});
   return holder;
 }
 
@@ -147,6 +151,10 @@ struct Verdict {
 Verdict judge(const LockHolder& holder, const fs::path& lock,
               const OwnerLockOptions& options) {
   if (holder.released) return {false, "released"};
+  if (!options.supervisor.empty() && holder.supervisor == options.supervisor &&
+      holder.start < options.start) {
+    return {false, "its supervisor starts this one in its place"};
+  }
   const LockHolder here = this_process();
   if (holder.host == here.host && holder.boot == here.boot) {
     const bool alive = process_start(holder.process) == holder.process_start &&
@@ -203,6 +211,8 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
   lock.object_ = options.object;
   make_directories_durable(file.parent_path());
   LockHolder mine = this_process();
+  mine.supervisor = options.supervisor;
+  mine.start = options.start;
   bool waited = false;
   while (true) {
     const std::optional<LockHolder> other = read_holder(lock.path_);

@@ -21,6 +21,9 @@ struct LockHolder {
   int64_t process_start = 0;  ///< clock ticks since boot (/proc/PID/stat field 22)
   std::string started_at;
   bool released = false;
+  // Which of the starts of one supervisor this is; see OwnerLockOptions.
+  std::string supervisor;
+  int64_t start = 0;
 };
 
 struct OwnerLockOptions {
@@ -30,6 +33,11 @@ struct OwnerLockOptions {
   /// The age of a lease is told by the file system's clock, for which a file is made and
   /// removed. False: by this machine's, and look() writes nothing.
   bool probe = true;
+  /// Starts that one supervisor makes one after the other, each when it has ended, or
+  /// given up, the one before: the next takes over at once, on whatever host. Empty: no
+  /// supervisor.
+  std::string supervisor = {};
+  int64_t start = 0;
   // For the messages: "[area] DIR: another process OCCUPATION (...); stop it, or ADVICE".
   std::string area = "run lock";
   std::string object = "the run";

@@ -1,8 +1,29 @@
 #include "longhaul/checkpoint/run_lock.h"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <sstream>
 #include <utility>
 
+#include "longhaul/base/error.h"
+
 namespace longhaul::checkpoint {
+
+RunLockOptions run_lock_options() {
+  RunLockOptions options;
+  const char* text = std::getenv(kSupervisorVariable);
+  if (text == nullptr) return options;
+  std::istringstream words(text);
+  if (!(words >> options.supervisor >> options.start)) {
+    throw InputError("run lock",
+                     fmt::format("environment variable {}='{}' is no name and "
+                                 "number; unset it, or leave it to longhaul "
+                                 "launch and supervise",
+                                 kSupervisorVariable, text));
+  }
+  return options;
+}
 
 RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options) {
   return RunLock(OwnerLock::acquire(run_dir / "run.lock", options));

@@ -134,6 +134,31 @@ TEST(RunLock, ARestartOfTheSameJobWaitsForTheLeaseOfALostNode) {
   EXPECT_HAS(lock.notes().at(0), "waited for it");
 }
 
+TEST(RunLock, TheNextStartOfItsSupervisorTakesOverFromALostNodeAtOnce) {
+  const TempDir dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  pretend(dir.path(), {{"host", "n7"},
+                       {"boot", "b"},
+                       {"token", "x"},
+                       {"supervisor", "job-123"},
+                       {"start", 4}});
+  RunLockOptions options;
+  EXPECT_THROW(RunLock::acquire(dir.path(), options), InputError);  // nobody's start
+  options.supervisor = "job-124";
+  options.start = 5;
+  EXPECT_THROW(RunLock::acquire(dir.path(), options),
+               InputError);  // another supervisor's
+  options.supervisor = "job-123";
+  options.start = 4;
+  EXPECT_THROW(RunLock::acquire(dir.path(), options), InputError);  // not a later one
+  options.start = 5;
+  const RunLock lock = RunLock::acquire(dir.path(), options);
+  EXPECT_EQ(lock.attempt(), 2);
+  EXPECT_HAS(lock.notes().at(0), "its supervisor starts this one in its place");
+}
+
 TEST(RunLock, TheLeaseIsRenewedWhileItIsHeld) {
   const TempDir dir;
   RunLockOptions options;

@@ -11,6 +11,7 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/channel.h"
+#include "longhaul/cluster/health.h"
 #include "longhaul/cluster/node_watch.h"
 
 namespace longhaul::cluster {
@@ -67,6 +68,10 @@ class Agent {
       watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
     } else if (what == "deputy") {
       deputy_ = order.value("on", false);
+    } else if (what == "health") {
+      HealthReport health = check_node(health_options(order.at("options")));
+      health.node = options_.node;
+      channel_.send({{"health", health.to_json()}});
     } else if (what == "stacks") {
       Json stacks = Json::object();
       const auto ranks = order.value("ranks", std::vector<int>());

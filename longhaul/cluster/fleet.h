@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/cluster/health.h"
 #include "longhaul/cluster/observed.h"
 
 namespace longhaul::cluster {
@@ -25,9 +26,19 @@ class Fleet {
   virtual void forget() = 0;
   /// Stack traces of these ranks, by rank, as far as they can be had in a few seconds.
   virtual std::map<int, std::string> stacks(const std::vector<int>& ranks) = 0;
+  /// Checks these nodes, or all, at the same time; those that do not answer within the
+  /// seconds are missing. Workers must not run there.
+  virtual std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
+                                                 const HealthOptions& options,
+                                                 double seconds) = 0;
   /// Things to tell a person, since the last call.
   virtual std::vector<std::string> take_notes() = 0;
 };
+
+/// What an agent needs to know of them, as it travels.
+Json to_json(const HealthOptions& options);
+/// InputError for what is no such thing.
+HealthOptions health_options(const Json& json);
 
 /// Directories of one job on a node, in its memory (/dev/shm): what workers leave for
 /// those that watch them and for those that follow them.

@@ -20,6 +20,11 @@ class LocalFleet : public Fleet {
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override {
     return watch_.stacks(ranks);
   }
+  /// Nothing: there is no other machine to go to. `longhaul doctor` checks this one.
+  std::vector<HealthReport> check_health(const std::vector<std::string>&,
+                                         const HealthOptions&, double) override {
+    return {};
+  }
   std::vector<std::string> take_notes() override { return watch_.take_notes(); }
 
  private:

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -33,6 +34,26 @@ char state_letter(int64_t pid) {
   const size_t bracket = text.rfind(')');
   return bracket == std::string::npos || bracket + 2 >= text.size() ? '\0'
                                                                     : text[bracket + 2];
+}
+
+/// Did the process begin before this moment (seconds since 1970)? Else it is another one
+/// that was given the same number.
+bool began_before(int64_t pid, double moment) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t bracket = text.rfind(')');
+  if (bracket == std::string::npos) return false;
+  std::istringstream fields(text.substr(bracket + 1));
+  std::string field;
+  for (int number = 3; number <= 22 && fields >> field;) ++number;
+  std::ifstream uptime("/proc/uptime");
+  double seconds_up = 0.0;
+  uptime >> seconds_up;
+  const double started = unix_time() - seconds_up +
+                         static_cast<double>(std::atoll(field.c_str())) /
+                             static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return started < moment + 1.0;  // the kernel counts in hundredths
 }
 
 bool has_ended(int fd) {
@@ -67,7 +88,7 @@ void NodeWatch::look_for(const RankState& state, double now) {
   if (worker.pid != state.pid) {
     if (worker.fd >= 0) ::close(worker.fd);
     worker = {state.pid, open_process(state.pid), 0.0};
-    if (worker.fd < 0) worker.gone_at = now;
+    if (worker.fd < 0 || !began_before(state.pid, state.created)) worker.gone_at = now;
   } else if (worker.gone_at == 0.0 && has_ended(worker.fd)) {
     worker.gone_at = now;
   }

@@ -14,6 +14,7 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 22;
 Json of_rank(const ObservedRank& rank) {
   return {{"rank", rank.rank},
           {"node", rank.node},
+          {"pid", rank.pid},
           {"coordinates", rank.coordinates},
           {"phase", rank.phase},
           {"step", rank.step},

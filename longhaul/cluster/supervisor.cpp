@@ -26,6 +26,8 @@ namespace {
 constexpr double kLookSeconds = 0.05;
 constexpr double kStatusSeconds = 1.0;
 constexpr double kRepeatSeconds = 1.0;
+constexpr double kHealthSeconds = 120.0;
+constexpr double kLeftSeconds = 10.0;
 /// A rank that fails by itself says so and ends the others within this time.
 constexpr double kLastWordsSeconds = 5.0;
 /// After a death without a word, others that died of the same cause are seen.
@@ -34,6 +36,8 @@ constexpr double kEvidenceSeconds = 0.1;
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr int kWrongSettings = 78;
+/// More than resilience.max_restarts can be.
+constexpr int64_t kMostRestarts = 10'000'000;
 
 std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
   std::vector<ObservedRank> ranks;
@@ -71,6 +75,7 @@ struct Supervisor::State {
 
   int run();
   AttemptEnd attempt(int64_t restart);
+  std::string start_name(int64_t restart) const;
   AttemptEnd watch(JobStep& step);
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
@@ -80,6 +85,9 @@ struct Supervisor::State {
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
   void tell_stragglers();
+  void end_left_workers();
+  bool check_health(const std::vector<std::string>& nodes);
+  void exclude(const std::string& node, const std::string& cause);
   void event(const char* name, Json fields);
   void set_state(const char* name);
   void show_status(bool now);
@@ -163,6 +171,8 @@ int Supervisor::State::run() {
                              {"max_restarts", options.rules.max_restarts}});
   AttemptEnd end;
   try {
+    end_left_workers();
+    check_health({});
     for (int64_t restart = 0;; ++restart) {
       end = attempt(restart);
       if (!end.fault || !decide(end)) break;
@@ -183,6 +193,12 @@ int Supervisor::State::run() {
   return end.exit_code;
 }
 
+/// Names the starts of this run so that a later one may take the run over at once. The
+/// supervisor's own lock orders them, over jobs and machines.
+std::string Supervisor::State::start_name(int64_t restart) const {
+  return fmt::format("supervised {}", lock->attempt() * kMostRestarts + restart);
+}
+
 AttemptEnd Supervisor::State::attempt(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
@@ -199,6 +215,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   JobStep step = JobStep::start(
       command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
                 {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
+                {"LONGHAUL_SUPERVISOR", start_name(restart)},
                 {"LONGHAUL_RESTART", std::to_string(restart)}});
   return watch(step);
 }
@@ -338,10 +355,7 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                   {"node", fault.node},
                   {"step", fault.step},
                   {"cause", fault.text}});
-  if (decision.exclude_node && !options.job.empty()) {
-    excluded.push_back({fault.node, unix_time(), fault.text});
-    write_excluded(options.run_dir / "excluded_nodes.json", excluded);
-  }
+  if (decision.exclude_node) exclude(fault.node, fault.text);
   if (passed_signal != 0) {
     log.warning(fault.text + "; not restarted: the run was asked to stop");
     return false;
@@ -356,6 +370,11 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
   set_state("restarting");
+  // A process that died may have died of its machine.
+  if (!decision.exclude_node) {
+    check_health(fault.node.empty() ? std::vector<std::string>{}
+                                    : std::vector<std::string>{fault.node});
+  }
   pause(decision.delay_seconds);
   event("restart", {{"restart", policy.restarts()},
                     {"from_step", fault.step},
@@ -366,6 +385,52 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                     {"excluded", decision.exclude_node},
                     {"seconds_down", unix_time() - fault_at}});
   return signals.raised() == 0;
+}
+
+/// A supervisor that was killed leaves its workers for a moment.
+void Supervisor::State::end_left_workers() {
+  const Stopwatch watch;
+  const auto alive = [](const ObservedRank& rank) {
+    return rank.process != ProcessState::Gone;
+  };
+  bool told = false;
+  while (watch.seconds() < kLeftSeconds) {
+    ranks = ranks_of(fleet.reports());
+    if (std::ranges::none_of(ranks, alive)) return;
+    if (!std::exchange(told, true)) {
+      log.info("workers of an earlier supervisor of this run are ended");
+    }
+    fleet.signal(SIGKILL, {});
+    fleet.wait(kLookSeconds);
+  }
+}
+
+bool Supervisor::State::check_health(const std::vector<std::string>& nodes) {
+  bool all_well = true;
+  for (const HealthReport& report :
+       fleet.check_health(nodes, options.health, kHealthSeconds)) {
+    event("health", {{"node", report.node},
+                     {"ok", report.ok()},
+                     {"cause", report.cause()},
+                     {"checks", report.checks.size()}});
+    if (report.ok()) continue;
+    all_well = false;
+    exclude(report.node, report.cause());
+  }
+  return all_well;
+}
+
+void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
+  if (options.job.empty()) return;  // there is no other machine
+  const auto same = [&](const ExcludedNode& one) { return one.node == node; };
+  if (std::ranges::any_of(excluded, same)) return;
+  excluded.push_back({node, unix_time(), cause});
+  write_excluded(options.run_dir / "excluded_nodes.json", excluded);
+  log.warning(fmt::format("{} is left out: {}", node, cause));
+  log.info(
+      fmt::format("for the administrator: scontrol update NodeName={} State=DRAIN "
+                  "Reason=\"longhaul job {}\"",
+                  node, options.job));
 }
 
 void Supervisor::State::pause(double seconds) {

@@ -37,7 +37,8 @@ struct SupervisorOptions {
   NodeDirectories directories;
   RestartRules rules;
   HangLimits hang;
-  std::string job;  ///< Slurm's number, or empty
+  HealthOptions health;  ///< of the checks before the first start and after faults
+  std::string job;       ///< Slurm's number, or empty
   int ranks = 1;
   /// The first start goes on from the newest checkpoint too: an earlier life of the job.
   bool resume_first = false;

@@ -381,8 +381,9 @@ Fields fields_of(ValidationSection& s) {
 Fields fields_of(ResilienceSection& s) {
   return {
       make_field("on_node_loss", s.on_node_loss, Free,
-                 "take a spare node, wait for one, or go on with fewer")
-          .only_built({"\"spare\""}),
+                 "spare: a spare node of the job takes the place of a lost one, and "
+                 "without one the job goes back to the queue; wait: it always does; "
+                 "shrink: a spare, else fewer data-parallel ranks with the same batch"),
       make_field("max_restarts", s.max_restarts, Free,
                  "restarts by a supervisor (longhaul launch, longhaul submit) before it "
                  "gives up")
@@ -393,12 +394,10 @@ Fields fields_of(ResilienceSection& s) {
                  "and at least 10 s; starts have longer")
           .within(0, 1e6),
       make_field("health_command", s.health_command, Free,
-                 "run on a node to judge it; \"\": none")
-          .only_built({"\"\""}),
+                 "run on a node by /bin/sh to judge it, before the start and after a "
+                 "fault; any exit code but 0 leaves the node out; \"\": none"),
       make_field("unhealthy_file", s.unhealthy_file, Free,
-                 "a file whose presence marks its node unfit")
-          .when_absent("none")
-          .only_built({"(none)"}),
+                 "a file of a node whose last line, other than 0, marks it unfit"),
       make_field(
           "peer_memory_every", s.peer_memory_every, Free,
           "steps between copies of each rank's state into its machine's memory and "

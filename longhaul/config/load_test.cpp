@@ -368,10 +368,6 @@ INSTANTIATE_TEST_SUITE_P(
             "optimizer.kind=lamb",
             "optimizer.kind = \"lamb\" is not available yet in this version; available: "
             "\"adamw\""},
-        NotYet{
-            "resilience.on_node_loss=shrink",
-            "resilience.on_node_loss = \"shrink\" is not available yet in this version; "
-            "available: \"spare\""},
         NotYet{"run.device_plugin=libx.so",
                "run.device_plugin = \"libx.so\" is not available yet in this version; "
                "available: (none)"}));

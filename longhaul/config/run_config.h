@@ -248,7 +248,8 @@ struct ResilienceSection {
   int64_t max_restarts = 100;
   double hang_timeout_s = 0.0;  ///< 0: learned
   std::string health_command;
-  fs::path unhealthy_file;
+  /// HyperPod's own.
+  fs::path unhealthy_file = "/var/run/sagemaker_healthcheck_status";
   int64_t peer_memory_every = 0;
   double comm_timeout_s = 600.0;
   double signal_timeout_s = 60.0;

@@ -31,8 +31,10 @@ struct AgentState {
   uint64_t peer = 0;  ///< 0: not connected
   bool lost = false;
   bool told_lost = false;
+  bool busy = false;  ///< with a health check, in which it says nothing
   std::optional<NodeReport> report;
   std::map<int, std::string> stacks;
+  std::optional<HealthReport> health;
 };
 
 }  // namespace
@@ -132,6 +134,9 @@ void SlurmFleet::State::take_message(uint64_t peer, const Json& message) {
       agent->second.stacks[std::stoi(rank)] = text.get<std::string>();
     }
   }
+  if (message.contains("health")) {
+    agent->second.health = HealthReport::from_json(message["health"]);
+  }
   if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
     agent->second.report = NodeReport::from_json(message["report"]);
     for (const Json& note : message.value("notes", Json::array())) {
@@ -188,7 +193,8 @@ void SlurmFleet::State::lose(const std::string& node, const std::string& reason)
 
 void SlurmFleet::State::look_at_silent() {
   for (auto& [node, agent] : agents) {
-    if (agent.peer == 0 || server.silent_seconds(agent.peer) < kSilentSeconds) continue;
+    if (agent.peer == 0 || agent.busy) continue;
+    if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
     server.close(agent.peer);
     lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
   }
@@ -277,6 +283,31 @@ std::map<int, std::string> SlurmFleet::stacks(const std::vector<int>& ranks) {
     }
   }
   return all;
+}
+
+std::vector<HealthReport> SlurmFleet::check_health(const std::vector<std::string>& nodes,
+                                                   const HealthOptions& options,
+                                                   double seconds) {
+  std::vector<AgentState*> asked;
+  for (auto& [node, agent] : state_->agents) {
+    agent.health.reset();
+    if (agent.peer == 0) continue;
+    if (!nodes.empty() && std::ranges::count(nodes, node) == 0) continue;
+    state_->server.send(agent.peer, {{"order", "health"}, {"options", to_json(options)}});
+    agent.busy = true;
+    asked.push_back(&agent);
+  }
+  const Stopwatch watch;
+  const auto missing = [](const AgentState* agent) {
+    return agent->peer != 0 && !agent->health;
+  };
+  while (std::ranges::any_of(asked, missing) && watch.seconds() < seconds) wait(0.05);
+  std::vector<HealthReport> reports;
+  for (AgentState* agent : asked) {
+    agent->busy = false;
+    if (agent->health) reports.push_back(std::move(*agent->health));
+  }
+  return reports;
 }
 
 std::vector<std::string> SlurmFleet::take_notes() {

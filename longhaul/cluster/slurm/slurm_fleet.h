@@ -39,6 +39,9 @@ class SlurmFleet : public Fleet {
   void signal(int number, const std::vector<int>& ranks) override;
   void forget() override;
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override;
+  std::vector<HealthReport> check_health(const std::vector<std::string>& nodes,
+                                         const HealthOptions& options,
+                                         double seconds) override;
   std::vector<std::string> take_notes() override;
 
  private:

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
+
+namespace longhaul::cluster {
+
+/// What a drill does to a run.
+enum class DrillFault {
+  KillWorker,        ///< kill -9 of one rank
+  KillWorkers,       ///< of all
+  StopWorker,        ///< SIGSTOP: a hang
+  KillSupervisor,    ///< kill -9, then the same command again, as the batch script does
+  Terminate,         ///< SIGTERM, then the same command again
+  DamageCheckpoint,  ///< a byte of the newest checkpoint is flipped, then a rank is
+                     ///< killed
+};
+std::vector<DrillFault> drill_faults();
+const char* drill_fault_name(DrillFault fault);
+/// InputError with the names that are there.
+DrillFault drill_fault_of(const std::string& name);
+
+struct DrillOptions {
+  fs::path dir;  ///< what is tried is the file system that holds it
+  /// The words that supervise a small run of this configuration, program first.
+  std::function<std::vector<std::string>(const fs::path& config)> command;
+  int64_t steps = 60;
+  uint64_t seed = 1;             ///< of the moments and ranks
+  double limit_seconds = 300.0;  ///< for each run
+  std::function<void(const std::string& line)> progress;
+};
+
+struct DrillResult {
+  std::string fault;
+  bool survived = false;     ///< it ended by itself, with exit code 0
+  bool same_losses = false;  ///< every step's loss and norm as in the undisturbed run
+  int64_t at_step = 0;       ///< of the fault
+  int64_t steps_redone = 0;
+  double seconds_to_next_step = 0.0;
+  std::string cause;  ///< what the supervisor said of it, or why it failed here
+  bool passed() const { return survived && same_losses; }
+  Json to_json() const;
+};
+
+/// Trains a small model undisturbed, then once with each fault at a random moment, in
+/// directories of their own under options.dir, and compares. TemporaryError where the
+/// undisturbed run fails.
+std::vector<DrillResult> run_drill(const std::vector<DrillFault>& faults,
+                                   const DrillOptions& options);
+
+}  // namespace longhaul::cluster

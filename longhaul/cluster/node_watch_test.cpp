@@ -1,0 +1,138 @@
+#include "longhaul/cluster/node_watch.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "longhaul/base/process.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// A child that keeps a record as a rank does and then waits for ever.
+pid_t start_worker(const fs::path& dir, int rank) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    RankRecord record = RankRecord::create(dir, rank, 2);
+    record.set("gradients", 7);
+    while (true) ::pause();
+  }
+  for (int i = 0; i < 500 && !fs::exists(rank_record_path(dir, rank)); ++i) {
+    ::usleep(10'000);
+  }
+  return child;
+}
+
+void reap(pid_t child) { ::waitpid(child, nullptr, 0); }
+
+TEST(NodeWatch, TellsRunningStoppedAndKilledWorkers) {
+  const TestDirectory dir;
+  const pid_t first = start_worker(dir.path(), 0);
+  const pid_t second = start_worker(dir.path(), 1);
+  NodeWatch watch("n1", dir.path());
+  NodeReport report = watch.report();
+  ASSERT_EQ(report.ranks.size(), 2U);
+  EXPECT_EQ(report.ranks[0].process, ProcessState::Running);
+  EXPECT_EQ(report.ranks[0].step, 7);
+  EXPECT_EQ(report.ranks[0].node, "n1");
+  EXPECT_GT(report.memory_total_bytes, report.memory_used_bytes);
+
+  watch.signal(SIGSTOP, {1});
+  for (int i = 0; i < 100; ++i) {
+    report = watch.report();
+    if (report.ranks[1].process == ProcessState::Stopped) break;
+    ::usleep(10'000);
+  }
+  EXPECT_EQ(report.ranks[1].process, ProcessState::Stopped);
+  EXPECT_EQ(report.ranks[0].process, ProcessState::Running);
+
+  watch.signal(SIGKILL);
+  reap(first);
+  reap(second);
+  report = watch.report();
+  EXPECT_TRUE(report.ranks[0].killed());
+  EXPECT_TRUE(report.ranks[1].killed());
+}
+
+TEST(NodeWatch, WaitingEndsWhenAWorkerDoes) {
+  const TestDirectory dir;
+  const pid_t child = start_worker(dir.path(), 0);
+  NodeWatch watch("n1", dir.path());
+  watch.report();
+  ::kill(child, SIGKILL);
+  const double before = unix_time();
+  watch.wait(20.0);
+  EXPECT_LT(unix_time() - before, 10.0);
+  reap(child);
+}
+
+TEST(NodeWatch, ARecordWhoseProcessNumberWasGivenToAnotherIsOfADeadRank) {
+  const TestDirectory dir;
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    RankRecord::create(dir.path(), 0, 1);
+    ::_exit(0);
+  }
+  reap(writer);
+  // A process that is younger than the record takes the dead one's number.
+  ::usleep(1'600'000);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    while (true) ::pause();
+  }
+  {
+    std::fstream file(rank_record_path(dir.path(), 0),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    const auto number = static_cast<int64_t>(other);
+    constexpr std::streamoff kPidOffset = 24;
+    file.seekp(kPidOffset);
+    file.write(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  NodeWatch watch("n1", dir.path());
+  const NodeReport report = watch.report();
+  ASSERT_EQ(report.ranks.size(), 1U);
+  EXPECT_EQ(report.ranks[0].pid, other);
+  EXPECT_EQ(report.ranks[0].process, ProcessState::Gone);
+  watch.signal(SIGKILL);  // must not reach it
+  EXPECT_EQ(::waitpid(other, nullptr, WNOHANG), 0);
+  ::kill(other, SIGKILL);
+  reap(other);
+}
+
+TEST(NodeWatch, AfterForgettingNothingIsLeft) {
+  const TestDirectory dir;
+  const pid_t child = start_worker(dir.path(), 0);
+  NodeWatch watch("n1", dir.path());
+  EXPECT_EQ(watch.report().ranks.size(), 1U);
+  watch.signal(SIGKILL);
+  reap(child);
+  watch.forget();
+  EXPECT_TRUE(watch.report().ranks.empty());
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(NodeReport, SurvivesItsWayThroughJson) {
+  ObservedRank rank;
+  rank.rank = 3;
+  rank.node = "n2";
+  rank.waits = true;
+  rank.waits_group = "dp";
+  rank.entered = {{"dp", 7}};
+  rank.process = ProcessState::Stopped;
+  NodeReport report;
+  report.node = "n2";
+  report.ranks = {rank};
+  report.cpu_busy = 0.5;
+  EXPECT_EQ(NodeReport::from_json(report.to_json()).to_json(), report.to_json());
+  Json hostile = report.to_json();
+  hostile["ranks"][0]["process"] = "asleep";
+  EXPECT_THROW(NodeReport::from_json(hostile), std::exception);
+  hostile["ranks"] = 7;
+  EXPECT_THROW(NodeReport::from_json(hostile), std::exception);
+}
+
+}  // namespace
+}  // namespace longhaul::cluster
