@@ -36,8 +36,8 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_launch(program, outcome);
   add_recipe(program, outcome);
   add_report(program, outcome);
-  add_supervise(program, outcome);
   add_submit(program, outcome);
+  add_supervise(program, outcome);
   add_train(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);
@@ -47,8 +47,9 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
 std::string usage_problem(const CLI::App& program, const std::string& verb,
                           const CLI::ParseError& error) {
   std::vector<std::string> verbs;
-  for (const CLI::App* known : program.get_subcommands({}))
-    verbs.push_back(known->get_name());
+  for (const CLI::App* known : program.get_subcommands({})) {
+    if (!known->get_group().empty()) verbs.push_back(known->get_name());
+  }
   const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
   if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
   if (std::ranges::find(kLaterVerbs, verb) != std::end(kLaterVerbs)) {

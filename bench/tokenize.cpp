@@ -83,7 +83,8 @@ int main(int argc, char** argv) {
   try {
     const std::string verb = argc > 1 ? argv[1] : "";
     if (verb == "encode" && argc == 7) return encode(argv + 2);
-    fmt::print(stderr, "usage: bench_tokenize encode TOKENIZER TEXTS PASSES THREADS IDS\n");
+    fmt::print(stderr,
+               "usage: bench_tokenize encode TOKENIZER TEXTS PASSES THREADS IDS\n");
     return 2;
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -214,8 +214,11 @@ class Drill {
     result.fault = drill_fault_name(fault);
     const fs::path dir = options_.dir / result.fault;
     SmallRun run(words_for(result.fault), options_.dir / (result.fault + ".log"));
+    // Late enough for a checkpoint, and for an older one where the newest is damaged.
+    const int64_t first = fault == DrillFault::DamageCheckpoint ? 12 : 6;
     const int64_t moment =
-        6 + static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.steps - 15));
+        first + static_cast<int64_t>(random_() %
+                                     static_cast<uint64_t>(options_.steps - first - 5));
     if (!wait_for_step(run, dir, moment)) {
       result.cause = fmt::format("it did not come to step {}", moment);
       return result;

@@ -27,13 +27,14 @@ void check_rollback(const RunConfig& c) {
 
 void check_bad_steps(const RunConfig& c, std::vector<std::string>& warnings) {
   const ResilienceSection& r = c.resilience;
+  const ResilienceSection defaults;  // resolved settings name every key
   if (r.on_bad_step == BadStepPolicy::Rollback) {
     check_rollback(c);
-  } else {
+  } else if (r.rollback_steps != defaults.rollback_steps) {
     warn_unused(c, "resilience.rollback_steps",
                 "resilience.on_bad_step is not \"rollback\"", warnings);
   }
-  if (r.on_bad_step == BadStepPolicy::Stop) {
+  if (r.on_bad_step == BadStepPolicy::Stop && r.max_bad_steps != defaults.max_bad_steps) {
     warn_unused(c, "resilience.max_bad_steps", "resilience.on_bad_step is \"stop\"",
                 warnings);
   }

@@ -42,7 +42,7 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   const auto fraction = [&] { return static_cast<double>(below(1U << 30)) / (1U << 30); };
   if (field.type == "boolean") return below(2) ? "true" : "false";
   if (field.type == "integer") return std::to_string(below(below(2) ? 4 : 4000));
-  if (field.key == "comm_timeout_s") return fmt::format("{}", 1 + fraction());
+  if (field.key.ends_with("_timeout_s")) return fmt::format("{}", 1 + fraction());
   if (field.key == "capture") return "{ steps = [2, 3], tensors = [\"*norm*\"] }";
   if (field.type == "array of integer") return below(2) ? "[]" : "[1, 3]";
   if (field.type == "number")
@@ -60,6 +60,8 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   if (field.key == "changes") {
     return fmt::format("[{{ step = 5, weights = [{}, 0.5] }}]", fraction());
   }
+  if (field.key == "faults") return "[{ step = 3, kind = \"spike\", rank = 1 }]";
+  if (field.key == "delays") return "[{ phase = \"load\", seconds = 0.5 }]";
   if (field.key == "validation") return "[{ name = \"w\", path = \"p\" }]";
   if (field.key == "groups") {
     return fmt::format(

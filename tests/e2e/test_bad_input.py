@@ -137,8 +137,9 @@ def test_a_wrong_command_line(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-VERBS = ["compare", "config", "data", "data build", "data train-tokenizer", "eval", "export",
-         "generate", "import", "inspect", "recipe", "recipe list", "recipe show", "train", "verify"]
+VERBS = ["compare", "config", "data", "data build", "data train-tokenizer", "doctor", "drill",
+         "eval", "export", "generate", "import", "inspect", "launch", "recipe", "recipe list",
+         "recipe show", "report", "submit", "supervise", "train", "verify", "watch"]
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])
@@ -299,8 +300,7 @@ def test_an_unknown_key_in_set(run, root):
 
 
 @pytest.mark.parametrize("key,value", [
-    ("run.device_plugin", '"libx.so"'), ("resilience.max_restarts", "3"),
-    ("precision.compute", '"fp8"'), ("optimizer.kind", '"lamb"')])
+    ("run.device_plugin", '"libx.so"'), ("precision.compute", '"fp8"'), ("optimizer.kind", '"lamb"')])
 def test_a_key_that_is_not_built_yet(run, root, key, value):
     refused_without_a_trace(run, root, ["train", "run.toml", "--set", f"{key}={value}"],
                             f"{key} = {value} is not available yet", "available: ")
@@ -320,9 +320,8 @@ def test_sequences_longer_than_the_models_positions(run, root):
     refused_without_a_trace(run, root, ["eval", "models/small", "--data", "data/mine",
                                         "--seq-len", "256"],
                             "256", "128", "max_position_embeddings")
-    refused_without_a_trace(run, root, ["generate", "models/small", "--prompt", "x",
-                                        "--max-new-tokens", "200"],
-                            "128", "max_position_embeddings")
+    generate = ["generate", "models/small", "--prompt", "x", "--max-new-tokens", "200"]
+    refused_without_a_trace(run, root, generate, "128", "max_position_embeddings")
 
 
 # --- data
@@ -542,16 +541,21 @@ def test_the_error_that_ends_a_run_stands_in_its_log_and_events(run, root):
     assert last["event"] == "failure" and "1 of 4 shards are missing" in last["message"]
 
 
-def ranks_of(config):
-    """The processes of a training by process id."""
+def ranks_of(launcher):
+    """The process ids of the ranks that this mpirun has started."""
     found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-                if words[0].endswith(b"longhaul") and str(config).encode() in words:
-                    found.append(int(entry.name))
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == launcher.pid:
+                found.append(int(entry.name))
     return found
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def wait_for(condition, seconds=60):
@@ -582,7 +586,7 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(run, binary, tmp_p
                                text=True)
     try:
         wait_for(lambda: (tmp_path / "run/checkpoints/step_00000020/manifest.json").exists())
-        pids = sorted(ranks_of(path))
+        pids = sorted(ranks_of(process))
         assert len(pids) == 2
         os.kill(pids[victim], signal.SIGKILL)
         _, error = process.communicate(timeout=60)
@@ -590,7 +594,7 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(run, binary, tmp_p
         process.kill()
     assert process.returncode != 0
     assert "signal 9" in error
-    wait_for(lambda: not ranks_of(path), 30)
+    wait_for(lambda: not any(alive(pid) for pid in pids), 30)
     assert max(steps_of(tmp_path / "run")) < 80
     run("longhaul", "train", path, *TWO_RANKS, ranks=2)
     assert len(undisturbed) == 80 and curve(tmp_path / "run") == undisturbed
