@@ -17,6 +17,10 @@ struct Area {
   char* begin = nullptr;
   size_t arguments = 0;  ///< bytes, the last NUL included
   size_t all = 0;
+  // The copies, which others use for as long as there is a process: setenv leaves the
+  // first list of the environment to nobody.
+  char** kept_arguments = nullptr;
+  char** kept_environment = nullptr;
 };
 Area area;
 
@@ -46,8 +50,9 @@ char** keep_arguments(int argc, char** argv) {
   // glibc's own pointers into the arguments.
   program_invocation_name = ::strdup(program_invocation_name);
   program_invocation_short_name = ::strdup(program_invocation_short_name);
-  environ = copies_of(environ);
-  return copies_of(argv);
+  environ = area.kept_environment = copies_of(environ);
+  area.kept_arguments = copies_of(argv);
+  return area.kept_arguments;
 }
 
 void set_process_title(std::string_view title) {
