@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -14,12 +15,14 @@ namespace {
 
 constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
 
-// A handler can reach nothing but statics; SignalWatch is their only user.
-volatile std::sig_atomic_t first_signal = 0;
-volatile std::sig_atomic_t interrupts = 0;
-volatile std::sig_atomic_t newest_signal = 0;
-volatile std::sig_atomic_t newest_sender = 0;
-volatile std::sig_atomic_t answered = 0;
+// A handler can reach nothing but statics; SignalWatch is their only user. Other threads
+// read them.
+std::atomic<int> first_signal = 0;
+std::atomic<int> interrupts = 0;
+std::atomic<int> newest_signal = 0;
+std::atomic<int> newest_sender = 0;
+std::atomic<int> answered = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
 

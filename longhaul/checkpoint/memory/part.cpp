@@ -191,7 +191,9 @@ PartWriter::~PartWriter() {
 
 void PartWriter::open() {
   std::memset(map_, 0, sizeof(Seal));
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // The seal is gone before anything that it covers changes, wherever a kill comes: a
+  // kill interrupts the processor between instructions, so their order is what counts.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 bool PartWriter::write(const std::vector<StateTensor>& tensors, const PartPlan& plan,
