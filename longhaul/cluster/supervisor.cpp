@@ -86,7 +86,7 @@ struct Supervisor::State {
   void pause(double seconds);
   void tell_stragglers();
   void end_left_workers();
-  bool check_health(const std::vector<std::string>& nodes);
+  void check_health(const std::vector<std::string>& nodes);
   void exclude(const std::string& node, const std::string& cause);
   void event(const char* name, Json fields);
   void set_state(const char* name);
@@ -405,19 +405,15 @@ void Supervisor::State::end_left_workers() {
   }
 }
 
-bool Supervisor::State::check_health(const std::vector<std::string>& nodes) {
-  bool all_well = true;
+void Supervisor::State::check_health(const std::vector<std::string>& nodes) {
   for (const HealthReport& report :
        fleet.check_health(nodes, options.health, kHealthSeconds)) {
     event("health", {{"node", report.node},
                      {"ok", report.ok()},
                      {"cause", report.cause()},
                      {"checks", report.checks.size()}});
-    if (report.ok()) continue;
-    all_well = false;
-    exclude(report.node, report.cause());
+    if (!report.ok()) exclude(report.node, report.cause());
   }
-  return all_well;
 }
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
