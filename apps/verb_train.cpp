@@ -87,6 +87,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
     const train::TrainResult result =
         train::run_training(*settings.loaded, world, on_ready);
     comm::finish(*world);
+    ignore_signals_until_exit();
     exit_code = result.interrupted ? kTemporary : 0;
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;

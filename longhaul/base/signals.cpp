@@ -67,6 +67,15 @@ RaisedSignal raised_signal() {
 
 void answer_signal() { answered = 1; }
 
+void ignore_signals_until_exit() {
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  for (size_t i = 0; i < kWatched.size(); ++i) {
+    sigaction(kWatched[i], &ignore, nullptr);
+    previous[i] = ignore;
+  }
+}
+
 void leave_signals_to_main_thread() {
   sigset_t all;
   sigfillset(&all);

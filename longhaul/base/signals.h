@@ -26,6 +26,11 @@ RaisedSignal raised_signal();
 /// What is to be done about the signals is decided: nobody needs to hurry any more.
 void answer_signal();
 
+/// How this process ends is settled: from now on the three signals do nothing, also after
+/// the watch. A launcher that ends the others as soon as one has left would otherwise
+/// turn their exit codes into "killed by SIGTERM".
+void ignore_signals_until_exit();
+
 /// For a thread of ours, at its start: signals are the main thread's.
 void leave_signals_to_main_thread();
 

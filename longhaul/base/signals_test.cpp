@@ -67,6 +67,21 @@ TEST(SignalWatchDeathTest, EndingTheWatchRestoresWhatWasBefore) {
       ::testing::KilledBySignal(SIGTERM), "");
 }
 
+TEST(SignalWatchDeathTest, AnEndThatIsSettledIsNotChangedBySignals) {
+  EXPECT_EXIT(
+      {
+        {
+          const SignalWatch watch;
+          ignore_signals_until_exit();
+          std::raise(SIGTERM);
+        }
+        std::raise(SIGTERM);
+        std::raise(SIGUSR1);
+        ::_exit(75);
+      },
+      ::testing::ExitedWithCode(75), "");
+}
+
 TEST(SignalName, KnowsTheWatchedOnes) {
   EXPECT_STREQ(signal_name(SIGTERM), "SIGTERM");
   EXPECT_STREQ(signal_name(SIGINT), "SIGINT");

@@ -183,7 +183,9 @@ constexpr const char* kVerbEnd = R"sh(
 say "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 run "${step[@]}"
 status=$?
-# 75: the same command can go on later.
+# 75: the same command can go on later. srun gives the highest status of all tasks, and
+# ends the others when one has left: near the time limit "killed" says nothing more.
+[ -z "$limit_near" ] || [ -n "$stopped" ] || [ "$status" -le 128 ] || status=75
 [ "$status" != 75 ] || [ "${SLURM_RESTART_COUNT:-0}" -ge 20 ] || again "the command asks for it"
 exit "$status"
 )sh";

@@ -123,8 +123,10 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
 /// Runs a script as Slurm would, with a fake supervisor and a fake scontrol that notes.
 class RunningScript {
  public:
-  explicit RunningScript(const std::string& supervisor) {
-    write_program("longhaul", supervisor);
+  /// `verb`: the script of a verb, whose srun is the program.
+  explicit RunningScript(const std::string& program, bool verb = false) {
+    write_program("longhaul", program);
+    write_program("srun", "exec " + (dir_ / "longhaul").string() + "\n");
     write_program("scontrol",
                   "echo \"$@\" >> " + (dir_ / "asked").string() + "\nkill -9 $PPID\n");
     write_program("sleep", "exec /bin/sleep 0.05\n");  // between crashes
@@ -132,7 +134,10 @@ class RunningScript {
     job.batch.directory = dir_.path().string();
     job.batch.program = (dir_ / "longhaul").string();
     job.batch.signal_seconds = 7;
-    write_program("script", supervise_script(job));
+    VerbJob of_verb;
+    of_verb.batch = job.batch;
+    of_verb.words = {"train", "run.toml"};
+    write_program("script", verb ? verb_script(of_verb) : supervise_script(job));
   }
 
   /// The exit code; `act` is shell text that knows the script's process as $script.
@@ -203,6 +208,24 @@ TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {
   const CommandResult result = script.run(when_ready(script, "kill -USR1 $script"));
   EXPECT_HAS(result.output, "got USR1");
   EXPECT_EQ(script.text("asked"), "requeue 55\n");
+}
+
+TEST(BatchScript, AVerbWhoseTasksWereEndedNearTheLimitRequeues) {
+  // srun gives 143 where one task had left with 75 and the others were ended for it.
+  const std::string ended =
+      "trap 'sleep 0.2; exit 143' USR1; trap 'exit 75' TERM; touch $0.ready\n"
+      "for i in $(seq 200); do sleep 0.05; done";
+  RunningScript near_limit(ended, true);
+  near_limit.run(when_ready(near_limit, "kill -USR1 $script"));
+  EXPECT_EQ(near_limit.text("asked"), "requeue 55\n");
+
+  RunningScript cancelled(ended, true);
+  EXPECT_EQ(cancelled.run(when_ready(cancelled, "kill -TERM $script")).exit_code, 143);
+  EXPECT_EQ(cancelled.text("asked"), "");
+
+  RunningScript failed("exit 137", true);
+  EXPECT_EQ(failed.run().exit_code, 137);
+  EXPECT_EQ(failed.text("asked"), "");
 }
 
 TEST(BatchScript, ACancelledJobIsNotBroughtBackToLife) {
