@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 
@@ -6,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/slurm/job.h"
+#include "longhaul/cluster/slurm/stand_in.h"
 
 namespace longhaul::apps {
 namespace {
@@ -32,7 +35,15 @@ int agent(const AgentArguments& arguments) {
   options.port = arguments.port;
   options.directories = cluster::node_directories(arguments.run_dir, arguments.job);
   options.supervisor_lock = supervisor_lock(arguments.run_dir);
-  options.requeue = [&] { slurm.requeue(arguments.job); };
+  options.stand_in = [&](const std::vector<std::string>& words,
+                         const std::function<int()>& raised) {
+    cluster::StandInOptions stand_in;
+    stand_in.job = arguments.job;
+    stand_in.words = words;
+    stand_in.raised = raised;
+    stand_in.log = fmt::format("{}/slurm-{}.log", arguments.run_dir, arguments.job);
+    return cluster::stand_in_for_script(stand_in, slurm);
+  };
   return cluster::run_agent(options, *secret);
 }
 

@@ -9,6 +9,7 @@
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/slurm_fleet.h"
 
@@ -19,13 +20,8 @@ namespace {
 constexpr double kAgentSeconds = 60.0;
 
 struct SuperviseArguments {
-  std::string file;
-  std::vector<std::string> sets;
-  int nodes = 1;
-  int spares = 0;
-  int ranks_per_node = 0;
-  std::string container;
-  bool platform_replaces_nodes = false;
+  cluster::SuperviseCommand command;
+  std::string stands_in;  ///< for the supervisor of this node, which is lost
 };
 
 /// Chooses nodes for a start and says how srun puts workers on them.
@@ -51,11 +47,12 @@ class SlurmStart {
         fmt::format("--nodelist={}", fmt::join(nodes, ",")),
         fmt::format("--job-name={}", cluster::kWorkerStep),
         "--kill-on-bad-exit=0"};
-    if (!arguments_.container.empty()) {
-      words.push_back("--container-image=" + arguments_.container);
+    if (!arguments_.command.container.empty()) {
+      words.push_back("--container-image=" + arguments_.command.container);
     }
-    if (arguments_.platform_replaces_nodes) words.emplace_back("--auto-resume=1");
-    for (std::string& word : train_words(arguments_.file, arguments_.sets, attempt)) {
+    if (arguments_.command.platform_replaces_nodes) words.emplace_back("--auto-resume=1");
+    for (std::string& word :
+         train_words(arguments_.command.config, arguments_.command.sets, attempt)) {
       words.push_back(std::move(word));
     }
     return words;
@@ -76,10 +73,11 @@ class SlurmStart {
     const size_t wanted = nodes_for(usable.size());
     if (wanted == 0) {
       throw TemporaryError(
-          "slurm", fmt::format("{} nodes are needed and {} of this job can be used ({}); "
-                               "excluded: {}; the job goes back to the queue",
-                               arguments_.nodes, usable.size(), fmt::join(usable, ", "),
-                               fmt::join(attempt.excluded, ", ")));
+          "slurm",
+          fmt::format("{} nodes are needed and {} of this job can be used ({}); "
+                      "excluded: {}; the job goes back to the queue",
+                      arguments_.command.nodes, usable.size(), fmt::join(usable, ", "),
+                      fmt::join(attempt.excluded, ", ")));
     }
     std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
       return std::ranges::count(last_, node) == 0;
@@ -91,7 +89,7 @@ class SlurmStart {
 
   /// How many of these many nodes to train on; 0: too few.
   size_t nodes_for(size_t usable) const {
-    const auto wanted = static_cast<size_t>(arguments_.nodes);
+    const auto wanted = static_cast<size_t>(arguments_.command.nodes);
     if (usable >= wanted) return wanted;
     if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
     for (size_t nodes = usable; nodes > 0; --nodes) {
@@ -113,7 +111,8 @@ class SlurmStart {
 };
 
 int supervise(const SuperviseArguments& arguments) {
-  const LoadedConfig loaded = load_run_config(arguments.file, arguments.sets);
+  const cluster::SuperviseCommand& command = arguments.command;
+  const LoadedConfig loaded = load_run_config(command.config, command.sets);
   const auto job = cluster::slurm_job();
   if (!job) {
     throw ConfigError("supervise",
@@ -122,22 +121,32 @@ int supervise(const SuperviseArguments& arguments) {
   }
   const cluster::SlurmClient slurm;
   const int per_node =
-      arguments.ranks_per_node > 0 ? arguments.ranks_per_node : ranks_of_this_node();
+      command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
   cluster::SupervisorOptions options =
-      supervisor_options(loaded.config, arguments.nodes * per_node);
+      supervisor_options(loaded.config, command.nodes * per_node);
   options.job = job->id;
   options.directories = cluster::node_directories(options.run_dir, job->id);
-  options.resume_first = job->restarts > 0;
-  options.rules.node_faults = !arguments.platform_replaces_nodes;
+  options.resume_first = job->restarts > 0 || !arguments.stands_in.empty();
+  options.lost_node = arguments.stands_in;
+  options.rules.node_faults = !command.platform_replaces_nodes;
   const std::vector<std::string> steps = {cluster::kWorkerStep, cluster::kAgentStep};
-  cluster::cancel_steps(slurm, job->id, steps);
+  cluster::cancel_steps(slurm, *job, steps);
   cluster::SlurmFleetOptions of_fleet;
   of_fleet.job = job->id;
   of_fleet.here = job->here;
   of_fleet.nodes = job->nodes;
   of_fleet.program = this_program();
   of_fleet.run_dir = fs::absolute(options.run_dir);
-  if (const auto now = slurm.query_job(job->id)) of_fleet.nodes = now->nodes;
+  if (const auto now = slurm.query_job(job->id)) {
+    of_fleet.nodes = now->nodes;
+    // The signal before the time limit goes to a batch script that is no more.
+    if (!arguments.stands_in.empty()) {
+      options.stop_after_seconds = now->seconds_left - command.signal_seconds;
+    }
+  }
+  std::erase(of_fleet.nodes, arguments.stands_in);
+  of_fleet.stand_in = cluster::supervise_words(this_program(), command);
+  of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job->here});
   cluster::SlurmFleet fleet(std::move(of_fleet), slurm);
   SlurmStart start(arguments, loaded.config, fleet, per_node);
   cluster::Launcher launcher;
@@ -146,7 +155,7 @@ int supervise(const SuperviseArguments& arguments) {
   };
   launcher.clean_up = [&] {
     try {
-      cluster::cancel_steps(slurm, job->id, {cluster::kWorkerStep});
+      cluster::cancel_steps(slurm, *job, {cluster::kWorkerStep});
     } catch (const TemporaryError&) {
       // slurmctld is being started again: the workers were killed by their agents.
     }
@@ -160,21 +169,29 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
   auto arguments = std::make_shared<SuperviseArguments>();
   CLI::App* verb = program.add_subcommand(
       "supervise", "Trains on the nodes of this Slurm job, and starts the ranks again");
-  verb->add_option("config", arguments->file, "configuration (TOML)")->required();
-  verb->add_option("--nodes", arguments->nodes, "nodes that train")
+  verb->add_option("config", arguments->command.config, "configuration (TOML)")
+      ->required();
+  verb->add_option("--nodes", arguments->command.nodes, "nodes that train")
       ->required()
       ->check(CLI::Range(1, 65'536));
-  verb->add_option("--spares", arguments->spares,
+  verb->add_option("--spares", arguments->command.spares,
                    "nodes of the job that wait to take a lost one's place");
-  verb->add_option("--ranks-per-node", arguments->ranks_per_node,
+  verb->add_option("--ranks-per-node", arguments->command.ranks_per_node,
                    "by default one per accelerator, else one per NUMA node");
-  verb->add_option("--set", arguments->sets,
+  verb->add_option("--set", arguments->command.sets,
                    "section.key=value, over the file; repeatable")
       ->allow_extra_args(false);
-  verb->add_option("--container", arguments->container, "image for the workers (pyxis)");
-  verb->add_flag("--platform-replaces-nodes", arguments->platform_replaces_nodes,
+  verb->add_option("--container", arguments->command.container,
+                   "image for the workers (pyxis)");
+  verb->add_flag("--platform-replaces-nodes", arguments->command.platform_replaces_nodes,
                  "node faults are the platform's to mend (HyperPod's auto-resume): only "
                  "process faults are restarted here");
+  verb->add_option("--signal-seconds", arguments->command.signal_seconds,
+                   "how long before the job's time limit a supervisor that stands in "
+                   "for the batch script saves and ends")
+      ->check(CLI::Range(1, 86400));
+  verb->add_option("--stands-in", arguments->stands_in,
+                   "started by the deputy of a supervisor that was lost with this node");
   verb->footer(
       "Examples:\n"
       "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"

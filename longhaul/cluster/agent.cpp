@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <thread>
 
@@ -20,7 +21,7 @@ namespace {
 constexpr double kLookSeconds = 0.05;
 constexpr double kReportSeconds = 0.5;
 constexpr double kConnectSeconds = 60.0;
-constexpr double kLeaseLookSeconds = 2.0;
+constexpr double kLeaseLookSeconds = 1.0;
 /// No supervisor comes back after that: Slurm itself has ended the job.
 constexpr double kDeputySeconds = 3600.0;
 constexpr int kTemporary = 75;
@@ -52,7 +53,7 @@ class Agent {
       fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, lost.what());
       std::fflush(stderr);
     }
-    return deputy_ ? stand_in() : kTemporary;
+    return deputy_words_.empty() ? kTemporary : await_supervisor();
   }
 
  private:
@@ -67,7 +68,7 @@ class Agent {
     } else if (what == "signal") {
       watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
     } else if (what == "deputy") {
-      deputy_ = order.value("on", false);
+      deputy_words_ = order.value("words", std::vector<std::string>());
     } else if (what == "health") {
       HealthReport health = check_node(health_options(order.at("options")));
       health.node = options_.node;
@@ -102,24 +103,17 @@ class Agent {
 
   /// The supervisor is gone. Its batch script may start another one, which takes the lock
   /// and sends agents of its own; if its machine is gone, nobody does.
-  int stand_in() {
+  int await_supervisor() {
     OwnerLockOptions lock;
     lock.lease_seconds = options_.lease_seconds;
     const Stopwatch watch;
     const auto before = OwnerLock::look(options_.supervisor_lock, lock);
-    while (watch.seconds() < kDeputySeconds) {
+    while (watch.seconds() < kDeputySeconds && signals_.raised() != SIGTERM) {
       const auto state = OwnerLock::look(options_.supervisor_lock, lock);
       if (!state || state->holder.released) return 0;
       if (before && state->holder.token != before->holder.token) return 0;
       if (!state->alive) {
-        fmt::print(
-            stderr,
-            "longhaul agent on {}: the supervisor on {} is lost ({}); the job goes "
-            "back to the queue\n",
-            options_.node, state->holder.host, state->reason);
-        std::fflush(stderr);
-        options_.requeue();
-        return 0;
+        return options_.stand_in(deputy_words_, [&] { return signals_.raised(); });
       }
       std::this_thread::sleep_for(std::chrono::duration<double>(kLeaseLookSeconds));
     }
@@ -135,7 +129,8 @@ class Agent {
   size_t ended_before_ = 0;
   int64_t start_ = 0;
   bool alive_ = false;  ///< any worker of this node
-  bool deputy_ = false;
+  /// Not empty: this is the deputy, and these start a supervisor that stands in.
+  std::vector<std::string> deputy_words_;
   bool ended_ = false;
 };
 

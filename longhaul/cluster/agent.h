@@ -2,9 +2,11 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "longhaul/cluster/fleet.h"
 #include "longhaul/cluster/secret.h"
+#include "longhaul/cluster/supervisor.h"
 
 namespace longhaul::cluster {
 
@@ -15,17 +17,19 @@ struct AgentOptions {
   NodeDirectories directories;
   /// The supervisor's lock: whose lease runs out when it is lost.
   fs::path supervisor_lock;
-  double lease_seconds = 20.0;
-  /// For a deputy: gives the job back to the queue.
-  std::function<void()> requeue;
+  double lease_seconds = kSupervisorLease;
+  /// For a deputy: runs a supervisor with these words in place of the one that is lost;
+  /// `raised` tells the signal that this process was sent, or 0. Returns an exit code.
+  std::function<int(const std::vector<std::string>& words,
+                    const std::function<int()>& raised)>
+      stand_in;
 };
 
 /// The eyes and hands of a supervisor on one node: reports the node's workers, sends them
 /// signals, looks at the stacks of those that hang. Ends when it is told to, or when the
 /// supervisor is gone. One of a job's agents is its deputy: where the supervisor's
-/// machine is lost, and its lease has run out, that one puts the job back into the queue,
-/// since Slurm leaves a job without its batch script running for ever. Returns the exit
-/// code. One thread; the process must have no other.
+/// machine is lost, and its lease has run out, that one stands in for it. Returns the
+/// exit code. One thread; the process must have no other.
 int run_agent(const AgentOptions& options, const Secret& secret);
 
 }  // namespace longhaul::cluster

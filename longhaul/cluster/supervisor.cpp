@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -36,6 +37,7 @@ constexpr double kEvidenceSeconds = 0.1;
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr int kWrongSettings = 78;
+constexpr int kSuperseded = 77;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
@@ -55,6 +57,11 @@ bool holds_checkpoint(const fs::path& dir) {
   }
   return false;
 }
+
+/// Another supervisor has the lock.
+struct Superseded : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// How an attempt ended: done, asked to stop, or by a fault.
 struct AttemptEnd {
@@ -91,6 +98,9 @@ struct Supervisor::State {
   void event(const char* name, Json fields);
   void set_state(const char* name);
   void show_status(bool now);
+  void check_lock() const;
+  int run_attempts();
+  bool replace_lost_node();
 
   SupervisorOptions options;
   Launcher launcher;
@@ -110,6 +120,7 @@ struct Supervisor::State {
   double passed_at = 0.0;
   double repeated_at = 0.0;
   double fault_at = 0.0;
+  Stopwatch life;
 };
 
 Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet)
@@ -121,8 +132,8 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   lock.object = "the run's supervision";
   lock.occupation = "supervises this run";
   lock.advice = "give this run another run.dir";
-  lock.lease_seconds = 20.0;
-  lock.renew_seconds = 4.0;
+  lock.lease_seconds = kSupervisorLease;
+  lock.renew_seconds = kSupervisorLease / 4;
   s.lock.emplace(OwnerLock::acquire(s.options.run_dir / kSupervisorLock, lock));
   s.log = Logger::to_file(s.options.run_dir / "log.txt");
   s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
@@ -152,6 +163,7 @@ void Supervisor::State::show_status(bool now) {
   const double time = unix_time();
   if (!now && time - status_shown < kStatusSeconds) return;
   status_shown = time;
+  check_lock();
   status.restarts = policy.restarts();
   status.excluded.clear();
   for (const ExcludedNode& node : excluded) status.excluded.push_back(node.node);
@@ -163,7 +175,38 @@ void Supervisor::State::show_status(bool now) {
   }
 }
 
+/// A machine that was cut off for longer than its lease comes back to a run that is
+/// another's: it must touch nothing.
+void Supervisor::State::check_lock() const {
+  try {
+    lock->check();
+  } catch (const Error& lost) {
+    throw Superseded(lost.what());
+  }
+}
+
 int Supervisor::State::run() {
+  try {
+    return run_attempts();
+  } catch (const Superseded& lost) {
+    log.to_terminal_only(lost.what());
+    return kSuperseded;
+  }
+}
+
+/// The node of the supervisor before this one counts as a fault like any other.
+bool Supervisor::State::replace_lost_node() {
+  if (options.lost_node.empty()) return true;
+  fault_at = unix_time();
+  Fault fault;
+  fault.kind = FaultKind::Node;
+  fault.node = options.lost_node;
+  fault.text =
+      fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
+  return decide({1, std::move(fault)});
+}
+
+int Supervisor::State::run_attempts() {
   set_state("starting");
   event("supervisor_start", {{"job", options.job},
                              {"host", host_name()},
@@ -173,9 +216,10 @@ int Supervisor::State::run() {
   try {
     end_left_workers();
     check_health({});
-    for (int64_t restart = 0;; ++restart) {
+    bool go_on = replace_lost_node();
+    for (int64_t restart = 0; go_on; ++restart) {
       end = attempt(restart);
-      if (!end.fault || !decide(end)) break;
+      go_on = end.fault && decide(end);
     }
   } catch (const TemporaryError& problem) {
     // No start is possible now, in this job: too few nodes are left.
@@ -259,7 +303,8 @@ void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
 }
 
 void Supervisor::State::pass_signals() {
-  const int raised = signals.raised();
+  int raised = signals.raised();
+  if (raised == 0 && life.seconds() > options.stop_after_seconds) raised = SIGUSR1;
   if (raised == 0) return;
   const double now = unix_time();
   if (passed_signal == 0) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,8 @@ namespace longhaul::cluster {
 
 /// Under run.dir.
 inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
+/// Seconds after which a supervisor on another machine that does not renew it is lost.
+inline constexpr double kSupervisorLease = 12.0;
 
 /// What a start of the workers needs to know.
 struct Attempt {
@@ -42,6 +45,11 @@ struct SupervisorOptions {
   int ranks = 1;
   /// The first start goes on from the newest checkpoint too: an earlier life of the job.
   bool resume_first = false;
+  /// The node of an earlier supervisor of this job, which was lost with it: this one
+  /// stands in for it.
+  std::string lost_node;
+  /// After that many seconds the run saves and ends, as after SIGUSR1.
+  double stop_after_seconds = std::numeric_limits<double>::infinity();
   /// Seconds that workers have to save and end after a signal, before they are killed.
   double signal_patience_seconds = 600.0;
   /// Ranks slower than this share of the median's step time are told.
@@ -63,7 +71,8 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   /// The exit code: 0 done, 75 stopped by a signal and saved, or a retry can help; 78
-  /// settings; 1 else.
+  /// settings; 77 another supervisor has taken the run over while this machine was cut
+  /// off; 1 else.
   int run();
 
  private:

@@ -168,6 +168,12 @@ while :; do
     0) exit 0 ;;
     75) again "the supervisor asks for it" ;;
     1 | 78) exit "$status" ;;  # nothing that a start again would mend
+    77)
+      # This machine was cut off for a while. The other supervisor ends the job.
+      say "another node's supervisor has taken the run over; nothing to do here"
+      until [ -n "$stopped" ]; do sleep 5; done
+      exit 143
+      ;;
   esac
   [ -z "$stopped" ] || again "the supervisor ended with $status"
   # What dies at once in every life would wander through the queue for ever.
@@ -213,8 +219,28 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
+std::vector<std::string> supervise_words(const std::string& program,
+                                         const SuperviseCommand& command) {
+  std::vector<std::string> words = {program, "supervise", command.config};
+  words.insert(words.end(), {"--nodes", std::to_string(command.nodes)});
+  if (command.spares > 0) {
+    words.insert(words.end(), {"--spares", std::to_string(command.spares)});
+  }
+  if (command.ranks_per_node > 0) {
+    words.insert(words.end(),
+                 {"--ranks-per-node", std::to_string(command.ranks_per_node)});
+  }
+  if (!command.container.empty()) {
+    words.insert(words.end(), {"--container", command.container});
+  }
+  if (command.platform_replaces_nodes) words.emplace_back("--platform-replaces-nodes");
+  words.insert(words.end(), {"--signal-seconds", std::to_string(command.signal_seconds)});
+  for (const std::string& set : command.sets) words.insert(words.end(), {"--set", set});
+  return words;
+}
+
 std::string supervise_script(const SuperviseJob& job) {
-  check_absolute(job.config, "the configuration");
+  check_absolute(job.command.config, "the configuration");
   std::string text = head(job.batch, "trains by a configuration, supervised");
   text +=
       "# A dead node leaves the job; a spare takes its place. Without this Slurm would "
@@ -225,16 +251,9 @@ std::string supervise_script(const SuperviseJob& job) {
   text +=
       directive(fmt::format("--signal=B:USR1@{}", job.batch.signal_seconds), "signal");
   text += more_options(job.batch) + "set -u\n\n";
-  std::vector<std::string> words = {job.batch.program, "supervise", job.config};
-  words.insert(words.end(), {"--nodes", std::to_string(job.nodes)});
-  if (job.spares > 0) words.insert(words.end(), {"--spares", std::to_string(job.spares)});
-  if (job.ranks_per_node > 0) {
-    words.insert(words.end(), {"--ranks-per-node", std::to_string(job.ranks_per_node)});
-  }
-  if (!job.container.empty()) words.insert(words.end(), {"--container", job.container});
-  if (job.platform_replaces_nodes) words.push_back("--platform-replaces-nodes");
-  for (const std::string& set : job.sets) words.insert(words.end(), {"--set", set});
-  text += array_of("supervise", words);
+  SuperviseCommand command = job.command;
+  command.signal_seconds = job.batch.signal_seconds;
+  text += array_of("supervise", supervise_words(job.batch.program, command));
   return text + kRun + again_text(job.batch) + kSuperviseLoop;
 }
 

@@ -19,9 +19,8 @@ struct BatchJob {
   std::string program;               ///< longhaul itself, absolute
 };
 
-/// A supervised run.
-struct SuperviseJob {
-  BatchJob batch;
+/// How a run is supervised: the arguments of `longhaul supervise`.
+struct SuperviseCommand {
   std::string config;             ///< absolute
   std::vector<std::string> sets;  ///< --set of the command line
   int nodes = 1;                  ///< that train
@@ -29,6 +28,17 @@ struct SuperviseJob {
   int ranks_per_node = 0;  ///< 0: the nodes decide
   std::string container;   ///< image for pyxis; empty: none
   bool platform_replaces_nodes = false;
+  int signal_seconds = 300;  ///< before the time limit the run saves and ends
+};
+
+/// The command's words, for a script or an exec.
+std::vector<std::string> supervise_words(const std::string& program,
+                                         const SuperviseCommand& command);
+
+/// A supervised run.
+struct SuperviseJob {
+  BatchJob batch;
+  SuperviseCommand command;
 };
 
 /// Any other verb, as a step of its own.

@@ -17,9 +17,9 @@ SuperviseJob small_job() {
   job.batch.log = "/runs/cpt/slurm-%j.log";
   job.batch.directory = "/fsx/ann/my work";
   job.batch.program = "/opt/longhaul/bin/longhaul";
-  job.config = "/fsx/ann/my work/run.toml";
-  job.nodes = 4;
-  job.spares = 1;
+  job.command.config = "/fsx/ann/my work/run.toml";
+  job.command.nodes = 4;
+  job.command.spares = 1;
   return job;
 }
 
@@ -34,8 +34,8 @@ TEST(BatchScript, OfARunReadsAsAPersonWouldWriteIt) {
   job.batch.signal_seconds = 120;
   job.batch.after = {"12", "13"};
   job.batch.options = {"--account=lab", "-C gpu"};
-  job.sets = {"optimizer.lr=1e-5", "run.dir=\"/runs/it's\""};
-  job.ranks_per_node = 8;
+  job.command.sets = {"optimizer.lr=1e-5", "run.dir=\"/runs/it's\""};
+  job.command.ranks_per_node = 8;
   EXPECT_EQ(head_of(supervise_script(job)), R"(#!/bin/bash
 # Written by longhaul submit: trains by a configuration, supervised.
 # It may be changed, and handed to sbatch again.
@@ -62,7 +62,8 @@ TEST(BatchScript, OfARunReadsAsAPersonWouldWriteIt) {
 set -u
 
 supervise=(/opt/longhaul/bin/longhaul supervise '/fsx/ann/my work/run.toml' --nodes 4
-  --spares 1 --ranks-per-node 8 --set optimizer.lr=1e-5 --set 'run.dir="/runs/it'\''s"')
+  --spares 1 --ranks-per-node 8 --signal-seconds 120 --set optimizer.lr=1e-5 --set
+  'run.dir="/runs/it'\''s"')
 )");
 }
 
@@ -99,10 +100,10 @@ TEST(BatchScript, WhatItCannotHoldSafelyIsRefused) {
     EXPECT_THROW(supervise_script(job), InputError) << wrong;
   }
   SuperviseJob job = small_job();
-  job.config = "/a/line\nbreak.toml";
+  job.command.config = "/a/line\nbreak.toml";
   EXPECT_THROW(supervise_script(job), InputError);
   job = small_job();
-  job.config = "run.toml";
+  job.command.config = "run.toml";
   EXPECT_THROW(supervise_script(job), InputError);
   job = small_job();
   job.batch.after = {"12:13"};
@@ -165,6 +166,17 @@ class RunningScript {
   TestDirectory dir_;
 };
 
+constexpr const char* kWaits =
+    "trap 'echo got USR1; sleep 0.2; exit 75' USR1; trap 'echo got TERM; exit 75' TERM\n"
+    "touch $0.ready; for i in $(seq 200); do sleep 0.05; done";
+constexpr const char* kUntilReady = "until [ -e %.ready ]; do sleep 0.02; done\n";
+
+std::string when_ready(RunningScript& script, const std::string& act) {
+  std::string text = kUntilReady;
+  text.replace(text.find('%'), 1, script.path("longhaul"));
+  return text + act;
+}
+
 TEST(BatchScript, EndsAsTheSupervisorDoes) {
   for (const int code : {0, 1, 78}) {
     RunningScript script("exit " + std::to_string(code));
@@ -180,6 +192,15 @@ TEST(BatchScript, RequeuesWhenTheSupervisorAsks) {
   EXPECT_HAS(result.output, "requeue: the supervisor asks for it");
 }
 
+TEST(BatchScript, ASupervisorThatWasReplacedLeavesTheJobAlone) {
+  RunningScript script("touch $0.ready; exit 77");
+  const CommandResult result =
+      script.run(when_ready(script, "/bin/sleep 0.3; kill -TERM $script"));
+  EXPECT_HAS(result.output, "has taken the run over");
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_EQ(script.text("asked"), "");
+}
+
 TEST(BatchScript, StartsACrashedSupervisorAgainAndThenRequeues) {
   RunningScript script("echo x >> $0.lives; kill -SEGV $$");
   const CommandResult result = script.run();
@@ -190,17 +211,6 @@ TEST(BatchScript, StartsACrashedSupervisorAgainAndThenRequeues) {
   RunningScript once("[ -e $0.lives ] && exit 0; touch $0.lives; kill -KILL $$");
   EXPECT_EQ(once.run().exit_code, 0);
   EXPECT_EQ(once.text("asked"), "");
-}
-
-constexpr const char* kWaits =
-    "trap 'echo got USR1; sleep 0.2; exit 75' USR1; trap 'echo got TERM; exit 75' TERM\n"
-    "touch $0.ready; for i in $(seq 200); do sleep 0.05; done";
-constexpr const char* kUntilReady = "until [ -e %.ready ]; do sleep 0.02; done\n";
-
-std::string when_ready(RunningScript& script, const std::string& act) {
-  std::string text = kUntilReady;
-  text.replace(text.find('%'), 1, script.path("longhaul"));
-  return text + act;
 }
 
 TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {
@@ -259,7 +269,7 @@ TEST(BatchScript, PassesShellcheck) {
   }
   const TestDirectory dir;
   SuperviseJob job = small_job();
-  job.sets = {"run.dir=\"/runs/it's $1\""};
+  job.command.sets = {"run.dir=\"/runs/it's $1\""};
   write_file(dir / "run.sh", supervise_script(job));
   VerbJob verb;
   verb.batch = small_job().batch;

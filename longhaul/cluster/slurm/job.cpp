@@ -147,6 +147,9 @@ std::optional<SlurmJob> slurm_job(const Environment& environment) {
   if (const std::string restarts = text("SLURM_RESTART_COUNT"); !restarts.empty()) {
     job.restarts = whole_number(restarts, "SLURM_RESTART_COUNT");
   }
+  if (const std::string step = text("SLURM_STEP_ID"); !step.empty()) {
+    job.step = job.id + "." + step;
+  }
   return job;
 }
 
@@ -271,6 +274,25 @@ void SlurmClient::cancel_step(const std::string& step, std::string_view signal) 
                          fmt::format("'{}' ended with {}: {}", describe_command(words),
                                      result.exit_code, last_words(result)));
   }
+}
+
+std::string SlurmClient::query_log(const std::string& job) const {
+  check_job_id(job);
+  const std::string text = answer({"scontrol", "show", "job", job});
+  constexpr std::string_view kKey = "StdOut=";
+  for (const std::string_view line : lines_of(text)) {
+    const size_t key = line.find(kKey);
+    if (key == std::string_view::npos) continue;
+    std::string path = trimmed(line.substr(key + kKey.size()));
+    if (path.starts_with('/')) return path;
+  }
+  throw TemporaryError("slurm", fmt::format("scontrol names no StdOut of job {} in '{}'",
+                                            job, text.substr(0, 200)));
+}
+
+void SlurmClient::cancel(const std::string& job) const {
+  check_job_id(job);
+  answer({"scancel", job});
 }
 
 void SlurmClient::requeue(const std::string& job) const {

@@ -20,6 +20,7 @@ struct SlurmJob {
   std::vector<std::string> nodes;  ///< as allocated
   std::string here;                ///< this node's name in Slurm
   int restarts = 0;                ///< 0 in the first life
+  std::string step;                ///< "123.4" in a step; empty in the batch script
 };
 
 /// Nothing outside of a Slurm job; InputError for values that no Slurm writes.
@@ -68,6 +69,10 @@ class SlurmClient {
   /// Ends a step: SIGTERM, then SIGKILL after KillWait. Does not wait, and says nothing
   /// about a step that has ended.
   void cancel_step(const std::string& step, std::string_view signal = {}) const;
+  /// Where the batch script's output goes.
+  std::string query_log(const std::string& job) const;
+  /// Ends the job and all of its steps, the caller's too.
+  void cancel(const std::string& job) const;
   /// Puts the job back into the queue: Slurm ends all of its steps, the caller's too.
   void requeue(const std::string& job) const;
   /// Lets a job that waits for its BeginTime start now; false while Slurm is not ready

@@ -206,19 +206,20 @@ void SlurmFleet::State::look_at_silent() {
 }
 
 void SlurmFleet::State::choose_deputy() {
+  const Json order = {{"order", "deputy"}, {"words", options.stand_in}};
   const auto holds = [&](const std::string& node) {
     const auto agent = agents.find(node);
     return agent != agents.end() && agent->second.peer != 0;
   };
   if (!deputy.empty() && holds(deputy)) {
-    server.send(agents[deputy].peer, {{"order", "deputy"}, {"on", true}});
+    server.send(agents[deputy].peer, order);
     return;
   }
   deputy.clear();
   for (const std::string& node : options.nodes) {
     if (node == options.here || !holds(node)) continue;
     deputy = node;
-    server.send(agents[node].peer, {{"order", "deputy"}, {"on", true}});
+    server.send(agents[node].peer, order);
     return;
   }
 }
@@ -335,10 +336,11 @@ std::vector<std::string> SlurmFleet::usable_nodes(double patience_seconds) {
   return usable;
 }
 
-void cancel_steps(const SlurmClient& slurm, const std::string& job,
+void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
                   const std::vector<std::string>& names) {
-  for (const StepStatus& step : slurm.query_steps(job)) {
-    if (std::ranges::count(names, step.name) > 0) slurm.cancel_step(step.id, "KILL");
+  for (const StepStatus& step : slurm.query_steps(job.id)) {
+    if (step.id != job.step && std::ranges::count(names, step.name) > 0)
+      slurm.cancel_step(step.id, "KILL");
   }
 }
 

@@ -16,6 +16,8 @@ struct SlurmFleetOptions {
   std::vector<std::string> nodes;  ///< of the allocation, spares among them
   std::string program;             ///< longhaul itself
   fs::path run_dir;
+  /// Starts a supervisor on another node of the job when this one is lost: the deputy's.
+  std::vector<std::string> stand_in;
 };
 
 /// The nodes of a Slurm job, each with an agent that is a job step of its own, so that it
@@ -53,8 +55,9 @@ class SlurmFleet : public Fleet {
 inline constexpr const char* kAgentStep = "longhaul-agent";
 inline constexpr const char* kWorkerStep = "longhaul-train";
 
-/// Ends the steps of these names that an earlier supervisor of the job has left.
-void cancel_steps(const SlurmClient& slurm, const std::string& job,
+/// Ends the steps of these names that an earlier supervisor of the job has left, but not
+/// the one that the caller is part of.
+void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
                   const std::vector<std::string>& names);
 
 }  // namespace longhaul::cluster

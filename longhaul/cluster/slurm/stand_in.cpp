@@ -1,0 +1,126 @@
+#include "longhaul/cluster/slurm/stand_in.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/job_step.h"
+
+namespace longhaul::cluster {
+namespace {
+
+constexpr double kLookSeconds = 0.1;
+constexpr int kMostCrashes = 3;
+
+void sleep_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+void say(const std::string& line) {
+  fmt::print(stderr, "longhaul: {} {}\n", utc_now(), line);
+  std::fflush(stderr);
+}
+
+/// Both streams go to a file from now on: those of a step go to its srun, which is lost.
+void write_to(const std::string& log) {
+  const int fd = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (fd < 0) return;  // training is worth more than its lines
+  ::dup2(fd, STDOUT_FILENO);
+  ::dup2(fd, STDERR_FILENO);
+  ::close(fd);
+}
+
+std::string log_of(const StandInOptions& options, const SlurmClient& slurm) {
+  try {
+    return slurm.query_log(options.job);
+  } catch (const Error&) {
+    return options.log;
+  }
+}
+
+/// One supervisor's life; its exit code.
+int supervise(const StandInOptions& options) {
+  JobStep child = JobStep::start(options.words, {});
+  int passed = 0;
+  while (true) {
+    if (const auto end = child.poll()) return end->exit_code;
+    if (const int raised = options.raised(); raised != passed) {
+      passed = raised;
+      child.signal(raised);
+    }
+    sleep_for(kLookSeconds);
+  }
+}
+
+/// Asks Slurm until it does it. After that Slurm ends this process too.
+void insist(const StandInOptions& options, const std::function<void()>& ask) {
+  const Stopwatch watch;
+  while (watch.seconds() < options.retry_limit_seconds) {
+    try {
+      ask();
+      return;
+    } catch (const TemporaryError& problem) {
+      say(problem.what());
+    }
+    sleep_for(options.retry_seconds);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> step_variables(const std::vector<std::string>& environment) {
+  constexpr std::array<std::string_view, 7> kOfTheJob = {
+      "SLURM_JOB",  "SLURM_CLUSTER", "SLURM_CONF",   "SLURM_RESTART_COUNT",
+      "SLURM_GPUS", "SLURM_MEM",     "SLURM_STEP_ID"};
+  std::vector<std::string> names;
+  for (const std::string& entry : environment) {
+    const std::string name = entry.substr(0, entry.find('='));
+    const bool of_launchers = name.starts_with("SLURM_") || name.starts_with("PMI") ||
+                              name.starts_with("OMPI_COMM");
+    const bool of_job = std::ranges::any_of(
+        kOfTheJob, [&](std::string_view start) { return name.starts_with(start); });
+    if (of_launchers && !of_job) names.push_back(name);
+  }
+  return names;
+}
+
+int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
+  write_to(log_of(options, slurm));
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry)
+    environment.emplace_back(*entry);
+  for (const std::string& name : step_variables(environment)) ::unsetenv(name.c_str());
+  for (int crashes = 0;; sleep_for(crashes)) {
+    const int status = supervise(options);
+    if (options.raised() == SIGTERM || status == kSuperseded) return status;
+    const bool failed = status == 1 || status == 78;
+    if (!failed && status != 0 && status != kRequeue && ++crashes <= kMostCrashes) {
+      say(fmt::format("the supervisor ended with {}; starts again", status));
+      continue;
+    }
+    if (failed) {
+      say(fmt::format("the supervisor ended with {}; the job is cancelled", status));
+      insist(options, [&] { slurm.cancel(options.job); });
+    } else {
+      say(status == 0 ? "the run is done; the job, which lost its script, is requeued to "
+                        "end as completed"
+                      : "requeue: the supervisor asks for it");
+      insist(options, [&] { slurm.requeue(options.job); });
+    }
+    return status;
+  }
+}
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/slurm/job.h"
+
+namespace longhaul::cluster {
+
+/// What a supervisor's exit code asks of whoever started it.
+inline constexpr int kRequeue = 75;     ///< the job belongs back into the queue
+inline constexpr int kSuperseded = 77;  ///< another supervisor has taken the run over
+
+struct StandInOptions {
+  std::string job;
+  std::vector<std::string> words;       ///< starts a supervisor that knows it stands in
+  std::function<int()> raised;          ///< the signal that this process was sent, or 0
+  std::string log;                      ///< where lines go if Slurm does not say
+  double retry_seconds = 5.0;           ///< between questions that Slurm did not answer
+  double retry_limit_seconds = 1800.0;  ///< then the job is left as it is
+};
+
+/// Does the work of a job's batch script on another node of the job, after the node that
+/// ran the script was lost: with --no-kill Slurm lets such a job run on, without a
+/// script, for ever. Starts a supervisor in the same allocation, so that the nodes that
+/// are left go on training at once, and ends the job when that has ended: with a requeue
+/// where the run is done or can go on (Slurm knows no other way to end such a job well:
+/// the next life finds the run done), with scancel where it failed. Its lines go to the
+/// job's log. Returns the supervisor's exit code if Slurm does not end this process
+/// first. The process must be a job step with no other thread.
+int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm);
+
+/// The names among these ("NAME=value") that say something of one step and not of the
+/// job: a supervisor's own steps must not inherit them.
+std::vector<std::string> step_variables(const std::vector<std::string>& environment);
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,116 @@
+#include "longhaul/cluster/slurm/stand_in.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Stands in with a shell text as the supervisor and a Slurm that notes what it is asked.
+/// In a process of its own, since its streams go to the log.
+class StandIn {
+ public:
+  int run(const std::string& supervisor, int refusals = 0, int signal = 0) {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(in_child(supervisor, refusals, signal));
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    return WEXITSTATUS(status);
+  }
+  std::string text(const char* name) const {
+    return fs::exists(dir_ / name) ? read_text(dir_ / name) : "";
+  }
+
+ private:
+  int in_child(const std::string& supervisor, int refusals, int signal) {
+    const SlurmClient slurm(
+        1, [&](const std::vector<std::string>& words, const CommandOptions&) {
+          CommandResult result;
+          if (words[1] == "show") {
+            result.output = "JobId=7 JobName=x\n   StdIn=/dev/null\n   StdOut=" +
+                            (dir_ / "job.log").string() + "\n";
+            return result;
+          }
+          result.exit_code = refusals-- > 0 ? 1 : 0;
+          const std::string asked = text("asked");
+          write_text_durable(dir_ / "asked",
+                             asked + words[0] + " " + words[1] +
+                                 (result.exit_code == 0 ? "\n" : " refused\n"));
+          return result;
+        });
+    StandInOptions options;
+    options.job = "7";
+    options.words = {"bash", "-c", "cd " + dir_.path().string() + "\n" + supervisor};
+    options.raised = [&] { return fs::exists(dir_ / "ready") ? signal : 0; };
+    options.log = (dir_ / "other.log").string();
+    options.retry_seconds = 0.01;
+    try {
+      return stand_in_for_script(options, slurm);
+    } catch (const std::exception&) {
+      return 99;
+    }
+  }
+  TestDirectory dir_;
+};
+
+TEST(StandIn, ARunThatIsDoneOrCanGoOnIsRequeuedAndItsLinesAreInTheJobsLog) {
+  StandIn done;
+  EXPECT_EQ(done.run("echo trained >&2; exit 0"), 0);
+  EXPECT_EQ(done.text("asked"), "scontrol requeue\n");
+  EXPECT_NE(done.text("job.log").find("trained"), std::string::npos);
+  EXPECT_NE(done.text("job.log").find("requeued to end as completed"), std::string::npos);
+  StandIn saved;
+  EXPECT_EQ(saved.run("exit 75"), 75);
+  EXPECT_EQ(saved.text("asked"), "scontrol requeue\n");
+}
+
+TEST(StandIn, ARunThatFailedEndsTheJob) {
+  for (const int code : {1, 78}) {
+    StandIn failed;
+    EXPECT_EQ(failed.run("exit " + std::to_string(code)), code);
+    EXPECT_EQ(failed.text("asked"), "scancel 7\n");
+  }
+}
+
+TEST(StandIn, ASupervisorThatCrashesIsStartedAgainAndThenRequeued) {
+  StandIn once;
+  EXPECT_EQ(once.run("[ -e lived ] && exit 0; touch lived; kill -KILL $$"), 0);
+  EXPECT_EQ(once.text("asked"), "scontrol requeue\n");
+}
+
+TEST(StandIn, SlurmIsAskedUntilItDoesIt) {
+  StandIn down;
+  EXPECT_EQ(down.run("exit 75", 2), 75);
+  EXPECT_EQ(down.text("asked"),
+            "scontrol requeue refused\nscontrol requeue refused\nscontrol requeue\n");
+}
+
+TEST(StandIn, ACancelledOrReplacedOneAsksForNothing) {
+  StandIn cancelled;
+  EXPECT_EQ(cancelled.run("trap 'exit 75' TERM; touch ready; for i in $(seq 100); do "
+                          "sleep 0.05; done",
+                          0, SIGTERM),
+            75);
+  EXPECT_EQ(cancelled.text("asked"), "");
+  StandIn replaced;
+  EXPECT_EQ(replaced.run("exit 77"), kSuperseded);
+  EXPECT_EQ(replaced.text("asked"), "");
+}
+
+TEST(StandIn, StepsOfASupervisorDoNotInheritWhatIsOfItsOwnStep) {
+  EXPECT_EQ(step_variables({"SLURM_JOB_ID=7", "SLURM_NTASKS=1", "SLURM_STEP_NODELIST=n2",
+                            "SLURM_STEP_ID=3", "SLURM_JOB_NODELIST=n[1-4]", "PATH=/bin",
+                            "PMIX_RANK=0", "SLURM_CPU_BIND=none", "SLURM_RESTART_COUNT=1",
+                            "SLURM_CONF=/etc/slurm.conf"}),
+            (std::vector<std::string>{"SLURM_NTASKS", "SLURM_STEP_NODELIST", "PMIX_RANK",
+                                      "SLURM_CPU_BIND"}));
+}
+
+}  // namespace
+}  // namespace longhaul::cluster
