@@ -67,18 +67,19 @@ void check_inputs(const RunConfig& config, std::vector<std::string>& warnings) {
     if (path.empty() || fs::exists(path)) return;
     warnings.push_back(fmt::format("{}: {} is not on this machine", key, path.string()));
   };
+  const auto look_at_data = [&](const DataPaths& paths, const char* key) {
+    try {
+      for (const fs::path& path : data::expand_paths(paths.entries)) look(path, key);
+    } catch (const InputError& error) {
+      warnings.push_back(fmt::format("{}: {}, on this machine", key, error.what()));
+    }
+  };
   look(config.init.weights, "init.weights");
   for (const TrainSource& source : config.data.train) {
-    try {
-      for (const fs::path& path : data::expand_paths(source.path.entries)) {
-        look(path, "data.train");
-      }
-    } catch (const InputError& error) {
-      warnings.push_back(fmt::format("data.train: {}, on this machine", error.what()));
-    }
+    look_at_data(source.path, "data.train");
   }
   for (const ValidationSource& source : config.data.validation) {
-    look(source.path, "data.validation");
+    look_at_data(source.path, "data.validation");
   }
   if (!fs::exists(config.model.config)) {
     warnings.push_back(

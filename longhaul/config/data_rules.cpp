@@ -32,12 +32,12 @@ void check_sources(const RunConfig& c, Warnings& warnings) {
                fmt::format("data.validation has two sets named \"{}\"; names must differ",
                            source.name));
     }
-    if (paths.contains(source.path.lexically_normal())) {
+    for (const fs::path& path : source.path.entries) {
+      if (!paths.contains(path.lexically_normal())) continue;
       warnings.push_back(
           fmt::format("{}: data.validation \"{}\" is also trained on ({}); its loss says "
-                      "nothing about "
-                      "unseen text",
-                      origin(c, "data.validation"), source.name, source.path.string()));
+                      "nothing about unseen text",
+                      origin(c, "data.validation"), source.name, path.string()));
     }
   }
 }
@@ -102,8 +102,8 @@ void check_data(const RunConfig& c, Warnings& warnings) {
          "synthetic sequences have no order");
   unused(all_synthetic && c.data.document_mask, "data.document_mask",
          "synthetic sequences hold no documents");
-  unused(all_synthetic && !c.data.cache.empty(), "data.cache",
-         "synthetic sequences need no files");
+  unused(all_synthetic && c.data.validation.empty() && !c.data.cache.empty(),
+         "data.cache", "synthetic sequences need no files");
   const bool single = c.data.train.size() == 1;
   unused(single && c.data.train[0].weight != 1.0, "data.train",
          "the weight of a single source");

@@ -128,6 +128,20 @@ Fields fields_of(InitSection& s) {
   };
 }
 
+namespace {
+
+/// Where files of ready ids hold them; printed when it is not the usual place.
+config::Field ids_field(std::string& value, ResumeClass resume) {
+  auto field = make_field("field", value, resume, "of ready ids");
+  field.get = [&value]() -> std::optional<config::Value> {
+    if (value == TrainSource{}.field) return std::nullopt;
+    return config::Codec<std::string>::write(value);
+  };
+  return field;
+}
+
+}  // namespace
+
 Fields fields_of(TrainSource& s) {
   auto synthetic =
       make_field("synthetic", s.synthetic, Logged, "so many sequences of random tokens")
@@ -141,17 +155,12 @@ Fields fields_of(TrainSource& s) {
     if (s.path.empty()) return std::nullopt;  // synthetic is given
     return config::Codec<DataPaths>::write(s.path);
   };
-  auto field = make_field("field", s.field, Logged, "of ready ids");
-  field.get = [&s]() -> std::optional<config::Value> {
-    if (s.field == TrainSource{}.field) return std::nullopt;
-    return config::Codec<std::string>::write(s.field);
-  };
   return {
       std::move(path),
       std::move(synthetic),
       make_field("weight", s.weight, Logged, "share of tokens").at_least(0),
       make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
-      std::move(field),
+      ids_field(s.field, Logged),
   };
 }
 
@@ -165,7 +174,8 @@ Fields fields_of(WeightsFrom& s) {
 Fields fields_of(ValidationSource& s) {
   return {
       make_field("name", s.name, Free, "what logs and metrics call it"),
-      make_field("path", s.path, Free, "a token store or data set"),
+      make_field("path", s.path, Free, "token stores or data sets"),
+      ids_field(s.field, Free),
   };
 }
 
@@ -190,7 +200,8 @@ Fields fields_of(DataSection& s) {
       make_field("cache", s.cache, Free,
                  "where data of ready ids is kept once it is packed")
           .when_absent("run.dir/data"),
-      make_field("validation", s.validation, Free, "held-out sets, each with a name"),
+      make_field("validation", s.validation, Free,
+                 "held-out sets: { name, path }; path and field: as of train"),
   };
 }
 

@@ -21,7 +21,8 @@ TEST(Load, RequiredKeysAloneGiveTheDocumentedDefaults) {
 }
 
 TEST(Load, EveryKindOfValueIsRead) {
-  const RunConfig c = accepted(R"(betas = [0.8, 0.99]
+  const RunConfig c =
+      accepted(R"(betas = [0.8, 0.99]
 no_decay = ["*bias", "*LayerNorm*"]
 groups = [{ match = "embed", lr_scale = 0.1 }, { match = "lm_head", frozen = true }]
 convention = "hf"
@@ -37,9 +38,9 @@ resume = 250
 [validation]
 every = 50
 )",
-                               {"data.validation=[{ name = \"wiki\", path = \"v\" }]",
-                                "model.override={ num_hidden_layers = 4 }"})
-                          .config;
+               {"data.validation=[{ name = \"wiki\", path = [\"v\", \"w*\"] }]",
+                "model.override={ num_hidden_layers = 4 }"})
+          .config;
   EXPECT_EQ(c.optimizer.betas[1], 0.99);
   EXPECT_EQ(c.optimizer.no_decay[1], "*LayerNorm*");
   EXPECT_EQ(c.optimizer.groups[0].lr_scale, 0.1);
@@ -51,7 +52,7 @@ every = 50
   EXPECT_EQ(c.schedule.decay, DecayForm::Plateau);
   EXPECT_EQ(c.schedule.warmup_start, WarmupStart::Zero);
   EXPECT_EQ(c.checkpoint.resume, (ResumeFrom{ResumeFrom::Kind::Step, 250, {}}));
-  EXPECT_EQ(c.data.validation[0].path, "v");
+  EXPECT_EQ(c.data.validation[0].path.text(), "v,w*");
   EXPECT_EQ(c.model.override_[0], (ModelOverride{"num_hidden_layers", "4"}));
 }
 

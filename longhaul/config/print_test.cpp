@@ -62,7 +62,9 @@ std::string random_text(const config::Field& field, std::mt19937_64& random) {
   }
   if (field.key == "faults") return "[{ step = 3, kind = \"spike\", rank = 1 }]";
   if (field.key == "delays") return "[{ phase = \"load\", seconds = 0.5 }]";
-  if (field.key == "validation") return "[{ name = \"w\", path = \"p\" }]";
+  if (field.key == "validation")
+    return "[{ name = \"w\", path = [\"p\", \"q\"], field = \"ids\" }, { name = "
+           "\"x\", path = \"r\" }]";
   if (field.key == "groups") {
     return fmt::format(
         "[{{ match = \"e\", lr_scale = {}, weight_decay = {} }}, {{ match = "

@@ -229,7 +229,7 @@ TEST(Rules, WarnOfSettingsWithoutEffect) {
 
 TEST(Rules, WarnOfTrainingOnTheValidationSet) {
   const auto warnings = warnings_for(
-      {"data.validation=[{ name = \"w\", path = \"./data/../data/wiki\" }]"});
+      {"data.validation=[{ name = \"w\", path = [\"a\", \"./data/../data/wiki\"] }]"});
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_NE(warnings[0].find("is also trained on"), std::string::npos);
 }

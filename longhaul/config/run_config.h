@@ -70,7 +70,8 @@ struct WeightsFrom {
 
 struct ValidationSource {
   std::string name;
-  fs::path path;
+  DataPaths path;
+  std::string field = "input_ids";  ///< as of TrainSource
   bool operator==(const ValidationSource&) const = default;
 };
 

@@ -15,20 +15,22 @@ namespace {
 
 using Source = std::unique_ptr<data::TokenSource>;
 
-/// The paths of an entry, or the store that they were packed into.
-std::vector<fs::path> readable_paths(const Session& session, const TrainSource& entry,
+/// The paths of an entry of data.train or data.validation, or the store that they were
+/// packed into.
+std::vector<fs::path> readable_paths(const Session& session, const DataPaths& entry,
+                                     const std::string& field, const std::string& key,
                                      Logger& log) {
-  const std::vector<fs::path> paths = data::expand_paths(entry.path.entries);
+  const std::vector<fs::path> paths = data::expand_paths(entry.entries);
   const auto packed = std::ranges::count_if(paths, needs_packing);
   if (packed == 0) return paths;
   if (packed != std::ssize(paths)) {
     const auto in_place = std::ranges::find_if_not(paths, needs_packing);
     throw ConfigError(
-        "data", fmt::format("data.train lists {} together with files that have to be "
-                            "packed; give each kind an entry of its own",
-                            in_place->string()));
+        "data", fmt::format("{} lists {} together with files that have to be packed; "
+                            "give each kind an entry of its own",
+                            key, in_place->string()));
   }
-  const PackOptions options{entry.field, data_cache_dir(session.config),
+  const PackOptions options{field, data_cache_dir(session.config),
                             session.model_config.vocab_size};
   return {pack_sources(paths, options, *session.world, log)};
 }
@@ -44,6 +46,15 @@ Source open_path(const Session& session, const fs::path& path,
   return source;
 }
 
+Source open_paths(const Session& session, const std::vector<fs::path>& paths,
+                  const data::Tokenizer* tokenizer) {
+  std::vector<Source> parts;
+  for (const fs::path& path : paths) {
+    parts.push_back(open_path(session, path, tokenizer));
+  }
+  return data::concatenated_source(std::move(parts));
+}
+
 Source open_entry(const Session& session, const TrainSource& entry,
                   const data::Tokenizer* tokenizer, Logger& log) {
   const DataSection& data = session.config.data;
@@ -52,11 +63,9 @@ Source open_entry(const Session& session, const TrainSource& entry,
                                   session.model_config.vocab_size,
                                   static_cast<uint64_t>(session.config.run.seed));
   }
-  std::vector<Source> parts;
-  for (const fs::path& path : readable_paths(session, entry, log)) {
-    parts.push_back(open_path(session, path, tokenizer));
-  }
-  return data::concatenated_source(std::move(parts));
+  return open_paths(session,
+                    readable_paths(session, entry.path, entry.field, "data.train", log),
+                    tokenizer);
 }
 
 /// What logs, counts and messages call a source: no two alike.
@@ -87,7 +96,9 @@ void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) 
     log.info(fmt::format("train data: {}", source->describe()));
   }
   for (const ValidationSource& entry : config.data.validation) {
-    const auto source = checked(open_path(session, entry.path, tokenizer));
+    const auto paths =
+        readable_paths(session, entry.path, entry.field, "data.validation", log);
+    const auto source = checked(open_paths(session, paths, tokenizer));
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
   }

@@ -116,7 +116,7 @@ def test_a_missing_file_is_named(run, root, arguments, words):
 
 @pytest.mark.parametrize("key", [
     'init.weights="nowhere"', 'model.config="nowhere"', 'data.train=[{path="nowhere"}]',
-    'data.validation=[{name="x", path="nowhere"}]'])
+    'data.validation=[{name="x", path=["data/mine-val", "nowhere"]}]'])
 def test_a_missing_file_in_a_configuration_is_named(run, root, key):
     training_refused(run, root, [key], "nowhere", "o such file or directory")
 

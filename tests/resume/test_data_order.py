@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import pytest
 from datasets import Dataset
@@ -141,6 +142,32 @@ def test_ready_ids_are_packed_once_and_lose_no_token(run, tmp_path, kind):
     assert [t for row in read for t in row["tokens"]] == flat[:len(read) * 32]
     assert [t for row in read for t in row["targets"]] == labels[1:len(read) * 32 + 1]
     assert len(read) == (tokens - 1) // 32
+
+
+def test_a_validation_set_of_a_list_is_its_parts_as_one(run, tmp_path, saved):
+    ids = Dataset.load_from_disk(saved)["input_ids"][:]
+    for name, part in (("first", ids[:50]), ("second", ids[50:])):
+        Dataset.from_dict({"input_ids": part}).save_to_disk(tmp_path / "parts" / name)
+    for name, part in (("all", ids), ("head", ids[:50]), ("tail", ids[50:])):
+        lines = "".join(json.dumps({"tokens": row}) + "\n" for row in part)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    sets = ", ".join(f'{{ name = "{name}", {path} }}' for name, path in (
+        ("one", f'path = "{saved}"'),
+        ("list", f'path = ["{tmp_path}/parts/first", "{tmp_path}/parts/second"]'),
+        ("pattern", f'path = "{tmp_path}/parts/*"'),
+        ("half", f'path = "{tmp_path}/parts/first"'),
+        ("packed", f'path = "{tmp_path}/all.jsonl", field = "tokens"'),
+        ("packed_list", f'path = ["{tmp_path}/head.jsonl", "{tmp_path}/tail.jsonl"], '
+                        'field = "tokens"')))
+    path = write_config(tmp_path)
+    train(run, path, f"data.validation=[{sets}]", "validation.batches=0", "run.stop_after=1",
+          ranks=2)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    losses = {m[1]: m[2] for m in re.finditer(r"validation step 1 (\w+) loss ([0-9.]+)", log)}
+    assert len(losses) == 6
+    assert losses["list"] == losses["pattern"] == losses["one"] != losses["half"]
+    assert losses["packed_list"] == losses["packed"]
+    assert "validation data list: 2 sources as one, 90 sequences of 32" in log
 
 
 def test_damaged_ready_ids_are_refused_on_every_rank(run, tmp_path):
