@@ -1,31 +1,45 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "apps/drill/live.h"
+#include "apps/drill/small_runs.h"
+#include "apps/drill/strike.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
-#include "longhaul/cluster/drill.h"
 
 namespace longhaul::apps {
 namespace {
 
 struct DrillArguments {
+  // Small runs.
   std::string dir;
   std::vector<std::string> faults;
   int ranks = 2;
   int64_t steps = 60;
   uint64_t seed = 1;
+  // A run that is there.
+  std::string run;
+  std::string fault;
+  int64_t rank = -1;
+  double wait = 0.0;
+  bool yes = false;
+  // On the rank's node, for the drill elsewhere.
+  bool on_node = false;
+  int64_t process = 0;
+  std::string job;
   bool json = false;
 };
 
-void print_table(const std::vector<cluster::DrillResult>& results) {
+void print_table(const std::vector<DrillResult>& results) {
   fmt::print("{:<18} {:<7} {:>8} {:>13} {:>7}  {}\n", "fault", "result", "at step",
              "to next step", "redone", "what the supervisor said");
-  for (const cluster::DrillResult& r : results) {
+  for (const DrillResult& r : results) {
     fmt::print("{:<18} {:<7} {:>8} {:>11.1f} s {:>7}  {}\n", r.fault,
                r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_next_step,
                r.steps_redone,
@@ -34,13 +48,13 @@ void print_table(const std::vector<cluster::DrillResult>& results) {
   }
 }
 
-int drill(const DrillArguments& arguments) {
-  std::vector<cluster::DrillFault> faults;
+int drill_small(const DrillArguments& arguments) {
+  std::vector<DrillFault> faults;
   for (const std::string& name : arguments.faults) {
-    faults.push_back(cluster::drill_fault_of(name));
+    faults.push_back(drill_fault_of(name, faults_of_one_machine()));
   }
-  if (faults.empty()) faults = cluster::drill_faults();
-  cluster::DrillOptions options;
+  if (faults.empty()) faults = faults_of_one_machine();
+  SmallRunOptions options;
   options.dir = arguments.dir;
   options.steps = arguments.steps;
   options.seed = arguments.seed;
@@ -53,10 +67,10 @@ int drill(const DrillArguments& arguments) {
       fmt::print(stderr, "drill: {}\n", line);
     };
   }
-  const auto results = cluster::run_drill(faults, options);
+  const auto results = drill_small_runs(faults, options);
   if (arguments.json) {
     Json list = Json::array();
-    for (const cluster::DrillResult& result : results) list.push_back(result.to_json());
+    for (const DrillResult& result : results) list.push_back(result.to_json());
     fmt::print("{}\n", list.dump(1));
   } else {
     print_table(results);
@@ -66,31 +80,92 @@ int drill(const DrillArguments& arguments) {
   return all ? 0 : 1;
 }
 
+int drill_live(const DrillArguments& arguments) {
+  if (arguments.fault.empty() || arguments.rank < 0) {
+    throw ConfigError("drill",
+                      "name what is done to the run, and to which rank: --fault "
+                      "kill-worker --rank 1");
+  }
+  const DrillFault fault = drill_fault_of(arguments.fault, faults_of_live_runs());
+  if (arguments.on_node) {
+    strike_here(arguments.run, {fault, arguments.rank, arguments.process, arguments.job});
+    return 0;
+  }
+  LiveDrillOptions options;
+  options.run = arguments.run;
+  options.fault = fault;
+  options.rank = arguments.rank;
+  options.yes = arguments.yes;
+  options.json = arguments.json;
+  if (arguments.wait > 0.0) options.wait_seconds = arguments.wait;
+  return drill_live_run(options);
+}
+
+int drill(const DrillArguments& arguments) {
+  const bool live = !arguments.run.empty();
+  if (live != arguments.dir.empty()) {
+    throw ConfigError("drill",
+                      "name either a run that trains, with --fault and --rank, or with "
+                      "--dir a new directory for small runs of the drill's own");
+  }
+  if (live ? !arguments.faults.empty() : !arguments.fault.empty()) {
+    throw ConfigError("drill",
+                      "--fault is for a run that trains, --faults for the small "
+                      "runs of --dir");
+  }
+  return live ? drill_live(arguments) : drill_small(arguments);
+}
+
+void add_small_options(CLI::App& verb, DrillArguments& arguments) {
+  verb.add_option("--dir", arguments.dir,
+                  "a new directory, on the file system that is to be tried");
+  verb.add_option("--faults", arguments.faults,
+                  "of the small runs: kill-worker, kill-workers, stop-worker, "
+                  "kill-supervisor, terminate, damage-checkpoint; all by default")
+      ->delimiter(',');
+  verb.add_option("-n,--ranks", arguments.ranks, "ranks of the small runs")
+      ->check(CLI::Range(1, 64));
+  verb.add_option("--steps", arguments.steps, "steps of each small run")
+      ->check(CLI::Range(20, 100'000));
+  verb.add_option("--seed", arguments.seed,
+                  "of the moments and the ranks that are hit in small runs");
+}
+
+void add_live_options(CLI::App& verb, DrillArguments& arguments) {
+  verb.add_option("run", arguments.run,
+                  "a supervised run that trains now: its directory or its configuration");
+  verb.add_option("--fault", arguments.fault,
+                  "kill-worker, stop-worker, kill-node, mark-unhealthy");
+  verb.add_option("--rank", arguments.rank, "who is hit; of a node, one of its ranks")
+      ->check(CLI::Range(0, 1'000'000));
+  verb.add_flag("--yes", arguments.yes, "do it without asking");
+  verb.add_option("--wait", arguments.wait,
+                  "seconds until the run must have come back; by default 600, and "
+                  "resilience.hang_timeout_s for stop-worker")
+      ->check(CLI::Range(1.0, 86'400.0));
+  verb.add_flag("--on-node", arguments.on_node)->group("");
+  verb.add_option("--process", arguments.process)->group("");
+  verb.add_option("--job", arguments.job)->group("");
+}
+
 }  // namespace
 
 void add_drill(CLI::App& program, Outcome& outcome) {
   auto arguments = std::make_shared<DrillArguments>();
   CLI::App* verb = program.add_subcommand(
-      "drill", "Trains a small model on this machine and injects faults into it");
-  verb->add_option("--dir", arguments->dir,
-                   "a new directory, on the file system that is to be tried")
-      ->required();
-  verb->add_option("--faults", arguments->faults,
-                   "kill-worker, kill-workers, stop-worker, kill-supervisor, terminate, "
-                   "damage-checkpoint; all by default")
-      ->delimiter(',');
-  verb->add_option("-n,--ranks", arguments->ranks, "ranks")->check(CLI::Range(1, 64));
-  verb->add_option("--steps", arguments->steps, "steps of each run")
-      ->check(CLI::Range(20, 100'000));
-  verb->add_option("--seed", arguments->seed,
-                   "of the moments and the ranks that are hit");
+      "drill", "Injects faults, into small runs of its own or into a run that trains");
+  add_live_options(*verb, *arguments);
+  add_small_options(*verb, *arguments);
   verb->add_flag("--json", arguments->json, "for programs");
   verb->footer(
       "Examples:\n"
       "  longhaul drill --dir /fsx/drill\n"
       "  longhaul drill --dir /tmp/drill --faults kill-worker,stop-worker -n 4\n"
-      "Each run must end by itself with the losses of an undisturbed one, bit for bit.\n"
-      "Exit 1 when one does not.");
+      "  longhaul drill runs/cpt --fault kill-worker --rank 3\n"
+      "Each small run must end by itself with the losses of an undisturbed one, bit for\n"
+      "bit; exit 1 when one does not. A run that trains is hit after a yes, and "
+      "followed\n"
+      "until it has done a step again: exit 0; 1 when it has not in time.");
   verb->callback([arguments, &outcome] { outcome.exit_code = drill(*arguments); });
 }
 

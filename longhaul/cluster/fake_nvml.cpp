@@ -1,4 +1,6 @@
 // A stand-in for NVIDIA's libnvidia-ml.so.1, for tests: FAKE_NVML names what it says.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -14,6 +16,7 @@ struct Memory {
 struct Utilization {
   unsigned gpu, memory;
 };
+int memory_reads = 0;
 }  // namespace
 
 extern "C" {
@@ -37,10 +40,15 @@ int nvmlDeviceGetName(void* /*device*/, char* name, unsigned size) {
   return 0;
 }
 int nvmlDeviceGetMemoryInfo(void* /*device*/, Memory* memory) {
+  if (says("hang later") && ++memory_reads > 2) {
+    while (true) ::pause();
+  }
+  if (says("dies later") && ++memory_reads > 2) std::abort();
   *memory = {80000000000ULL, 79000000000ULL, 1000000000ULL};
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void* /*device*/, Utilization* now) {
+  if (says("no utilization")) return 3;  // not supported
   *now = {25, 10};
   return 0;
 }

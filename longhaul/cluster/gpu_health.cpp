@@ -37,6 +37,8 @@ class Library {
  public:
   explicit Library(const std::string& name)
       : handle_(::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  explicit Library(void* handle) : handle_(handle) {}
+  void* handle() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }
 
   /// Calls a function that gives 0 for success; false where it fails or is not there.
@@ -59,10 +61,9 @@ std::string text_of(const Library& nvml, const char* function, Device device) {
   return good ? text.data() : "";
 }
 
-GpuState state_of(const Library& nvml, Device device) {
+GpuState use_of(const Library& nvml, Device device) {
   GpuState state;
   state.name = text_of(nvml, "nvmlDeviceGetName", device);
-  state.uuid = text_of(nvml, "nvmlDeviceGetUUID", device);
   if (Memory memory{}; nvml.call("nvmlDeviceGetMemoryInfo", device, &memory)) {
     state.memory_used_bytes = memory.used;
     state.memory_total_bytes = memory.total;
@@ -70,6 +71,12 @@ GpuState state_of(const Library& nvml, Device device) {
   if (Utilization now{}; nvml.call("nvmlDeviceGetUtilizationRates", device, &now)) {
     state.busy = 0.01 * now.gpu;
   }
+  return state;
+}
+
+GpuState state_of(const Library& nvml, Device device) {
+  GpuState state = use_of(nvml, device);
+  state.uuid = text_of(nvml, "nvmlDeviceGetUUID", device);
   unsigned long long count = 0;
   if (nvml.call("nvmlDeviceGetTotalEccErrors", device, kUncorrected, kVolatile, &count)) {
     state.uncorrected_errors = count;
@@ -92,6 +99,23 @@ GpuState state_of(const Library& nvml, Device device) {
     state.celsius = static_cast<int>(degrees);
   }
   return state;
+}
+
+std::vector<GpuState> read_devices(const Library& nvml,
+                                   GpuState (*read)(const Library&, Device)) {
+  std::vector<GpuState> gpus;
+  unsigned count = 0;
+  nvml.call("nvmlDeviceGetCount_v2", &count);
+  for (unsigned i = 0; i < std::min(count, kMaxDevices); ++i) {
+    Device device = nullptr;
+    if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) {
+      gpus.push_back(read(nvml, device));
+    } else {
+      // A device that is counted and cannot be reached: as after Xid 79.
+      gpus.emplace_back().reachable = false;
+    }
+  }
+  return gpus;
 }
 
 /// The kernel's log, where it may be read: one record a read.
@@ -121,20 +145,21 @@ std::optional<std::vector<GpuState>> read_gpus(const std::string& library,
     why = fmt::format("{} is there, but no driver answers", library);
     return std::nullopt;
   }
-  std::vector<GpuState> gpus;
-  unsigned count = 0;
-  nvml.call("nvmlDeviceGetCount_v2", &count);
-  for (unsigned i = 0; i < std::min(count, kMaxDevices); ++i) {
-    Device device = nullptr;
-    if (nvml.call("nvmlDeviceGetHandleByIndex_v2", i, &device)) {
-      gpus.push_back(state_of(nvml, device));
-    } else {
-      // A device that is counted and cannot be reached: as after Xid 79.
-      gpus.emplace_back().reachable = false;
-    }
-  }
+  std::vector<GpuState> gpus = read_devices(nvml, state_of);
   nvml.call("nvmlShutdown");
   return gpus;
+}
+
+std::optional<GpuUse> GpuUse::open(const std::string& library) {
+  const Library nvml(library);
+  if (!nvml || !nvml.call("nvmlInit_v2")) return std::nullopt;
+  unsigned count = 0;
+  if (!nvml.call("nvmlDeviceGetCount_v2", &count) || count == 0) return std::nullopt;
+  return GpuUse(nvml.handle());
+}
+
+std::vector<GpuState> GpuUse::read() const {
+  return read_devices(Library(library_), use_of);
 }
 
 std::vector<XidLine> find_xids(const std::string& log) {

@@ -25,6 +25,19 @@ struct GpuState {
   std::optional<int> celsius;
 };
 
+/// How much of the GPUs is used, again and again; name, memory and busy alone. The
+/// driver's library may hang or crash: ask from a process that may.
+class GpuUse {
+ public:
+  /// Nothing where there is no such library, driver or device. The library is kept.
+  static std::optional<GpuUse> open(const std::string& library);
+  std::vector<GpuState> read() const;
+
+ private:
+  explicit GpuUse(void* library) : library_(library) {}
+  void* library_;
+};
+
 /// The GPUs of this node; nothing where there is no such library or driver, with `why`.
 /// The library is loaded at the call and kept.
 std::optional<std::vector<GpuState>> read_gpus(const std::string& library,

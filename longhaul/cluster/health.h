@@ -44,6 +44,9 @@ struct HealthReport {
 inline constexpr const char* kHyperPodUnhealthyFile =
     "/var/run/sagemaker_healthcheck_status";
 
+/// NVIDIA's, which comes with the driver.
+inline constexpr const char* kNvmlLibrary = "libnvidia-ml.so.1";
+
 struct HealthOptions {
   bool quick = false;                 ///< under a second, else a few
   std::vector<fs::path> directories;  ///< written to, synced, read back, removed
@@ -53,7 +56,7 @@ struct HealthOptions {
   /// Any one check that hangs longer than this has failed.
   double check_seconds = 15.0;
   double min_free_bytes = 1e9;  ///< of each directory
-  std::string nvml_library = "libnvidia-ml.so.1";
+  std::string nvml_library = kNvmlLibrary;
 };
 
 /// Checks this node; needs no Torch, no MPI and no other node. Each check runs in a child

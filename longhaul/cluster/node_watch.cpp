@@ -21,6 +21,8 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kStackSeconds = 3.0;
+/// Workers are looked at twenty times a second, the node they share once.
+constexpr double kMeasureSeconds = 1.0;
 
 int open_process(int64_t pid) {
   return static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
@@ -63,8 +65,10 @@ bool has_ended(int fd) {
 
 }  // namespace
 
-NodeWatch::NodeWatch(std::string node, fs::path records)
-    : node_(std::move(node)), records_(std::move(records)) {}
+NodeWatch::NodeWatch(std::string node, fs::path records, const std::string& nvml_library)
+    : node_(std::move(node)), records_(std::move(records)), devices_(nvml_library) {
+  used_.node = node_;
+}
 
 NodeWatch::~NodeWatch() { close_all(); }
 
@@ -95,8 +99,8 @@ void NodeWatch::look_for(const RankState& state, double now) {
 }
 
 NodeReport NodeWatch::report() {
-  NodeReport report;
-  report.node = node_;
+  if (unix_time() - measured_at_ >= kMeasureSeconds) measure();
+  NodeReport report = used_;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(records_, error)) {
     if (entry.path().extension() != ".record") continue;
@@ -123,7 +127,6 @@ NodeReport NodeWatch::report() {
     }
   }
   std::ranges::sort(report.ranks, {}, &ObservedRank::rank);
-  measure(report);
   return report;
 }
 
@@ -153,7 +156,9 @@ void NodeWatch::forget() {
   }
 }
 
-void NodeWatch::measure(NodeReport& report) {
+void NodeWatch::measure() {
+  measured_at_ = unix_time();
+  used_.devices = devices_.look();
   std::ifstream memory("/proc/meminfo");
   std::string key;
   int64_t total = 0;
@@ -165,8 +170,8 @@ void NodeWatch::measure(NodeReport& report) {
     if (key == "MemTotal:") total = kib * 1024;
     if (key == "MemAvailable:") available = kib * 1024;
   }
-  report.memory_total_bytes = total;
-  report.memory_used_bytes = total - available;
+  used_.memory_total_bytes = total;
+  used_.memory_used_bytes = total - available;
   std::ifstream cpu("/proc/stat");
   cpu >> key;
   double all = 0.0;
@@ -178,7 +183,7 @@ void NodeWatch::measure(NodeReport& report) {
   }
   const double busy = all - idle;
   if (all > all_before_ && all_before_ > 0.0) {
-    report.cpu_busy = (busy - busy_before_) / (all - all_before_);
+    used_.cpu_busy = (busy - busy_before_) / (all - all_before_);
   }
   busy_before_ = busy;
   all_before_ = all;

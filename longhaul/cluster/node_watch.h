@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "longhaul/cluster/device_watch.h"
+#include "longhaul/cluster/health.h"
 #include "longhaul/cluster/observed.h"
 
 namespace longhaul::cluster {
@@ -14,14 +16,17 @@ namespace longhaul::cluster {
 class NodeWatch {
  public:
   /// `records`: the directory of LONGHAUL_RECORD_DIR on this node; may not exist yet.
-  NodeWatch(std::string node, fs::path records);
+  /// `nvml_library`: what knows the devices; empty: they are not asked.
+  NodeWatch(std::string node, fs::path records,
+            const std::string& nvml_library = kNvmlLibrary);
   ~NodeWatch();
   NodeWatch(const NodeWatch&) = delete;
   NodeWatch& operator=(const NodeWatch&) = delete;
 
   /// Waits until a worker ends or the seconds are over.
   void wait(double seconds);
-  /// What all workers of the newest start do. A record that cannot be read is left out,
+  /// What all workers of the newest start do, and, as it was within the last second, how
+  /// much of the node is used. A record that cannot be read is left out,
   /// and said once in notes().
   NodeReport report();
   /// Sends a signal to all workers that live, or to these ranks'.
@@ -40,13 +45,16 @@ class NodeWatch {
   };
   void look_for(const RankState& state, double now);
   void close_all();
-  void measure(NodeReport& report);
+  void measure();
 
   std::string node_;
   fs::path records_;
   std::map<int, Worker> workers_;  ///< by rank
   std::set<std::string> told_;
   std::vector<std::string> notes_;
+  DeviceWatch devices_;
+  NodeReport used_;  ///< of the node alone
+  double measured_at_ = 0.0;
   double busy_before_ = 0.0;
   double all_before_ = 0.0;
 };

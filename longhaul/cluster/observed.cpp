@@ -10,6 +10,7 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr size_t kMaxRanks = 4096;
+constexpr size_t kMaxDevices = 256;
 
 ProcessState process_state_of(const std::string& name) {
   for (const auto state :
@@ -146,11 +147,14 @@ ObservedRank observe(const RankState& state, const std::string& node, double now
 Json NodeReport::to_json() const {
   Json list = Json::array();
   for (const ObservedRank& rank : ranks) list.push_back(rank.to_json());
+  Json gpus = Json::array();
+  for (const RunStatus::Device& device : devices) gpus.push_back(device.to_json());
   return {{"node", node},
           {"ranks", std::move(list)},
           {"memory_used_bytes", memory_used_bytes},
           {"memory_total_bytes", memory_total_bytes},
-          {"cpu_busy", cpu_busy}};
+          {"cpu_busy", cpu_busy},
+          {"devices", std::move(gpus)}};
 }
 
 NodeReport NodeReport::from_json(const Json& json) {
@@ -168,6 +172,14 @@ NodeReport NodeReport::from_json(const Json& json) {
     }
     for (const Json& rank : ranks) {
       report.ranks.push_back(ObservedRank::from_json(rank));
+    }
+    const Json& devices = json.at("devices");
+    if (!devices.is_array() || devices.size() > kMaxDevices) {
+      throw InputError("cluster",
+                       "a node's report has no list of devices, or one of more than 256");
+    }
+    for (const Json& device : devices) {
+      report.devices.push_back(RunStatus::Device::from_json(device));
     }
     return report;
   });

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/base/rank_record.h"
+#include "longhaul/base/run_status.h"
 
 namespace longhaul::cluster {
 
@@ -66,7 +67,8 @@ struct NodeReport {
   std::vector<ObservedRank> ranks;
   int64_t memory_used_bytes = 0;
   int64_t memory_total_bytes = 0;
-  double cpu_busy = 0.0;  ///< share of all cores since the report before
+  double cpu_busy = -1.0;  ///< of all cores, over the last second; negative: not known
+  std::vector<RunStatus::Device> devices;  ///< empty where none can be read
 
   Json to_json() const;
   static NodeReport from_json(const Json& json);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 
@@ -11,59 +13,66 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 22;
 
-Json of_rank(const ObservedRank& rank) {
-  return {{"rank", rank.rank},
-          {"node", rank.node},
-          {"pid", rank.pid},
-          {"coordinates", rank.coordinates},
-          {"phase", rank.phase},
-          {"step", rank.step},
-          {"busy_seconds", rank.busy_seconds},
-          {"wall_seconds", rank.wall_seconds},
-          {"waits_for", rank.waits ? rank.waits_for : ""},
-          {"waits_seconds", rank.waits ? rank.waits_age : 0.0},
-          {"process", process_state_name(rank.process)}};
+RunStatus::Rank of_rank(const ObservedRank& rank) {
+  return {rank.rank,
+          rank.node,
+          rank.pid,
+          rank.coordinates,
+          rank.phase,
+          rank.step,
+          rank.busy_seconds,
+          rank.wall_seconds,
+          rank.waits ? rank.waits_for : "",
+          rank.waits ? rank.waits_age : 0.0,
+          process_state_name(rank.process)};
 }
 
 }  // namespace
 
-Json RunStatus::to_json(const std::vector<NodeReport>& reports) const {
-  Json nodes = Json::array();
-  Json ranks = Json::array();
-  for (const NodeReport& report : reports) {
-    Json here = Json::array();
-    for (const ObservedRank& rank : report.ranks) {
-      here.push_back(rank.rank);
-      ranks.push_back(of_rank(rank));
-    }
-    nodes.push_back({{"name", report.node},
-                     {"state", "up"},
-                     {"ranks", std::move(here)},
-                     {"memory_used_bytes", report.memory_used_bytes},
-                     {"memory_total_bytes", report.memory_total_bytes},
-                     {"cpu_busy", report.cpu_busy},
-                     {"devices", Json::array()}});
-  }
-  const auto add = [&](const std::vector<std::string>& names, const char* word) {
-    for (const std::string& name : names) {
-      nodes.push_back({{"name", name}, {"state", word}, {"ranks", Json::array()}});
-    }
+void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
+                  const std::vector<ExcludedNode>& excluded) {
+  status.nodes.clear();
+  status.ranks.clear();
+  const auto is_out = [&](const std::string& name) {
+    return std::ranges::any_of(
+        excluded, [&](const ExcludedNode& node) { return node.node == name; });
   };
-  add(spares, "spare");
-  add(excluded, "excluded");
-  add(lost, "lost");
-  return {{"state", state},           {"since", since},
-          {"updated", unix_time()},   {"job", job},
-          {"host", host_name()},      {"pid", ::getpid()},
-          {"restarts", restarts},     {"max_restarts", max_restarts},
-          {"cause", cause},           {"nodes", std::move(nodes)},
-          {"ranks", std::move(ranks)}};
+  const bool some_train = std::ranges::any_of(
+      reports, [](const NodeReport& report) { return !report.ranks.empty(); });
+  for (const NodeReport& report : reports) {
+    RunStatus::Node node;
+    node.name = report.node;
+    node.state = is_out(report.node)                  ? "excluded"
+                 : some_train && report.ranks.empty() ? "spare"
+                                                      : "up";
+    node.memory_used_bytes = report.memory_used_bytes;
+    node.memory_total_bytes = report.memory_total_bytes;
+    node.cpu_busy = report.cpu_busy;
+    node.devices = report.devices;
+    for (const ObservedRank& rank : report.ranks) {
+      node.ranks.push_back(rank.rank);
+      status.ranks.push_back(of_rank(rank));
+    }
+    status.nodes.push_back(std::move(node));
+  }
+  for (const ExcludedNode& out : excluded) {
+    const auto same = [&](const NodeReport& report) { return report.node == out.node; };
+    if (std::ranges::any_of(reports, same)) continue;
+    RunStatus::Node node;
+    node.name = out.node;
+    node.state = "excluded";
+    status.nodes.push_back(std::move(node));
+  }
+  status.updated = unix_time();
+  status.host = host_name();
+  status.process = ::getpid();
 }
 
-void write_status(const fs::path& path, const Json& status) {
+void write_status(const fs::path& path, const RunStatus& status) {
   const fs::path fresh = path.string() + ".new";
   File file = File::create(fresh);
-  file.write(status.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  file.write(status.to_json().dump(-1, ' ', false, Json::error_handler_t::replace) +
+             "\n");
   file.close();
   fs::rename(fresh, path);
 }

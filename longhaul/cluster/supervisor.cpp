@@ -95,6 +95,7 @@ struct Supervisor::State {
   void end_left_workers();
   void check_health(const std::vector<std::string>& nodes);
   void exclude(const std::string& node, const std::string& cause);
+  void read_excluded_again();
   void event(const char* name, Json fields);
   void set_state(const char* name);
   void show_status(bool now);
@@ -165,10 +166,9 @@ void Supervisor::State::show_status(bool now) {
   status_shown = time;
   check_lock();
   status.restarts = policy.restarts();
-  status.excluded.clear();
-  for (const ExcludedNode& node : excluded) status.excluded.push_back(node.node);
+  take_reports(status, reports, excluded);
   try {
-    write_status(options.run_dir / "status.json", status.to_json(reports));
+    write_status(options.run_dir / "status.json", status);
   } catch (const std::exception& problem) {
     // A full disk must not end what would go on without it.
     log.to_terminal_only(fmt::format("status.json: {}", problem.what()));
@@ -248,6 +248,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   plan.restart = restart;
   plan.resume =
       (restart > 0 || options.resume_first) && holds_checkpoint(options.checkpoint_dir);
+  read_excluded_again();
   for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
   fleet.forget();
   ranks.clear();
@@ -463,6 +464,7 @@ void Supervisor::State::check_health(const std::vector<std::string>& nodes) {
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
   if (options.job.empty()) return;  // there is no other machine
+  read_excluded_again();
   const auto same = [&](const ExcludedNode& one) { return one.node == node; };
   if (std::ranges::any_of(excluded, same)) return;
   excluded.push_back({node, unix_time(), cause});
@@ -472,6 +474,15 @@ void Supervisor::State::exclude(const std::string& node, const std::string& caus
       fmt::format("for the administrator: scontrol update NodeName={} State=DRAIN "
                   "Reason=\"longhaul job {}\"",
                   node, options.job));
+}
+
+/// A person, or a drill, may have put nodes in or taken some out.
+void Supervisor::State::read_excluded_again() {
+  try {
+    excluded = read_excluded(options.run_dir / "excluded_nodes.json");
+  } catch (const Error& problem) {
+    log.warning(problem.what());  // the nodes that were known stay out
+  }
 }
 
 void Supervisor::State::pause(double seconds) {

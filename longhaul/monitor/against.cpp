@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 

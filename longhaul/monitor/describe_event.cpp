@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/run_view.h"

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 
 namespace longhaul::monitor {

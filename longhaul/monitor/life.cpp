@@ -8,6 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "longhaul/base/lenient_json.h"
+#include "longhaul/monitor/plain_text.h"
+
 namespace longhaul::monitor {
 namespace {
 

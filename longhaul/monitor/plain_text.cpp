@@ -107,6 +107,12 @@ std::string plain_text(std::string_view text, size_t longest) {
   return cut ? out + "..." : out;
 }
 
+std::string text_at(const Json& object, const char* key, size_t longest) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return {};
+  return plain_text(found->get_ref<const std::string&>(), longest);
+}
+
 size_t text_columns(std::string_view utf8) {
   size_t columns = 0;
   for (size_t i = 0; i < utf8.size();) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "longhaul/base/json.h"
+
 namespace longhaul::monitor {
 
 /// Text of a file or another machine as it may be shown: invalid UTF-8, control
@@ -11,6 +13,9 @@ namespace longhaul::monitor {
 /// text or take no place are replaced by '?', line ends and tabs by a space. At most
 /// `longest` bytes, then "...".
 std::string plain_text(std::string_view text, size_t longest = 400);
+
+/// A text of an outside object, plain; empty where it is absent or of another type.
+std::string text_at(const Json& object, const char* key, size_t longest = 400);
 
 /// Columns that valid UTF-8 takes on a terminal, about: East Asian characters and
 /// pictographs take two, combining ones none.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_view.h"
 

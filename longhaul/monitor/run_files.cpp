@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/plain_text.h"
 
@@ -124,10 +125,11 @@ bool RunFiles::refresh() {
                                         });
   settle_takebacks();
   const Stamp status_before = status_stamp_;
-  read_changed("status.json", status_stamp_, kLargestStatus,
-               [&](const std::string& text) {
-                 status_ = parse_status(parse_json(text, "status.json", kMaxDepth));
-               });
+  read_changed(
+      "status.json", status_stamp_, kLargestStatus, [&](const std::string& text) {
+        status_ =
+            RunStatus::from_json(parse_json(text, "status.json", kMaxDepth), plain_text);
+      });
   if (status_stamp_ == Stamp{}) status_.reset();
   read_changed("results.json", results_stamp_, kLargestStatus,
                [&](const std::string& text) {

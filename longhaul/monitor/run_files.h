@@ -7,10 +7,10 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/base/owner_lock.h"
+#include "longhaul/base/run_status.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/monitor/line_tail.h"
 #include "longhaul/monitor/records.h"
-#include "longhaul/monitor/run_status.h"
 
 namespace longhaul::monitor {
 
@@ -44,6 +44,7 @@ class RunFiles {
   const fs::path& dir() const { return dir_; }
   const Records& records() const { return records_; }
   const std::vector<Event>& events() const { return events_; }
+  /// Texts are plain.
   const std::optional<RunStatus>& status() const { return status_; }
   const std::optional<Json>& results() const { return results_; }
   /// Nothing where the run never had a writer.

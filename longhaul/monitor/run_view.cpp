@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
 
@@ -148,11 +149,11 @@ void rank_speeds(const RunFiles& run, RunView& view) {
   if (!run.status()) return;
   view.nodes = run.status()->nodes;
   std::vector<double> busy;
-  for (const RankStatus& rank : run.status()->ranks) {
+  for (const RunStatus::Rank& rank : run.status()->ranks) {
     if (rank.busy_seconds > 0.0) busy.push_back(rank.busy_seconds);
   }
   const double middle = median(busy);
-  for (const RankStatus& rank : run.status()->ranks) {
+  for (const RunStatus::Rank& rank : run.status()->ranks) {
     view.ranks.push_back({rank, middle > 0.0 ? rank.busy_seconds / middle : 0.0});
   }
   std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
@@ -177,19 +178,19 @@ Json ranks_json(const RunView& view) {
 
 Json nodes_json(const RunView& view) {
   Json nodes = Json::array();
-  for (const NodeStatus& node : view.nodes) {
+  for (const RunStatus::Node& node : view.nodes) {
     Json devices = Json::array();
-    for (const DeviceStatus& device : node.devices) {
+    for (const RunStatus::Device& device : node.devices) {
       devices.push_back({{"name", device.name},
-                         {"memory_used_bytes", device.memory_used},
-                         {"memory_total_bytes", device.memory_total},
+                         {"memory_used_bytes", device.memory_used_bytes},
+                         {"memory_total_bytes", device.memory_total_bytes},
                          {"busy", device.busy}});
     }
     nodes.push_back({{"name", node.name},
                      {"state", node.state},
                      {"ranks", node.ranks},
-                     {"memory_used_bytes", node.memory_used},
-                     {"memory_total_bytes", node.memory_total},
+                     {"memory_used_bytes", node.memory_used_bytes},
+                     {"memory_total_bytes", node.memory_total_bytes},
                      {"cpu_busy", node.cpu_busy},
                      {"devices", devices}});
   }

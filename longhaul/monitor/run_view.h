@@ -12,7 +12,7 @@ namespace longhaul::monitor {
 
 /// One rank beside the others: 1.2 takes a fifth longer than the middle one.
 struct RankSpeed {
-  RankStatus rank;
+  RunStatus::Rank rank;
   double ratio = 0.0;  ///< of busy seconds to their median; 0: not known
 };
 
@@ -44,7 +44,7 @@ struct RunView {
   std::optional<ValidationRecord> validation;
   std::optional<CheckpointInfo> checkpoint;
   Ledger ledger;
-  std::vector<NodeStatus> nodes;
+  std::vector<RunStatus::Node> nodes;
   std::vector<RankSpeed> ranks;    ///< the slowest first
   std::vector<std::string> notes;  ///< what could not be read
 };

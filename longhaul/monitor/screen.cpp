@@ -178,7 +178,9 @@ void draw_goodput(const RunView& view, Lines& lines) {
              {" " + classes, Ink::Faint}});
 }
 
-std::string memory_text(double used, double total) {
+std::string memory_text(int64_t used_bytes, int64_t total_bytes) {
+  const auto used = static_cast<double>(used_bytes);
+  const auto total = static_cast<double>(total_bytes);
   if (!(total > 0.0)) return used > 0.0 ? human_bytes(used) : "-";
   return fmt::format("{} of {} ({:.0f}%)", human_bytes(used), human_bytes(total),
                      100.0 * used / total);
@@ -192,22 +194,24 @@ void draw_nodes(const RunView& view, size_t most, Lines& lines) {
   if (view.nodes.empty() || most < 3) return;
   lines.title("node                 state     cpu   host memory                 devices");
   size_t shown = 0;
-  for (const NodeStatus& node : view.nodes) {
+  for (const RunStatus::Node& node : view.nodes) {
     if (++shown + 2 > most) {
       lines.add(
           {{fmt::format("... {} more", view.nodes.size() - shown + 1), Ink::Faint}});
       return;
     }
     std::string devices;
-    for (const DeviceStatus& device : node.devices) {
-      devices += fmt::format("{} {} {}  ", device.name, busy_text(device.busy),
-                             memory_text(device.memory_used, device.memory_total));
+    for (const RunStatus::Device& device : node.devices) {
+      devices +=
+          fmt::format("{} {} {}  ", device.name, busy_text(device.busy),
+                      memory_text(device.memory_used_bytes, device.memory_total_bytes));
     }
     const bool up = node.state == "up" || node.state == "spare";
     lines.add({{fit_to_columns(node.name, 20) + " "},
                {fit_to_columns(node.state, 9) + " ", up ? Ink::Plain : Ink::Bad},
                {fit_to_columns(busy_text(node.cpu_busy), 5) + " " +
-                fit_to_columns(memory_text(node.memory_used, node.memory_total), 27) +
+                fit_to_columns(
+                    memory_text(node.memory_used_bytes, node.memory_total_bytes), 27) +
                 " " + devices}});
   }
 }
@@ -223,7 +227,7 @@ void draw_ranks(const RunView& view, size_t most, Lines& lines) {
           {{fmt::format("... {} more", view.ranks.size() - shown + 1), Ink::Faint}});
       return;
     }
-    const RankStatus& rank = speed.rank;
+    const RunStatus::Rank& rank = speed.rank;
     std::string waits;
     if (!rank.waits_for.empty()) {
       waits = fmt::format("  waits {} for {}", human_duration(rank.waits_seconds),

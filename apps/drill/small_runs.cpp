@@ -1,8 +1,7 @@
-#include "longhaul/cluster/drill.h"
+#include "apps/drill/small_runs.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,17 +17,20 @@
 #include <random>
 #include <thread>
 
+#include "apps/drill/recovery.h"
+#include "apps/drill/strike.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/monitor/run_files.h"
 
 extern char** environ;
 
-namespace longhaul::cluster {
+namespace longhaul::apps {
 namespace {
 
 constexpr double kLookSeconds = 0.02;
 constexpr int kTemporary = 75;
+constexpr double kDeathSeconds = 0.5;
 
 constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"],
  "model_type": "llama", "vocab_size": 512, "hidden_size": 64, "intermediate_size": 128,
@@ -54,7 +56,7 @@ lr = 1e-3
 every = 5
 keep = 3
 [resilience]
-hang_timeout_s = 5
+hang_timeout_s = {hang}
 )";
 
 void sleep_for(double seconds) {
@@ -114,55 +116,42 @@ class SmallRun {
   std::optional<int> ended_;
 };
 
-struct StepSeen {
-  double loss = 0.0;
-  double norm = 0.0;
-  int64_t attempt = 0;
-  double time = 0.0;
-};
+using Curve = std::map<int64_t, std::pair<double, double>>;
 
-/// Lines that are JSON objects; a torn last line is left out.
-std::vector<Json> lines_of(const fs::path& path) {
-  std::vector<Json> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    Json json = Json::parse(line, nullptr, false);
-    if (json.is_object()) lines.push_back(std::move(json));
+/// Loss and gradient norm of every step, as it was done last.
+Curve curve_of(const monitor::RunFiles& run) {
+  Curve curve;
+  for (const monitor::StepRecord& record : run.records().all()) {
+    curve[record.step] = {record.loss, record.grad_norm};
   }
-  return lines;
-}
-
-/// Every record of every step, in the order of writing.
-std::vector<std::pair<int64_t, StepSeen>> steps_of(const fs::path& run_dir) {
-  std::vector<std::pair<int64_t, StepSeen>> steps;
-  for (const Json& line : lines_of(run_dir / "metrics.jsonl")) {
-    if (!line.contains("grad_norm")) continue;
-    steps.emplace_back(
-        line.value("step", int64_t{0}),
-        StepSeen{line.value("loss", 0.0), line.value("grad_norm", 0.0),
-                 line.value("attempt", int64_t{0}), line.value("time", 0.0)});
-  }
-  return steps;
-}
-
-std::map<int64_t, std::pair<double, double>> curve_of(const fs::path& run_dir) {
-  std::map<int64_t, std::pair<double, double>> curve;
-  for (const auto& [step, seen] : steps_of(run_dir)) curve[step] = {seen.loss, seen.norm};
   return curve;
 }
 
-/// Process ids of the workers on this machine, by rank.
-std::map<int, int64_t> workers_of(const fs::path& run_dir) {
-  std::map<int, int64_t> workers;
-  const Json status = Json::parse(read_text(run_dir / "status.json"), nullptr, false);
-  if (!status.is_object()) return workers;
-  for (const Json& rank : status.value("ranks", Json::array())) {
-    if (rank.value("node", "") == host_name()) {
-      workers[rank.value("rank", -1)] = rank.value("pid", int64_t{-1});
+/// A run that may have written nothing yet.
+class Followed {
+ public:
+  explicit Followed(fs::path dir) : dir_(std::move(dir)) {}
+  /// With what is new; null while there is nothing.
+  monitor::RunFiles* look() {
+    try {
+      if (!run_) run_.emplace(dir_);
+      run_->refresh();
+    } catch (const Error&) {
+      // Not there yet, or a file that is just being replaced.
     }
+    return run_ ? &*run_ : nullptr;
   }
-  return workers;
-}
+  const fs::path& dir() const { return dir_; }
+  int64_t last_step() {
+    const monitor::RunFiles* run = look();
+    const monitor::StepRecord* last = run == nullptr ? nullptr : run->records().last();
+    return last == nullptr ? 0 : last->step;
+  }
+
+ private:
+  fs::path dir_;
+  std::optional<monitor::RunFiles> run_;
+};
 
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
 bool damage_newest(const fs::path& run_dir) {
@@ -191,22 +180,24 @@ bool damage_newest(const fs::path& run_dir) {
 
 class Drill {
  public:
-  explicit Drill(const DrillOptions& options) : options_(options), random_(options.seed) {
+  explicit Drill(const SmallRunOptions& options)
+      : options_(options), random_(options.seed) {
     fs::create_directories(options.dir / "model");
     write_text_durable(options.dir / "model" / "config.json", kModel);
   }
 
   void run_undisturbed() {
-    const fs::path dir = options_.dir / "undisturbed";
     SmallRun run(words_for("undisturbed"), options_.dir / "undisturbed.log");
     const std::optional<int> code = wait_for_end(run);
-    if (code != 0) {
+    Followed files(options_.dir / "undisturbed");
+    const monitor::RunFiles* found = files.look();
+    if (code != 0 || found == nullptr) {
       throw TemporaryError(
           "drill",
           fmt::format("the undisturbed run failed (exit code {}); see {}",
                       code.value_or(-1), (options_.dir / "undisturbed.log").string()));
     }
-    wanted_ = curve_of(dir);
+    wanted_ = curve_of(*found);
   }
 
   DrillResult run(DrillFault fault) {
@@ -214,25 +205,31 @@ class Drill {
     result.fault = drill_fault_name(fault);
     const fs::path dir = options_.dir / result.fault;
     SmallRun run(words_for(result.fault), options_.dir / (result.fault + ".log"));
+    Followed files(dir);
     // Late enough for a checkpoint, and for an older one where the newest is damaged.
     const int64_t first = fault == DrillFault::DamageCheckpoint ? 12 : 6;
     const int64_t moment =
         first + static_cast<int64_t>(random_() %
                                      static_cast<uint64_t>(options_.steps - first - 5));
-    if (!wait_for_step(run, dir, moment)) {
+    if (!wait_for_step(run, files, moment)) {
       result.cause = fmt::format("it did not come to step {}", moment);
       return result;
     }
-    const double struck = unix_time();
-    const auto before = steps_of(dir);
-    result.at_step = before.empty() ? 0 : before.back().first;
-    if (!strike(fault, run, dir)) {
-      result.cause = "the fault could not be injected: no worker is on this machine";
+    const BeforeFault before = before_fault(*files.look());
+    result.at_step = before.step;
+    try {
+      inject(fault, run, files);
+    } catch (const Error& problem) {
+      result.cause = fmt::format("the fault could not be injected: {}", problem.what());
       return result;
     }
     result.survived = wait_for_end(run) == 0;
-    result.same_losses = curve_of(dir) == wanted_;
-    judge(dir, struck, result);
+    result.same_losses = curve_of(*files.look()) == wanted_;
+    const Recovery recovery = recovery_since(*files.look(), before);
+    result.seconds_to_next_step = recovery.seconds_to_next_step;
+    result.steps_redone = recovery.steps_redone;
+    result.cause = recovery.cause;
+    if (!result.survived && result.cause.empty()) result.cause = "it did not end well";
     return result;
   }
 
@@ -248,6 +245,7 @@ class Drill {
         config,
         fmt::format(fmt::runtime(kConfig), fmt::arg("dir", dir.string()),
                     fmt::arg("steps", options_.steps),
+                    fmt::arg("hang", options_.hang_seconds),
                     fmt::arg("model", fs::absolute(options_.dir / "model").string())));
     return options_.command(config);
   }
@@ -261,96 +259,52 @@ class Drill {
     return std::nullopt;
   }
 
-  bool wait_for_step(SmallRun& run, const fs::path& dir, int64_t step) {
+  bool wait_for_step(SmallRun& run, Followed& files, int64_t step) {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds && !run.exit_code()) {
-      const auto steps = steps_of(dir);
-      if (!steps.empty() && steps.back().first >= step) return true;
+      if (files.last_step() >= step) return true;
       sleep_for(kLookSeconds);
     }
     return false;
   }
 
-  bool strike(DrillFault fault, SmallRun& run, const fs::path& dir) {
-    const auto workers = workers_of(dir);
+  void inject(DrillFault fault, SmallRun& run, Followed& files) {
     if (fault == DrillFault::Terminate || fault == DrillFault::KillSupervisor) {
       run.signal(fault == DrillFault::Terminate ? SIGTERM : SIGKILL);
       const std::optional<int> code = wait_for_end(run);
-      if (fault == DrillFault::Terminate && code != kTemporary) return false;
-      run.start();
-      return true;
-    }
-    if (workers.empty()) return false;
-    auto victim = workers.begin();
-    std::advance(victim, static_cast<std::ptrdiff_t>(random_() % workers.size()));
-    if (fault == DrillFault::DamageCheckpoint && !damage_newest(dir)) return false;
-    for (const auto& [rank, pid] : workers) {
-      if (fault != DrillFault::KillWorkers && rank != victim->first) continue;
-      if (pid <= 1) return false;
-      ::kill(static_cast<pid_t>(pid),
-             fault == DrillFault::StopWorker ? SIGSTOP : SIGKILL);
-    }
-    return true;
-  }
-
-  static void judge(const fs::path& dir, double struck, DrillResult& result) {
-    int64_t attempt = 0;
-    int64_t furthest = 0;
-    for (const auto& [step, seen] : steps_of(dir)) {
-      if (attempt != 0 && seen.attempt > attempt) {
-        result.seconds_to_next_step = seen.time - struck;
-        result.steps_redone = furthest - step + 1;
-        break;
+      if (fault == DrillFault::Terminate && code != kTemporary) {
+        throw TemporaryError("drill",
+                             fmt::format("SIGTERM ended it with {} instead of {}",
+                                         code.value_or(-1), kTemporary));
       }
-      attempt = seen.attempt;
-      furthest = std::max(furthest, step);
+      return run.start();
     }
-    for (const Json& event : lines_of(dir / "events.jsonl")) {
-      if (event.value("event", "") == "fault") result.cause = event.value("cause", "");
+    const auto status = files.look()->status();
+    if (!status || status->ranks.empty()) {
+      throw TemporaryError("drill", "status.json shows no ranks");
     }
-    if (!result.survived && result.cause.empty()) result.cause = "it did not end well";
+    if (fault == DrillFault::DamageCheckpoint && !damage_newest(files.dir())) {
+      throw TemporaryError("drill", "there is no checkpoint to damage");
+    }
+    const int64_t rank = status->ranks[random_() % status->ranks.size()].rank;
+    strike(files.dir(), *status,
+           fault == DrillFault::DamageCheckpoint ? DrillFault::KillWorker : fault, rank);
+    if (fault == DrillFault::KillNode) start_again_if_killed(run);
   }
 
-  const DrillOptions& options_;
+  /// With its node the supervisor may be gone; the batch script starts it again.
+  static void start_again_if_killed(SmallRun& run) {
+    const Stopwatch watch;
+    while (watch.seconds() < kDeathSeconds && !run.exit_code()) sleep_for(kLookSeconds);
+    if (run.exit_code() == 128 + SIGKILL) run.start();
+  }
+
+  const SmallRunOptions& options_;
   std::mt19937_64 random_;
-  std::map<int64_t, std::pair<double, double>> wanted_;
+  Curve wanted_;
 };
 
 }  // namespace
-
-std::vector<DrillFault> drill_faults() {
-  return {DrillFault::KillWorker, DrillFault::KillWorkers,
-          DrillFault::StopWorker, DrillFault::KillSupervisor,
-          DrillFault::Terminate,  DrillFault::DamageCheckpoint};
-}
-
-const char* drill_fault_name(DrillFault fault) {
-  switch (fault) {
-    case DrillFault::KillWorker:
-      return "kill-worker";
-    case DrillFault::KillWorkers:
-      return "kill-workers";
-    case DrillFault::StopWorker:
-      return "stop-worker";
-    case DrillFault::KillSupervisor:
-      return "kill-supervisor";
-    case DrillFault::Terminate:
-      return "terminate";
-    case DrillFault::DamageCheckpoint:
-      return "damage-checkpoint";
-  }
-  return "?";
-}
-
-DrillFault drill_fault_of(const std::string& name) {
-  std::vector<std::string> names;
-  for (const DrillFault fault : drill_faults()) {
-    if (name == drill_fault_name(fault)) return fault;
-    names.emplace_back(drill_fault_name(fault));
-  }
-  throw InputError("drill", fmt::format("there is no fault '{}'; one of {}", name,
-                                        fmt::join(names, ", ")));
-}
 
 Json DrillResult::to_json() const {
   return {{"fault", fault},
@@ -362,8 +316,8 @@ Json DrillResult::to_json() const {
           {"cause", cause}};
 }
 
-std::vector<DrillResult> run_drill(const std::vector<DrillFault>& faults,
-                                   const DrillOptions& options) {
+std::vector<DrillResult> drill_small_runs(const std::vector<DrillFault>& faults,
+                                          const SmallRunOptions& options) {
   Drill drill(options);
   const auto say = [&](const std::string& line) {
     if (options.progress) options.progress(line);
@@ -378,4 +332,4 @@ std::vector<DrillResult> run_drill(const std::vector<DrillFault>& faults,
   return results;
 }
 
-}  // namespace longhaul::cluster
+}  // namespace longhaul::apps

@@ -5,32 +5,19 @@
 #include <string>
 #include <vector>
 
+#include "apps/drill/fault.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
 
-namespace longhaul::cluster {
+namespace longhaul::apps {
 
-/// What a drill does to a run.
-enum class DrillFault {
-  KillWorker,        ///< kill -9 of one rank
-  KillWorkers,       ///< of all
-  StopWorker,        ///< SIGSTOP: a hang
-  KillSupervisor,    ///< kill -9, then the same command again, as the batch script does
-  Terminate,         ///< SIGTERM, then the same command again
-  DamageCheckpoint,  ///< a byte of the newest checkpoint is flipped, then a rank is
-                     ///< killed
-};
-std::vector<DrillFault> drill_faults();
-const char* drill_fault_name(DrillFault fault);
-/// InputError with the names that are there.
-DrillFault drill_fault_of(const std::string& name);
-
-struct DrillOptions {
+struct SmallRunOptions {
   fs::path dir;  ///< what is tried is the file system that holds it
   /// The words that supervise a small run of this configuration, program first.
   std::function<std::vector<std::string>(const fs::path& config)> command;
   int64_t steps = 60;
   uint64_t seed = 1;             ///< of the moments and ranks
+  int hang_seconds = 5;          ///< resilience.hang_timeout_s of the runs
   double limit_seconds = 300.0;  ///< for each run
   std::function<void(const std::string& line)> progress;
 };
@@ -50,7 +37,7 @@ struct DrillResult {
 /// Trains a small model undisturbed, then once with each fault at a random moment, in
 /// directories of their own under options.dir, and compares. TemporaryError where the
 /// undisturbed run fails.
-std::vector<DrillResult> run_drill(const std::vector<DrillFault>& faults,
-                                   const DrillOptions& options);
+std::vector<DrillResult> drill_small_runs(const std::vector<DrillFault>& faults,
+                                          const SmallRunOptions& options);
 
-}  // namespace longhaul::cluster
+}  // namespace longhaul::apps

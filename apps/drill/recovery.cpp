@@ -1,0 +1,45 @@
+#include "apps/drill/recovery.h"
+
+#include <algorithm>
+
+#include "longhaul/base/process.h"
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::apps {
+
+BeforeFault before_fault(const monitor::RunFiles& run) {
+  BeforeFault before;
+  before.time = unix_time();
+  before.records = run.records().all().size();
+  before.events = run.events().size();
+  before.attempt = run.records().newest_attempt();
+  const monitor::StepRecord* last = run.records().last();
+  before.step = last == nullptr ? 0 : last->step;
+  return before;
+}
+
+Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before) {
+  Recovery recovery;
+  int64_t furthest = before.step;
+  const auto& records = run.records().all();
+  for (size_t i = before.records; i < records.size(); ++i) {
+    const monitor::StepRecord& record = records[i];
+    if (record.attempt > before.attempt) {
+      recovery.came_back = true;
+      recovery.seconds_to_next_step = std::max(0.0, record.time - before.time);
+      recovery.steps_redone = std::max<int64_t>(0, furthest - record.step + 1);
+      break;
+    }
+    furthest = std::max(furthest, record.step);
+  }
+  for (size_t i = before.events; i < run.events().size(); ++i) {
+    const monitor::Event& event = run.events()[i];
+    const bool said = event.kind == "fault" || event.kind == "requeue";
+    if (!said || !recovery.cause.empty()) continue;
+    recovery.cause =
+        monitor::text_at(event.fields, event.kind == "fault" ? "cause" : "reason");
+  }
+  return recovery;
+}
+
+}  // namespace longhaul::apps

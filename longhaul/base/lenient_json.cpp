@@ -1,0 +1,19 @@
+#include "longhaul/base/lenient_json.h"
+
+#include <cmath>
+
+namespace longhaul {
+
+double number_at(const Json& object, const char* key, double otherwise) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return otherwise;
+  const auto number = found->get<double>();
+  return std::isfinite(number) ? number : otherwise;
+}
+
+int64_t integer_at(const Json& object, const char* key, int64_t otherwise) {
+  const double number = number_at(object, key, static_cast<double>(otherwise));
+  return std::abs(number) <= 9e15 ? static_cast<int64_t>(number) : otherwise;
+}
+
+}  // namespace longhaul
