@@ -38,10 +38,10 @@ struct DrillArguments {
 
 void print_table(const std::vector<DrillResult>& results) {
   fmt::print("{:<18} {:<7} {:>8} {:>13} {:>7}  {}\n", "fault", "result", "at step",
-             "to next step", "redone", "what the supervisor said");
+             "to new step", "redone", "what the supervisor said");
   for (const DrillResult& r : results) {
     fmt::print("{:<18} {:<7} {:>8} {:>11.1f} s {:>7}  {}\n", r.fault,
-               r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_next_step,
+               r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_new_step,
                r.steps_redone,
                r.survived && !r.same_losses ? "other losses than undisturbed; " + r.cause
                                             : r.cause);
@@ -165,7 +165,7 @@ void add_drill(CLI::App& program, Outcome& outcome) {
       "Each small run must end by itself with the losses of an undisturbed one, bit for\n"
       "bit; exit 1 when one does not. A run that trains is hit after a yes, and "
       "followed\n"
-      "until it has done a step again: exit 0; 1 when it has not in time.");
+      "until it has done a new step: exit 0; 1 when it has not in time.");
   verb->callback([arguments, &outcome] { outcome.exit_code = drill(*arguments); });
 }
 

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,10 +13,11 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/json.h"
+#include "longhaul/base/lenient_json.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/config/load.h"
+#include "longhaul/monitor/run_files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -39,46 +39,59 @@ struct SubmitCommand {
   bool dry_run = false;
 };
 
-/// Slurm's signal may come a minute early and its time limit half a minute late, but a
-/// save has to have its time; so much is asked for where nothing was measured.
+/// Enough for most models, and asked for where nothing was measured.
 constexpr int kSignalSeconds = 300;
+/// When the signal comes a save may have just begun, which is waited for, and then there
+/// is one more; a third for a file system that is busier than it was.
 constexpr double kSavesWithinSignal = 3;
+/// For the step under way and the vote. Slurm may also send the signal up to a minute
+/// early; KillWait, after the limit, is not counted on.
 constexpr double kSignalMargin = 60;
+constexpr double kMostSignalSeconds = 3600;
 
-/// The longest save among the run's last events, in seconds.
+/// The longest save that the run's events tell of, in seconds.
 std::optional<double> measured_save(const fs::path& run_dir) {
-  std::ifstream events(run_dir / "events.jsonl");
+  std::error_code absent;
+  if (!fs::exists(run_dir / "events.jsonl", absent)) return std::nullopt;
+  monitor::RunFiles run(run_dir);
+  run.refresh();
   std::optional<double> longest;
-  std::string line;
-  while (std::getline(events, line)) {
-    const Json event = Json::parse(line, nullptr, false);
-    if (!event.is_object() || event.value("event", Json()) != "checkpoint") continue;
-    const Json seconds = event.value("seconds", Json());
-    if (seconds.is_number()) {
-      longest = std::max(longest.value_or(0), seconds.get<double>());
-    }
+  for (const monitor::Event& event : run.events()) {
+    if (event.kind != "checkpoint") continue;
+    longest = std::max(longest.value_or(0.0), number_at(event.fields, "seconds"));
   }
   return longest;
 }
 
-int signal_seconds(const SubmitCommand& command, const fs::path& run_dir) {
+/// When Slurm tells the run to save, before the time limit, and why then.
+struct SignalPlan {
   int seconds = kSignalSeconds;
+  std::string why = "no save was measured yet";
+};
+
+SignalPlan plan_signal(const SubmitCommand& command, const fs::path& run_dir) {
+  SignalPlan plan;
   if (command.signal_seconds > 0) {
-    seconds = command.signal_seconds;
+    plan = {command.signal_seconds, "as you said"};
   } else if (const auto save = run_dir.empty() ? std::nullopt : measured_save(run_dir)) {
-    seconds = std::max(120, static_cast<int>(std::ceil(std::min(
-                                3600.0, *save * kSavesWithinSignal + kSignalMargin))));
+    const double wanted =
+        std::min(kMostSignalSeconds, *save * kSavesWithinSignal + kSignalMargin);
+    plan.seconds = std::max(kSignalSeconds, static_cast<int>(std::ceil(wanted)));
+    plan.why = fmt::format(
+        "the longest save so far took {:.1f} s; {:.0f} times that and "
+        "{:.0f} s, at least {} s",
+        *save, kSavesWithinSignal, kSignalMargin, kSignalSeconds);
   }
-  if (command.time_limit.empty()) return seconds;
+  if (command.time_limit.empty()) return plan;
   const double limit = cluster::time_limit_seconds(command.time_limit);
-  if (limit < 2.0 * seconds) {
+  if (limit < 2.0 * plan.seconds) {
     throw InputError(
         "submit", fmt::format("--time {} is {:.0f} s, of which the last {} s are for the "
-                              "save before the limit; give more time, or fewer seconds "
-                              "with --signal-seconds",
-                              command.time_limit, limit, seconds));
+                              "save before the limit ({}); give more time, or fewer "
+                              "seconds with --signal-seconds",
+                              command.time_limit, limit, plan.seconds, plan.why));
   }
-  return seconds;
+  return plan;
 }
 
 std::string absolute_text(const fs::path& path) {
@@ -126,6 +139,7 @@ struct Prepared {
   fs::path run_dir;  // of a supervised run; holds the script
   std::string log;
   std::string what;
+  SignalPlan signal;
 };
 
 Prepared prepare_run(const SubmitCommand& command) {
@@ -150,7 +164,8 @@ Prepared prepare_run(const SubmitCommand& command) {
       command.name.empty() ? tame(prepared.run_dir.filename().string()) : command.name;
   job.batch.nodes = command.nodes + command.spares;
   job.batch.log = log_path(prepared.run_dir, "slurm");
-  job.batch.signal_seconds = signal_seconds(command, prepared.run_dir);
+  prepared.signal = plan_signal(command, prepared.run_dir);
+  job.batch.signal_seconds = prepared.signal.seconds;
   job.command.config = absolute_text(command.words[0]);
   job.command.sets = command.sets;
   job.command.nodes = command.nodes;
@@ -181,7 +196,7 @@ Prepared prepare_verb(const SubmitCommand& command) {
   job.batch.name = command.name.empty() ? tame(name) : command.name;
   job.batch.nodes = std::max(1, command.nodes);
   job.batch.log = log_path(fs::current_path(), job.batch.name);
-  job.batch.signal_seconds = signal_seconds(command, {});
+  job.batch.signal_seconds = plan_signal(command, {}).seconds;
   job.words = command.words;
   job.tasks_per_node = std::max(1, command.ranks_per_node);
   job.container = command.container;
@@ -235,6 +250,8 @@ void submit(const SubmitCommand& command, bool is_verb) {
   }
   fmt::print("job {}: {}\nlog: {}-{}.log\n", id, prepared.what, prepared.log, id);
   if (!is_verb) {
+    fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
+               prepared.signal.why);
     fmt::print("script: {0}/submit.sbatch\nwatch: longhaul watch {0}\n",
                cluster::shell_word(prepared.run_dir.string()));
   }
@@ -259,9 +276,10 @@ void add_options(CLI::App& verb, SubmitCommand& command) {
       "--time", command.time_limit,
       "time limit, such as 8:00:00 or 2-0; the run saves before it and goes on "
       "from the queue");
-  verb.add_option("--signal-seconds", command.signal_seconds,
-                  "seconds before the time limit at which to save; without it by the "
-                  "longest save of the run so far, else 300")
+  verb.add_option(
+          "--signal-seconds", command.signal_seconds,
+          "seconds before the time limit at which to save; without it 300, or three "
+          "times the run's longest save and 60 where that is more")
       ->check(CLI::Range(1, 86400));
   verb.add_option("--container", command.container, "image for enroot and pyxis");
   verb.add_option("--after", command.after,

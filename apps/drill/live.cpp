@@ -184,7 +184,7 @@ void print_result(const Target& target, const LiveDrillOptions& options,
                        {"came_back", recovery.came_back},
                        {"at_step", before.step},
                        {"steps_redone", recovery.steps_redone},
-                       {"seconds_to_next_step", recovery.seconds_to_next_step},
+                       {"seconds_to_new_step", recovery.seconds_to_new_step},
                        {"cause", recovery.cause}};
     fmt::print("{}\n", json.dump(1));
     return;
@@ -201,9 +201,9 @@ void print_result(const Target& target, const LiveDrillOptions& options,
     return;
   }
   fmt::print(
-      "to the next step     {:.1f} s\nsteps done again     {} (the fault came at "
+      "to a new step        {:.1f} s\nsteps done again     {} (the fault came at "
       "step {})\n",
-      recovery.seconds_to_next_step, recovery.steps_redone, before.step);
+      recovery.seconds_to_new_step, recovery.steps_redone, before.step);
 }
 
 void print_administration(const Target& target) {

@@ -19,9 +19,10 @@ struct LiveDrillOptions {
 };
 
 /// Injects a fault into a run that trains now, after a person has said yes, and follows
-/// it until a later start has done a step. The exit code: 0 it came back, 1 it did not
-/// within the time, or nobody said yes. InputError where there is no such run or rank, or
-/// where the run could not come back; TemporaryError where it does not train just now.
+/// it until a later start has done a step that none had done. The exit code: 0 it came
+/// back, 1 it did not within the time, or nobody said yes. InputError where there is no
+/// such run or rank, or where the run could not come back; TemporaryError where it does
+/// not train just now.
 int drill_live_run(const LiveDrillOptions& options);
 
 }  // namespace longhaul::apps

@@ -1,6 +1,7 @@
 #include "apps/drill/recovery.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/plain_text.h"
@@ -21,16 +22,21 @@ BeforeFault before_fault(const monitor::RunFiles& run) {
 Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before) {
   Recovery recovery;
   int64_t furthest = before.step;
+  bool again = false;
   const auto& records = run.records().all();
   for (size_t i = before.records; i < records.size(); ++i) {
     const monitor::StepRecord& record = records[i];
-    if (record.attempt > before.attempt) {
-      recovery.came_back = true;
-      recovery.seconds_to_next_step = std::max(0.0, record.time - before.time);
-      recovery.steps_redone = std::max<int64_t>(0, furthest - record.step + 1);
-      break;
+    if (record.attempt <= before.attempt) {
+      furthest = std::max(furthest, record.step);
+      continue;
     }
-    furthest = std::max(furthest, record.step);
+    if (!std::exchange(again, true)) {
+      recovery.steps_redone = std::max<int64_t>(0, furthest - record.step + 1);
+    }
+    if (record.step <= furthest) continue;
+    recovery.came_back = true;
+    recovery.seconds_to_new_step = std::max(0.0, record.time - before.time);
+    break;
   }
   for (size_t i = before.events; i < run.events().size(); ++i) {
     const monitor::Event& event = run.events()[i];

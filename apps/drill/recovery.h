@@ -19,8 +19,8 @@ BeforeFault before_fault(const monitor::RunFiles& run);
 
 /// What has come of it so far.
 struct Recovery {
-  bool came_back = false;  ///< a later attempt has done a step
-  double seconds_to_next_step = 0.0;
+  bool came_back = false;  ///< a later attempt has done a step that none had done
+  double seconds_to_new_step = 0.0;  ///< to the end of that step
   int64_t steps_redone = 0;
   std::string cause;  ///< the supervisor's line; may be empty
 };

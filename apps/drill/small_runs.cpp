@@ -226,7 +226,7 @@ class Drill {
     result.survived = wait_for_end(run) == 0;
     result.same_losses = curve_of(*files.look()) == wanted_;
     const Recovery recovery = recovery_since(*files.look(), before);
-    result.seconds_to_next_step = recovery.seconds_to_next_step;
+    result.seconds_to_new_step = recovery.seconds_to_new_step;
     result.steps_redone = recovery.steps_redone;
     result.cause = recovery.cause;
     if (!result.survived && result.cause.empty()) result.cause = "it did not end well";
@@ -312,7 +312,7 @@ Json DrillResult::to_json() const {
           {"same_losses", same_losses},
           {"at_step", at_step},
           {"steps_redone", steps_redone},
-          {"seconds_to_next_step", seconds_to_next_step},
+          {"seconds_to_new_step", seconds_to_new_step},
           {"cause", cause}};
 }
 

@@ -28,7 +28,7 @@ struct DrillResult {
   bool same_losses = false;  ///< every step's loss and norm as in the undisturbed run
   int64_t at_step = 0;       ///< of the fault
   int64_t steps_redone = 0;
-  double seconds_to_next_step = 0.0;
+  double seconds_to_new_step = 0.0;
   std::string cause;  ///< what the supervisor said of it, or why it failed here
   bool passed() const { return survived && same_losses; }
   Json to_json() const;

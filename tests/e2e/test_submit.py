@@ -49,7 +49,9 @@ def test_a_run_is_submitted_and_the_user_told_where_to_look(submit, tmp_path):
     run = tmp_path / "run"
     assert done.returncode == 0, done.stderr
     assert done.stdout == (f"job 4711: 4 nodes train, 1 wait as spares\n"
-                           f"log: {run}/slurm-4711.log\nscript: {run}/submit.sbatch\n"
+                           f"log: {run}/slurm-4711.log\n"
+                           f"saves: 300 s before the time limit (no save was measured yet)\n"
+                           f"script: {run}/submit.sbatch\n"
                            f"watch: longhaul watch {run}\n")
     assert script == (run / "submit.sbatch").read_text()
     for line in ["#SBATCH --nodes=5", "#SBATCH --partition=p5", "#SBATCH --time=2-0",
@@ -59,6 +61,7 @@ def test_a_run_is_submitted_and_the_user_told_where_to_look(submit, tmp_path):
         assert f"\n{line}\n" in script
     words = script[script.index("supervise=("):].partition(")")[0].split()
     assert words[1:] == ["supervise", f"{tmp_path}/run.toml", "--nodes", "4", "--spares", "1",
+                         "--signal-seconds", "300",
                          "--set", "optimizer.lr=1e-3"]
 
 
@@ -86,10 +89,18 @@ def test_the_signal_leaves_the_time_that_a_save_has_taken(submit, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "events.jsonl").write_text("".join(
-        json.dumps({"event": event, "seconds": seconds}) + "\n"
+        json.dumps({"event": event, "time": 1, "seconds": seconds}) + "\n"
         for event, seconds in [("checkpoint", 80), ("checkpoint", 200.5), ("start", 9999)])
         + "torn {")
-    assert "USR1@662\n" in submit("run.toml", "--nodes", 1, "--dry-run")[0].stdout
+    done, script = submit("run.toml", "--nodes", 1)
+    assert "\n#SBATCH --signal=B:USR1@662\n" in script
+    assert "saves: 662 s before the time limit (the longest save so far took 200.5 s" in done.stdout
+    # A time limit that is too short for it is refused with the reason.
+    short = submit("run.toml", "--nodes", 1, "--time", 20)[0]
+    assert short.returncode == 78 and "200.5 s" in short.stderr
+    (run / "events.jsonl").write_text(json.dumps({"event": "checkpoint", "time": 1,
+                                                  "seconds": 2}) + "\n")
+    assert "USR1@300\n" in submit("run.toml", "--nodes", 1, "--dry-run")[0].stdout
     assert "USR1@90\n" in submit("run.toml", "--nodes", 1, "--dry-run", "--signal-seconds",
                                  90)[0].stdout
 

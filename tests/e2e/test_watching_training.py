@@ -63,3 +63,35 @@ def test_the_ledger_of_a_run_that_was_killed_and_continued(tmp_path):
     assert seconds["compute"] > 0 and seconds["save"] > 0
     assert (seconds["redone"] > 0) == (killed["step"] > resumed)
     assert after["checkpoint"]["step"] == stop
+
+
+def test_watch_shows_memory_and_use_of_a_node_and_its_devices(tmp_path):
+    """Of NVIDIA's library by the fake one, put where the loader looks first."""
+    (tmp_path / "libnvidia-ml.so.1").symlink_to(
+        pathlib.Path(LONGHAUL).parents[1] / "longhaul" / "cluster" / "libfake_nvml.so")
+    config = write_config(tmp_path)
+    run_dir = tmp_path / "run"
+    names = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "FAKE_NVML": ""}
+    supervised = subprocess.Popen(
+        [LONGHAUL, "launch", "-n", "1", str(config), "--set", "run.steps=100000"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=names)
+    try:
+        node = {}
+        begun = time.time()
+        # Processor time needs two looks, a second apart.
+        while not node.get("devices") or node["cpu_busy"] < 0 or not node["ranks"]:
+            assert time.time() - begun < 60 and supervised.poll() is None, node
+            time.sleep(0.1)
+            if (run_dir / "status.json").exists():
+                node = (figures(run_dir)["nodes"] or [{}])[0]
+        assert [device["name"] for device in node["devices"]] == ["0 Fake H100", "1 Fake H100"]
+        assert node["devices"][1] == {"name": "1 Fake H100", "memory_used_bytes": 10**9,
+                                      "memory_total_bytes": 8 * 10**10, "busy": 0.25}
+        assert 0 < node["memory_used_bytes"] < node["memory_total_bytes"]
+        assert 0 <= node["cpu_busy"] <= 1
+        screen = subprocess.run([LONGHAUL, "watch", run_dir, "--once"], capture_output=True,
+                                text=True, timeout=60).stdout
+        assert "0 Fake H100 25% 1.0 GB of 80.0 GB (1%)" in screen
+    finally:
+        supervised.terminate()
+        supervised.wait(timeout=30)
