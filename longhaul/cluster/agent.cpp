@@ -62,7 +62,7 @@ class Agent {
     if (what == "end") {
       ended_ = true;
     } else if (what == "forget") {
-      watch_.forget();
+      if (order.value("records", true)) watch_.forget();
       start_ = order.value("start", int64_t{0});
       reported_ = -1.0;
     } else if (what == "signal") {

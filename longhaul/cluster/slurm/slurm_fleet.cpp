@@ -31,7 +31,8 @@ struct AgentState {
   uint64_t peer = 0;  ///< 0: not connected
   bool lost = false;
   bool told_lost = false;
-  bool busy = false;  ///< with a health check, in which it says nothing
+  bool busy = false;    ///< with a health check, in which it says nothing
+  int64_t forgot = -1;  ///< the start for which its records were removed
   std::optional<NodeReport> report;
   std::map<int, std::string> stacks;
   std::optional<HealthReport> health;
@@ -123,7 +124,11 @@ void SlurmFleet::State::take_message(uint64_t peer, const Json& message) {
     }
     agent->second.peer = peer;
     agent->second.lost = agent->second.told_lost = false;
-    server.send(peer, {{"order", "forget"}, {"start", start}});
+    // An agent that was started again finds what the workers of this start have left.
+    server.send(peer, {{"order", "forget"},
+                       {"start", start},
+                       {"records", agent->second.forgot != start}});
+    agent->second.forgot = start;
     choose_deputy();
     return;
   }
@@ -258,7 +263,10 @@ void SlurmFleet::signal(int number, const std::vector<int>& ranks) {
 
 void SlurmFleet::forget() {
   ++state_->start;
-  for (auto& [node, agent] : state_->agents) agent.report.reset();
+  for (auto& [node, agent] : state_->agents) {
+    agent.report.reset();
+    if (agent.peer != 0) agent.forgot = state_->start;
+  }
   state_->server.send_all({{"order", "forget"}, {"start", state_->start}});
   // Workers must not begin before the records of the last start are gone.
   const Stopwatch watch;

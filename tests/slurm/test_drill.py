@@ -1,0 +1,42 @@
+"""longhaul drill on a real cluster: faults into a supervised run, by job steps on its nodes."""
+
+import json
+
+from faults import Supervised, whole_curve
+
+
+def drill(run, binary, *words, node=None):
+    done = run.cluster.call(binary("longhaul"), "drill", run.dir, *words, "--yes", "--json",
+                            "--wait", 100, node=node, check=False, seconds=150)
+    assert done.returncode == 0, done.stdout + done.stderr + run.tail()
+    result = json.loads(done.stdout)
+    assert result["came_back"] and result["seconds_to_new_step"] > 0, result
+    return result
+
+
+def test_a_live_run_is_hit_by_rank_and_by_node_and_comes_back(cluster, binary, folder):
+    run = Supervised(cluster, binary, folder, steps=100000)
+    run.wait_for_step(8)
+    workers = run.workers()
+    result = drill(run, binary, "--fault", "kill-worker", "--rank", 5)
+    print(result)
+    assert result["node"] == workers[5][0] and f"rank 5 on {result['node']}" in result["cause"]
+
+    # The agent of that node dies too; the node stays.
+    node = run.other_nodes()[0]
+    rank = next(rank for rank, place in run.workers().items() if place[0] == node)
+    result = drill(run, binary, "--fault", "kill-node", "--rank", rank, node=run.supervisor()[0])
+    print(result)
+    assert result["node"] == node and f"on {node}" in result["cause"]
+    assert f"the agent on {node} ended" in run.log()
+
+    # A spare takes the place of a node that is marked.
+    result = drill(run, binary, "--fault", "mark-unhealthy", "--rank", rank)
+    print(result)
+    assert result["node"] not in {place[0] for place in run.workers().values()}
+    [entry] = json.loads((run.dir / "excluded_nodes.json").read_text())
+    assert (entry["node"], entry["cause"]) == (result["node"], "marked by longhaul drill")
+
+    (run.dir / "STOP").touch()
+    run.cluster.wait_for_job(run.job, "COMPLETED", 60)
+    whole_curve(run.dir)  # what was done again has the same losses
