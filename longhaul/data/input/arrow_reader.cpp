@@ -16,6 +16,10 @@
 namespace longhaul::data {
 namespace {
 
+/// Memory for a stored byte: the message, its buffers unpacked (LZ4 or zstd), and rows
+/// that are brought into another form.
+constexpr uint64_t kUnpacked = 4;
+
 /// What Arrow asks for message by message: the schema, all dictionaries, and the record
 /// batches of the range.
 class RangeMessages final : public arrow::ipc::MessageReader {
@@ -76,7 +80,7 @@ class ArrowReader final : public RangeReader {
  public:
   ArrowReader(const InputFile& file, const InputRange& range, const InputOptions& options)
       : options_(options),
-        pool_(options.max_batch_bytes),
+        pool_(options),
         file_(file, 0, 0),
         messages_(file_, pool_.get(), options_) {
     messages_.set_hashing(range.begin == 0);
@@ -165,19 +169,52 @@ std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange&
   return std::make_unique<ArrowReader>(file, range, options);
 }
 
-std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
-                                        const InputOptions& options) {
-  LimitedPool pool(options.max_batch_bytes);
+namespace {
+
+/// Calls look(header) for each message of the file, until it gives false.
+template <typename Look>
+void walk_headers(const InputFile& file, const InputOptions& options, const Look& look) {
+  LimitedPool pool(options);
   StoredFile stored(file, 0, 0);
   ArrowMessages messages(stored, pool.get(), options);
+  for (ArrowMessages::Header header; messages.next(header);) {
+    if (!look(header)) return;
+  }
+}
+
+}  // namespace
+
+std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
+                                        const InputOptions& options) {
   std::vector<uint64_t> sizes;
   uint64_t begin = 0;
-  for (ArrowMessages::Header header; messages.next(header);) {
-    if (header.type != arrow::ipc::MessageType::RECORD_BATCH) continue;
+  walk_headers(file, options, [&](const ArrowMessages::Header& header) {
+    if (header.type != arrow::ipc::MessageType::RECORD_BATCH) return true;
     sizes.push_back(header.end - begin);
     begin = header.end;
-  }
+    return true;
+  });
   return sizes;
+}
+
+uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,
+                            const InputOptions& options) {
+  uint64_t dictionaries = 0;  // all of them are held
+  uint64_t largest = 0;
+  uint64_t batch = 0;
+  walk_headers(file, options, [&](const ArrowMessages::Header& header) {
+    const uint64_t bytes = header.end - header.begin;
+    if (header.type != arrow::ipc::MessageType::RECORD_BATCH) {
+      dictionaries += bytes;
+      return true;
+    }
+    if (batch >= range.begin) largest = std::max(largest, bytes);
+    return ++batch < range.end;
+  });
+  const uint64_t stored = dictionaries + largest;
+  return stored > options.max_batch_bytes / kUnpacked
+             ? options.max_batch_bytes
+             : std::min(stored * kUnpacked + kReaderBuffers, options.max_batch_bytes);
 }
 
 }  // namespace longhaul::data

@@ -202,15 +202,27 @@ int find_list_column(const arrow::Schema& schema, const std::string& name,
 
 }  // namespace
 
+std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes) {
+  return std::make_shared<ReaderMemory>(bytes);
+}
+
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,
              const InputOptions& options) {
   if (status.ok()) return;
   if (status.IsOutOfMemory()) {
+    const std::string together =
+        options.reader_memory == nullptr
+            ? ""
+            : fmt::format(
+                  ", or more than {} with what is read beside it (fewer threads "
+                  "help, or more memory)",
+                  human_bytes(static_cast<double>(options.reader_memory->bytes())));
     throw InputError(
-        "data", fmt::format("{}: {} needs more than {} of memory at once; write the file "
-                            "again with smaller row groups, pages or record batches",
-                            file.string(), where,
-                            human_bytes(static_cast<double>(options.max_batch_bytes))));
+        "data",
+        fmt::format("{}: {} needs more than {} of memory at once{}; write the "
+                    "file again with smaller row groups, pages or record batches",
+                    file.string(), where,
+                    human_bytes(static_cast<double>(options.max_batch_bytes)), together));
   }
   throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download the "
                                        "file again",

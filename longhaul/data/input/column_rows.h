@@ -16,19 +16,37 @@
 
 namespace longhaul::data {
 
-/// Arrow's memory, one limit for each reader; above it an allocation fails with Arrow's
-/// OutOfMemory. Must outlive what was allocated.
+/// Arrow's memory with a limit, above which an allocation fails with Arrow's OutOfMemory.
+/// Must outlive what was allocated.
 class LimitedPool {
  public:
-  explicit LimitedPool(uint64_t limit)
-      : counted_(arrow::system_memory_pool()),
-        capped_(&counted_, static_cast<int64_t>(limit)) {}
+  explicit LimitedPool(uint64_t limit,
+                       arrow::MemoryPool* from = arrow::system_memory_pool())
+      : counted_(from), capped_(&counted_, static_cast<int64_t>(limit)) {}
+  /// Of one reader: its own limit, inside that of all readers.
+  explicit LimitedPool(const InputOptions& options);
   arrow::MemoryPool* get() { return &capped_; }
 
  private:
   arrow::ProxyMemoryPool counted_;
   arrow::CappedMemoryPool capped_;
 };
+
+class ReaderMemory {
+ public:
+  explicit ReaderMemory(uint64_t bytes) : pool_(bytes), bytes_(bytes) {}
+  arrow::MemoryPool* get() { return pool_.get(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  LimitedPool pool_;
+  uint64_t bytes_;
+};
+
+inline LimitedPool::LimitedPool(const InputOptions& options)
+    : LimitedPool(options.max_batch_bytes, options.reader_memory
+                                               ? options.reader_memory->get()
+                                               : arrow::system_memory_pool()) {}
 
 /// Throws InputError that names the file, unless ok. OutOfMemory says what to do.
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,

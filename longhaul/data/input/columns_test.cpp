@@ -254,6 +254,61 @@ TEST(Columns, AboveTheMemoryLimitAreRefusedWithWhatToDo) {
   }
 }
 
+TEST(Columns, ReadersTellFromTheMetadataWhatTheyWillHold) {
+  const TestDirectory dir;
+  const auto column = [](size_t bytes) {
+    return texts<arrow::StringBuilder>(
+        std::vector<std::optional<std::string>>(64, std::string(bytes, 'x')));
+  };
+  const auto table =
+      table_of({{"text", column(size_t{16} << 10)}, {"other", column(size_t{4} << 10)}});
+  parquet::WriterProperties::Builder plain;
+  plain.disable_dictionary();
+  plain.compression(parquet::Compression::UNCOMPRESSED);
+  constexpr uint64_t kKiB = 1024;
+  constexpr double kBuffers = 32 * 1024;
+  const auto bytes = [&](const fs::path& path, InputRange range,
+                         const std::string& field) {
+    const InputSet inputs(inputs_of({path}, field));
+    return static_cast<double>(inputs.reader_bytes({{range}, 0}) / kKiB);
+  };
+  const fs::path one = dir.write("one.parquet", as_parquet(*table, 64, plain));
+  const fs::path many = dir.write("many.parquet", as_parquet(*table, 4, plain));
+  // Pages as stored, unpacked and decoded: three times a row group's column.
+  EXPECT_NEAR(bytes(one, {}, "text") - kBuffers, 3 * 1024, 16);
+  EXPECT_NEAR(bytes(one, {}, "other") - kBuffers, 3 * 256, 16);
+  EXPECT_NEAR(bytes(many, {}, "text") - kBuffers, 3 * 64, 8);
+  const fs::path batches = dir.write("a.arrow", as_arrow(*table, Ipc::Stream, 8));
+  EXPECT_NEAR(bytes(batches, {}, "text") - kBuffers, 4 * 160, 24);
+  EXPECT_NEAR(bytes(batches, {0, 1, 2}, "text") - kBuffers, 4 * 160, 24);
+  InputOptions least = inputs_of({one});
+  least.max_batch_bytes = uint64_t{16} << 20;
+  EXPECT_EQ(InputSet(least).reader_bytes({{{}}, 0}), least.max_batch_bytes);
+  const fs::path lines = dir.write("a.jsonl", "{}\n");
+  EXPECT_EQ(bytes(lines, {}, "text"), static_cast<double>(kMaxRecordBytes / kKiB));
+}
+
+TEST(Columns, ReadersThatHoldTooMuchTogetherAreRefused) {
+  const TestDirectory dir;
+  const std::string big(size_t{4} << 20, 'x');
+  const auto table = table_of({{"text", texts<arrow::StringBuilder>({big, big})}});
+  InputOptions options =
+      inputs_of({dir.write("a.arrow", as_arrow(*table, Ipc::Stream, 2)),
+                 dir.write("b.arrow", as_arrow(*table, Ipc::Stream, 2))});
+  options.reader_memory = make_reader_memory(uint64_t{25} << 20);
+  EXPECT_EQ(read_records(options), (Records{big, big, big, big}));
+  options.reader_memory = make_reader_memory(uint64_t{25} << 19);
+  EXPECT_EQ(read_records(options), (Records{big, big, big, big}));  // one after the other
+  const InputSet inputs(options);
+  const auto first = inputs.open({{{0, 0, InputRange::kToEnd}}, 0});
+  const auto second = inputs.open({{{1, 0, InputRange::kToEnd}}, 0});
+  RawRecord record;
+  ASSERT_TRUE(first->next(record));
+  const std::string message = input_error([&] { second->next(record); });
+  EXPECT_HAS(message, "b.arrow");
+  EXPECT_HAS(message, "more than 13.1 MB with what is read beside it");
+}
+
 /// Reads it to the end: a refusal has to name the file.
 void read_hostile(const TestDirectory& dir, const std::string& name,
                   const std::string& content, const std::string& field, bool must_fail) {

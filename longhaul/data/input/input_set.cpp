@@ -160,6 +160,21 @@ std::unique_ptr<RecordReader> InputSet::open(const InputPart& part) const {
   return std::make_unique<PartReader>(*this, part);
 }
 
+uint64_t InputSet::reader_bytes(const InputPart& part) const {
+  uint64_t most = 0;
+  for (const InputRange& range : part.ranges) {
+    const InputFile& file = files_.at(static_cast<size_t>(range.file));
+    uint64_t bytes = options_.max_record_bytes;
+    if (file.format == InputFormat::Parquet) {
+      bytes = parquet_reader_bytes(file, range, options_);
+    } else if (file.format == InputFormat::Arrow) {
+      bytes = arrow_reader_bytes(file, range, options_);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 std::string InputSet::fingerprint() const {
   Json identity = {{"field", options_.field},
                    {"delimiter", static_cast<int>(options_.delimiter)},

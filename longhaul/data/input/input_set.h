@@ -19,6 +19,11 @@ InputFormat parse_format(std::string_view name);
 
 enum class Compression : uint8_t { None, Gzip, Zstd };
 
+/// What all open readers of Parquet and Arrow may hold together.
+class ReaderMemory;
+/// Null in a build without Arrow.
+std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes);
+
 struct InputOptions {
   /// Files, shell patterns (* ? []), and directories: what Hugging Face `datasets` wrote
   /// with save_to_disk, or one that holds *.arrow or *.parquet.
@@ -35,6 +40,8 @@ struct InputOptions {
   /// What one open reader of Parquet or Arrow may hold: a record batch, or the pages of a
   /// row group with the rows decoded from them. More is refused by name.
   uint64_t max_batch_bytes = uint64_t{1} << 30;
+  /// Shared by the readers of one build; null: no limit for all of them.
+  std::shared_ptr<ReaderMemory> reader_memory;
 };
 
 struct InputFile {
@@ -109,6 +116,11 @@ class InputSet {
   std::vector<InputPart> parts(uint64_t about_bytes) const;
 
   std::unique_ptr<RecordReader> open(const InputPart& part) const;
+
+  /// What an open reader of the part holds at a time, about, as its files' metadata say:
+  /// a record; of Parquet and Arrow the largest row group or record batch, at most
+  /// max_batch_bytes. Opens the Parquet and Arrow files of the part.
+  uint64_t reader_bytes(const InputPart& part) const;
 
   /// Of paths, sizes, times of change and options: differs when the inputs changed.
   std::string fingerprint() const;

@@ -22,10 +22,19 @@ std::unique_ptr<RangeReader> open_arrow(const InputFile& file, const InputRange&
                                         const InputOptions&) {
   refuse(file);
 }
+std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t) { return nullptr; }
 std::vector<uint64_t> parquet_group_bytes(const InputFile& file, const InputOptions&) {
   refuse(file);
 }
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file, const InputOptions&) {
+  refuse(file);
+}
+uint64_t parquet_reader_bytes(const InputFile& file, const InputRange&,
+                              const InputOptions&) {
+  refuse(file);
+}
+uint64_t arrow_reader_bytes(const InputFile& file, const InputRange&,
+                            const InputOptions&) {
   refuse(file);
 }
 

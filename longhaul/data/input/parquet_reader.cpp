@@ -120,7 +120,7 @@ class ParquetReader final : public RangeReader {
  public:
   ParquetReader(const InputFile& file, const InputRange& range,
                 const InputOptions& options)
-      : options_(options), pool_(options.max_batch_bytes), file_(file) {
+      : options_(options), pool_(options), file_(file) {
     check_frame(file_);
     guarded(file_.path(), "its footer", [&] { open_reader(); });
     const auto groups = static_cast<uint64_t>(metadata_->num_row_groups());
@@ -277,21 +277,64 @@ std::unique_ptr<RangeReader> open_parquet(const InputFile& file, const InputRang
   return std::make_unique<ParquetReader>(file, range, options);
 }
 
-std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
-                                          const InputOptions& options) {
-  LimitedPool pool(options.max_batch_bytes);
+namespace {
+
+/// Calls look(footer, file).
+template <typename Look>
+auto with_footer(const InputFile& file, const InputOptions& options, const Look& look) {
+  LimitedPool pool(options);
   const StoredFile stored(file);
   check_frame(stored);
   return guarded(file.path, "its footer", [&] {
     const auto source = open_stored(stored, pool.get(), options);
     const auto reader =
         parquet::ParquetFileReader::Open(source, reader_properties(pool.get()));
-    const auto metadata = reader->metadata();
+    return look(*reader->metadata(), stored);
+  });
+}
+
+/// Of a column's part of a row group: its pages, packed and not, and what is decoded of
+/// them. No more than the limit, whatever it claims.
+uint64_t chunk_memory(const parquet::ColumnChunkMetaData& chunk, uint64_t limit) {
+  const auto bound = [&](int64_t bytes) {
+    return std::min(static_cast<uint64_t>(std::max<int64_t>(bytes, 0)), limit);
+  };
+  return bound(chunk.total_compressed_size()) +
+         2 * bound(chunk.total_uncompressed_size());
+}
+
+}  // namespace
+
+std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
+                                          const InputOptions& options) {
+  return with_footer(file, options, [](const auto& footer, const StoredFile& stored) {
     std::vector<uint64_t> sizes;
-    for (int i = 0; i < metadata->num_row_groups(); ++i) {
-      sizes.push_back(group_bytes(*metadata->RowGroup(i), stored, i));
+    for (int i = 0; i < footer.num_row_groups(); ++i) {
+      sizes.push_back(group_bytes(*footer.RowGroup(i), stored, i));
     }
     return sizes;
+  });
+}
+
+uint64_t parquet_reader_bytes(const InputFile& file, const InputRange& range,
+                              const InputOptions& options) {
+  const uint64_t limit = options.max_batch_bytes;
+  return with_footer(file, options, [&](const auto& footer, const StoredFile&) {
+    const parquet::SchemaDescriptor& schema = *footer.schema();
+    const auto end = std::min(range.end, static_cast<uint64_t>(footer.num_row_groups()));
+    uint64_t most = 0;
+    for (uint64_t i = range.begin; i < end; ++i) {
+      const auto group = footer.RowGroup(static_cast<int>(i));
+      uint64_t bytes = kReaderBuffers;
+      for (int leaf = 0; leaf < schema.num_columns() && bytes < limit; ++leaf) {
+        const std::string& name = schema.GetColumnRoot(leaf)->name();
+        if (name == options.field || name == "labels" || name == "attention_mask") {
+          bytes += chunk_memory(*group->ColumnChunk(leaf), limit);
+        }
+      }
+      most = std::max(most, bytes);
+    }
+    return std::min(most, limit);
   });
 }
 

@@ -44,6 +44,15 @@ std::vector<uint64_t> parquet_group_bytes(const InputFile& file,
 std::vector<uint64_t> arrow_batch_bytes(const InputFile& file,
                                         const InputOptions& options);
 
+/// What a reader of the range holds at a time, about, unpacked and decoded, as the
+/// metadata say: of the largest row group, of the largest record batch. They may lie.
+uint64_t parquet_reader_bytes(const InputFile& file, const InputRange& range,
+                              const InputOptions& options);
+uint64_t arrow_reader_bytes(const InputFile& file, const InputRange& range,
+                            const InputOptions& options);
+/// Of what follows from no metadata: buffers, decoded rows, what grows.
+inline constexpr uint64_t kReaderBuffers = uint64_t{32} << 20;
+
 /// InputError for a packed file, or one of columns, that goes by the name of a text file.
 void refuse_packed(const StoredFile& file, std::span<const char> first);
 

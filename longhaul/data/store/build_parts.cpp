@@ -15,24 +15,6 @@
 namespace longhaul::data {
 namespace {
 
-/// What one open reader may hold, about.
-uint64_t reader_bytes(const InputSet& inputs) {
-  uint64_t most = kMaxRecordBytes;
-  for (const InputFile& file : inputs.files()) {
-    const bool table =
-        file.format == InputFormat::Parquet || file.format == InputFormat::Arrow;
-    if (table) most = std::max(most, inputs.options().max_batch_bytes);
-  }
-  return most;
-}
-
-/// Half of the memory is for readers, half for pieces.
-size_t parts_at_a_time(const BuildContext& context, size_t parts) {
-  const uint64_t fit = context.memory_bytes / 2 / reader_bytes(context.inputs);
-  const uint64_t most = std::min<uint64_t>(static_cast<uint64_t>(context.threads), fit);
-  return std::clamp<size_t>(most, 1, std::max<size_t>(parts, 1));
-}
-
 /// The first failure by part.
 class Failure {
  public:
@@ -134,6 +116,8 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
                const std::function<void(int, Workshop&)>& work) {
   if (parts.empty()) return;
   WorkerPool pool(context.threads);
+  // Half of the memory is for readers, half for pieces.
+  MemoryBudget readers(context.memory_bytes / 2);
   MemoryBudget memory(context.memory_bytes / 2);
   std::atomic<bool> stop = false;
   Workshop shop{pool, memory, 2 * static_cast<size_t>(context.threads) + 2, stop};
@@ -142,7 +126,9 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
   const auto lane = [&] {
     for (size_t i = next++; i < parts.size() && !stop; i = next++) {
       try {
-        work(parts[i], shop);
+        const InputPart& part = context.parts[static_cast<size_t>(parts[i])];
+        const Loan loan(readers, context.inputs.reader_bytes(part));
+        if (!stop) work(parts[i], shop);
       } catch (const Stopped&) {
         return;
       } catch (...) {
@@ -152,7 +138,8 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
     }
   };
   std::vector<std::thread> lanes;
-  for (size_t i = 0; i < parts_at_a_time(context, parts.size()); ++i) {
+  const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
+  for (size_t i = 0; i < most; ++i) {
     lanes.emplace_back([&] {
       leave_signals_to_main_thread();
       lane();

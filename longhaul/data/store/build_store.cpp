@@ -33,6 +33,20 @@ int threads_of(int threads) {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
+uint64_t memory_of(const BuildOptions& options) {
+  return options.memory_bytes > 0 ? options.memory_bytes
+                                  : default_build_memory(options.threads);
+}
+
+/// Readers are let in by what their files' metadata say. Should metadata lie, what all of
+/// them hold stays bounded by their half of the memory and one reader's most.
+InputOptions shared_readers(const BuildOptions& options) {
+  InputOptions inputs = options.inputs;
+  inputs.reader_memory =
+      make_reader_memory(memory_of(options) / 2 + inputs.max_batch_bytes);
+  return inputs;
+}
+
 uint64_t part_bytes_of(const BuildOptions& options, const InputSet& inputs) {
   if (options.part_bytes > 0) return options.part_bytes;
   return std::max(kLeastPartBytes, inputs.stored_bytes() / kMostParts);
@@ -79,19 +93,14 @@ class Builder {
         options_(options),
         out_(without_slash(options.out)),
         directory_(building_path(out_)),
-        inputs_(options.inputs),
+        inputs_(shared_readers(options)),
         part_bytes_(part_bytes_of(options, inputs_)),
         parts_(inputs_.parts(part_bytes_)),
         encoder_(tokenizer, inputs_.options(),
                  {options.special, options.holdout, options.vocab_size}),
-        context_{options_,
-                 inputs_,
-                 parts_,
-                 encoder_,
-                 directory_,
-                 threads_of(options.threads),
-                 options.memory_bytes > 0 ? options.memory_bytes
-                                          : default_build_memory(options.threads)},
+        context_{options_,          inputs_,    parts_,
+                 encoder_,          directory_, threads_of(options.threads),
+                 memory_of(options)},
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
 

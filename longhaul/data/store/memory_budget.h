@@ -29,4 +29,19 @@ class MemoryBudget {
   uint64_t serving_ = 0;
 };
 
+/// Takes bytes of a budget, waiting for them, and gives them back at its end.
+class Loan {
+ public:
+  Loan(MemoryBudget& budget, uint64_t bytes) : budget_(budget), bytes_(bytes) {
+    budget.take(bytes);
+  }
+  ~Loan() { budget_.give_back(bytes_); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  MemoryBudget& budget_;
+  uint64_t bytes_;
+};
+
 }  // namespace longhaul::data
