@@ -7,13 +7,15 @@
 #include <mutex>
 #include <string>
 
+#include "longhaul/base/terminal.h"
+
 namespace longhaul {
 
 using Clock = std::chrono::steady_clock;
 
 struct Logger::Sink {
   std::mutex mutex;
-  bool colours = ::isatty(STDOUT_FILENO) == 1;
+  bool colours = is_terminal(STDOUT_FILENO);
   File file;
   bool status_drawn = false;
   Clock::time_point status_time = Clock::now();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "longhaul/base/terminal.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul {
@@ -69,7 +70,7 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
 Progress::Progress(std::string what, std::string unit)
     : what_(std::move(what)),
       unit_(std::move(unit)),
-      terminal_(::isatty(STDERR_FILENO) == 1),
+      terminal_(is_terminal(STDERR_FILENO)),
       start_(std::chrono::steady_clock::now()),
       last_(start_) {}
 

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "longhaul/base/terminal.h"
+
 namespace longhaul::monitor {
 namespace {
 
@@ -37,11 +39,6 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-bool is_dumb() {
-  const char* term = std::getenv("TERM");
-  return term == nullptr || *term == '\0' || std::string_view(term) == "dumb";
-}
-
 void ignore(int /*signal*/) {}
 
 }  // namespace
@@ -56,11 +53,9 @@ struct Terminal::Saved {
   struct sigaction resized{};
 };
 
-bool Terminal::available() { return ::isatty(STDOUT_FILENO) == 1 && !is_dumb(); }
+bool Terminal::available() { return is_terminal(STDOUT_FILENO); }
 
-bool wants_colour() {
-  return ::isatty(STDOUT_FILENO) == 1 && !is_dumb() && !is_set("NO_COLOR");
-}
+bool wants_colour() { return is_terminal(STDOUT_FILENO) && !is_set("NO_COLOR"); }
 
 Terminal::Terminal() : saved_(std::make_unique<Saved>()) {
   saved_->has_input =
