@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/supervision.h"
@@ -19,14 +21,23 @@ struct AgentArguments {
   int port = 0;
   std::string run_dir;
   std::string job;
+  bool secret_from_input = false;
 };
 
+/// The job's secret; by ssh it comes as the first line of the input.
+std::optional<cluster::Secret> secret_of(const AgentArguments& arguments) {
+  if (!arguments.secret_from_input) return cluster::Secret::take_from_environment();
+  std::string line;
+  if (!std::getline(std::cin, line)) return std::nullopt;
+  return cluster::Secret::from_text(line);
+}
+
 int agent(const AgentArguments& arguments) {
-  const auto secret = cluster::Secret::take_from_environment();
+  const auto secret = secret_of(arguments);
   if (!secret) {
     throw ConfigError("agent",
-                      "no secret in the environment: agents are started by "
-                      "longhaul supervise");
+                      "no secret came with it: agents are started by longhaul "
+                      "supervise and launch");
   }
   const cluster::SlurmClient slurm;
   cluster::AgentOptions options;
@@ -58,7 +69,9 @@ void add_agent(CLI::App& program, Outcome& outcome) {
   verb->add_option("--host", arguments->host, "where the supervisor listens")->required();
   verb->add_option("--port", arguments->port, "its port")->required();
   verb->add_option("--run-dir", arguments->run_dir, "run.dir")->required();
-  verb->add_option("--job", arguments->job, "Slurm's number of the job")->required();
+  verb->add_option("--job", arguments->job, "Slurm's number of the job");
+  verb->add_flag("--secret-from-input", arguments->secret_from_input,
+                 "the job's secret is the first line of the input");
   verb->footer("Started by longhaul supervise, with the job's secret.");
   verb->callback([arguments, &outcome] { outcome.exit_code = agent(*arguments); });
 }

@@ -5,11 +5,14 @@
 #include <thread>
 #include <vector>
 
+#include "apps/node_choice.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/local_fleet.h"
+#include "longhaul/cluster/ssh_hosts.h"
 
 namespace longhaul::apps {
 namespace {
@@ -19,7 +22,13 @@ struct LaunchOptions {
   std::vector<std::string> sets;
   int ranks = 0;
   std::vector<std::string> mpirun;
+  std::string hosts;
+  int ranks_per_node = 0;
 };
+
+/// What a worker on another machine has to know from here.
+const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",
+                                            "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART"};
 
 /// The words that start `ranks` workers on this machine.
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
@@ -32,6 +41,48 @@ std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   return words;
 }
 
+void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+int launch_on_hosts(const LaunchOptions& options) {
+  const LoadedConfig loaded = load_run_config(options.file, options.sets);
+  const std::vector<std::string> hosts = cluster::read_hosts(options.hosts);
+  const int per_node =
+      options.ranks_per_node > 0 ? options.ranks_per_node : ranks_of_this_node();
+  const int most = static_cast<int>(hosts.size()) * per_node;
+  const int ranks = options.ranks > 0 ? options.ranks : most;
+  if (ranks % per_node != 0 || ranks > most) {
+    throw ConfigError("launch",
+                      fmt::format("-n {} is no multiple of {} ranks a host on at most {} "
+                                  "hosts; see --ranks-per-node",
+                                  ranks, per_node, hosts.size()));
+  }
+  cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
+  supervisor.other_nodes = true;
+  cluster::AgentFleetOptions of_fleet;
+  of_fleet.here = host_name();
+  of_fleet.nodes = hosts;
+  of_fleet.program = this_program();
+  of_fleet.run_dir = fs::absolute(supervisor.run_dir);
+  of_fleet.start_agent = [](const std::string& host, std::vector<std::string> words,
+                            const cluster::Secret& secret) {
+    return cluster::start_agent_by_ssh(host, host_name(), std::move(words), secret);
+  };
+  of_fleet.usable = [](const std::vector<std::string>& nodes) { return nodes; };
+  cluster::AgentFleet fleet(std::move(of_fleet));
+  NodeChoice nodes(loaded.config, fleet, ranks / per_node, per_node);
+  cluster::Launcher launcher;
+  launcher.command = [&](const cluster::Attempt& attempt) {
+    std::vector<std::string> words =
+        cluster::mpirun_words(nodes.choose(attempt), per_node, kExported);
+    append(words, options.mpirun);
+    append(words, train_words(options.file, options.sets, attempt));
+    return words;
+  };
+  return cluster::Supervisor(std::move(supervisor), std::move(launcher), fleet).run();
+}
+
 int launch(const LaunchOptions& options) {
   const LoadedConfig loaded = load_run_config(options.file, options.sets);
   const int ranks = options.ranks > 0 ? options.ranks : ranks_of_this_node();
@@ -40,9 +91,7 @@ int launch(const LaunchOptions& options) {
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     std::vector<std::string> words = start_words(options, ranks);
-    for (std::string& word : train_words(options.file, options.sets, attempt)) {
-      words.push_back(std::move(word));
-    }
+    append(words, train_words(options.file, options.sets, attempt));
     return words;
   };
   return cluster::Supervisor(std::move(supervisor), std::move(launcher), fleet).run();
@@ -53,7 +102,7 @@ int launch(const LaunchOptions& options) {
 void add_launch(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<LaunchOptions>();
   CLI::App* verb = program.add_subcommand(
-      "launch", "Trains with several ranks on this machine, and starts them again");
+      "launch", "Trains with several ranks, here or on hosts, and starts them again");
   verb->add_option("config", options->file, "configuration (TOML)")->required();
   verb->add_option("-n,--ranks", options->ranks,
                    "ranks; by default one per accelerator, else one per NUMA node")
@@ -64,16 +113,28 @@ void add_launch(CLI::App& program, Outcome& outcome) {
                    "one more word for mpirun; repeatable (--mpirun=--bind-to "
                    "--mpirun=core)")
       ->allow_extra_args(false);
+  verb->add_option("--hosts", options->hosts,
+                   "machines reached by ssh, n1,n2,n3 or a file with one a line; those "
+                   "that -n does not need are spares");
+  verb->add_option(
+          "--ranks-per-node", options->ranks_per_node,
+          "with --hosts; by default one per accelerator of this machine, else one "
+          "per NUMA node")
+      ->check(CLI::Range(1, 4096));
   verb->footer(
       "Examples:\n"
       "  longhaul launch -n 2 run.toml\n"
+      "  longhaul launch --hosts n1,n2,n3 --ranks-per-node 8 -n 16 run.toml\n"
       "  longhaul launch run.toml --set resilience.max_restarts=5\n"
       "Watches the ranks by their records. When one dies, fails or hangs, all are ended\n"
       "and started again from the newest checkpoint; a wrong setting is never retried,\n"
       "the same fault at the same step three times in a row ends the run. SIGTERM, "
       "Ctrl-C\n"
       "and SIGUSR1 save and end (exit 75). See docs/failures.md.");
-  verb->callback([options, &outcome] { outcome.exit_code = launch(*options); });
+  verb->callback([options, &outcome] {
+    outcome.exit_code =
+        options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);
+  });
 }
 
 }  // namespace longhaul::apps

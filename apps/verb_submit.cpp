@@ -14,6 +14,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/lenient_json.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/config/load.h"

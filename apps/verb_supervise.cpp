@@ -6,18 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "apps/node_choice.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
-#include "longhaul/cluster/slurm/slurm_fleet.h"
+#include "longhaul/cluster/slurm/slurm_nodes.h"
 
 namespace longhaul::apps {
 namespace {
-
-/// Agents that were started together come within that time, or their nodes are not used.
-constexpr double kAgentSeconds = 60.0;
 
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
@@ -28,14 +27,13 @@ struct SuperviseArguments {
 class SlurmStart {
  public:
   SlurmStart(const SuperviseArguments& arguments, const RunConfig& config,
-             cluster::SlurmFleet& fleet, int ranks_per_node)
+             cluster::AgentFleet& fleet, int ranks_per_node)
       : arguments_(arguments),
-        config_(config),
-        fleet_(fleet),
+        nodes_(config, fleet, arguments.command.nodes, ranks_per_node),
         ranks_per_node_(ranks_per_node) {}
 
   std::vector<std::string> command(const cluster::Attempt& attempt) {
-    const std::vector<std::string> nodes = choose(attempt);
+    const std::vector<std::string> nodes = nodes_.choose(attempt);
     const auto count = static_cast<int>(nodes.size());
     std::vector<std::string> words = {
         "srun",
@@ -59,55 +57,9 @@ class SlurmStart {
   }
 
  private:
-  /// Those that trained last stay where they were; spares fill the gaps.
-  std::vector<std::string> choose(const cluster::Attempt& attempt) {
-    std::vector<std::string> usable = fleet_.usable_nodes(kAgentSeconds);
-    std::erase_if(usable, [&](const std::string& node) {
-      return std::ranges::count(attempt.excluded, node) > 0;
-    });
-    if (config_.resilience.on_node_loss == NodeLossPolicy::Wait && !last_.empty()) {
-      std::erase_if(usable, [&](const std::string& node) {
-        return std::ranges::count(last_, node) == 0;
-      });
-    }
-    const size_t wanted = nodes_for(usable.size());
-    if (wanted == 0) {
-      throw TemporaryError(
-          "slurm",
-          fmt::format("{} nodes are needed and {} of this job can be used ({}); "
-                      "excluded: {}; the job goes back to the queue",
-                      arguments_.command.nodes, usable.size(), fmt::join(usable, ", "),
-                      fmt::join(attempt.excluded, ", ")));
-    }
-    std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
-      return std::ranges::count(last_, node) == 0;
-    });
-    usable.resize(wanted);
-    last_ = usable;
-    return usable;
-  }
-
-  /// How many of these many nodes to train on; 0: too few.
-  size_t nodes_for(size_t usable) const {
-    const auto wanted = static_cast<size_t>(arguments_.command.nodes);
-    if (usable >= wanted) return wanted;
-    if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
-    for (size_t nodes = usable; nodes > 0; --nodes) {
-      try {
-        derive_batch(config_, static_cast<int>(nodes) * ranks_per_node_);
-        return nodes;
-      } catch (const ConfigError&) {
-        // The layout or the batch does not divide by that many: fewer.
-      }
-    }
-    return 0;
-  }
-
   const SuperviseArguments& arguments_;
-  const RunConfig& config_;
-  cluster::SlurmFleet& fleet_;
+  NodeChoice nodes_;
   int ranks_per_node_;
-  std::vector<std::string> last_;
 };
 
 int supervise(const SuperviseArguments& arguments) {
@@ -125,13 +77,14 @@ int supervise(const SuperviseArguments& arguments) {
   cluster::SupervisorOptions options =
       supervisor_options(loaded.config, command.nodes * per_node);
   options.job = job->id;
+  options.other_nodes = true;
   options.directories = cluster::node_directories(options.run_dir, job->id);
   options.resume_first = job->restarts > 0 || !arguments.stands_in.empty();
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
   const std::vector<std::string> steps = {cluster::kWorkerStep, cluster::kAgentStep};
   cluster::cancel_steps(slurm, *job, steps);
-  cluster::SlurmFleetOptions of_fleet;
+  cluster::AgentFleetOptions of_fleet;
   of_fleet.job = job->id;
   of_fleet.here = job->here;
   of_fleet.nodes = job->nodes;
@@ -147,7 +100,11 @@ int supervise(const SuperviseArguments& arguments) {
   std::erase(of_fleet.nodes, arguments.stands_in);
   of_fleet.stand_in = cluster::supervise_words(this_program(), command);
   of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job->here});
-  cluster::SlurmFleet fleet(std::move(of_fleet), slurm);
+  of_fleet.start_agent = cluster::start_agent_step;
+  of_fleet.usable = [&](const std::vector<std::string>& nodes) {
+    return cluster::usable_nodes(slurm, job->id, nodes);
+  };
+  cluster::AgentFleet fleet(std::move(of_fleet));
   SlurmStart start(arguments, loaded.config, fleet, per_node);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,5 +36,12 @@ CommandResult run_command(const std::vector<std::string>& words,
 
 /// For messages: the command as a person would type it.
 std::string describe_command(const std::vector<std::string>& words);
+
+/// One word for a shell: as it is where that is safe, else in single quotes. InputError
+/// for control characters.
+std::string shell_word(const std::string& word);
+
+/// Line breaks and the like, which no script and no list takes.
+bool has_control_characters(std::string_view text);
 
 }  // namespace longhaul::cluster

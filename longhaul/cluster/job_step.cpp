@@ -21,13 +21,14 @@ namespace {
 constexpr size_t kLongestLine = 4096;
 
 [[noreturn]] void become(const std::vector<std::string>& command,
-                         const std::map<std::string, std::string>& environment,
+                         const std::map<std::string, std::string>& environment, int input,
                          int errors, pid_t parent) {
   // Signals meant for the supervisor (Ctrl-C) are its own to hand on.
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
   ::dup2(errors, STDERR_FILENO);
+  if (input >= 0) ::dup2(input, STDIN_FILENO);
   for (const auto& [name, value] : environment) {
     ::setenv(name.c_str(), value.c_str(), 1);
   }
@@ -48,6 +49,20 @@ constexpr size_t kLongestLine = 4096;
       command[0], std::strerror(errno));
   (void)!::write(STDERR_FILENO, problem.data(), problem.size());
   ::_exit(127);
+}
+
+/// A pipe's end from which this text, and nothing more, can be read.
+int holding(const std::string& text) {
+  LH_ASSERT(text.size() <= 4096, "a pipe holds no more for sure");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw TemporaryError("launch", fmt::format("pipe failed: {}", std::strerror(errno)));
+  }
+  const ssize_t put = ::write(ends[1], text.data(), text.size());
+  ::close(ends[1]);
+  if (put == static_cast<ssize_t>(text.size())) return ends[0];
+  ::close(ends[0]);
+  throw TemporaryError("launch", "a pipe takes no input for the command");
 }
 
 }  // namespace
@@ -80,16 +95,20 @@ std::optional<std::pair<int, int>> killed_rank(const std::string& line) {
 }
 
 JobStep JobStep::start(const std::vector<std::string>& command,
-                       const std::map<std::string, std::string>& environment) {
+                       const std::map<std::string, std::string>& environment,
+                       const std::string& input) {
+  const int reads = input.empty() ? -1 : holding(input);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
+    if (reads >= 0) ::close(reads);
     throw TemporaryError("launch", fmt::format("pipe failed: {}", std::strerror(errno)));
   }
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) become(command, environment, ends[1], parent);
+  if (child == 0) become(command, environment, reads, ends[1], parent);
   const int error = errno;
   ::close(ends[1]);
+  if (reads >= 0) ::close(reads);
   if (child < 0) {
     ::close(ends[0]);
     throw TemporaryError("launch", fmt::format("fork failed: {}", std::strerror(error)));

@@ -14,9 +14,11 @@ namespace longhaul::cluster {
 /// It ends when this process does. One thread; no shell.
 class JobStep {
  public:
-  /// `environment` is set over ours. TemporaryError where it cannot be started.
+  /// `environment` is set over ours. `input`, at most 4 KiB, is all that it can read;
+  /// without one it has our input. TemporaryError where it cannot be started.
   static JobStep start(const std::vector<std::string>& command,
-                       const std::map<std::string, std::string>& environment);
+                       const std::map<std::string, std::string>& environment,
+                       const std::string& input = {});
   JobStep(JobStep&& other) noexcept;
   JobStep& operator=(JobStep&&) = delete;
   /// Kills a launcher that is still there.

@@ -412,7 +412,7 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
   }
   log.info(fmt::format("restart {} after step {}: {}{}", policy.restarts(), fault.step,
                        fault.text,
-                       decision.exclude_node && !options.job.empty()
+                       decision.exclude_node && options.other_nodes
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
   set_state("restarting");
@@ -463,13 +463,14 @@ void Supervisor::State::check_health(const std::vector<std::string>& nodes) {
 }
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
-  if (options.job.empty()) return;  // there is no other machine
+  if (!options.other_nodes) return;
   read_excluded_again();
   const auto same = [&](const ExcludedNode& one) { return one.node == node; };
   if (std::ranges::any_of(excluded, same)) return;
   excluded.push_back({node, unix_time(), cause});
   write_excluded(options.run_dir / "excluded_nodes.json", excluded);
   log.warning(fmt::format("{} is left out: {}", node, cause));
+  if (options.job.empty()) return;
   log.info(
       fmt::format("for the administrator: scontrol update NodeName={} State=DRAIN "
                   "Reason=\"longhaul job {}\"",

@@ -40,8 +40,9 @@ struct SupervisorOptions {
   NodeDirectories directories;
   RestartRules rules;
   HangLimits hang;
-  HealthOptions health;  ///< of the checks before the first start and after faults
-  std::string job;       ///< Slurm's number, or empty
+  HealthOptions health;      ///< of the checks before the first start and after faults
+  std::string job;           ///< Slurm's number, or empty
+  bool other_nodes = false;  ///< a node at fault can be left out
   int ranks = 1;
   /// The first start goes on from the newest checkpoint too: an earlier life of the job.
   bool resume_first = false;

@@ -5,23 +5,16 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::cluster {
 namespace {
 
-constexpr std::string_view kPlain =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./:,@%";
-
-bool has_control(std::string_view text) {
-  return std::ranges::any_of(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
-}
-
 /// A value on an #SBATCH line. Slurm reads quotes and backslashes there by rules of its
 /// own, so only what needs none is let in.
 std::string directive(const std::string& option, const std::string& what) {
-  if (option.empty() || has_control(option) ||
+  if (option.empty() || has_control_characters(option) ||
       option.find_first_of("\"'\\#`$") != std::string::npos) {
     throw InputError("submit",
                      fmt::format("{} '{}' cannot stand in a batch script: no "
@@ -205,19 +198,6 @@ void add_container(std::vector<std::string>& words, const std::string& image,
 }
 
 }  // namespace
-
-std::string shell_word(const std::string& word) {
-  if (has_control(word)) {
-    throw InputError("submit", fmt::format("'{}' has a line break or another control "
-                                           "character; choose another name",
-                                           word.substr(0, 200)));
-  }
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word)
-    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
 
 std::vector<std::string> supervise_words(const std::string& program,
                                          const SuperviseCommand& command) {

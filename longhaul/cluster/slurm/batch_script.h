@@ -54,8 +54,4 @@ struct VerbJob {
 std::string supervise_script(const SuperviseJob& job);
 std::string verb_script(const VerbJob& job);
 
-/// One word for a shell: as it is where that is safe, else in single quotes. InputError
-/// for control characters.
-std::string shell_word(const std::string& word);
-
 }  // namespace longhaul::cluster

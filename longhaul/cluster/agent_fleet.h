@@ -1,38 +1,47 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "longhaul/cluster/fleet.h"
-#include "longhaul/cluster/slurm/job.h"
+#include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/secret.h"
 
 namespace longhaul::cluster {
 
-struct SlurmFleetOptions {
-  std::string job;
+struct AgentFleetOptions {
+  std::string job;                 ///< Slurm's number, or empty
   std::string here;                ///< the supervisor's own node
-  std::vector<std::string> nodes;  ///< of the allocation, spares among them
+  std::vector<std::string> nodes;  ///< spares among them
   std::string program;             ///< longhaul itself
   fs::path run_dir;
   /// Starts a supervisor on another node of the job when this one is lost: the deputy's.
   std::vector<std::string> stand_in;
+  /// Starts these words on a node, where they find the secret: in
+  /// LONGHAUL_CONTROL_SECRET, or as the first line of their input where they end in
+  /// --secret-from-input.
+  std::function<JobStep(const std::string& node, std::vector<std::string> words,
+                        const Secret& secret)>
+      start_agent;
+  /// The names among these that may be used now, by whoever manages the nodes.
+  std::function<std::vector<std::string>(const std::vector<std::string>& nodes)> usable;
 };
 
-/// The nodes of a Slurm job, each with an agent that is a job step of its own, so that it
-/// outlives the workers and other nodes. The agents prove with a secret of this job that
-/// they belong to it; it travels in their environment alone.
-class SlurmFleet : public Fleet {
+/// Several machines, each with an agent (cluster/agent.h) that outlives the workers and
+/// other machines. The agents prove with a secret of this job that they belong to it.
+class AgentFleet : public Fleet {
  public:
   /// Starts an agent on every node. ConfigError, TemporaryError.
-  SlurmFleet(SlurmFleetOptions options, const SlurmClient& slurm);
+  explicit AgentFleet(AgentFleetOptions options);
   /// Ends the agents.
-  ~SlurmFleet() override;
+  ~AgentFleet() override;
 
-  /// Nodes that may be used for workers now, in the allocation's order: those that still
-  /// belong to the job, are usable for Slurm, and whose agent answers. Waits for agents
-  /// that have just been started, at most this long.
+  /// Nodes that may be used for workers now, in their order: those that may be used and
+  /// whose agent answers. Waits for agents that have just been started, at most this
+  /// long.
   std::vector<std::string> usable_nodes(double patience_seconds);
 
   void wait(double seconds) override;
@@ -50,14 +59,5 @@ class SlurmFleet : public Fleet {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-/// Job steps of a run carry these names.
-inline constexpr const char* kAgentStep = "longhaul-agent";
-inline constexpr const char* kWorkerStep = "longhaul-train";
-
-/// Ends the steps of these names that an earlier supervisor of the job has left, but not
-/// the one that the caller is part of.
-void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
-                  const std::vector<std::string>& names);
 
 }  // namespace longhaul::cluster

@@ -1,18 +1,16 @@
-#include "longhaul/cluster/slurm/slurm_fleet.h"
+#include "longhaul/cluster/agent_fleet.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <csignal>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/job_step.h"
-#include "longhaul/cluster/secret.h"
 #include "longhaul/cluster/socket.h"
 
 namespace longhaul::cluster {
@@ -40,12 +38,9 @@ struct AgentState {
 
 }  // namespace
 
-struct SlurmFleet::State {
-  State(SlurmFleetOptions options_, const SlurmClient& slurm_)
-      : options(std::move(options_)),
-        slurm(slurm_),
-        secret(Secret::make()),
-        server(secret, address()) {}
+struct AgentFleet::State {
+  explicit State(AgentFleetOptions options_)
+      : options(std::move(options_)), secret(Secret::make()), server(secret, address()) {}
 
   /// This node's address on the way to another one of the job.
   std::string address() const {
@@ -62,8 +57,7 @@ struct SlurmFleet::State {
   void choose_deputy();
   std::string node_of(uint64_t peer) const;
 
-  SlurmFleetOptions options;
-  const SlurmClient& slurm;
+  AgentFleetOptions options;
   Secret secret;
   ChannelServer server;
   std::map<std::string, AgentState> agents;
@@ -73,12 +67,12 @@ struct SlurmFleet::State {
   uint64_t refused = 0;
 };
 
-SlurmFleet::SlurmFleet(SlurmFleetOptions options, const SlurmClient& slurm)
-    : state_(std::make_unique<State>(std::move(options), slurm)) {
+AgentFleet::AgentFleet(AgentFleetOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {
   for (const std::string& node : state_->options.nodes) state_->start_agent(node);
 }
 
-SlurmFleet::~SlurmFleet() {
+AgentFleet::~AgentFleet() {
   state_->server.send_all({{"order", "end"}});
   const Stopwatch watch;
   const auto any_left = [&] {
@@ -92,27 +86,28 @@ SlurmFleet::~SlurmFleet() {
   }
 }
 
-void SlurmFleet::State::start_agent(const std::string& node) {
+void AgentFleet::State::start_agent(const std::string& node) {
   AgentState& agent = agents[node];
   ++agent.starts;
   agent.lost = agent.told_lost = false;
   agent.step.reset();
-  agent.step.emplace(JobStep::start(
-      {"srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist=" + node,
-       fmt::format("--job-name={}", kAgentStep), "--quiet", options.program, "agent",
-       "--node", node, "--host", server.host(), "--port", std::to_string(server.port()),
-       "--run-dir", options.run_dir.string(), "--job", options.job},
-      {{kSecretVariable, secret.to_text()}}));
+  std::vector<std::string> words = {options.program, "agent",
+                                    "--node",        node,
+                                    "--host",        server.host(),
+                                    "--port",        std::to_string(server.port()),
+                                    "--run-dir",     options.run_dir.string()};
+  if (!options.job.empty()) words.insert(words.end(), {"--job", options.job});
+  agent.step.emplace(options.start_agent(node, std::move(words), secret));
 }
 
-std::string SlurmFleet::State::node_of(uint64_t peer) const {
+std::string AgentFleet::State::node_of(uint64_t peer) const {
   for (const auto& [node, agent] : agents) {
     if (agent.peer == peer) return node;
   }
   return {};
 }
 
-void SlurmFleet::State::take_message(uint64_t peer, const Json& message) {
+void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
   if (message.contains("hello")) {
     const auto node = message["hello"].get<std::string>();
     const auto agent = agents.find(node);
@@ -150,7 +145,7 @@ void SlurmFleet::State::take_message(uint64_t peer, const Json& message) {
   }
 }
 
-void SlurmFleet::State::take(const ChannelEvent& event) {
+void AgentFleet::State::take(const ChannelEvent& event) {
   switch (event.kind) {
     case ChannelEvent::Kind::Connected:
       break;
@@ -174,7 +169,7 @@ void SlurmFleet::State::take(const ChannelEvent& event) {
   }
 }
 
-void SlurmFleet::State::lose(const std::string& node, const std::string& reason) {
+void AgentFleet::State::lose(const std::string& node, const std::string& reason) {
   AgentState& agent = agents[node];
   agent.peer = 0;
   // Killed alone, its step ends at once; with its node, Slurm takes a while to notice.
@@ -196,7 +191,7 @@ void SlurmFleet::State::lose(const std::string& node, const std::string& reason)
   choose_deputy();
 }
 
-void SlurmFleet::State::look_at_silent() {
+void AgentFleet::State::look_at_silent() {
   for (auto& [node, agent] : agents) {
     if (agent.peer == 0 || agent.busy) continue;
     if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
@@ -210,7 +205,7 @@ void SlurmFleet::State::look_at_silent() {
   }
 }
 
-void SlurmFleet::State::choose_deputy() {
+void AgentFleet::State::choose_deputy() {
   const Json order = {{"order", "deputy"}, {"words", options.stand_in}};
   const auto holds = [&](const std::string& node) {
     const auto agent = agents.find(node);
@@ -229,7 +224,7 @@ void SlurmFleet::State::choose_deputy() {
   }
 }
 
-void SlurmFleet::wait(double seconds) {
+void AgentFleet::wait(double seconds) {
   for (const ChannelEvent& event : state_->server.poll(seconds)) state_->take(event);
   state_->look_at_silent();
   for (auto& [node, agent] : state_->agents) {
@@ -237,7 +232,7 @@ void SlurmFleet::wait(double seconds) {
   }
 }
 
-std::vector<NodeReport> SlurmFleet::reports() {
+std::vector<NodeReport> AgentFleet::reports() {
   std::vector<NodeReport> all;
   for (const std::string& node : state_->options.nodes) {
     const AgentState& agent = state_->agents[node];
@@ -246,7 +241,7 @@ std::vector<NodeReport> SlurmFleet::reports() {
   return all;
 }
 
-std::vector<std::string> SlurmFleet::lost_nodes() {
+std::vector<std::string> AgentFleet::lost_nodes() {
   std::vector<std::string> lost;
   for (auto& [node, agent] : state_->agents) {
     if (!agent.lost || agent.told_lost) continue;
@@ -256,12 +251,12 @@ std::vector<std::string> SlurmFleet::lost_nodes() {
   return lost;
 }
 
-void SlurmFleet::signal(int number, const std::vector<int>& ranks) {
+void AgentFleet::signal(int number, const std::vector<int>& ranks) {
   state_->server.send_all({{"order", "signal"}, {"number", number}, {"ranks", ranks}});
   state_->server.poll(0.0);
 }
 
-void SlurmFleet::forget() {
+void AgentFleet::forget() {
   ++state_->start;
   for (auto& [node, agent] : state_->agents) {
     agent.report.reset();
@@ -280,7 +275,7 @@ void SlurmFleet::forget() {
   } while (missing() && watch.seconds() < kSilentSeconds);
 }
 
-std::map<int, std::string> SlurmFleet::stacks(const std::vector<int>& ranks) {
+std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
   std::map<int, std::string> all;
   for (auto& [node, agent] : state_->agents) agent.stacks.clear();
   state_->server.send_all({{"order", "stacks"}, {"ranks", ranks}});
@@ -294,7 +289,7 @@ std::map<int, std::string> SlurmFleet::stacks(const std::vector<int>& ranks) {
   return all;
 }
 
-std::vector<HealthReport> SlurmFleet::check_health(const std::vector<std::string>& nodes,
+std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string>& nodes,
                                                    const HealthOptions& options,
                                                    double seconds) {
   std::vector<AgentState*> asked;
@@ -319,37 +314,24 @@ std::vector<HealthReport> SlurmFleet::check_health(const std::vector<std::string
   return reports;
 }
 
-std::vector<std::string> SlurmFleet::take_notes() {
+std::vector<std::string> AgentFleet::take_notes() {
   return std::exchange(state_->notes, {});
 }
 
-std::vector<std::string> SlurmFleet::usable_nodes(double patience_seconds) {
+std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {
   const Stopwatch watch;
   const auto waiting = [&] {
-    return std::ranges::any_of(state_->agents, [](const auto& agent) {
-      return agent.second.peer == 0 && !agent.second.lost;
+    return std::ranges::any_of(state_->agents, [](auto& agent) {
+      return agent.second.peer == 0 && !agent.second.lost && agent.second.step &&
+             !agent.second.step->poll();
     });
   };
   while (waiting() && watch.seconds() < patience_seconds) wait(0.1);
-  const auto status = state_->slurm.query_job(state_->options.job);
-  std::set<std::string> of_slurm;
-  if (status) of_slurm.insert(status->nodes.begin(), status->nodes.end());
-  for (const NodeStatus& node : state_->slurm.query_nodes(state_->options.nodes)) {
-    if (!node.responds) of_slurm.erase(node.name);
-  }
-  std::vector<std::string> usable;
+  std::vector<std::string> answering;
   for (const std::string& node : state_->options.nodes) {
-    if (of_slurm.contains(node) && state_->agents[node].peer != 0) usable.push_back(node);
+    if (state_->agents[node].peer != 0) answering.push_back(node);
   }
-  return usable;
-}
-
-void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
-                  const std::vector<std::string>& names) {
-  for (const StepStatus& step : slurm.query_steps(job.id)) {
-    if (step.id != job.step && std::ranges::count(names, step.name) > 0)
-      slurm.cancel_step(step.id, "KILL");
-  }
+  return state_->options.usable(answering);
 }
 
 }  // namespace longhaul::cluster

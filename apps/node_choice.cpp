@@ -1,0 +1,59 @@
+#include "apps/node_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// Agents that were started together come within that time, or their nodes are not used.
+constexpr double kAgentSeconds = 60.0;
+
+}  // namespace
+
+std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
+  std::vector<std::string> usable = fleet_.usable_nodes(kAgentSeconds);
+  std::erase_if(usable, [&](const std::string& node) {
+    return std::ranges::count(attempt.excluded, node) > 0;
+  });
+  if (config_.resilience.on_node_loss == NodeLossPolicy::Wait && !last_.empty()) {
+    std::erase_if(usable, [&](const std::string& node) {
+      return std::ranges::count(last_, node) == 0;
+    });
+  }
+  const size_t wanted = nodes_for(usable.size());
+  if (wanted == 0) {
+    throw TemporaryError(
+        "nodes", fmt::format("{} are needed and {} can be used ({}); left out: {}",
+                             nodes_, usable.size(), fmt::join(usable, ", "),
+                             fmt::join(attempt.excluded, ", ")));
+  }
+  std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
+    return std::ranges::count(last_, node) == 0;
+  });
+  usable.resize(wanted);
+  last_ = usable;
+  return usable;
+}
+
+/// How many of these many nodes to train on; 0: too few.
+size_t NodeChoice::nodes_for(size_t usable) const {
+  const auto wanted = static_cast<size_t>(nodes_);
+  if (usable >= wanted) return wanted;
+  if (config_.resilience.on_node_loss != NodeLossPolicy::Shrink) return 0;
+  for (size_t nodes = usable; nodes > 0; --nodes) {
+    try {
+      derive_batch(config_, static_cast<int>(nodes) * ranks_per_node_);
+      return nodes;
+    } catch (const ConfigError&) {
+      // The layout or the batch does not divide by that many: fewer.
+    }
+  }
+  return 0;
+}
+
+}  // namespace longhaul::apps

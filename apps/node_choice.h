@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/cluster/agent_fleet.h"
+#include "longhaul/cluster/supervisor.h"
+#include "longhaul/config/load.h"
+
+namespace longhaul::apps {
+
+/// Chooses the nodes of each start of a run over several machines.
+class NodeChoice {
+ public:
+  /// `nodes` of the fleet's train, with so many ranks on each; the others are spares.
+  NodeChoice(const RunConfig& config, cluster::AgentFleet& fleet, int nodes,
+             int ranks_per_node)
+      : config_(config), fleet_(fleet), nodes_(nodes), ranks_per_node_(ranks_per_node) {}
+
+  /// Those that trained last stay; spares fill the gaps; fewer where
+  /// resilience.on_node_loss is "shrink". TemporaryError where too few are left.
+  std::vector<std::string> choose(const cluster::Attempt& attempt);
+
+ private:
+  size_t nodes_for(size_t usable) const;
+
+  const RunConfig& config_;
+  cluster::AgentFleet& fleet_;
+  int nodes_;
+  int ranks_per_node_;
+  std::vector<std::string> last_;
+};
+
+}  // namespace longhaul::apps

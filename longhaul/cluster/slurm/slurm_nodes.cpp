@@ -1,0 +1,44 @@
+#include "longhaul/cluster/slurm/slurm_nodes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace longhaul::cluster {
+
+JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
+                         const Secret& secret) {
+  std::vector<std::string> command = {
+      "srun",       "--overlap",          "--nodes=1",
+      "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
+      "--quiet"};
+  command.insert(command.end(), words.begin(), words.end());
+  return JobStep::start(command, {{kSecretVariable, secret.to_text()}});
+}
+
+std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
+                                      const std::vector<std::string>& nodes) {
+  std::set<std::string> of_slurm;
+  if (const auto status = slurm.query_job(job)) {
+    of_slurm.insert(status->nodes.begin(), status->nodes.end());
+  }
+  for (const NodeStatus& node : slurm.query_nodes(nodes)) {
+    if (!node.responds) of_slurm.erase(node.name);
+  }
+  std::vector<std::string> usable;
+  std::ranges::copy_if(nodes, std::back_inserter(usable),
+                       [&](const std::string& node) { return of_slurm.contains(node); });
+  return usable;
+}
+
+void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
+                  const std::vector<std::string>& names) {
+  for (const StepStatus& step : slurm.query_steps(job.id)) {
+    if (step.id != job.step && std::ranges::count(names, step.name) > 0) {
+      slurm.cancel_step(step.id, "KILL");
+    }
+  }
+}
+
+}  // namespace longhaul::cluster
