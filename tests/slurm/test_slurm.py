@@ -67,3 +67,17 @@ def test_a_build_shared_by_the_nodes_gives_the_bytes_of_one_process(cluster, bin
     # Only one process speaks of the result.
     assert shared.stdout.count("documents") == run(
         "longhaul", *build, "--out", folder / "alone").stdout.count("documents")
+
+
+def test_the_doctor_sees_every_node_and_tries_the_axes(cluster, binary, folder):
+    config = write_config(folder)
+    done = cluster.call("srun", *WIDE, binary("longhaul"), "doctor", config, *sets(*TWO_BY_FOUR),
+                        "--dir", folder, "--quick", "--json", check=False)
+    assert done.returncode in (0, 1), done.stderr  # a busy machine may fail a time limit
+    report = json.loads(done.stdout)
+    assert sorted(node["node"] for node in report["nodes"]) == ["n1", "n2", "n3", "n4"]
+    assert report["ranks"] == 8
+    together = {check["name"]: check["result"] for check in report["together"]}
+    for name in ["version", "program", "devices", "clocks", "inside a node", "between nodes",
+                 "axis tp", "axis dp", f"shared {folder}"]:
+        assert together[name] == "ok", done.stdout
