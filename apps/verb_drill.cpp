@@ -12,6 +12,7 @@
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::apps {
 namespace {
@@ -21,6 +22,8 @@ struct DrillArguments {
   std::string dir;
   std::vector<std::string> faults;
   int ranks = 2;
+  int nodes = 0;
+  int spares = 0;
   int64_t steps = 60;
   uint64_t seed = 1;
   // A run that is there.
@@ -48,19 +51,64 @@ void print_table(const std::vector<DrillResult>& results) {
   }
 }
 
+/// The words that supervise a small run, here or on the nodes of this job.
+std::vector<std::string> supervisor_words(const DrillArguments& arguments,
+                                          const fs::path& config) {
+  if (arguments.nodes == 0) {
+    return {this_program(), "launch", "-n", std::to_string(arguments.ranks),
+            config.string()};
+  }
+  return {this_program(),
+          "supervise",
+          config.string(),
+          "--nodes",
+          std::to_string(arguments.nodes),
+          "--spares",
+          std::to_string(arguments.spares),
+          "--ranks-per-node",
+          std::to_string(arguments.ranks)};
+}
+
+/// Refuses what the job cannot give, before anything is started.
+void check_job(const DrillArguments& arguments) {
+  if (arguments.nodes == 0) {
+    if (arguments.spares == 0) return;
+    throw ConfigError("drill", "--spares is for the nodes of a Slurm job; with --nodes");
+  }
+  const auto job = cluster::slurm_job();
+  if (!job) {
+    throw ConfigError("drill",
+                      "--nodes is for a Slurm job and this is none: longhaul "
+                      "submit --nodes 3 -- drill --dir DIR --nodes 2 --spares 1");
+  }
+  const auto wanted = static_cast<size_t>(arguments.nodes + arguments.spares);
+  if (job->nodes.size() < wanted) {
+    throw ConfigError("drill", fmt::format("--nodes {} and --spares {} need {} nodes; "
+                                           "this job has {}",
+                                           arguments.nodes, arguments.spares, wanted,
+                                           job->nodes.size()));
+  }
+}
+
 int drill_small(const DrillArguments& arguments) {
+  const std::vector<DrillFault> possible = arguments.nodes > 0
+                                               ? faults_of_nodes(arguments.spares > 0)
+                                               : faults_of_one_machine();
   std::vector<DrillFault> faults;
   for (const std::string& name : arguments.faults) {
-    faults.push_back(drill_fault_of(name, faults_of_one_machine()));
+    faults.push_back(drill_fault_of(name, possible));
   }
-  if (faults.empty()) faults = faults_of_one_machine();
+  if (faults.empty()) faults = possible;
+  check_job(arguments);
   SmallRunOptions options;
+  options.ranks = arguments.ranks * std::max(1, arguments.nodes);
+  // A start over many nodes takes longer.
+  if (arguments.nodes > 0) options.hang_seconds = 20;
   options.dir = arguments.dir;
   options.steps = arguments.steps;
   options.seed = arguments.seed;
   options.command = [&](const fs::path& config) {
-    return std::vector<std::string>{this_program(), "launch", "-n",
-                                    std::to_string(arguments.ranks), config.string()};
+    return supervisor_words(arguments, config);
   };
   if (!arguments.json) {
     options.progress = [](const std::string& line) {
@@ -121,10 +169,18 @@ void add_small_options(CLI::App& verb, DrillArguments& arguments) {
                   "a new directory, on the file system that is to be tried");
   verb.add_option("--faults", arguments.faults,
                   "of the small runs: kill-worker, kill-workers, stop-worker, "
-                  "kill-supervisor, terminate, damage-checkpoint; all by default")
+                  "kill-supervisor, terminate, damage-checkpoint, with --nodes also "
+                  "kill-node, with --spares also mark-unhealthy; all by default")
       ->delimiter(',');
-  verb.add_option("-n,--ranks", arguments.ranks, "ranks of the small runs")
+  verb.add_option("-n,--ranks", arguments.ranks,
+                  "ranks of the small runs; with --nodes on each node")
       ->check(CLI::Range(1, 64));
+  verb.add_option("--nodes", arguments.nodes,
+                  "in a Slurm job: its nodes that train in the small runs; without it "
+                  "they run on this machine alone")
+      ->check(CLI::Range(1, 1024));
+  verb.add_option("--spares", arguments.spares, "more nodes of the job, for lost ones")
+      ->check(CLI::Range(0, 1024));
   verb.add_option("--steps", arguments.steps, "steps of each small run")
       ->check(CLI::Range(20, 100'000));
   verb.add_option("--seed", arguments.seed,
@@ -161,6 +217,7 @@ void add_drill(CLI::App& program, Outcome& outcome) {
       "Examples:\n"
       "  longhaul drill --dir /fsx/drill\n"
       "  longhaul drill --dir /tmp/drill --faults kill-worker,stop-worker -n 4\n"
+      "  longhaul submit --nodes 3 -- drill --dir /fsx/drill --nodes 2 --spares 1\n"
       "  longhaul drill runs/cpt --fault kill-worker --rank 3\n"
       "Each small run must end by itself with the losses of an undisturbed one, bit for\n"
       "bit; exit 1 when one does not. A run that trains is hit after a yes, and "

@@ -200,6 +200,7 @@ Prepared prepare_verb(const SubmitCommand& command) {
   job.batch.signal_seconds = plan_signal(command, {}).seconds;
   job.words = command.words;
   job.tasks_per_node = std::max(1, command.ranks_per_node);
+  job.starts_steps = command.words[0] == "drill";
   job.container = command.container;
   Prepared prepared;
   prepared.script = cluster::verb_script(job);

@@ -48,7 +48,7 @@ config = "{model}"
 seq_len = 64
 train = [{{ synthetic = 4096 }}]
 [batch]
-global_size = 16
+global_size = {batch}
 micro_size = 1
 [optimizer]
 lr = 1e-3
@@ -153,6 +153,9 @@ class Followed {
   std::optional<monitor::RunFiles> run_;
 };
 
+/// At least 16 sequences; one and the same number for each rank.
+int batch_of(int ranks) { return ranks * std::max(1, 16 / ranks); }
+
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
 bool damage_newest(const fs::path& run_dir) {
   fs::path newest;
@@ -246,6 +249,7 @@ class Drill {
         fmt::format(fmt::runtime(kConfig), fmt::arg("dir", dir.string()),
                     fmt::arg("steps", options_.steps),
                     fmt::arg("hang", options_.hang_seconds),
+                    fmt::arg("batch", batch_of(options_.ranks)),
                     fmt::arg("model", fs::absolute(options_.dir / "model").string())));
     return options_.command(config);
   }

@@ -15,6 +15,7 @@ struct SmallRunOptions {
   fs::path dir;  ///< what is tried is the file system that holds it
   /// The words that supervise a small run of this configuration, program first.
   std::function<std::vector<std::string>(const fs::path& config)> command;
+  int ranks = 2;  ///< of each run, for the size of its batch
   int64_t steps = 60;
   uint64_t seed = 1;             ///< of the moments and ranks
   int hang_seconds = 5;          ///< resilience.hang_timeout_s of the runs

@@ -17,10 +17,10 @@ import runs  # noqa: E402
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
-def drill(binary, *arguments, **options):
+def drill(binary, *arguments, env=ENVIRONMENT):
     return subprocess.run([binary("longhaul"), "drill", *map(str, arguments)], text=True,
-                          capture_output=True, timeout=280, env=ENVIRONMENT,
-                          stdin=subprocess.DEVNULL, **options)
+                          capture_output=True, timeout=280, env=env,
+                          stdin=subprocess.DEVNULL)
 
 
 def test_a_killed_rank_and_a_damaged_checkpoint_are_survived_bit_for_bit(binary, tmp_path):
@@ -40,6 +40,8 @@ def test_a_killed_rank_and_a_damaged_checkpoint_are_survived_bit_for_bit(binary,
 @pytest.mark.parametrize("arguments,words", [
     (["--dir", "DIR", "--faults", "kill-everything"], "kill-worker, kill-workers"),
     (["--dir", "DIR", "--faults", "kill-node"], "no fault 'kill-node' here"),
+    (["--dir", "DIR", "--nodes", "2"], "this is none"),
+    (["--dir", "DIR", "--spares", "1"], "with --nodes"),
     (["--dir", "DIR", "--fault", "kill-worker"], "--faults for the small"),
     ([], "name either a run"),
     (["RUN", "--dir", "DIR"], "name either a run"),
@@ -50,8 +52,9 @@ def test_a_killed_rank_and_a_damaged_checkpoint_are_survived_bit_for_bit(binary,
 ])
 def test_what_cannot_be_drilled_is_refused_before_anything_is_done(binary, tmp_path, arguments,
                                                                    words):
+    outside = {name: text for name, text in ENVIRONMENT.items() if not name.startswith("SLURM_")}
     names = {"DIR": tmp_path / "drill", "RUN": tmp_path}
-    done = drill(binary, *[names.get(word, word) for word in arguments])
+    done = drill(binary, *[names.get(word, word) for word in arguments], env=outside)
     assert done.returncode == 78, done.stdout
     assert words in done.stderr
     assert not pathlib.Path(tmp_path / "drill").exists()

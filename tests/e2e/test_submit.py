@@ -80,6 +80,9 @@ def test_any_verb_is_a_job_of_its_own(submit, tmp_path):
     assert "#SBATCH --dependency=afterok:12:13:14\n" in script
     assert "data build 'a b/*.jsonl' --out 'it'\\''s')" in script
     assert "--nodes=4 --ntasks=4 " in script
+    # A drill starts job steps of its own: once, and by the script.
+    drill = submit("--dry-run", "--nodes", 3, "--", "drill", "--dir", "d", "--nodes", 3)[0].stdout
+    assert "/longhaul drill --dir d --nodes 3)" in drill and "step=(srun" not in drill
     # A verb's name is a verb even where it stands alone.
     assert "verify" in submit("--dry-run", "--", "verify")[0].stdout
 

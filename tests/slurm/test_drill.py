@@ -1,6 +1,7 @@
 """longhaul drill on a real cluster: faults into a supervised run, by job steps on its nodes."""
 
 import json
+import re
 
 from faults import Supervised, whole_curve
 
@@ -40,3 +41,24 @@ def test_a_live_run_is_hit_by_rank_and_by_node_and_comes_back(cluster, binary, f
     (run.dir / "STOP").touch()
     run.cluster.wait_for_job(run.job, "COMPLETED", 60)
     whole_curve(run.dir)  # what was done again has the same losses
+
+
+def test_a_job_drills_small_runs_of_its_own_on_its_nodes(cluster, binary, folder):
+    done = cluster.call(
+        binary("longhaul"), "submit", "--nodes", 3, "--", "drill", "--dir", "drill", "--nodes", 2,
+        "--spares", 1, "-n", 2, "--steps", 30, "--faults", "kill-worker,kill-node,mark-unhealthy",
+        cwd=folder)
+    job = cluster.note_job(re.match(r"job (\d+): ", done.stdout)[1])
+    state = cluster.wait_for_job(job, ["COMPLETED", "FAILED", "CANCELLED"], 150)
+    log = (folder / f"drill-{job}.log").read_text()
+    print(log)
+    assert state["JobState"] == "COMPLETED", log
+    table = {line.split()[0]: line.split()[1:] for line in log.splitlines()
+             if re.match(r"(kill-worker|kill-node|mark-unhealthy) +(ok|FAILED) ", line)}
+    assert {fault: words[0] for fault, words in table.items()} == {
+        "kill-worker": "ok", "kill-node": "ok", "mark-unhealthy": "ok"}, log
+    nodes = {event["nodes"][0] for event in map(
+        json.loads, (folder / "drill/mark-unhealthy/events.jsonl").read_text().splitlines())
+        if event["event"] == "restart"}
+    [entry] = json.loads((folder / "drill/mark-unhealthy/excluded_nodes.json").read_text())
+    assert nodes == {entry["node"]}

@@ -244,12 +244,15 @@ std::string verb_script(const VerbJob& job) {
       directive(fmt::format("--signal=B:USR1@{}", job.batch.signal_seconds), "signal");
   text += more_options(job.batch) + "set -u\n\n";
   const int tasks = job.batch.nodes * job.tasks_per_node;
-  std::vector<std::string> words = {
-      "srun", fmt::format("--nodes={}", job.batch.nodes),
-      fmt::format("--ntasks={}", tasks),
-      fmt::format("--ntasks-per-node={}", job.tasks_per_node), "--kill-on-bad-exit=1"};
-  if (tasks > 1) words.push_back("--mpi=pmix");
-  add_container(words, job.container, job.batch.directory);
+  std::vector<std::string> words;
+  if (!job.starts_steps) {
+    words = {"srun", fmt::format("--nodes={}", job.batch.nodes),
+             fmt::format("--ntasks={}", tasks),
+             fmt::format("--ntasks-per-node={}", job.tasks_per_node),
+             "--kill-on-bad-exit=1"};
+    if (tasks > 1) words.push_back("--mpi=pmix");
+    add_container(words, job.container, job.batch.directory);
+  }
   words.push_back(job.batch.program);
   words.insert(words.end(), job.words.begin(), job.words.end());
   text += array_of("step", words);

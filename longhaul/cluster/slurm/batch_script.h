@@ -47,6 +47,8 @@ struct VerbJob {
   std::vector<std::string> words;  ///< the verb and its arguments
   int tasks_per_node = 1;
   std::string container;
+  /// Run once, by the script itself: the verb starts job steps of its own.
+  bool starts_steps = false;
 };
 
 /// The text of the script, ready for sbatch: readable, to be changed by hand, without a
