@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "longhaul/base/build_info.h"
+#include "longhaul/cluster/secret.h"
+#include "longhaul/cluster/unwind.h"
 #include "longhaul/data/bert/hdf5_shard.h"
 
 namespace longhaul::apps {
@@ -52,6 +54,8 @@ std::vector<LibraryVersion> library_versions() {
                    static_cast<int>(simdjson::SIMDJSON_VERSION_REVISION))},
       {"xxHash", xxhash_version()},
       {"zlib", zlibVersion()},
+      {"libsodium", cluster::sodium_version()},
+      {"libdw", cluster::Unwinder::version()},
   };
 }
 

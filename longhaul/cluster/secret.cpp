@@ -63,4 +63,6 @@ std::string Secret::to_text() const {
   return text;
 }
 
+std::string sodium_version() { return ::sodium_version_string(); }
+
 }  // namespace longhaul::cluster

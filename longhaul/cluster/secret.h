@@ -38,4 +38,7 @@ class Secret {
   std::array<std::byte, 32> bytes_{};
 };
 
+/// The version of the library that the control connection is made with.
+std::string sodium_version();
+
 }  // namespace longhaul::cluster

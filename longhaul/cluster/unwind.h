@@ -13,6 +13,8 @@ class Unwinder {
  public:
   /// False in a build without libdw.
   static bool is_built();
+  /// Of libdw; "not built in" without it.
+  static std::string version();
   explicit Unwinder(pid_t pid);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;

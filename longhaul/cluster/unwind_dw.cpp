@@ -84,6 +84,7 @@ struct Unwinder::State {
 };
 
 bool Unwinder::is_built() { return true; }
+std::string Unwinder::version() { return ::dwfl_version(nullptr); }
 
 Unwinder::Unwinder(pid_t pid) : state_(std::make_unique<State>()) {
   State& state = *state_;
