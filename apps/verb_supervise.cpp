@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/node_choice.h"
@@ -27,22 +28,35 @@ struct SuperviseArguments {
 class SlurmStart {
  public:
   SlurmStart(const SuperviseArguments& arguments, const RunConfig& config,
-             cluster::AgentFleet& fleet, int ranks_per_node)
+             cluster::AgentFleet& fleet, int ranks_per_node, std::vector<std::string> all)
       : arguments_(arguments),
+        all_(std::move(all)),
         nodes_(config, fleet, arguments.command.nodes, ranks_per_node),
         ranks_per_node_(ranks_per_node) {}
 
   std::vector<std::string> command(const cluster::Attempt& attempt) {
-    const std::vector<std::string> nodes = nodes_.choose(attempt);
+    std::vector<std::string> nodes = nodes_.choose(attempt);
+    // Slurm numbers a step's nodes in the allocation's order.
+    std::ranges::sort(nodes, {}, [&](const std::string& node) {
+      return std::ranges::find(all_, node) - all_.begin();
+    });
     const auto count = static_cast<int>(nodes.size());
+    // Slurm's PMIx looks for a rank's node by its place in the step and in the job's list
+    // of nodes alike. Where the two differ, as after a spare has taken a place, some
+    // starts ask a wrong node for an address and wait for ever; so the step is told of
+    // its nodes alone.
+    const std::string list = fmt::format("{}", fmt::join(nodes, ","));
     std::vector<std::string> words = {
+        "env",
+        "SLURM_JOB_NODELIST=" + list,
+        "SLURM_NODELIST=" + list,
         "srun",
         "--overlap",
         "--mpi=pmix",
         fmt::format("--nodes={}", count),
         fmt::format("--ntasks={}", count * ranks_per_node_),
         fmt::format("--ntasks-per-node={}", ranks_per_node_),
-        fmt::format("--nodelist={}", fmt::join(nodes, ",")),
+        "--nodelist=" + list,
         fmt::format("--job-name={}", cluster::kWorkerStep),
         "--kill-on-bad-exit=0"};
     if (!arguments_.command.container.empty()) {
@@ -58,6 +72,7 @@ class SlurmStart {
 
  private:
   const SuperviseArguments& arguments_;
+  std::vector<std::string> all_;
   NodeChoice nodes_;
   int ranks_per_node_;
 };
@@ -105,7 +120,7 @@ int supervise(const SuperviseArguments& arguments) {
     return cluster::usable_nodes(slurm, job->id, nodes);
   };
   cluster::AgentFleet fleet(std::move(of_fleet));
-  SlurmStart start(arguments, loaded.config, fleet, per_node);
+  SlurmStart start(arguments, loaded.config, fleet, per_node, job->nodes);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     return start.command(attempt);

@@ -16,6 +16,12 @@ bool is_consequence(const ObservedRank& rank) {
          rank.failure.find("mpirun ends the job") != std::string::npos;
 }
 
+/// Weights that differ ask for a start again like a full disk does, but lasting they are
+/// somebody's fault.
+bool is_corruption(const ObservedRank& rank) {
+  return rank.failure.find("[corruption]") != std::string::npos;
+}
+
 /// Smaller came first.
 int order_of(const ObservedRank& rank) {
   if (rank.exit_code == kWrongSettings) return 0;
@@ -50,6 +56,7 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
       break;
     default:
       fault.kind = FaultKind::Error;
+      fault.temporary = rank.exit_code == kTemporary && !is_corruption(rank);
   }
   if (fault.kind == FaultKind::Killed) {
     fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),

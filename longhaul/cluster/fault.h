@@ -25,6 +25,8 @@ struct Fault {
   int rank = -1;     ///< -1: none in particular
   std::string node;  ///< empty: none in particular
   int64_t step = 0;  ///< the furthest step that any rank was at
+  /// An error that time may mend, such as a full disk: not its node's, not the program's.
+  bool temporary = false;
   /// One line for people: "rank 17 on n2 (...) killed by signal 9 in step 12 phase
   /// update".
   std::string text;

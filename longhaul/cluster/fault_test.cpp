@@ -89,6 +89,19 @@ TEST(FindFault, ALauncherThatFailsBeforeAnyRankIsNamedWithItsLastLine) {
   EXPECT_EQ(fault->text, "the launcher ended with exit code 1: no slots");
 }
 
+TEST(FindFault, OnlyAnErrorThatTimeMayMendIsTemporary) {
+  const auto temporary = [](const std::string& failure, int exit_code) {
+    auto ranks = four();
+    say(ranks[0], failure, exit_code);
+    return find_fault(ranks, {})->temporary;
+  };
+  EXPECT_TRUE(
+      temporary("[checkpoint] step 12 was not saved: No space left on device", 75));
+  EXPECT_FALSE(temporary("[corruption] step 12: ranks do not hold the same bits", 75));
+  EXPECT_FALSE(temporary("[numerics] step 12: loss nan", 1));
+  EXPECT_FALSE(temporary("[comm] did not end within 600 s", 75));
+}
+
 TEST(KilledRank, IsReadFromWhatLaunchersSay) {
   EXPECT_EQ(
       killed_rank("mpirun noticed that process rank 17 with PID 0 on node n2 exited "
@@ -120,6 +133,21 @@ TEST(RestartPolicy, TheSameFaultAtTheSameStepStopsTheThirdTime) {
   const Decision decision = policy.decide(fault(FaultKind::Error, 12));
   EXPECT_FALSE(decision.restart);
   EXPECT_NE(decision.reason.find("at step 12 for the 3. time"), std::string::npos);
+}
+
+TEST(RestartPolicy, AFullDiskIsWaitedForAndBlamesNoNode) {
+  RestartPolicy policy({});
+  Fault full = fault(FaultKind::Error, 12);
+  full.temporary = true;
+  double waited = 0.0;
+  for (int i = 0; i < 19; ++i) {
+    const Decision decision = policy.decide(full);
+    ASSERT_TRUE(decision.restart) << i;
+    EXPECT_FALSE(decision.exclude_node);
+    waited += decision.delay_seconds;
+  }
+  EXPECT_NEAR(waited, 15 * 60.0, 120.0);
+  EXPECT_FALSE(policy.decide(full).restart);
 }
 
 TEST(RestartPolicy, FaultsAtOtherStepsOrOfOtherKindsGoOn) {

@@ -54,9 +54,10 @@ double HangWatch::limit(WorkKind kind) const {
   return std::max(limits_.least_seconds, kPatience * longest);
 }
 
-std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks) {
-  if (ranks.empty()) return std::nullopt;
-  double quiet = ranks.front().progress_age;
+std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks,
+                                      double started_seconds) {
+  // Ranks that wait for each other in MPI's own start have no record yet.
+  double quiet = ranks.empty() ? started_seconds : ranks.front().progress_age;
   for (const ObservedRank& rank : ranks) quiet = std::min(quiet, rank.progress_age);
   const WorkKind kind = work_of(ranks);
   // It was longer before: that pause has ended by itself.

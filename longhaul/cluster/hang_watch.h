@@ -33,8 +33,10 @@ class HangWatch {
  public:
   explicit HangWatch(const HangLimits& limits) : limits_(limits) {}
 
-  /// To be called often. The seconds of quiet where they are too many.
-  std::optional<double> look(const std::vector<ObservedRank>& ranks);
+  /// To be called often. The seconds of quiet where they are too many. Before the first
+  /// rank is seen all of `started_seconds`, the age of this start, are quiet.
+  std::optional<double> look(const std::vector<ObservedRank>& ranks,
+                             double started_seconds = 0.0);
   /// A new start: what stood still is gone.
   void restart();
   /// Seconds that are a hang in this work now.

@@ -42,6 +42,19 @@ TEST(HangWatch, LearnsFromPausesThatEndedByThemselves) {
   EXPECT_EQ(quick.limit(WorkKind::Step), 10.0);
 }
 
+TEST(HangWatch, AStartThatNoRankComesOutOfIsAHang) {
+  HangWatch watch({});
+  EXPECT_FALSE(watch.look({}, 599.0));
+  EXPECT_EQ(watch.look({}, 601.0), 601.0);
+  // One start that came through says how long the next may take.
+  HangWatch learned({});
+  EXPECT_FALSE(learned.look({}, 4.0));
+  EXPECT_FALSE(learned.look(two(0.1, "start", 0), 4.5));
+  learned.restart();
+  EXPECT_FALSE(learned.look({}, 79.0));
+  EXPECT_EQ(learned.look({}, 81.0), 81.0);
+}
+
 TEST(HangWatch, OneRankThatMovesIsEnough) {
   HangWatch watch({.quiet_seconds = 5.0});
   auto ranks = two(100.0);

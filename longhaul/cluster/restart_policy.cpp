@@ -10,7 +10,7 @@ namespace longhaul::cluster {
 bool RestartPolicy::same_as_before(const Fault& fault) const {
   // A node that went away says nothing of the step it happened in.
   return before_ && fault.kind != FaultKind::Node && before_->kind == fault.kind &&
-         before_->step == fault.step;
+         before_->temporary == fault.temporary && before_->step == fault.step;
 }
 
 Decision RestartPolicy::decide(const Fault& fault) {
@@ -20,7 +20,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
   without_progress_ = progress ? 0 : without_progress_ + 1;
   furthest_ = std::max(furthest_, fault.step);
   const bool same_node = before_ && !fault.node.empty() && before_->node == fault.node;
-  on_node_ = same_node ? on_node_ + 1 : 1;
+  // The rank that tells of a full disk is not at fault, nor is its node.
+  on_node_ = fault.temporary ? 0 : same_node ? on_node_ + 1 : 1;
   before_ = fault;
   decision.exclude_node =
       !fault.node.empty() && fault.kind != FaultKind::Settings &&
@@ -33,7 +34,8 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "the platform replaces nodes and starts the job's step again";
     return decision;
   }
-  if (same_ >= rules_.same_fault_limit) {
+  if (same_ >=
+      (fault.temporary ? rules_.temporary_fault_limit : rules_.same_fault_limit)) {
     decision.reason = fmt::format(
         "the same fault ({}) at step {} for the {}. time in a "
         "row; mend its cause, then start again",

@@ -12,6 +12,8 @@ namespace longhaul::cluster {
 struct RestartRules {
   int64_t max_restarts = 100;
   int same_fault_limit = 3;  ///< at the same step, in a row
+  /// The same for errors that time may mend: with the delays a quarter of an hour.
+  int temporary_fault_limit = 20;
   int node_fault_limit = 3;  ///< faults on one node, in a row, before it is left out
   bool node_faults = true;   ///< false: somebody else mends them
   double first_delay_seconds = 1.0;  ///< doubles with each fault that follows no progress

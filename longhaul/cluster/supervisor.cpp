@@ -121,6 +121,7 @@ struct Supervisor::State {
   double passed_at = 0.0;
   double repeated_at = 0.0;
   double fault_at = 0.0;
+  double started_at = 0.0;  ///< the newest attempt
   Stopwatch life;
 };
 
@@ -262,6 +263,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
                 {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
                 {"LONGHAUL_SUPERVISOR", start_name(restart)},
                 {"LONGHAUL_RESTART", std::to_string(restart)}});
+  started_at = unix_time();
   return watch(step);
 }
 
@@ -344,7 +346,7 @@ std::optional<Fault> Supervisor::State::look_for_fault(
 }
 
 std::optional<Fault> Supervisor::State::look_for_hang() {
-  const auto quiet = hang.look(ranks);
+  const auto quiet = hang.look(ranks, unix_time() - started_at);
   if (!quiet) return std::nullopt;
   const HangVerdict verdict = judge_hang(ranks);
   Fault fault;
