@@ -8,6 +8,7 @@
 
 #include "longhaul/base/process.h"
 #include "longhaul/base/test_files.h"
+#include "longhaul/cluster/run_status.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -112,6 +113,33 @@ TEST(NodeWatch, AfterForgettingNothingIsLeft) {
   watch.forget();
   EXPECT_TRUE(watch.report().ranks.empty());
   EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
+TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) {
+  NodeReport busy;
+  busy.node = "n1";
+  busy.ranks.resize(2);
+  busy.ranks[1].rank = 1;
+  busy.ranks[1].pid = 4711;
+  busy.devices = {{"0 H100", 1, 2, 0.5}};
+  NodeReport idle;
+  idle.node = "n2";
+  NodeReport out;
+  out.node = "n3";
+  RunStatus status;
+  take_reports(status, {idle}, {});
+  EXPECT_EQ(status.nodes.at(0).state, "up");  // nobody trains yet
+  take_reports(status, {busy, idle, out}, {{"n3", 1.0, "sick"}, {"n9", 1.0, "lost"}});
+  ASSERT_EQ(status.nodes.size(), 4U);
+  EXPECT_EQ(status.nodes[0].state, "up");
+  EXPECT_EQ(status.nodes[0].ranks, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(status.nodes[0].devices.at(0).memory_total_bytes, 2);
+  EXPECT_EQ(status.nodes[1].state, "spare");
+  EXPECT_EQ(status.nodes[2].state, "excluded");
+  EXPECT_EQ(status.nodes[3].name, "n9");
+  EXPECT_EQ(status.nodes[3].state, "excluded");
+  EXPECT_EQ(status.ranks.at(1).process, 4711);
+  EXPECT_EQ(status.process, ::getpid());
 }
 
 TEST(NodeReport, SurvivesItsWayThroughJson) {
