@@ -1,15 +1,22 @@
-# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s])
-#   One Python suite of the current folder; it drives the programs of this build.
+# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [SOAK])
+#   One Python suite of the current folder; it drives the programs of this build. SOAK: its
+#   cases that are marked soak run as another test, more_NAME with the label soak.
 function(longhaul_pytest name file)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  add_test(NAME ${name}
-           COMMAND ${LONGHAUL_PYTHON} -m pytest -q -p no:cacheprovider
-                   --confcutdir=${PROJECT_SOURCE_DIR}/tests
-                   ${CMAKE_CURRENT_SOURCE_DIR}/${file}
-           WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+  set(command ${LONGHAUL_PYTHON} -m pytest -q -p no:cacheprovider
+      --confcutdir=${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
+  set(names ${name})
+  if(ARG_SOAK)
+    add_test(NAME more_${name} COMMAND ${command} --soak
+             WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(more_${name} PROPERTIES LABELS soak TIMEOUT 1800)
+    list(APPEND names more_${name})
+  endif()
+  set_tests_properties(${names} PROPERTIES
     ENVIRONMENT "LONGHAUL_BIN_DIR=${PROJECT_BINARY_DIR}/bin;OMP_NUM_THREADS=1;PYTHONDONTWRITEBYTECODE=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 endfunction()

@@ -10,6 +10,22 @@ BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
 sys.path.insert(0, str(SOURCE / "tests" / "parity"))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--soak", action="store_true",
+                     help="the cases that are marked soak, and no others")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: another case of what a quicker one shows")
+
+
+def pytest_collection_modifyitems(config, items):
+    wanted = config.getoption("--soak")
+    left_out = [i for i in items if (i.get_closest_marker("soak") is not None) != wanted]
+    items[:] = [i for i in items if i not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session")
 def run():
     """Runs a program of the build; returns the completed process."""

@@ -7,6 +7,8 @@ build=$1
 shift
 # Open MPI refuses root unless told; ranks outnumber cores in the tests.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# And they do, so that one that waits must leave the core to one that works.
+export OMPI_MCA_mpi_yield_when_idle=1
 # And so do threads: one that spins while it waits takes the core from the one that works.
 export OMP_WAIT_POLICY=passive
 report=$build/test-report.xml

@@ -20,6 +20,7 @@ SOUND = {
     "hf_decay": (ONE, [*FP32, 'optimizer.convention="hf"', "optimizer.eps=1e-6",
                        'schedule.warmup_start="zero"', 'precision.moments="bf16"']),
 }
+SOUND_LATER = {"zero0", "tp2_cp2_bf16", "cp4_gather", "interleaved"}  # under the label soak
 # fault -> the layout that it is planted in, and what the message has to say.
 FAULTS = {
     "swapped_layers": (LAYOUTS["pp2"], r"layer 1 \(.*\), layer 2 give another result"),
@@ -54,7 +55,8 @@ def from_source(run, tmp_path, store, source, layout, *sets, check=True, **model
                  f'init.weights="{source}"', "run.stop_after=1", ranks=ranks, check=check)
 
 
-@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.soak] if name in SOUND_LATER else []) for name in SOUND])
 def test_a_sound_model_gets_its_certificate(run, store, source, tmp_path, name):
     layout, sets = SOUND[name]
     log = from_source(run, tmp_path, store, source, layout, *sets).stdout

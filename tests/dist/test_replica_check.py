@@ -35,7 +35,8 @@ def corruption(run_dir):
     (2, ["parallel.zero=0"], 1, [0, 1]),
     (4, ["parallel.zero=0"], 2, [2]),
     (4, ["parallel.zero=1", "resilience.checksum_every=100"], 1, None),
-    (8, ["parallel.tp=2", "parallel.zero=1", "batch.micro_size=2"], 5, [5]),
+    pytest.param(8, ["parallel.tp=2", "parallel.zero=1", "batch.micro_size=2"], 5, [5],
+                 marks=pytest.mark.soak),
 ], ids=["dp2", "dp4", "dp4_gathered_anew", "tp2_dp4"])
 def test_the_rank_and_the_tensor_are_named(run, tmp_path, ranks, layout, rank, named):
     result = train(run, write_config(tmp_path), ranks, *layout, flip(rank), check=False)

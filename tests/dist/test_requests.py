@@ -96,8 +96,10 @@ def store(run, tmp_path_factory):
     return build_store(run, tmp_path_factory.mktemp("text"))
 
 
-@pytest.mark.parametrize("ranks,number", [(1, signal.SIGTERM), (2, signal.SIGUSR1)])
-@pytest.mark.parametrize("phase", ["start", "load"])
+@pytest.mark.parametrize("ranks,number,phase", [
+    (1, signal.SIGTERM, "start"), (2, signal.SIGUSR1, "load"),
+    pytest.param(1, signal.SIGTERM, "load", marks=pytest.mark.soak),
+    pytest.param(2, signal.SIGUSR1, "start", marks=pytest.mark.soak)])
 def test_before_the_first_step_nothing_is_saved(binary, tmp_path, ranks, number, phase):
     # Longer than the grace: the process does not wait for its own start.
     job = Job(binary, tmp_path, ranks, delay(phase, 30))
@@ -121,7 +123,7 @@ def test_a_start_that_is_nearly_through_ends_in_order(binary, tmp_path, ranks, o
 
 @pytest.mark.parametrize("ranks,number,only,phase,step", [
     (1, signal.SIGTERM, None, "gradients", 1), (2, signal.SIGUSR1, 1, "gradients", 1),
-    (2, signal.SIGTERM, None, "update", 1),
+    pytest.param(2, signal.SIGTERM, None, "update", 1, marks=pytest.mark.soak),
 ])
 def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, phase, step):
     job = Job(binary, tmp_path, ranks, delay(phase, 1))
@@ -149,7 +151,7 @@ def test_a_validation_ends_between_its_batches(binary, store, tmp_path, ranks, o
                 if "validation" in line]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_during_a_save_that_save_is_the_last(binary, tmp_path, ranks):
     job = Job(binary, tmp_path, ranks, "checkpoint.every=4", "checkpoint.async=false",
               delay("checkpoint", 1))
@@ -172,7 +174,7 @@ def test_a_dead_rank_does_not_hold_the_signal_up(binary, tmp_path):
     assert "did not end within 2.0 s" in job.errors
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_stop_saves_and_ends_once(binary, tmp_path, ranks):
     job = Job(binary, tmp_path, ranks)
     job.at_step(2)

@@ -90,7 +90,7 @@ def sent(run, tmp_path_factory):
 TARGETS = 2 * 8  # of the global batch: two numbers are summed over dp
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_plain_data_parallelism_all_reduces_the_gradients(sent, ranks):
     got = sent(ranks, "parallel.zero=0", "batch.micro_size=1" if ranks == 4 else "run.seed=1")
     assert got["dp"] == {"all_reduce": all_reduce(ranks, whole(ranks) * WIRE)
@@ -166,18 +166,21 @@ def test_a_ring_passes_keys_and_values_round_and_their_gradients_home(sent):
         "send_recv": MICRO_BATCHES * LAYERS * (forward + backward)}
 
 
+@pytest.mark.soak
 def test_recomputed_attention_passes_keys_and_values_once_more(sent):
     got = sent(2, "parallel.cp=2", 'memory.recompute="selective"')
     assert got["cp"] == {"send_recv": MICRO_BATCHES * LAYERS * 2 * KEYS * (3 * COMPUTE + WIRE)}
 
 
+@pytest.mark.soak
 def test_gathered_context_sends_as_much_as_a_ring(sent):
     assert sent(2, "parallel.cp=2", 'parallel.context="gather"')["cp"] == {
         "all_gather": MICRO_BATCHES * LAYERS * 2 * 2 * KEYS * COMPUTE,
         "reduce_scatter": MICRO_BATCHES * LAYERS * 2 * KEYS * WIRE}
 
 
-@pytest.mark.parametrize("schedule,chunks", [("1f1b", 1), ("interleaved", 2)])
+@pytest.mark.parametrize("schedule,chunks", [pytest.param("1f1b", 1, marks=pytest.mark.soak),
+                                             ("interleaved", 2)])
 def test_a_pipeline_sends_one_boundary_per_stage_and_micro_batch(sent, schedule, chunks):
     got = sent(2, "parallel.pp=2", f'parallel.pipeline="{schedule}"',
                f"parallel.virtual_stages={chunks}")

@@ -157,7 +157,8 @@ def test_no_verb_is_without_a_test_of_its_help(run):
 
 # --- weights
 
-@pytest.fixture(params=["train", "eval", "generate", "export"])
+@pytest.fixture(params=["train", "export", pytest.param("eval", marks=pytest.mark.soak),
+                        pytest.param("generate", marks=pytest.mark.soak)])
 def reads_weights(request, run):
     """The verbs that read weights refuse a spoilt models/small."""
     def check(root, *words):
@@ -576,7 +577,7 @@ def undisturbed(run, tmp_path_factory):
     return curve(root / "run")
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(run, binary, tmp_path,
                                                               undisturbed, victim):
     path = write_config(tmp_path, "run")

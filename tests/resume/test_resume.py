@@ -14,7 +14,7 @@ def train(run, path, *sets, ranks=1, check=True):
 
 
 @pytest.mark.parametrize("precision", [
-    [], ['precision.compute="fp32"'],
+    [], pytest.param(['precision.compute="fp32"'], marks=pytest.mark.soak),
     ['precision.moments="bf16"', 'precision.gradients="bf16"', 'precision.reduce="bf16"'],
 ], ids=["bf16", "fp32", "bf16_states"])
 def test_four_and_four_steps_are_eight(run, tmp_path, precision):
@@ -63,7 +63,8 @@ def test_recompute_changes_no_bit(run, tmp_path):
     assert tensors(final(tmp_path / "plain")) == tensors(final(tmp_path / "again"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM,
+                                    pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_signal_saves_exits_75_and_the_same_command_goes_on(run, binary, tmp_path, number):
     whole, parts = write_config(tmp_path, "whole"), write_config(tmp_path, "parts")
     # Long enough for the signal to arrive in the middle.
