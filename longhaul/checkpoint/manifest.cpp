@@ -6,7 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/checkpoint/json_fields.h"
+#include "longhaul/base/json_fields.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -15,11 +15,11 @@ Json entry_json(const Manifest::FileEntry& entry) {
   return {{"name", entry.name}, {"size", entry.size}, {"hash", entry.hash}};
 }
 
-Manifest::FileEntry entry_of(const Json& json, const std::string& what) {
+Manifest::FileEntry entry_of(const JsonFields& fields) {
   Manifest::FileEntry entry;
-  entry.name = string_field(json, "name", what);
-  entry.size = unsigned_field(json, "size", what);
-  entry.hash = string_field(json, "hash", what);
+  entry.name = fields.get<std::string>("name");
+  entry.size = static_cast<uint64_t>(fields.count("size"));
+  entry.hash = fields.get<std::string>("hash");
   join_inside("", entry.name, "checkpoint");
   return entry;
 }
@@ -56,40 +56,43 @@ Json Manifest::to_json() const {
 }
 
 Manifest Manifest::from_json(const Json& json, const std::string& what) {
-  if (string_field(json, "format", what) != "longhaul-checkpoint") {
-    throw InputError("checkpoint", what + ": is not a longhaul checkpoint's manifest");
+  const JsonFields fields(json, "checkpoint", what);
+  if (fields.get<std::string>("format") != "longhaul-checkpoint") {
+    fields.fail("is not a longhaul checkpoint's manifest");
   }
-  const uint64_t version = unsigned_field(json, "version", what);
+  const auto version = fields.get<uint64_t>("version");
   if (version != kManifestVersion) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: format version {}, this build reads version {}; use "
-                    "the release that wrote it",
-                    what, version, kManifestVersion));
+    fields.fail(
+        fmt::format("format version {}, this build reads version {}; use the release "
+                    "that wrote it",
+                    version, kManifestVersion));
   }
+  const auto entry_in = [](const JsonFields& outer, const char* name) {
+    return entry_of(outer.inside(outer.field(name)));
+  };
   Manifest manifest;
-  manifest.step = static_cast<int64_t>(unsigned_field(json, "step", what));
-  manifest.attempt = static_cast<int>(unsigned_field(json, "attempt", what));
-  manifest.build = string_field(json, "build", what);
-  manifest.saved_at = string_field(json, "saved_at", what);
-  manifest.layout = field(json, "layout", what);
-  manifest.state = entry_of(field(json, "state", what), what);
-  manifest.hf_dir = string_field(json, "hf_dir", what);
+  manifest.step = fields.count("step");
+  manifest.attempt = static_cast<int>(fields.count("attempt"));
+  manifest.build = fields.get<std::string>("build");
+  manifest.saved_at = fields.get<std::string>("saved_at");
+  manifest.layout = fields.field("layout");
+  manifest.state = entry_in(fields, "state");
+  manifest.hf_dir = fields.get<std::string>("hf_dir");
   join_inside("", manifest.hf_dir, "checkpoint");
-  for (const Json& rank : array_field(json, "ranks", what)) {
-    manifest.ranks.push_back({entry_of(field(rank, "data", what), what),
-                              entry_of(field(rank, "sidecar", what), what)});
+  for (const Json& item : fields.list("ranks")) {
+    const JsonFields rank = fields.inside(item);
+    manifest.ranks.push_back({entry_in(rank, "data"), entry_in(rank, "sidecar")});
   }
-  for (const Json& file : array_field(json, "hf", what)) {
-    manifest.hf.push_back(entry_of(file, what));
+  for (const Json& file : fields.list("hf")) {
+    manifest.hf.push_back(entry_of(fields.inside(file)));
   }
-  const std::string self = string_field(json, "self", what);
+  const auto self = fields.get<std::string>("self");
   const std::string found = self_hash(json);
   if (found != self) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: its content has hash {}, written was {}; the file "
-                                 "has changed since, use another checkpoint",
-                                 what, found, self));
+    fields.fail(
+        fmt::format("its content has hash {}, written was {}; the file has changed "
+                    "since, use another checkpoint",
+                    found, self));
   }
   return manifest;
 }

@@ -9,7 +9,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
-#include "longhaul/checkpoint/json_fields.h"
 #include "longhaul/format/safetensors.h"
 
 namespace longhaul::checkpoint {
@@ -57,21 +56,20 @@ Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin)
           {"begin", begin}};
 }
 
-StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& what) {
+StoredBox parse_box(const JsonFields& fields, uint64_t data_size) {
   StoredBox box;
-  box.kind = string_field(json, "kind", what);
-  box.slice.name = string_field(json, "name", what);
-  const auto dtype = dtype_from_name(string_field(json, "dtype", what));
+  box.kind = fields.get<std::string>("kind");
+  box.slice.name = fields.get<std::string>("name");
+  const auto dtype_text = fields.get<std::string>("dtype");
+  const auto dtype = dtype_from_name(dtype_text);
   if (!dtype) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: {}: unknown dtype '{}'", what, box.slice.name,
-                                 string_field(json, "dtype", what)));
+    fields.fail(fmt::format("{}: unknown dtype '{}'", box.slice.name, dtype_text));
   }
   box.slice.dtype = *dtype;
-  box.slice.global_shape = shape_field(json, "shape", what);
-  box.slice.offset = shape_field(json, "offset", what);
-  box.slice.extent = shape_field(json, "extent", what);
-  box.begin = unsigned_field(json, "begin", what);
+  box.slice.global_shape = fields.shape("shape");
+  box.slice.offset = fields.shape("offset");
+  box.slice.extent = fields.shape("extent");
+  box.begin = static_cast<uint64_t>(fields.count("begin"));
   uint64_t bytes = 0;
   uint64_t global = 0;
   bool good = box.slice.offset.size() == box.slice.global_shape.size() &&
@@ -84,11 +82,10 @@ StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& wha
          tensor_bytes(box.slice.extent, *dtype, &bytes) && box.begin <= data_size &&
          bytes <= data_size - box.begin;
   if (!good) {
-    throw InputError(
-        "checkpoint",
-        fmt::format("{}: the box of {} at byte {} does not lie in its tensor or "
-                    "its file of {} bytes",
-                    what, box.slice.name, box.begin, data_size));
+    fields.fail(
+        fmt::format("the box of {} at byte {} does not lie in its tensor or its file "
+                    "of {} bytes",
+                    box.slice.name, box.begin, data_size));
   }
   return box;
 }
@@ -131,28 +128,27 @@ std::string write_rank_data(const fs::path& dir, const std::string& stem, int ra
 Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,
                        const std::string& what) {
   const Json json = parse_json(text, what, 8);
-  if (string_field(json, "format", what) != "longhaul-rank" ||
-      unsigned_field(json, "version", what) != 1 ||
-      unsigned_field(json, "block_bytes", what) != kHashBlockBytes) {
-    throw InputError("checkpoint", what + ": not a sidecar that this build reads");
+  const JsonFields fields(json, "checkpoint", what);
+  if (fields.get<std::string>("format") != "longhaul-rank" ||
+      fields.count("version") != 1 ||
+      fields.get<uint64_t>("block_bytes") != kHashBlockBytes) {
+    fields.fail("not a sidecar that this build reads");
   }
   Sidecar sidecar;
-  for (const Json& hash : array_field(json, "blocks", what)) {
+  for (const Json& hash : fields.list("blocks")) {
     if (!hash.is_string() || hash.get_ref<const std::string&>().size() != kHashDigits) {
-      throw InputError("checkpoint", fmt::format("{}: a block's hash is not {} digits",
-                                                 what, kHashDigits));
+      fields.fail(fmt::format("a block's hash is not {} digits", kHashDigits));
     }
     sidecar.block_hashes += hash.get_ref<const std::string&>();
   }
   const uint64_t blocks =
       data_size / kHashBlockBytes + (data_size % kHashBlockBytes != 0);
   if (sidecar.block_hashes.size() != blocks * kHashDigits) {
-    throw InputError("checkpoint",
-                     fmt::format("{}: {} block hashes for a file of {} blocks", what,
-                                 sidecar.block_hashes.size() / kHashDigits, blocks));
+    fields.fail(fmt::format("{} block hashes for a file of {} blocks",
+                            sidecar.block_hashes.size() / kHashDigits, blocks));
   }
-  for (const Json& box : array_field(json, "boxes", what)) {
-    sidecar.boxes.push_back(parse_box(box, data_size, what));
+  for (const Json& box : fields.list("boxes")) {
+    sidecar.boxes.push_back(parse_box(fields.inside(box), data_size));
   }
   return sidecar;
 }

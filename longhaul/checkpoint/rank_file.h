@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/json.h"
+#include "longhaul/base/json_fields.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
 namespace longhaul::checkpoint {
@@ -26,7 +26,7 @@ struct StoredBox {
 /// A box as sidecars spell it; `begin` as in StoredBox.
 Json box_json(const std::string& kind, const TensorSlice& slice, uint64_t begin);
 /// InputError unless it lies in its tensor and in a file of this size.
-StoredBox parse_box(const Json& json, uint64_t data_size, const std::string& what);
+StoredBox parse_box(const JsonFields& fields, uint64_t data_size);
 
 /// "a1_rank_00003".
 std::string rank_file_stem(const std::string& prefix, int rank);

@@ -1,8 +1,7 @@
 #include "longhaul/checkpoint/start_record.h"
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/json.h"
-#include "longhaul/checkpoint/json_fields.h"
+#include "longhaul/base/json_fields.h"
 
 namespace longhaul::checkpoint {
 
@@ -11,8 +10,9 @@ StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / "resume.json
   if (!fs::exists(path_, ignored)) return;
   try {
     const Json json = read_json(path_);
-    const auto step = static_cast<int64_t>(unsigned_field(json, "step", path_.string()));
-    starts_ = static_cast<int>(unsigned_field(json, "starts", path_.string()));
+    const JsonFields fields(json, "checkpoint", path_.string());
+    const int64_t step = fields.count("step");
+    starts_ = static_cast<int>(fields.count("starts"));
     step_ = step;
   } catch (const Error&) {
     starts_ = 0;  // a record that cannot be read accuses nobody

@@ -17,7 +17,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/signals.h"
-#include "longhaul/checkpoint/json_fields.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -346,13 +345,14 @@ void PartReader::verify(int threads) const {
 std::vector<StoredBox> parse_part_text(std::string_view text, uint64_t data_bytes,
                                        const std::string& what) {
   const Json json = parse_json(text, what, 8);
-  if (string_field(json, "format", what) != kTextFormat ||
-      unsigned_field(json, "version", what) != kPartVersion) {
-    throw InputError("memory", what + ": its text is not one that this build reads");
+  const JsonFields fields(json, "memory", what);
+  if (fields.get<std::string>("format") != kTextFormat ||
+      fields.get<uint64_t>("version") != kPartVersion) {
+    fields.fail("its text is not one that this build reads");
   }
   std::vector<StoredBox> boxes;
-  for (const Json& box : array_field(json, "boxes", what)) {
-    boxes.push_back(parse_box(box, data_bytes, what));
+  for (const Json& box : fields.list("boxes")) {
+    boxes.push_back(parse_box(fields.inside(box), data_bytes));
   }
   return boxes;
 }

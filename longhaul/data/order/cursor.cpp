@@ -1,35 +1,32 @@
 #include "longhaul/data/order/cursor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "longhaul/base/error.h"
+#include "longhaul/base/json_fields.h"
 
 namespace longhaul::data {
 namespace {
 
 constexpr size_t kMaxEntries = 1'000'000;
 
-template <typename Value>
-Value field(const Json& object, const char* name) {
-  try {
-    return object.at(name).get<Value>();
-  } catch (const Json::exception& error) {
-    throw InputError("data",
-                     fmt::format("the stored data position is damaged: field '{}': "
-                                 "{}; choose another checkpoint",
-                                 name, error.what()));
-  }
+constexpr int64_t kMost = int64_t{1} << 61;  ///< of places and sequences
+
+void require(const JsonFields& fields, bool condition, const char* problem) {
+  if (!condition) fields.fail(problem);
 }
 
-void require(bool condition, const char* what) {
-  if (condition) return;
-  throw InputError("data", fmt::format("the stored data position is damaged: {}; choose "
-                                       "another checkpoint",
-                                       what));
+/// A list of that many whole numbers.
+std::vector<int64_t> numbers(const JsonFields& fields, const Json& json, size_t count,
+                             const char* problem) {
+  require(fields, json.is_array() && json.size() == count, problem);
+  std::vector<int64_t> out;
+  for (const Json& item : json) {
+    require(fields, item.is_number_integer(), problem);
+    out.push_back(item.get<int64_t>());
+  }
+  return out;
 }
 
 /// Ascending and disjoint again.
@@ -71,58 +68,48 @@ Json phase_to_json(const Phase& phase) {
           {"consumed", phase.consumed}, {"skipped", std::move(skipped)}};
 }
 
-Phase phase_from_json(const Json& json) {
+Phase phase_from_json(const JsonFields& fields) {
   Phase phase;
-  phase.seq_len = field<int64_t>(json, "seq_len");
-  phase.shuffle = field<bool>(json, "shuffle");
-  phase.seed = field<uint64_t>(json, "seed");
-  phase.consumed = field<int64_t>(json, "consumed");
-  require(phase.seq_len > 0, "seq_len is not positive");
-  require(phase.consumed >= 0 && phase.consumed <= (int64_t{1} << 61),
+  phase.seq_len = fields.get<int64_t>("seq_len");
+  phase.shuffle = fields.get<bool>("shuffle");
+  phase.seed = fields.get<uint64_t>("seed");
+  phase.consumed = fields.get<int64_t>("consumed");
+  require(fields, phase.seq_len > 0, "seq_len is not positive");
+  require(fields, phase.consumed >= 0 && phase.consumed <= kMost,
           "consumed is out of range");
-  const Json sources = field<Json>(json, "sources");
-  require(sources.is_array() && !sources.empty() && sources.size() <= kMaxEntries,
-          "sources is not a list of sources");
-  for (const Json& source : sources) {
+  for (const Json& item : fields.list("sources", kMaxEntries)) {
+    const JsonFields source = fields.inside(item);
     PhaseSource& added = phase.sources.emplace_back();
-    added.fingerprint = field<std::string>(source, "fingerprint");
-    added.weight = field<double>(source, "weight");
-    added.num_sequences = field<int64_t>(source, "num_sequences");
-    added.name = field<std::string>(source, "name");
-    require(std::isfinite(added.weight) && added.weight >= 0, "a weight is negative");
-    require(added.num_sequences > 0, "a source has no sequences");
+    added.fingerprint = source.get<std::string>("fingerprint");
+    added.weight = source.get<double>("weight");
+    added.num_sequences = source.get<int64_t>("num_sequences");
+    added.name = source.get<std::string>("name");
+    require(fields, std::isfinite(added.weight) && added.weight >= 0,
+            "a weight is negative");
+    require(fields, added.num_sequences > 0, "a source has no sequences");
   }
-  const Json skipped = field<Json>(json, "skipped");
-  require(skipped.is_array() && skipped.size() <= kMaxEntries, "skipped is not a list");
+  require(fields, !phase.sources.empty(), "a phase has no sources");
   int64_t end = 0;
-  for (const Json& range : skipped) {
-    require(range.is_array() && range.size() == 2 && range[0].is_number_integer() &&
-                range[1].is_number_integer(),
-            "a skipped range is not a pair of integers");
-    phase.skipped.push_back({range[0].get<int64_t>(), range[1].get<int64_t>()});
-    require(phase.skipped.back().begin >= end &&
-                phase.skipped.back().end >= phase.skipped.back().begin &&
-                phase.skipped.back().end <= (int64_t{1} << 61),
+  for (const Json& item : fields.list("skipped", kMaxEntries)) {
+    const auto range =
+        numbers(fields, item, 2, "a skipped range is not a pair of integers");
+    phase.skipped.push_back({range[0], range[1]});
+    require(fields, range[0] >= end && range[1] >= range[0] && range[1] <= kMost,
             "skipped ranges are not ascending");
-    end = phase.skipped.back().end;
+    end = range[1];
   }
   return phase;
 }
 
-std::vector<LaterRange> later_from_json(const Json& json) {
-  constexpr int64_t kEnd = int64_t{1} << 61;
-  require(json.is_array() && json.size() <= kMaxEntries, "later is not a list");
+std::vector<LaterRange> later_from_json(const JsonFields& fields) {
   std::vector<LaterRange> later;
-  for (const Json& item : json) {
-    require(item.is_array() && item.size() == 3 && item[0].is_number_integer() &&
-                item[1].is_number_integer() && item[2].is_number_integer(),
-            "a range of later is not three integers");
-    const LaterRange skip{item[0].get<int64_t>(),
-                          {item[1].get<int64_t>(), item[2].get<int64_t>()}};
-    require(skip.phase >= 0 && skip.range.begin >= 0 &&
-                skip.range.end >= skip.range.begin && skip.range.end <= kEnd,
+  if (!fields.has("later")) return later;
+  for (const Json& item : fields.list("later", kMaxEntries)) {
+    const auto range = numbers(fields, item, 3, "a range of later is not three integers");
+    require(fields,
+            range[0] >= 0 && range[1] >= 0 && range[2] >= range[1] && range[2] <= kMost,
             "a range of later is out of range");
-    later.push_back(skip);
+    later.push_back({range[0], {range[1], range[2]}});
   }
   return later;
 }
@@ -201,11 +188,13 @@ Json Cursor::to_json() const {
 }
 
 Cursor Cursor::from_json(const Json& json) {
-  const Json list = field<Json>(json, "phases");
-  require(list.is_array() && list.size() <= kMaxEntries, "phases is not a list");
+  const JsonFields fields(json, "data", "the stored data position is damaged",
+                          "choose another checkpoint");
   Cursor cursor;
-  for (const Json& phase : list) cursor.phases.push_back(phase_from_json(phase));
-  if (json.contains("later")) cursor.later = later_from_json(json["later"]);
+  for (const Json& phase : fields.list("phases", kMaxEntries)) {
+    cursor.phases.push_back(phase_from_json(fields.inside(phase)));
+  }
+  cursor.later = later_from_json(fields);
   return cursor;
 }
 
