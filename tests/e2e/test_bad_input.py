@@ -24,6 +24,7 @@ from runs import curve, steps_of, write_config  # noqa: E402
 
 WRONG = 78      # never retried
 TEMPORARY = 75  # the same command can succeed later
+LATER = [pytest.param(verb, marks=pytest.mark.soak) for verb in ("eval", "generate")]
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +158,7 @@ def test_no_verb_is_without_a_test_of_its_help(run):
 
 # --- weights
 
-@pytest.fixture(params=["train", "export", pytest.param("eval", marks=pytest.mark.soak),
-                        pytest.param("generate", marks=pytest.mark.soak)])
+@pytest.fixture(params=["train", "export", *LATER])
 def reads_weights(request, run):
     """The verbs that read weights refuse a spoilt models/small."""
     def check(root, *words):
