@@ -1,7 +1,6 @@
 """What a person gets wrong, or a disk does: a clear error, nothing half written or lost."""
 
 import contextlib
-import ctypes
 import ctypes.util
 import gzip
 import json
