@@ -150,6 +150,20 @@ TEST(RestartPolicy, AFullDiskIsWaitedForAndBlamesNoNode) {
   EXPECT_FALSE(policy.decide(full).restart);
 }
 
+TEST(RestartPolicy, ALauncherThatHasWorkedBeforeIsTriedAgainForAWhile) {
+  RestartPolicy never({});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(never.decide(fault(FaultKind::Launcher, 0, "")).restart);
+  }
+  EXPECT_FALSE(never.decide(fault(FaultKind::Launcher, 0, "")).restart);
+  RestartPolicy once({});
+  EXPECT_TRUE(once.decide(fault(FaultKind::Killed, 12)).restart);
+  for (int i = 0; i < 19; ++i) {
+    ASSERT_TRUE(once.decide(fault(FaultKind::Launcher, 0, "")).restart) << i;
+  }
+  EXPECT_FALSE(once.decide(fault(FaultKind::Launcher, 0, "")).restart);
+}
+
 TEST(RestartPolicy, FaultsAtOtherStepsOrOfOtherKindsGoOn) {
   RestartPolicy policy({});
   for (int i = 0; i < 20; ++i) {

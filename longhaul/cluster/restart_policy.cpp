@@ -34,8 +34,11 @@ Decision RestartPolicy::decide(const Fault& fault) {
     decision.reason = "the platform replaces nodes and starts the job's step again";
     return decision;
   }
-  if (same_ >=
-      (fault.temporary ? rules_.temporary_fault_limit : rules_.same_fault_limit)) {
+  // Waited for as well: a launcher that has worked before. Slurm may not know at once
+  // what is free.
+  const bool patient =
+      fault.temporary || (fault.kind == FaultKind::Launcher && furthest_ > 0);
+  if (same_ >= (patient ? rules_.temporary_fault_limit : rules_.same_fault_limit)) {
     decision.reason = fmt::format(
         "the same fault ({}) at step {} for the {}. time in a "
         "row; mend its cause, then start again",
