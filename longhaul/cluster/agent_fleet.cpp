@@ -22,11 +22,15 @@ constexpr double kStackSeconds = 10.0;
 /// An agent whose step ends within that time was killed alone; its node is there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
+/// One that was started again comes back within that time, or its node is lost.
+constexpr double kReturnSeconds = 20.0;
 
 struct AgentState {
   std::optional<JobStep> step;
   int starts = 0;
   uint64_t peer = 0;  ///< 0: not connected
+  Stopwatch started;
+  bool left = false;  ///< it said goodbye
   bool lost = false;
   bool told_lost = false;
   bool busy = false;    ///< with a health check, in which it says nothing
@@ -89,6 +93,7 @@ AgentFleet::~AgentFleet() {
 void AgentFleet::State::start_agent(const std::string& node) {
   AgentState& agent = agents[node];
   ++agent.starts;
+  agent.started = Stopwatch();
   agent.lost = agent.told_lost = false;
   agent.step.reset();
   std::vector<std::string> words = {options.program, "agent",
@@ -161,6 +166,7 @@ void AgentFleet::State::take(const ChannelEvent& event) {
       if (const std::string node = node_of(event.peer); !node.empty()) {
         if (event.goodbye) {
           agents[node].peer = 0;  // its job ends
+          agents[node].left = true;
         } else {
           lose(node, event.reason);
         }
@@ -193,6 +199,15 @@ void AgentFleet::State::lose(const std::string& node, const std::string& reason)
 
 void AgentFleet::State::look_at_silent() {
   for (auto& [node, agent] : agents) {
+    // Slurm may end the agent of a lost node before its silence is noticed.
+    const bool awaited =
+        agent.peer == 0 && agent.starts > 1 && !agent.left && !agent.lost;
+    if (awaited && (agent.step->poll() || agent.started.seconds() > kReturnSeconds)) {
+      agent.lost = true;
+      agent.report.reset();
+      notes.push_back(
+          fmt::format("the agent on {} was started again and does not come", node));
+    }
     if (agent.peer == 0 || agent.busy) continue;
     if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
     server.close(agent.peer);

@@ -326,6 +326,11 @@ void Supervisor::State::pass_signals() {
 std::optional<Fault> Supervisor::State::look_for_fault(
     const std::optional<LauncherEnd>& end) {
   for (const std::string& node : fleet.lost_nodes()) {
+    const auto is_there = [&](const ObservedRank& rank) { return rank.node == node; };
+    if (!ranks.empty() && std::ranges::none_of(ranks, is_there)) {
+      exclude(node, "the spare does not answer any more");
+      continue;
+    }
     Fault fault;
     fault.kind = FaultKind::Node;
     fault.node = node;

@@ -1,0 +1,108 @@
+#include "longhaul/cluster/agent_fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/base/test_files.h"
+#include "longhaul/cluster/channel.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// A fleet of one node, whose agent is this test.
+class OneNode {
+ public:
+  /// `second` is what the agent that is started again does.
+  explicit OneNode(std::vector<std::string> second) {
+    AgentFleetOptions options;
+    options.here = "localhost";
+    options.nodes = {"localhost"};
+    options.program = "longhaul";
+    options.run_dir = dir_.path();
+    options.usable = [](const std::vector<std::string>& nodes) { return nodes; };
+    options.start_agent = [this, second](const std::string&,
+                                         std::vector<std::string> words,
+                                         const Secret& secret) {
+      ++starts_;
+      words_ = std::move(words);
+      secret_.emplace(secret);
+      JobStep step = JobStep::start(
+          starts_ == 1 ? std::vector<std::string>{"sleep", "60"} : second, {});
+      process_ = static_cast<pid_t>(step.pid());
+      return step;
+    };
+    fleet_.emplace(std::move(options));
+  }
+
+  void connect() {
+    const auto after = [&](const char* name) {
+      return *(std::ranges::find(words_, name) + 1);
+    };
+    // The handshake needs the server's end at work.
+    std::optional<Channel> agent;
+    std::jthread client([&] {
+      agent.emplace(
+          Channel::connect(after("--host"), std::stoi(after("--port")), *secret_, 10.0));
+      agent->send({{"hello", "localhost"}});
+    });
+    const Stopwatch watch;
+    while (fleet_->usable_nodes(0.1).empty() && watch.seconds() < 10.0) {
+    }
+    client.join();
+    channel_ = std::move(agent);
+  }
+  void lose_agent() {
+    ::kill(process_, SIGKILL);
+    channel_.reset();
+  }
+  std::vector<std::string> lost_within(double seconds) {
+    const Stopwatch watch;
+    while (watch.seconds() < seconds) {
+      fleet_->wait(0.05);
+      if (auto lost = fleet_->lost_nodes(); !lost.empty()) return lost;
+    }
+    return {};
+  }
+  int starts() const { return starts_; }
+  AgentFleet& fleet() { return *fleet_; }
+
+ private:
+  TestDirectory dir_;
+  int starts_ = 0;
+  pid_t process_ = 0;
+  std::vector<std::string> words_;
+  std::optional<Secret> secret_;
+  std::optional<AgentFleet> fleet_;
+  std::optional<Channel> channel_;
+};
+
+TEST(AgentFleet, AnAgentThatDiesAloneIsStartedAgain) {
+  OneNode node({"sleep", "60"});
+  node.connect();
+  EXPECT_EQ(node.fleet().usable_nodes(0), std::vector<std::string>{"localhost"});
+  node.lose_agent();
+  EXPECT_TRUE(node.lost_within(3.0).empty());
+  EXPECT_EQ(node.starts(), 2);
+  node.connect();
+  EXPECT_TRUE(node.lost_within(1.0).empty());
+  EXPECT_EQ(node.fleet().usable_nodes(0), std::vector<std::string>{"localhost"});
+}
+
+TEST(AgentFleet, ANodeOnWhichNoAgentStartsAgainIsLost) {
+  OneNode node({"false"});
+  node.connect();
+  node.lose_agent();
+  EXPECT_EQ(node.lost_within(10.0), std::vector<std::string>{"localhost"});
+  EXPECT_EQ(node.starts(), 2);
+  EXPECT_TRUE(node.lost_within(0.3).empty()) << "told once";
+}
+
+}  // namespace
+}  // namespace longhaul::cluster
