@@ -1,5 +1,6 @@
 """Supervised runs on the cluster, and the faults that they have to live through."""
 
+import contextlib
 import json
 import random
 import re
@@ -8,7 +9,7 @@ import time
 
 import machines
 from machines import kill_process, wait_until
-from runs import curve, write_config
+from runs import write_config
 
 LAYOUT = ["parallel.tp=2", "batch.micro_size=1", "checkpoint.every=5", "checkpoint.keep=3"]
 STEPS = 60
@@ -22,23 +23,47 @@ def reference(run, folder, steps=STEPS):
     """The curve of the same run without supervision or faults, on one machine."""
     config = write_config(folder)
     run("longhaul", "train", config, *sets(*LAYOUT, f"run.steps={steps}"), ranks=8)
-    return curve(folder / "run")
+    return whole_curve(folder / "run")
+
+
+def records(run_dir):
+    """Every step that was ever made, also those made again, in the order of the file."""
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = []
+    for line in lines:
+        with contextlib.suppress(json.JSONDecodeError):  # a line that is just being written
+            found.append(json.loads(line))
+    return [record for record in found if "grad_norm" in record]
+
+
+def whole_curve(run_dir):
+    """Loss, gradient norm and rate of each step in order; fails where a step that was made again had
+    other ones."""
+    found = {}
+    for record in records(run_dir):
+        values = (record["loss"], record["grad_norm"], record["lr"])
+        assert found.setdefault(record["step"], values) == values, record
+    return [values for _, values in sorted(found.items())]
 
 
 class Supervised:
     """A run that `longhaul submit` has started."""
 
-    def __init__(self, cluster, binary, folder, *more, steps=STEPS, options=()):
+    def __init__(self, cluster, binary, folder, *more, steps=STEPS, spares=1,
+                 options=()):
         self.cluster = cluster
         self.folder = folder
         self.dir = folder / "run"
         config = write_config(folder)
         done = cluster.call(
-            binary("longhaul"), "submit", config, "--nodes", 4, "--spares", 1,
+            binary("longhaul"), "submit", config, "--nodes", 4, "--spares", spares,
             "--ranks-per-node", 2, *options,
             *sets(*LAYOUT, f"run.steps={steps}", *more), cwd=folder)
         self.job = cluster.note_job(re.match(r"job (\d+): ", done.stdout)[1])
         self.steps = steps
+        self.state = ""
+        self._asked = 0.0
 
     def log(self):
         path = self.dir / f"slurm-{self.job}.log"
@@ -52,15 +77,21 @@ class Supervised:
 
     def done(self):
         """How many steps have been made."""
-        return len(curve(self.dir)) if (self.dir / "metrics.jsonl").exists() else 0
+        return len({record["step"] for record in records(self.dir)})
+
+    def alive(self):
+        """Fails when the job has ended. Asked of Slurm once a second: asking costs time."""
+        if time.monotonic() - self._asked < 1.0:
+            return self.state
+        self._asked = time.monotonic()
+        self.state = self.cluster.job_state(self.job)
+        assert self.state in ("RUNNING", "PENDING", "COMPLETING", "CONFIGURING", "COMPLETED"), (
+            self.tail(self.state))
+        return self.state
 
     def wait_for_step(self, step, seconds=90):
-        def reached():
-            state = self.cluster.job_state(self.job)
-            assert state in ("RUNNING", "PENDING", "COMPLETING", "CONFIGURING"), self.tail(state)
-            return self.done() >= step
-
-        wait_until(reached, seconds, lambda: f"step {step}: {self.tail()}")
+        wait_until(lambda: self.done() >= step or not self.alive(), seconds,
+                   lambda: f"step {step}: {self.tail()}")
 
     def tail(self, what=""):
         return f"{what} after {self.done()} steps\n{self.log()[-4000:]}"
@@ -76,14 +107,16 @@ class Supervised:
         return wait_until(lambda: len(found := self.cluster.workers()) == 8 and found, 60,
                           lambda: f"eight ranks: {self.cluster.workers()} {self.tail()}")
 
-    def batch_host(self):
-        return self.cluster.job(self.job)["BatchHost"]
-
     def supervisor(self):
-        found = [place for place in self.cluster.find("longhaul", "supervise")
-                 if place[0] == self.batch_host()]
-        assert found, self.tail("no supervisor")
-        return found[0][1]
+        """(node, process id) of the supervisor, wherever it is."""
+        return wait_until(
+            lambda: next((place for place in self.cluster.find("longhaul", "supervise")
+                          if machines.state_of(place[1]) not in ("", "Z")), None),
+            30, lambda: self.tail("no supervisor"))
+
+    def other_nodes(self):
+        """Those that train, without the one that the supervisor is on."""
+        return sorted({node for node, _ in self.workers().values()} - {self.supervisor()[0]})
 
 
 # Each fault returns when it is done to the run.
@@ -102,21 +135,20 @@ def kill_workers_of_a_node(run, choice):
 
 
 def kill_supervisor(run, choice):
-    kill_process(run.supervisor())
+    kill_process(run.supervisor()[1])
 
 
 def kill_slurmd(run, choice):
-    run.cluster.kill_slurmd(choice.choice([name for name in run.cluster.nodes
-                                           if name != run.batch_host()][:4]))
+    """The node is there and works, and Slurm takes it for lost."""
+    run.cluster.kill_slurmd(choice.choice(run.other_nodes()))
 
 
 def lose_a_node(run, choice):
-    nodes = {name for name, _ in run.workers().values()} - {run.batch_host()}
-    run.cluster.power_off(choice.choice(sorted(nodes)))
+    run.cluster.power_off(choice.choice(run.other_nodes()))
 
 
 def lose_batch_host(run, choice):
-    run.cluster.power_off(run.batch_host())
+    run.cluster.power_off(run.supervisor()[0])
 
 
 def stop_one_worker(run, choice):
@@ -124,8 +156,7 @@ def stop_one_worker(run, choice):
 
 
 def cut_network(run, choice):
-    nodes = {name for name, _ in run.workers().values()} - {run.batch_host()}
-    run.cluster.cut(choice.choice(sorted(nodes)))
+    run.cluster.cut(choice.choice(run.other_nodes()))
 
 
 def restart_slurmctld(run, choice):
@@ -134,8 +165,10 @@ def restart_slurmctld(run, choice):
 
 def damage_newest_checkpoint(run, choice):
     """A bit flips in the newest checkpoint, then a worker dies."""
-    steps = wait_until(lambda: sorted((run.dir / "checkpoints").glob("step_*/manifest.json")), 60,
-                       "a checkpoint")
+    # A run whose only checkpoint is damaged ends: it does not begin anew by itself.
+    steps = wait_until(
+        lambda: len(found := sorted((run.dir / "checkpoints").glob("step_????????/manifest.json")))
+        > 1 and found, 60, "two checkpoints")
     victim = choice.choice(sorted(steps[-1].parent.glob("*.safetensors")))
     data = bytearray(victim.read_bytes())
     data[choice.randrange(len(data) // 2, len(data))] ^= 1 << choice.randrange(8)
@@ -153,17 +186,47 @@ FAULTS = {fault.__name__: fault for fault in [
     signal_before_limit]}
 
 
+# These interrupt nothing, or later.
+QUIET = {"restart_slurmctld", "kill_slurmd"}
+
+
+def recovery(run, moment, before, seconds=240, meanwhile=lambda: None):
+    """Waits for the first step that had not been made before the fault of that moment.
+    Returns the seconds until then and how many steps were made again."""
+    found = []
+
+    def next_step():
+        meanwhile()
+        run.alive()
+        starts = [event["time"] for event in run.events()
+                  if event["event"] in ("restart", "supervisor_start") and event["time"] > moment]
+        if not starts:
+            return False
+        made = records(run.dir)
+        furthest = max((r["step"] for r in made if r["time"] < starts[0]), default=0)
+        found[:] = [r for r in made if r["time"] > starts[0]]
+        return any(r["step"] > furthest for r in found) and furthest
+
+    furthest = wait_until(next_step, seconds, lambda: f"a step again: {run.tail()}")
+    again = [r for r in found if r["step"] <= furthest]
+    first = min(r["time"] for r in found if r["step"] > furthest)
+    assert furthest >= before
+    return first - moment, len(again)
+
+
 def strike(run, name, seed):
     """Does the fault to a run that trains, at a moment by the seed; seconds until the run has
     made a step that it had not made before."""
     choice = random.Random(seed)
-    run.wait_for_step(choice.randint(6, 20))
+    run.wait_for_step(run.done() + choice.randint(6, 14))
     time.sleep(choice.uniform(0, 0.3))
     FAULTS[name](run, choice)
-    begin = time.monotonic()
-    before = run.done()
-    run.wait_for_step(min(run.steps, before + 2), seconds=240)
-    return time.monotonic() - begin
+    moment, before = time.time(), run.done()
+    if name not in QUIET:
+        return recovery(run, moment, before)[0]
+    run.wait_for_step(min(run.steps, before + 2))
+    return time.time() - moment
 
 
-__all__ = ["FAULTS", "Supervised", "machines", "reference", "strike"]
+__all__ = ["FAULTS", "QUIET", "Supervised", "machines", "records", "recovery", "reference",
+           "strike", "whole_curve"]

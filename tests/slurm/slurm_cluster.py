@@ -220,17 +220,22 @@ class Cluster:
             self.call("scancel", "--signal=KILL", "--batch", number, check=False)
             self.call("scancel", number, check=False)
         self._jobs = []
-        for name, machine in self.nodes.items():
-            if not machine.on:
-                self.power_on(name)
-                continue
-            self.connect(name)
-            for pid in machine.processes():
-                if machines.state_of(pid) == "T":
-                    kill_process(pid, signal.SIGCONT)
-            if self._daemon(machine, "slurmd") is None:
-                self.start_slurmd(name)
+        for name in self.nodes:
+            self.mend(name)
         self.wait_for_state("idle", *self.nodes)
+
+    def mend(self, name):
+        """Makes a node as good as new: on, connected, no process stopped, its daemon there."""
+        machine = self.nodes[name]
+        if not machine.on:
+            self.power_on(name)
+            return
+        self.connect(name)
+        for pid in machine.processes():
+            if machines.state_of(pid) == "T":
+                kill_process(pid, signal.SIGCONT)
+        if self._daemon(machine, "slurmd") is None:
+            self.start_slurmd(name)
 
     # Nodes and what becomes of them
 

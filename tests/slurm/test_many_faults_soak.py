@@ -1,0 +1,141 @@
+"""Long supervised runs on the cluster under one fault after the other, for
+LONGHAUL_FAULT_MINUTES (60) or LONGHAUL_FAULT_COUNT faults, at random by LONGHAUL_FAULT_SEED.
+
+The cluster is tended as an administrator would: nodes that went down are switched on again,
+and a job that waits in the queue for want of nodes finds its excluded ones forgiven. The job
+waits 5 s in the queue and not Slurm's 120 s (see Cluster, credential_seconds)."""
+
+import collections
+import os
+import random
+import statistics
+import sys
+import time
+
+import pytest
+from faults import FAULTS, Supervised, recovery, records, reference, whole_curve
+
+MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
+COUNT = int(os.environ.get("LONGHAUL_FAULT_COUNT", "100000"))
+SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
+STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "600"))
+# How often each; what costs a node costs a start from the queue when the spares are used up.
+WEIGHTS = {"kill_one_worker": 30, "kill_workers_of_a_node": 14, "kill_supervisor": 12,
+           "stop_one_worker": 10, "restart_slurmctld": 10, "damage_newest_checkpoint": 10,
+           "signal_before_limit": 3, "lose_a_node": 4, "cut_network": 3, "kill_slurmd": 3,
+           "lose_batch_host": 3}
+MEND_SECONDS = 10  # from a node's going down until somebody comes
+SETTLE_SECONDS = 25  # within which Slurm notices that a node's daemon is gone
+
+
+def say(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+class Storm:
+    """Throws faults at runs and keeps what each of them cost."""
+
+    def __init__(self, cluster, choice):
+        self.cluster = cluster
+        self.choice = choice
+        self.costs = collections.defaultdict(list)  # fault -> (seconds, steps made again)
+        self.end = time.monotonic() + 60 * MINUTES
+        self._tended = 0.0
+        self._down = {}  # node -> when that was seen
+
+    def count(self):
+        return sum(map(len, self.costs.values()))
+
+    def over(self):
+        return time.monotonic() > self.end or self.count() >= COUNT
+
+    def tend(self, run):
+        """Mends what is broken as far as Slurm has noticed it; all of it for a waiting job."""
+        if time.monotonic() - self._tended < 2.0:
+            return
+        self._tended = time.monotonic()
+        waits = run.state == "PENDING"
+        states = self.cluster.node_states()
+        down = {name for name in self.cluster.nodes if states.get(name, "").startswith("down")}
+        self._down = {name: self._down.get(name, self._tended) for name in down}
+        for name in self.cluster.nodes:
+            if waits or self._tended - self._down.get(name, self._tended) > MEND_SECONDS:
+                self.cluster.mend(name)
+        if waits:
+            (run.dir / "excluded_nodes.json").unlink(missing_ok=True)
+
+    def strike(self, run):
+        name = self.choice.choices(list(WEIGHTS), WEIGHTS.values())[0]
+        FAULTS[name](run, self.choice)
+        moment, before = time.time(), run.done()
+        if name == "restart_slurmctld":
+            run.wait_for_step(before + 2)
+            times = sorted(r["time"] for r in records(run.dir))
+            cost = (max(b - a for a, b in zip(times[before - 3:], times[before - 2:])), 0)
+        elif name == "kill_slurmd":
+            cost = self.lapse(run, moment, before)
+        else:
+            cost = recovery(run, moment, before, 300, lambda: self.tend(run))
+        self.costs[name].append(cost)
+        say(f"{self.count()}. {name} at step {before}: {cost[0]:.1f} s, {cost[1]} steps again")
+
+    def lapse(self, run, moment, before):
+        """The node works on until Slurm takes it for down: from there it counts."""
+        limit = time.monotonic() + SETTLE_SECONDS
+        while time.monotonic() < limit and run.done() < STEPS - 20:
+            time.sleep(0.2)
+            for event in run.events("restart"):
+                if event["time"] > moment:
+                    return recovery(run, event["time"] - event["seconds_down"], before, 300,
+                                    lambda: self.tend(run))
+        return 0.0, 0
+
+    def at(self, run):
+        """Faults until the run is nearly done; it then ends by itself."""
+        while not self.over() and run.done() < STEPS - 40:
+            run.wait_for_step(run.done() + self.choice.randint(2, 12))
+            time.sleep(self.choice.uniform(0, 0.3))
+            self.strike(run)
+        limit = time.monotonic() + 400
+        while run.alive() != "COMPLETED":
+            assert time.monotonic() < limit, run.tail("not at its end")
+            self.tend(run)
+            time.sleep(0.5)
+        run.finish()
+
+    def table(self):
+        lines = ["fault | count | seconds to the next new step, median, worst "
+                 "| steps made again, median, worst"]
+        for name, costs in sorted(self.costs.items()):
+            seconds, steps = zip(*costs)
+            lines.append(f"{name} | {len(costs)} | {statistics.median(seconds):.1f}, "
+                         f"{max(seconds):.1f} | {statistics.median(steps):.0f}, {max(steps)}")
+        return "\n".join(lines)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(run, tmp_path_factory):
+    return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
+
+
+def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder, undisturbed):
+    say(f"seed {SEED}")
+    storm = Storm(cluster, random.Random(SEED))
+    runs = 0
+    try:
+        while not storm.over():
+            runs += 1
+            place = folder / f"run{runs}"
+            place.mkdir()
+            # Every second run keeps the newest state in its nodes' memory too.
+            memory = ["resilience.peer_memory_every=1"] if runs % 2 == 0 else []
+            run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2)
+            run.wait_for_step(3)
+            storm.at(run)
+            assert whole_curve(run.dir) == undisturbed
+            say(f"run {runs} ended whole, {storm.count()} faults so far")
+            cluster.clear()
+    finally:
+        say(f"seed {SEED}: {storm.count()} faults in {runs} runs of {STEPS} steps\n"
+            + storm.table())
+
