@@ -38,8 +38,8 @@ def records(run_dir):
 
 
 def whole_curve(run_dir):
-    """Loss, gradient norm and rate of each step in order; fails where a step that was made again had
-    other ones."""
+    """Loss, gradient norm and rate of each step in order; fails where a step that was made
+    again had other ones."""
     found = {}
     for record in records(run_dir):
         values = (record["loss"], record["grad_norm"], record["lr"])
