@@ -33,7 +33,8 @@ def test_a_full_directory_of_checkpoints_stops_nothing(cluster, binary, folder, 
     inside = cluster.head.path_inside(small)
     (folder / "run").mkdir()
     cluster.call("ln", "-s", small, folder / "run" / "checkpoints")
-    supervised = Supervised(cluster, binary, folder)
+    # Of 4 MB; a checkpoint has 1.3.
+    supervised = Supervised(cluster, binary, folder, "checkpoint.keep=1")
     supervised.wait_for_step(8)
     cluster.call("sh", "-c", f"head -c 4M /dev/zero > '{small}/filler'", check=False)
     machines.wait_until(lambda: len(supervised.events("restart")) >= 3 or not supervised.alive(),
