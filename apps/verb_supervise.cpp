@@ -15,6 +15,7 @@
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
+#include "longhaul/cluster/slurm/stand_in.h"
 
 namespace longhaul::apps {
 namespace {
@@ -62,7 +63,6 @@ class SlurmStart {
     if (!arguments_.command.container.empty()) {
       words.push_back("--container-image=" + arguments_.command.container);
     }
-    if (arguments_.command.platform_replaces_nodes) words.emplace_back("--auto-resume=1");
     for (std::string& word :
          train_words(arguments_.command.config, arguments_.command.sets, attempt)) {
       words.push_back(std::move(word));
@@ -86,6 +86,7 @@ int supervise(const SuperviseArguments& arguments) {
                       "this is no Slurm job; submit one with longhaul "
                       "submit, or use longhaul launch on one machine");
   }
+  if (!job->step.empty()) cluster::forget_step_environment();
   const cluster::SlurmClient slurm;
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();

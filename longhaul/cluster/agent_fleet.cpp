@@ -22,6 +22,7 @@ constexpr double kStackSeconds = 10.0;
 /// An agent whose step ends within that time was killed alone; its node is there.
 constexpr double kStepEndSeconds = 2.0;
 constexpr int kAgentStarts = 5;
+constexpr double kAgentSeconds = 60.0;
 /// One that was started again comes back within that time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
 
@@ -307,6 +308,8 @@ std::map<int, std::string> AgentFleet::stacks(const std::vector<int>& ranks) {
 std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string>& nodes,
                                                    const HealthOptions& options,
                                                    double seconds) {
+  // Before the first start they are still on their way.
+  await_agents(std::min(seconds, kAgentSeconds));
   std::vector<AgentState*> asked;
   for (auto& [node, agent] : state_->agents) {
     agent.health.reset();
@@ -333,7 +336,7 @@ std::vector<std::string> AgentFleet::take_notes() {
   return std::exchange(state_->notes, {});
 }
 
-std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {
+void AgentFleet::await_agents(double seconds) {
   const Stopwatch watch;
   const auto waiting = [&] {
     return std::ranges::any_of(state_->agents, [](auto& agent) {
@@ -341,7 +344,11 @@ std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {
              !agent.second.step->poll();
     });
   };
-  while (waiting() && watch.seconds() < patience_seconds) wait(0.1);
+  while (waiting() && watch.seconds() < seconds) wait(0.1);
+}
+
+std::vector<std::string> AgentFleet::usable_nodes(double patience_seconds) {
+  await_agents(patience_seconds);
   std::vector<std::string> answering;
   for (const std::string& node : state_->options.nodes) {
     if (state_->agents[node].peer != 0) answering.push_back(node);

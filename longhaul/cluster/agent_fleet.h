@@ -56,6 +56,9 @@ class AgentFleet : public Fleet {
   std::vector<std::string> take_notes() override;
 
  private:
+  /// Until those that were started have come, or ended.
+  void await_agents(double seconds);
+
   struct State;
   std::unique_ptr<State> state_;
 };

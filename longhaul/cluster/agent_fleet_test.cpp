@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <optional>
 #include <thread>
@@ -42,21 +43,28 @@ class OneNode {
   }
 
   void connect() {
-    const auto after = [&](const char* name) {
-      return *(std::ranges::find(words_, name) + 1);
-    };
     // The handshake needs the server's end at work.
     std::optional<Channel> agent;
-    std::jthread client([&] {
-      agent.emplace(
-          Channel::connect(after("--host"), std::stoi(after("--port")), *secret_, 10.0));
-      agent->send({{"hello", "localhost"}});
-    });
+    std::jthread client([&] { agent.emplace(open()); });
     const Stopwatch watch;
     while (fleet_->usable_nodes(0.1).empty() && watch.seconds() < 10.0) {
     }
     client.join();
     channel_ = std::move(agent);
+  }
+  /// Connects and answers one order for a health check. For a thread of its own.
+  void answer_health(const std::string& name) {
+    Channel agent = open();
+    const Stopwatch watch;
+    while (watch.seconds() < 10.0) {
+      const auto order = agent.receive(0.1);
+      if (!order || order->value("order", "") != "health") continue;
+      HealthReport report;
+      report.node = name;
+      agent.send({{"health", report.to_json()}});
+      agent.close();
+      return;
+    }
   }
   void lose_agent() {
     ::kill(process_, SIGKILL);
@@ -74,6 +82,16 @@ class OneNode {
   AgentFleet& fleet() { return *fleet_; }
 
  private:
+  Channel open() {
+    const auto after = [&](const char* name) {
+      return *(std::ranges::find(words_, name) + 1);
+    };
+    Channel agent =
+        Channel::connect(after("--host"), std::stoi(after("--port")), *secret_, 10.0);
+    agent.send({{"hello", "localhost"}});
+    return agent;
+  }
+
   TestDirectory dir_;
   int starts_ = 0;
   pid_t process_ = 0;
@@ -93,6 +111,18 @@ TEST(AgentFleet, AnAgentThatDiesAloneIsStartedAgain) {
   node.connect();
   EXPECT_TRUE(node.lost_within(1.0).empty());
   EXPECT_EQ(node.fleet().usable_nodes(0), std::vector<std::string>{"localhost"});
+}
+
+TEST(AgentFleet, AHealthCheckWaitsForAgentsThatAreOnTheirWay) {
+  OneNode node({"false"});
+  std::jthread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    node.answer_health("n1");
+  });
+  HealthOptions options;
+  const auto reports = node.fleet().check_health({}, options, 10.0);
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].node, "n1");
 }
 
 TEST(AgentFleet, ANodeOnWhichNoAgentStartsAgainIsLost) {

@@ -93,7 +93,8 @@ struct Supervisor::State {
   void pause(double seconds);
   void tell_stragglers();
   void end_left_workers();
-  void check_health(const std::vector<std::string>& nodes);
+  std::vector<HealthReport> check_health(const std::vector<std::string>& nodes);
+  void blame_sick_node(Fault& fault);
   void exclude(const std::string& node, const std::string& cause);
   void read_excluded_again();
   void event(const char* name, Json fields);
@@ -399,8 +400,19 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step) {
   return end;
 }
 
+/// Somebody else replaces nodes: he has to hear of a process that died of its node.
+void Supervisor::State::blame_sick_node(Fault& fault) {
+  if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
+  for (const HealthReport& report : check_health({fault.node})) {
+    if (report.ok()) continue;
+    fault.kind = FaultKind::Node;
+    fault.text += fmt::format("; {} is sick: {}", report.node, report.cause());
+  }
+}
+
 bool Supervisor::State::decide(const AttemptEnd& end) {
-  const Fault& fault = *end.fault;
+  Fault fault = *end.fault;
+  if (!options.rules.node_faults) blame_sick_node(fault);
   status.cause = fault.text;
   const Decision decision = policy.decide(fault);
   event("fault", {{"kind", fault_name(fault.kind)},
@@ -458,15 +470,19 @@ void Supervisor::State::end_left_workers() {
   }
 }
 
-void Supervisor::State::check_health(const std::vector<std::string>& nodes) {
-  for (const HealthReport& report :
-       fleet.check_health(nodes, options.health, kHealthSeconds)) {
+/// The reports of these nodes, or of all; who is sick is left out.
+std::vector<HealthReport> Supervisor::State::check_health(
+    const std::vector<std::string>& nodes) {
+  std::vector<HealthReport> found =
+      fleet.check_health(nodes, options.health, kHealthSeconds);
+  for (const HealthReport& report : found) {
     event("health", {{"node", report.node},
                      {"ok", report.ok()},
                      {"cause", report.cause()},
                      {"checks", report.checks.size()}});
     if (!report.ok()) exclude(report.node, report.cause());
   }
+  return found;
 }
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {

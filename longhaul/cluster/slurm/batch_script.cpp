@@ -233,7 +233,16 @@ std::string supervise_script(const SuperviseJob& job) {
   text += more_options(job.batch) + "set -u\n\n";
   SuperviseCommand command = job.command;
   command.signal_seconds = job.batch.signal_seconds;
-  text += array_of("supervise", supervise_words(job.batch.program, command));
+  std::vector<std::string> words;
+  if (command.platform_replaces_nodes) {
+    text +=
+        "# The platform's plug-in in srun runs this step again, on other nodes, when it "
+        "fails.\n";
+    words = {"srun", "--auto-resume=1", "--overlap", "--nodes=1", "--ntasks=1"};
+  }
+  const auto more = supervise_words(job.batch.program, command);
+  words.insert(words.end(), more.begin(), more.end());
+  text += array_of("supervise", words);
   return text + kRun + again_text(job.batch) + kSuperviseLoop;
 }
 

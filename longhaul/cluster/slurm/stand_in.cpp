@@ -96,12 +96,16 @@ std::vector<std::string> step_variables(const std::vector<std::string>& environm
   return names;
 }
 
-int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
-  write_to(log_of(options, slurm));
+void forget_step_environment() {
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry)
     environment.emplace_back(*entry);
   for (const std::string& name : step_variables(environment)) ::unsetenv(name.c_str());
+}
+
+int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
+  write_to(log_of(options, slurm));
+  forget_step_environment();
   for (int crashes = 0;; sleep_for(crashes)) {
     const int status = supervise(options);
     if (options.raised() == SIGTERM || status == kSuperseded) return status;

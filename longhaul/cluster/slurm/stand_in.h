@@ -31,8 +31,12 @@ struct StandInOptions {
 /// first. The process must be a job step with no other thread.
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm);
 
+/// Removes from this process's environment what says something of its own step: a
+/// supervisor's steps must not inherit it. The process must have no other thread.
+void forget_step_environment();
+
 /// The names among these ("NAME=value") that say something of one step and not of the
-/// job: a supervisor's own steps must not inherit them.
+/// job.
 std::vector<std::string> step_variables(const std::vector<std::string>& environment);
 
 }  // namespace longhaul::cluster

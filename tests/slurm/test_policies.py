@@ -1,0 +1,126 @@
+"""What a supervised run does about nodes, by its settings: smaller, from the queue, without a
+sick one, and where the platform replaces nodes (a fake of HyperPod's plug-in for srun)."""
+
+import json
+import os
+
+import pytest
+from faults import Supervised, reference, strike, whole_curve
+from machines import kill_process, wait_until
+from runs import curve
+
+STEPS = 60
+
+# Called as srun. What carries --auto-resume=1 is run again when it fails and a node is marked.
+PLUG_IN = """#!/bin/bash
+words=() resume=
+for word in "$@"; do
+  if [ "$word" = --auto-resume=1 ]; then resume=1; else words+=("$word"); fi
+done
+[ -n "$resume" ] || exec {srun} "${{words[@]}}"
+for attempt in 1 2; do
+  {srun} "${{words[@]}}"
+  status=$?
+  marked=$(cat {marks}/* 2>/dev/null)
+  [ "$status" != 0 ] && [ -n "$marked" ] || exit "$status"
+  tell() {{ echo "[Auto Resume] Info: JobID: $SLURM_JOB_ID StepID: 0 $*"; }}
+  tell "Initiating communication with cluster agent to diagnose health of nodes"
+  tell "Response from cluster agent: JobId=$SLURM_JOB_ID, ResumeAction=RETRYSTEP"
+  tell "Job failed - replacing nodes"
+  rm -f {marks}/*
+  tell "Retrying step. Attempt number: $attempt"
+done
+exit 1
+"""
+
+
+@pytest.fixture(scope="session")
+def undisturbed(run, tmp_path_factory):
+    return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
+
+
+def losses(values):
+    return [loss for loss, _, _ in values]
+
+
+def ranks_line(run, nodes):
+    return [line for line in run.log().splitlines() if line.startswith("ranks 0:")
+            and len({word.split(":")[1] for word in line.split() if ":n" in word}) == nodes]
+
+
+def test_a_run_shrinks_when_no_spare_is_left(cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, 'resilience.on_node_loss="shrink"', steps=STEPS,
+                     spares=0)
+    strike(run, "lose_a_node", 3)
+    run.finish()
+    # Sums in another order after the loss.
+    assert losses(curve(run.dir)) == pytest.approx(losses(undisturbed), rel=1e-3)
+    # 3 x 2 ranks do not divide the batch of 8: two nodes, two micro batches more.
+    assert ranks_line(run, 4) and ranks_line(run, 2), run.tail()
+    assert "accumulation 4" in run.log()
+    assert cluster.job(run.job)["Restarts"] == "0"
+
+
+def test_a_run_that_waits_for_its_nodes_goes_on_from_the_queue(cluster, binary, folder,
+                                                               undisturbed):
+    run = Supervised(cluster, binary, folder, 'resilience.on_node_loss="wait"', steps=STEPS,
+                     spares=0)
+    strike(run, "lose_a_node", 4)
+    run.finish(seconds=300)
+    assert whole_curve(run.dir) == undisturbed
+    assert cluster.job(run.job)["Restarts"] == "1"
+    assert run.events("requeue"), run.tail()
+
+
+def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder,
+                     'resilience.health_command="test \\"$(hostname)\\" != n2"', steps=STEPS)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    sick = [event["node"] for event in run.events("health") if not event["ok"]]
+    assert sick[0] == "n2"
+    excluded = json.loads((run.dir / "excluded_nodes.json").read_text())
+    assert [node["node"] for node in excluded] == ["n2"]
+    assert "scontrol update NodeName=n2 State=DRAIN" in run.log()
+    assert not any(":n2" in line for line in run.log().splitlines() if line.startswith("ranks "))
+
+
+@pytest.fixture
+def plug_in(cluster, folder):
+    """A directory with an srun that does what HyperPod's plug-in does; marks lie in marks/."""
+    marks = folder / "marks"
+    marks.mkdir()
+    path = folder / "bin"
+    path.mkdir()
+    srun = cluster.call("which", "srun").stdout.strip()
+    (path / "srun").write_text(PLUG_IN.format(srun=srun, marks=marks))
+    (path / "srun").chmod(0o755)
+    return path
+
+
+def test_a_platform_replaces_nodes_and_the_supervisor_restarts_processes(
+        cluster, binary, folder, undisturbed, plug_in):
+    marks = folder / "marks"
+    run = Supervised(
+        cluster, binary, folder, f'resilience.unhealthy_file="{marks}/mark"', steps=STEPS,
+        options=["--auto-resume"], env={"PATH": f"{plug_in}:{os.environ['PATH']}"})
+    run.wait_for_step(8)
+    kill_process(next(iter(run.workers().values()))[1])
+    wait_until(lambda: run.events("restart"), 60, run.tail)
+    assert "[Auto Resume]" not in run.log()
+    run.wait_for_step(20)
+    # As the guide does it: a node is marked, then a process on it dies.
+    (marks / "mark").write_text("1")
+    kill_process(run.workers()[7][1])
+    run.finish()
+    log = run.log()
+    assert whole_curve(run.dir) == undisturbed
+    said = [log.index(line) for line in [
+        "is sick: ", "the platform replaces nodes",
+        "Initiating communication with cluster agent", "ResumeAction=RETRYSTEP",
+        "replacing nodes", "Retrying step. Attempt number: 1"]]
+    assert said == sorted(said), log
+    # A busy Slurm may refuse a start or two more.
+    kinds = [event["kind"] for event in run.events("fault") if event["kind"] != "launcher"]
+    assert kinds == ["killed", "node"]
+    assert "node" not in [event["kind"] for event in run.events("restart")]
