@@ -1,5 +1,5 @@
-"""What a supervised run does about nodes, by its settings: smaller, from the queue, without a
-sick one, and where the platform replaces nodes (a fake of HyperPod's plug-in for srun)."""
+"""What a supervised run does by its settings: smaller, from the queue, without a sick node, with a
+slow rank, at the time limit, where the platform replaces nodes (a fake of HyperPod's plug-in)."""
 
 import json
 import os
@@ -83,6 +83,28 @@ def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, fold
     assert [node["node"] for node in excluded] == ["n2"]
     assert "scontrol update NodeName=n2 State=DRAIN" in run.log()
     assert not any(":n2" in line for line in run.log().splitlines() if line.startswith("ranks "))
+
+
+def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbed):
+    run = Supervised(
+        cluster, binary, folder,
+        'debug.delays=[{phase = "gradients", seconds = 0.4, rank = 5}]', steps=STEPS)
+    run.finish()
+    # On a machine with fewer cores than ranks others may be slow for a while too.
+    worst = max(run.events("straggler"), key=lambda event: event["ratio"])
+    assert worst["rank"] == 5 and worst["ratio"] > 1.3, run.tail()
+    assert not run.events("restart"), run.tail()
+    assert whole_curve(run.dir) == undisturbed
+
+
+def test_the_time_limit_is_survived(cluster, binary, folder, undisturbed):
+    """Slurm warns, the run saves, and goes on from the queue under the same job."""
+    run = Supervised(
+        cluster, binary, folder, 'debug.delays=[{phase = "gradients", seconds = 1.5, rank = 5}]',
+        steps=STEPS, options=("--time", "00:02:00", "--signal-seconds", "20"))
+    run.finish(seconds=400)
+    assert cluster.job(run.job)["Restarts"] != "0", run.tail()
+    assert whole_curve(run.dir) == undisturbed
 
 
 @pytest.fixture

@@ -67,6 +67,14 @@ supervise=(/opt/longhaul/bin/longhaul supervise '/fsx/ann/my work/run.toml' --no
 )");
 }
 
+TEST(BatchScript, WhereThePlatformReplacesNodesItRunsTheSupervisorsStepAgain) {
+  SuperviseJob job = small_job();
+  job.command.platform_replaces_nodes = true;
+  const std::string script = supervise_script(job);
+  EXPECT_HAS(script, "\nsupervise=(srun --auto-resume=1 --overlap --nodes=1 --ntasks=1");
+  EXPECT_HAS(script, " --platform-replaces-nodes");
+}
+
 TEST(BatchScript, OfAVerbStartsOneStep) {
   VerbJob job;
   job.batch = small_job().batch;
