@@ -267,6 +267,15 @@ std::vector<std::string> AgentFleet::lost_nodes() {
   return lost;
 }
 
+double AgentFleet::longest_silence() const {
+  double longest = 0.0;
+  for (const auto& [node, agent] : state_->agents) {
+    if (agent.peer == 0 || agent.busy) continue;
+    longest = std::max(longest, state_->server.silent_seconds(agent.peer));
+  }
+  return longest;
+}
+
 void AgentFleet::signal(int number, const std::vector<int>& ranks) {
   state_->server.send_all({{"order", "signal"}, {"number", number}, {"ranks", ranks}});
   state_->server.poll(0.0);

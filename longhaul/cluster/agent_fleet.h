@@ -47,6 +47,7 @@ class AgentFleet : public Fleet {
   void wait(double seconds) override;
   std::vector<NodeReport> reports() override;
   std::vector<std::string> lost_nodes() override;
+  double longest_silence() const override;
   void signal(int number, const std::vector<int>& ranks) override;
   void forget() override;
   std::map<int, std::string> stacks(const std::vector<int>& ranks) override;

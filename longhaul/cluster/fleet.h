@@ -20,6 +20,8 @@ class Fleet {
   virtual std::vector<NodeReport> reports() = 0;
   /// Nodes that were there and do not answer any more, since the last forget().
   virtual std::vector<std::string> lost_nodes() = 0;
+  /// Seconds since the node that is longest silent was heard, of those not given up.
+  virtual double longest_silence() const { return 0.0; }
   /// Sends a signal to the workers of these ranks, or to all.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
   /// Before a start: forgets the workers and their records.

@@ -29,6 +29,8 @@ constexpr double kStatusSeconds = 1.0;
 constexpr double kRepeatSeconds = 1.0;
 constexpr double kHealthSeconds = 120.0;
 constexpr double kLeftSeconds = 10.0;
+/// Agents report twice a second.
+constexpr double kSilenceSeconds = 3.0;
 /// A rank that fails by itself says so and ends the others within this time.
 constexpr double kLastWordsSeconds = 5.0;
 /// After a death without a word, others that died of the same cause are seen.
@@ -115,6 +117,7 @@ struct Supervisor::State {
   SignalWatch signals;
   std::vector<NodeReport> reports;
   std::vector<ObservedRank> ranks;
+  std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
   std::vector<ExcludedNode> excluded;
   RunStatus status;
   double status_shown = 0.0;
@@ -254,6 +257,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
   fleet.forget();
   ranks.clear();
+  used_nodes.clear();
   reports.clear();
   hang.restart();
   stragglers.restart();
@@ -274,6 +278,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     const std::optional<LauncherEnd> end = step.poll();
     reports = fleet.reports();
     ranks = ranks_of(reports);
+    for (const ObservedRank& rank : ranks) used_nodes.insert(rank.node);
     for (const std::string& note : fleet.take_notes()) log.warning(note);
     pass_signals();
     if (auto fault = look_for_fault(end)) {
@@ -327,8 +332,7 @@ void Supervisor::State::pass_signals() {
 std::optional<Fault> Supervisor::State::look_for_fault(
     const std::optional<LauncherEnd>& end) {
   for (const std::string& node : fleet.lost_nodes()) {
-    const auto is_there = [&](const ObservedRank& rank) { return rank.node == node; };
-    if (!ranks.empty() && std::ranges::none_of(ranks, is_there)) {
+    if (!used_nodes.empty() && !used_nodes.contains(node)) {
       exclude(node, "the spare does not answer any more");
       continue;
     }
@@ -354,6 +358,8 @@ std::optional<Fault> Supervisor::State::look_for_fault(
 std::optional<Fault> Supervisor::State::look_for_hang() {
   const auto quiet = hang.look(ranks, unix_time() - started_at);
   if (!quiet) return std::nullopt;
+  // Ranks wait for a node that is lost, too: it is soon told as that.
+  if (fleet.longest_silence() > kSilenceSeconds) return std::nullopt;
   const HangVerdict verdict = judge_hang(ranks);
   Fault fault;
   fault.kind = FaultKind::Hang;

@@ -129,6 +129,8 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             place.mkdir()
             # Every second run keeps the newest state in its nodes' memory too.
             memory = ["resilience.peer_memory_every=1"] if runs % 2 == 0 else []
+            # A save is too short here for its pauses to be learned; unlearned ones are 600 s.
+            memory.append("resilience.hang_timeout_s=20")
             run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2)
             run.wait_for_step(3)
             storm.at(run)

@@ -104,13 +104,41 @@ class Builder {
         plan_(make_plan(options, inputs_, encoder_, tokenizer, part_bytes_,
                         parts_.size())) {}
 
+  /// One of several processes that comes late, with nothing left for it to do, may find
+  /// the directory in which they built going, or gone.
   BuildReport run() {
+    try {
+      return build();
+    } catch (const Error&) {
+      if (options_.process == 0 || !stands_already()) throw;
+      return report(true);
+    }
+  }
+
+  /// After a failure: a build that has done nothing leaves nothing.
+  void clean_up() const {
+    std::error_code ignored;
+    if (options_.processes > 1 || !owned_) return;
+    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
+      note(fmt::format("what is done is kept in {}: the same command goes on from there",
+                       directory_.root.string()));
+      return;
+    }
+    fs::remove_all(directory_.root, ignored);
+  }
+
+ private:
+  BuildReport build() {
     if (stands_already()) return report(true);
     check_places();
     BuildPeers peers(directory_, options_);
     const OwnerLock lock =
         OwnerLock::acquire(directory_.lock(options_.process), lock_options());
     owned_ = true;
+    if (options_.process != 0 && stands_already()) {
+      remove_directory();
+      return report(true);
+    }
     for (const std::string& line : lock.notes()) note(line);
     open_directory();
     if (!fs::exists(directory_.commit())) {
@@ -129,19 +157,6 @@ class Builder {
     return report(false);
   }
 
-  /// After a failure: a build that has done nothing leaves nothing.
-  void clean_up() const {
-    std::error_code ignored;
-    if (options_.processes > 1 || !owned_) return;
-    if (fs::exists(directory_.commit(), ignored) || finished_parts() > 0) {
-      note(fmt::format("what is done is kept in {}: the same command goes on from there",
-                       directory_.root.string()));
-      return;
-    }
-    fs::remove_all(directory_.root, ignored);
-  }
-
- private:
   void note(const std::string& line) const {
     if (options_.note) options_.note(line);
   }
