@@ -9,14 +9,13 @@
 #include "apps/verbs.h"
 #include "apps/version.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process_title.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
 namespace {
-
-constexpr int kWrongInput = 78;
 
 /// Verbs that a later version has.
 constexpr const char* kLaterVerbs[] = {"bench", "plan"};
@@ -97,7 +96,7 @@ int run(int argc, char** argv) {
     const std::string verb = argc > 1 ? argv[1] : "";
     fmt::print(stderr, "longhaul: error: [arguments] {}\n",
                usage_problem(program, verb, error));
-    return kWrongInput;
+    return kExitSettings;
   } catch (const Error& error) {
     return fail(error);
   } catch (const fs::filesystem_error& problem) {

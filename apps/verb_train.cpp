@@ -12,6 +12,7 @@
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/memory.h"
 #include "longhaul/base/rank_record.h"
@@ -29,8 +30,6 @@ struct TrainOptions {
   std::string file;
   std::vector<std::string> sets;
 };
-
-constexpr int kTemporary = 75;
 
 /// Seconds that a start which was asked to end has to come to where all ranks look.
 constexpr double kStartGrace = 5.0;
@@ -88,7 +87,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
         train::run_training(*settings.loaded, world, on_ready);
     comm::finish(*world);
     ignore_signals_until_exit();
-    exit_code = result.interrupted ? kTemporary : 0;
+    exit_code = result.interrupted ? kExitTemporary : 0;
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
   } catch (const std::exception& problem) {
@@ -113,7 +112,7 @@ int train(const TrainOptions& options) {
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
   const SignalWatch signals;
   std::optional<StartWatch> start;
-  start.emplace(kTemporary, kStartGrace, [](int signal) {
+  start.emplace(kExitTemporary, kStartGrace, [](int signal) {
     say(fmt::format("[signal] {} before the first step: nothing is to be saved",
                     signal_name(signal)));
   });

@@ -20,6 +20,7 @@
 #include "apps/drill/recovery.h"
 #include "apps/drill/strike.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/monitor/run_files.h"
 
@@ -29,7 +30,6 @@ namespace longhaul::apps {
 namespace {
 
 constexpr double kLookSeconds = 0.02;
-constexpr int kTemporary = 75;
 constexpr double kDeathSeconds = 0.5;
 
 constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"],
@@ -276,10 +276,10 @@ class Drill {
     if (fault == DrillFault::Terminate || fault == DrillFault::KillSupervisor) {
       run.signal(fault == DrillFault::Terminate ? SIGTERM : SIGKILL);
       const std::optional<int> code = wait_for_end(run);
-      if (fault == DrillFault::Terminate && code != kTemporary) {
+      if (fault == DrillFault::Terminate && code != kExitTemporary) {
         throw TemporaryError("drill",
                              fmt::format("SIGTERM ended it with {} instead of {}",
-                                         code.value_or(-1), kTemporary));
+                                         code.value_or(-1), kExitTemporary));
       }
       return run.start();
     }

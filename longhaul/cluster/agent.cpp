@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/owner_lock.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
@@ -24,7 +25,6 @@ constexpr double kConnectSeconds = 60.0;
 constexpr double kLeaseLookSeconds = 1.0;
 /// No supervisor comes back after that: Slurm itself has ended the job.
 constexpr double kDeputySeconds = 3600.0;
-constexpr int kTemporary = 75;
 
 class Agent {
  public:
@@ -53,7 +53,7 @@ class Agent {
       fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, lost.what());
       std::fflush(stderr);
     }
-    return deputy_words_.empty() ? kTemporary : await_supervisor();
+    return deputy_words_.empty() ? kExitTemporary : await_supervisor();
   }
 
  private:
@@ -117,7 +117,7 @@ class Agent {
       }
       std::this_thread::sleep_for(std::chrono::duration<double>(kLeaseLookSeconds));
     }
-    return kTemporary;
+    return kExitTemporary;
   }
 
   const AgentOptions& options_;

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 
+#include "longhaul/base/exit_code.h"
+
 namespace longhaul::cluster {
 namespace {
-
-constexpr int kWrongSettings = 78;
-constexpr int kTemporary = 75;
 
 /// Errors that say no more than that another rank did not come.
 bool is_consequence(const ObservedRank& rank) {
@@ -24,10 +23,10 @@ bool is_corruption(const ObservedRank& rank) {
 
 /// Smaller came first.
 int order_of(const ObservedRank& rank) {
-  if (rank.exit_code == kWrongSettings) return 0;
+  if (rank.exit_code == kExitSettings) return 0;
   if (!rank.failure.empty() && !is_consequence(rank)) return 1;
   if (rank.killed()) return 2;
-  if (rank.exit_code > 0 && rank.exit_code != kTemporary && rank.failure.empty())
+  if (rank.exit_code > 0 && rank.exit_code != kExitTemporary && rank.failure.empty())
     return 3;
   if (!rank.failure.empty()) return 4;
   return 5;
@@ -56,7 +55,7 @@ Fault fault_of(const ObservedRank& rank, const LauncherEnd& launcher) {
       break;
     default:
       fault.kind = FaultKind::Error;
-      fault.temporary = rank.exit_code == kTemporary && !is_corruption(rank);
+      fault.temporary = rank.exit_code == kExitTemporary && !is_corruption(rank);
   }
   if (fault.kind == FaultKind::Killed) {
     fault.text = fmt::format("{} {} in step {} phase {}", rank.name(),
@@ -110,12 +109,12 @@ std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
     fault.step = step;
     return fault;
   }
-  if (!launcher || launcher->exit_code == 0 || launcher->exit_code == kTemporary) {
+  if (!launcher || launcher->exit_code == 0 || launcher->exit_code == kExitTemporary) {
     return std::nullopt;
   }
   Fault fault;
   fault.kind =
-      launcher->exit_code == kWrongSettings ? FaultKind::Settings : FaultKind::Launcher;
+      launcher->exit_code == kExitSettings ? FaultKind::Settings : FaultKind::Launcher;
   fault.step = step;
   fault.text = fmt::format("the launcher ended with exit code {}{}", launcher->exit_code,
                            launcher->last_line.empty() ? "" : ": " + launcher->last_line);

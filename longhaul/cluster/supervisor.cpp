@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/log.h"
 #include "longhaul/base/owner_lock.h"
@@ -38,8 +39,6 @@ constexpr double kEvidenceSeconds = 0.1;
 /// Its workers gone, a launcher ends by itself, then when asked, then when killed.
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
-constexpr int kWrongSettings = 78;
-constexpr int kSuperseded = 77;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
@@ -195,7 +194,7 @@ int Supervisor::State::run() {
     return run_attempts();
   } catch (const Superseded& lost) {
     log.to_terminal_only(lost.what());
-    return kSuperseded;
+    return kExitSuperseded;
   }
 }
 
@@ -289,7 +288,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       const std::vector<ObservedRank> seen = ranks;  // before the rest is killed
       const std::optional<LauncherEnd> last = end_workers(step);
       if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
-      return {fault->kind == FaultKind::Settings ? kWrongSettings : 1, std::move(fault)};
+      return {fault->kind == FaultKind::Settings ? kExitSettings : 1, std::move(fault)};
     }
     if (end) return {end->exit_code, std::nullopt};
     const WorkKind work = work_of(ranks);

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/job_step.h"
@@ -108,9 +109,9 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
   forget_step_environment();
   for (int crashes = 0;; sleep_for(crashes)) {
     const int status = supervise(options);
-    if (options.raised() == SIGTERM || status == kSuperseded) return status;
-    const bool failed = status == 1 || status == 78;
-    if (!failed && status != 0 && status != kRequeue && ++crashes <= kMostCrashes) {
+    if (options.raised() == SIGTERM || status == kExitSuperseded) return status;
+    const bool failed = status == 1 || status == kExitSettings;
+    if (!failed && status != 0 && status != kExitTemporary && ++crashes <= kMostCrashes) {
       say(fmt::format("the supervisor ended with {}; starts again", status));
       continue;
     }

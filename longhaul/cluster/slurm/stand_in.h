@@ -8,10 +8,6 @@
 
 namespace longhaul::cluster {
 
-/// What a supervisor's exit code asks of whoever started it.
-inline constexpr int kRequeue = 75;     ///< the job belongs back into the queue
-inline constexpr int kSuperseded = 77;  ///< another supervisor has taken the run over
-
 struct StandInOptions {
   std::string job;
   std::vector<std::string> words;       ///< starts a supervisor that knows it stands in

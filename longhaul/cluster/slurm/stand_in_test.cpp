@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/test_files.h"
 
@@ -99,7 +100,7 @@ TEST(StandIn, ACancelledOrReplacedOneAsksForNothing) {
             75);
   EXPECT_EQ(cancelled.text("asked"), "");
   StandIn replaced;
-  EXPECT_EQ(replaced.run("exit 77"), kSuperseded);
+  EXPECT_EQ(replaced.run("exit 77"), kExitSuperseded);
   EXPECT_EQ(replaced.text("asked"), "");
 }
 
