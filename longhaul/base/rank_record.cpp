@@ -23,7 +23,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr const char* kSuffix = ".record";
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
@@ -36,6 +36,11 @@ struct Operation {
   char verb[16];
   char group[24];
   char label[48];
+};
+
+struct LongestPhase {
+  char name[32];
+  double seconds;
 };
 
 struct Layout {
@@ -61,10 +66,11 @@ struct Layout {
   double step_ended;
   double step_wall[kRecordedSteps];  ///< of step i at i % kRecordedSteps
   double step_busy[kRecordedSteps];
+  LongestPhase phases[kRecordedPhases];  ///< of those that have ended; by need
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
-static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5256,
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5576,
               "another layout is another kVersion");
 
 template <size_t N>
@@ -94,6 +100,16 @@ RecordedOperation get(const Operation& from) {
 
 Operation& slot_of(Layout& layout, uint64_t ticket) {
   return layout.operations[ticket % kRecordedOperations];
+}
+
+/// The phase that ends now took so long.
+void keep_longest(Layout& layout, double seconds) {
+  for (LongestPhase& kept : layout.phases) {
+    if (kept.name[0] == 0) std::memcpy(kept.name, layout.phase, sizeof kept.name);
+    if (std::memcmp(kept.name, layout.phase, sizeof kept.name) != 0) continue;
+    kept.seconds = std::max(kept.seconds, seconds);
+    return;
+  }
 }
 
 /// A change that readers either see whole or know to be under way.
@@ -183,10 +199,12 @@ void RankRecord::set_coordinates(std::string_view coordinates) {
 
 void RankRecord::set(std::string_view phase, int64_t step) {
   Layout& layout = *map_->layout;
+  const double now = unix_time();
   const Change change(layout);
+  keep_longest(layout, now - layout.phase_since);
   put(layout.phase, phase);
   layout.step = step;
-  layout.phase_since = unix_time();
+  layout.phase_since = now;
 }
 
 uint64_t RankRecord::started(const OperationName& name) {
@@ -310,6 +328,9 @@ RankState to_state(const Layout& layout) {
   state.steps_done = layout.steps_done;
   state.step_ended = layout.step_ended;
   state.step_wall_seconds = median_of(layout.step_wall, layout.steps_done);
+  for (const LongestPhase& kept : layout.phases) {
+    if (kept.name[0] != 0) state.longest_phases[get(kept.name)] = kept.seconds;
+  }
   state.step_busy_seconds = median_of(layout.step_busy, layout.steps_done);
   std::vector<Operation> operations(std::begin(layout.operations),
                                     std::end(layout.operations));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,6 +30,8 @@ std::string to_string(const OperationName& name);
 /// The operations that a record keeps, and the steps whose seconds it keeps.
 inline constexpr int kRecordedOperations = 32;
 inline constexpr int kRecordedSteps = 16;
+/// Phases of different names that a record keeps the longest of.
+inline constexpr int kRecordedPhases = 8;
 
 /// DIR/rank_00003.record
 fs::path rank_record_path(const fs::path& dir, int rank);
@@ -46,7 +49,7 @@ class RankRecord {
 
   /// "pp 1 dp 0 cp 0 tp 1"
   void set_coordinates(std::string_view coordinates);
-  /// From now on this rank is in this phase of this step.
+  /// From now on this rank is in this phase of this step; the one before it has ended.
   void set(std::string_view phase, int64_t step);
   /// An operation was started; the result names it in ended() and waits().
   uint64_t started(const OperationName& name);
@@ -92,6 +95,8 @@ struct RankState {
   bool waits = false;
   RecordedOperation waits_for;
   double waits_since = 0.0;
+  /// Seconds that the longest of each kind of phase took; those that have ended.
+  std::map<std::string, double> longest_phases;
   std::string failure;
   int exit_code = -1;      ///< -1: alive, or ended by somebody else
   int64_t steps_done = 0;  ///< by this process

@@ -116,6 +116,26 @@ TEST(RankRecord, KeepsTheMedianSecondsOfTheLastStepsAndTheExitCode) {
   EXPECT_EQ(state.exit_code, 75);
 }
 
+TEST(RankRecord, KeepsHowLongTheLongestPhaseOfEachKindTook) {
+  const TestDirectory dir;
+  RankRecord record = RankRecord::create(dir.path(), 0, 1);
+  for (const int milliseconds : {60, 5}) {
+    record.set("checkpoint", 5);
+    ::usleep(static_cast<useconds_t>(1000 * milliseconds));
+    record.set("gradients", 6);
+  }
+  const auto phases = read_rank_record(rank_record_path(dir.path(), 0)).longest_phases;
+  ASSERT_TRUE(phases.contains("checkpoint"));
+  EXPECT_GE(phases.at("checkpoint"), 0.06);
+  EXPECT_LT(phases.at("checkpoint"), 30.0);
+  EXPECT_TRUE(phases.contains("start"));
+  // More names than there is room for: those that came first stay.
+  for (int i = 0; i < 20; ++i) record.set("phase " + std::to_string(i), 7);
+  const RankState state = read_rank_record(rank_record_path(dir.path(), 0));
+  EXPECT_EQ(state.longest_phases.size(), static_cast<size_t>(kRecordedPhases));
+  EXPECT_TRUE(state.longest_phases.contains("checkpoint"));
+}
+
 TEST(RankRecord, OutlivesAKilledWriter) {
   const TestDirectory dir;
   const pid_t child = ::fork();

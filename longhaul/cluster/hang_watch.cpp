@@ -1,10 +1,13 @@
 #include "longhaul/cluster/hang_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace longhaul::cluster {
 namespace {
 
+constexpr const char* kSavePhase = "checkpoint";
+constexpr const char* kValidationPhase = "validation";
 constexpr double kPatience = 5.0;
 /// A start reads gigabytes from a cold disk: what one took says less of the next.
 constexpr double kStartPatience = 20.0;
@@ -32,8 +35,8 @@ WorkKind work_of(const std::vector<ObservedRank>& ranks) {
     return std::ranges::any_of(
         ranks, [&](const ObservedRank& rank) { return rank.phase == phase; });
   };
-  if (any_at("checkpoint")) return WorkKind::Save;
-  if (any_at("validation")) return WorkKind::Validation;
+  if (any_at(kSavePhase)) return WorkKind::Save;
+  if (any_at(kValidationPhase)) return WorkKind::Validation;
   const bool began = std::ranges::all_of(
       ranks, [](const ObservedRank& rank) { return rank.steps_done > 0; });
   return ranks.empty() || !began ? WorkKind::Start : WorkKind::Step;
@@ -51,7 +54,21 @@ double HangWatch::limit(WorkKind kind) const {
   }
   if (limits_.quiet_seconds > 0.0) return limits_.quiet_seconds;
   if (longest == 0.0) return limits_.unlearned_seconds;
-  return std::max(limits_.least_seconds, kPatience * longest);
+  const double least =
+      kind == WorkKind::Save ? limits_.least_save_seconds : limits_.least_seconds;
+  return std::max(least, kPatience * longest);
+}
+
+/// A save or a validation may begin and end between two looks.
+void HangWatch::learn_phases(const std::vector<ObservedRank>& ranks) {
+  for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
+                                    std::pair{kValidationPhase, WorkKind::Validation}}) {
+    double& longest = longest_[index(kind)];
+    for (const ObservedRank& rank : ranks) {
+      const auto found = rank.longest_phases.find(phase);
+      if (found != rank.longest_phases.end()) longest = std::max(longest, found->second);
+    }
+  }
 }
 
 std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks,
@@ -59,6 +76,7 @@ std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks,
   // Ranks that wait for each other in MPI's own start have no record yet.
   double quiet = ranks.empty() ? started_seconds : ranks.front().progress_age;
   for (const ObservedRank& rank : ranks) quiet = std::min(quiet, rank.progress_age);
+  learn_phases(ranks);
   const WorkKind kind = work_of(ranks);
   // It was longer before: that pause has ended by itself.
   if (quiet < quiet_before_) {

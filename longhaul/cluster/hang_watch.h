@@ -22,7 +22,9 @@ struct HangLimits {
   /// Seconds without any progress that are a hang; 0: learned, five times the longest
   /// pause that ended by itself in work of the same kind.
   double quiet_seconds = 0.0;
-  double least_seconds = 10.0;       ///< of what is learned
+  double least_seconds = 10.0;  ///< of what is learned
+  /// Of what is learned of saves: storage that was quick may have a bad minute.
+  double least_save_seconds = 60.0;
   double unlearned_seconds = 600.0;  ///< before a pause of this kind was seen
   double start_seconds = 60.0;       ///< at least, for a start
 };
@@ -43,8 +45,11 @@ class HangWatch {
   double limit(WorkKind kind) const;
 
  private:
+  void learn_phases(const std::vector<ObservedRank>& ranks);
+
   HangLimits limits_;
-  std::array<double, kWorkKinds> longest_{};  ///< pauses that ended by themselves
+  /// Pauses that ended by themselves, and whole saves and validations.
+  std::array<double, kWorkKinds> longest_{};
   double quiet_before_ = 0.0;
   WorkKind kind_before_ = WorkKind::Start;
 };

@@ -42,6 +42,21 @@ TEST(HangWatch, LearnsFromPausesThatEndedByThemselves) {
   EXPECT_EQ(quick.limit(WorkKind::Step), 10.0);
 }
 
+TEST(HangWatch, LearnsOfSavesAndValidationsThatNoLookHasSeen) {
+  HangWatch watch({});
+  auto ranks = two(0.1);
+  ranks[0].longest_phases = {{"checkpoint", 0.2}, {"validation", 7.0}};
+  ranks[1].longest_phases = {{"checkpoint", 0.1}};
+  EXPECT_FALSE(watch.look(ranks));
+  EXPECT_EQ(watch.limit(WorkKind::Save), 60.0);
+  EXPECT_EQ(watch.limit(WorkKind::Validation), 35.0);
+  EXPECT_EQ(watch.limit(WorkKind::Step), 600.0);
+  // A start again keeps it.
+  watch.restart();
+  EXPECT_TRUE(watch.look(two(61.0, "checkpoint")));
+  EXPECT_FALSE(watch.look(two(59.0, "checkpoint")));
+}
+
 TEST(HangWatch, AStartThatNoRankComesOutOfIsAHang) {
   HangWatch watch({});
   EXPECT_FALSE(watch.look({}, 599.0));

@@ -78,6 +78,7 @@ Json ObservedRank::to_json() const {
           {"step_age", step_age},
           {"wall_seconds", wall_seconds},
           {"busy_seconds", busy_seconds},
+          {"longest_phases", longest_phases},
           {"entered", entered}};
 }
 
@@ -107,6 +108,7 @@ ObservedRank ObservedRank::from_json(const Json& json) {
     json.at("step_age").get_to(o.step_age);
     json.at("wall_seconds").get_to(o.wall_seconds);
     json.at("busy_seconds").get_to(o.busy_seconds);
+    json.at("longest_phases").get_to(o.longest_phases);
     json.at("entered").get_to(o.entered);
     return o;
   });
@@ -137,6 +139,7 @@ ObservedRank observe(const RankState& state, const std::string& node, double now
   o.step_age = state.steps_done > 0 ? now - state.step_ended : 0.0;
   o.wall_seconds = state.step_wall_seconds;
   o.busy_seconds = state.step_busy_seconds;
+  o.longest_phases = state.longest_phases;
   for (const RecordedOperation& operation : state.operations) {
     int64_t& newest = o.entered[operation.group];
     newest = std::max(newest, operation.number);

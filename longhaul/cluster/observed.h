@@ -45,6 +45,8 @@ struct ObservedRank {
   double step_age = 0.0;      ///< since its last step ended; 0 before the first
   double wall_seconds = 0.0;  ///< of a step, median of the last
   double busy_seconds = 0.0;  ///< of that, without waiting
+  /// By phase, how long its longest took, of those that have ended.
+  std::map<std::string, double> longest_phases;
   /// By group, the number of the newest collective that it has entered.
   std::map<std::string, int64_t> entered;
 
