@@ -156,6 +156,7 @@ struct Saver::Job {
 struct Saver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;
+  std::atomic<bool> at_work = false;
   std::thread thread;
 
   void join() {
@@ -264,6 +265,9 @@ std::optional<SaveReport> Saver::wait() {
       report = poll();
       if (!report) patience.rest();
     }
+    // Rank 0 may be deleting for minutes: the others, and who watches them, see that it
+    // is no hang.
+    while (cleaning_somewhere()) patience.rest();
   } catch (...) {
     // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
     if (job_ && job_->owner) {
@@ -277,8 +281,15 @@ std::optional<SaveReport> Saver::wait() {
   return report;
 }
 
+bool Saver::cleaning_somewhere() {
+  int64_t at_work = cleaner_->at_work ? 1 : 0;
+  world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
+  return at_work > 0;
+}
+
 void Saver::start_cleaning() {
   cleaner_->join();
+  cleaner_->at_work = true;
   cleaner_->thread =
       std::thread([cleaner = cleaner_.get(), dir = options_.dir,
                    retention = Retention{options_.keep, options_.milestone_every,
@@ -295,6 +306,7 @@ void Saver::start_cleaning() {
         }
         const std::lock_guard lock(cleaner->mutex);
         for (std::string& note : notes) cleaner->notes.push_back(std::move(note));
+        cleaner->at_work = false;
       });
 }
 

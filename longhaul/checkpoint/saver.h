@@ -96,6 +96,8 @@ class Saver {
   struct Cleaner;
   std::optional<SaveReport> settle(bool failed);
   void start_cleaning();
+  /// Collective.
+  bool cleaning_somewhere();
 
   SaverOptions options_;
   comm::Communicator& world_;
