@@ -24,7 +24,8 @@ class Fleet {
   virtual double longest_silence() const { return 0.0; }
   /// Sends a signal to the workers of these ranks, or to all.
   virtual void signal(int number, const std::vector<int>& ranks) = 0;
-  /// Before a start: forgets the workers and their records.
+  /// Before a start: kills the workers that are left of an earlier one, forgets them and
+  /// their records.
   virtual void forget() = 0;
   /// Stack traces of these ranks, by rank, as far as they can be had in a few seconds.
   virtual std::map<int, std::string> stacks(const std::vector<int>& ranks) = 0;

@@ -15,12 +15,15 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/stacks.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr double kStackSeconds = 3.0;
+/// What was killed ends within that time, unless the kernel holds it (a dead disk).
+constexpr double kEndSeconds = 5.0;
 /// Workers are looked at twenty times a second, the node they share once.
 constexpr double kMeasureSeconds = 1.0;
 
@@ -148,7 +151,31 @@ std::map<int, std::string> NodeWatch::stacks(const std::vector<int>& ranks) cons
   return found;
 }
 
+/// A supervisor that died leaves its workers. They would hold devices, and train on until
+/// the run's lock is taken from them.
+void NodeWatch::end_left_workers() {
+  const auto count_alive = [&] {
+    size_t alive = 0;
+    for (const ObservedRank& rank : report().ranks) {
+      if (rank.process != ProcessState::Gone) ++alive;
+    }
+    return alive;
+  };
+  const size_t left = count_alive();
+  if (left == 0) return;
+  const Stopwatch watch;
+  size_t alive = left;
+  while (alive > 0 && watch.seconds() < kEndSeconds) {
+    signal(SIGKILL);
+    wait(0.05);
+    alive = count_alive();
+  }
+  notes_.push_back(fmt::format("{} workers of an earlier start were left and are {}",
+                               left, alive == 0 ? "ended" : "killed, but not gone"));
+}
+
 void NodeWatch::forget() {
+  end_left_workers();
   close_all();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(records_, error)) {

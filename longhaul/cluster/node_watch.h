@@ -33,7 +33,8 @@ class NodeWatch {
   void signal(int number, const std::vector<int>& ranks = {});
   /// Stack traces of these ranks' processes, by rank.
   std::map<int, std::string> stacks(const std::vector<int>& ranks) const;
-  /// Forgets the workers that were seen and removes their records, for a new start.
+  /// For a new start: kills the workers that an earlier one has left, waits a few seconds
+  /// for their ends, and removes all records.
   void forget();
   std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
 
@@ -44,6 +45,7 @@ class NodeWatch {
     double gone_at = 0.0;  ///< 0: lives
   };
   void look_for(const RankState& state, double now);
+  void end_left_workers();
   void close_all();
   void measure();
 

@@ -103,6 +103,23 @@ TEST(NodeWatch, ARecordWhoseProcessNumberWasGivenToAnotherIsOfADeadRank) {
   reap(other);
 }
 
+TEST(NodeWatch, WorkersThatAnEarlierWatchLeftAreEndedBeforeAStart) {
+  const TestDirectory dir;
+  const pid_t running = start_worker(dir.path(), 0);
+  const pid_t stopped = start_worker(dir.path(), 1);
+  ::kill(stopped, SIGSTOP);
+  NodeWatch watch("n1", dir.path());  // has never looked
+  watch.forget();
+  int status = 0;
+  for (const pid_t child : {running, stopped}) {
+    EXPECT_EQ(::waitpid(child, &status, WNOHANG), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  }
+  const auto notes = watch.take_notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_HAS(notes[0], "2 workers of an earlier start were left and are ended");
+}
+
 TEST(NodeWatch, AfterForgettingNothingIsLeft) {
   const TestDirectory dir;
   const pid_t child = start_worker(dir.path(), 0);

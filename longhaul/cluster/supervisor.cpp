@@ -29,7 +29,6 @@ constexpr double kLookSeconds = 0.05;
 constexpr double kStatusSeconds = 1.0;
 constexpr double kRepeatSeconds = 1.0;
 constexpr double kHealthSeconds = 120.0;
-constexpr double kLeftSeconds = 10.0;
 /// Agents report twice a second.
 constexpr double kSilenceSeconds = 3.0;
 /// A rank that fails by itself says so and ends the others within this time.
@@ -93,7 +92,6 @@ struct Supervisor::State {
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
   void tell_stragglers();
-  void end_left_workers();
   std::vector<HealthReport> check_health(const std::vector<std::string>& nodes);
   void blame_sick_node(Fault& fault);
   void exclude(const std::string& node, const std::string& cause);
@@ -218,7 +216,6 @@ int Supervisor::State::run_attempts() {
                              {"max_restarts", options.rules.max_restarts}});
   AttemptEnd end;
   try {
-    end_left_workers();
     check_health({});
     bool go_on = replace_lost_node();
     for (int64_t restart = 0; go_on; ++restart) {
@@ -455,24 +452,6 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                     {"excluded", decision.exclude_node},
                     {"seconds_down", unix_time() - fault_at}});
   return signals.raised() == 0;
-}
-
-/// A supervisor that was killed leaves its workers for a moment.
-void Supervisor::State::end_left_workers() {
-  const Stopwatch watch;
-  const auto alive = [](const ObservedRank& rank) {
-    return rank.process != ProcessState::Gone;
-  };
-  bool told = false;
-  while (watch.seconds() < kLeftSeconds) {
-    ranks = ranks_of(fleet.reports());
-    if (std::ranges::none_of(ranks, alive)) return;
-    if (!std::exchange(told, true)) {
-      log.info("workers of an earlier supervisor of this run are ended");
-    }
-    fleet.signal(SIGKILL, {});
-    fleet.wait(kLookSeconds);
-  }
 }
 
 /// The reports of these nodes, or of all; who is sick is left out.
