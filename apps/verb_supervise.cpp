@@ -11,9 +11,11 @@
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/signals.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
+#include "longhaul/cluster/slurm/requeue.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
 
@@ -22,6 +24,7 @@ namespace {
 
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
+  bool requeue = false;   ///< instead of supervising
   std::string stands_in;  ///< for the supervisor of this node, which is lost
 };
 
@@ -77,6 +80,20 @@ class SlurmStart {
   int ranks_per_node_;
 };
 
+/// Gives the job back to the queue. Slurm ends this process for it.
+int requeue(const SuperviseArguments& arguments, const RunConfig& config,
+            const cluster::SlurmJob& job) {
+  ignore_signals_until_exit();
+  cluster::RequeueOptions options;
+  options.job = job.id;
+  options.run_dir = config.run.dir;
+  options.nodes = static_cast<size_t>(arguments.command.nodes + arguments.command.spares);
+  const std::string told =
+      cluster::requeue_without_excluded(options, cluster::SlurmClient());
+  if (!told.empty()) fmt::print("{}\n", told);
+  return 0;
+}
+
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
   const LoadedConfig loaded = load_run_config(command.config, command.sets);
@@ -86,6 +103,7 @@ int supervise(const SuperviseArguments& arguments) {
                       "this is no Slurm job; submit one with longhaul "
                       "submit, or use longhaul launch on one machine");
   }
+  if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
   const cluster::SlurmClient slurm;
   const int per_node =
@@ -165,6 +183,10 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
       ->check(CLI::Range(1, 86400));
   verb->add_option("--stands-in", arguments->stands_in,
                    "started by the deputy of a supervisor that was lost with this node");
+  verb->add_flag(
+      "--requeue", arguments->requeue,
+      "only gives the job back to the queue, and has Slurm leave out the nodes "
+      "that the run has excluded");
   verb->footer(
       "Examples:\n"
       "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"

@@ -85,6 +85,18 @@ def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, fold
     assert not any(":n2" in line for line in run.log().splitlines() if line.startswith("ranks "))
 
 
+def test_slurm_is_told_not_to_give_a_sick_node_again(cluster, binary, folder, undisturbed):
+    """Without spares: the job goes back to the queue, and comes again without the node."""
+    run = Supervised(cluster, binary, folder,
+                     'resilience.health_command="test \\"$(hostname)\\" != n2"', steps=STEPS,
+                     spares=0, options=("--slurm=--exclude=n6",))
+    run.finish()
+    job = cluster.job(run.job)
+    assert job["Restarts"] == "1" and job["ExcNodeList"] == "n[2,6]", run.tail(str(job))
+    assert "Slurm leaves out n2, n6" in run.log()
+    assert whole_curve(run.dir) == undisturbed
+
+
 def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbed):
     run = Supervised(
         cluster, binary, folder,

@@ -134,18 +134,20 @@ again() {
     exit 143
   fi
   say "requeue: $*"
-  scontrol requeue "$SLURM_JOB_ID" || exit 75
+  @REQUEUE@scontrol requeue "$SLURM_JOB_ID" || exit 75
   # Slurm now ends this script.
   sleep 600
   exit 75
 }
 )sh";
 
-std::string again_text(const BatchJob& job) {
+/// `first`: a command that does more than scontrol; where it fails, scontrol does it.
+std::string again_text(const BatchJob& job, const std::string& first = {}) {
   std::string text = kAgain;
   const auto put = [&](const std::string& mark, const std::string& value) {
     text.replace(text.find(mark), mark.size(), value);
   };
+  put("@REQUEUE@", first.empty() ? "" : first + " || ");
   put("@SIGNAL@", std::to_string(job.signal_seconds));
   put("@EARLY@", std::to_string(std::max(1, job.signal_seconds - 5)));
   return text;
@@ -243,7 +245,10 @@ std::string supervise_script(const SuperviseJob& job) {
   const auto more = supervise_words(job.batch.program, command);
   words.insert(words.end(), more.begin(), more.end());
   text += array_of("supervise", words);
-  return text + kRun + again_text(job.batch) + kSuperviseLoop;
+  // Tells Slurm which nodes it is not to give again.
+  const char* requeue =
+      command.platform_replaces_nodes ? "" : R"sh("${supervise[@]}" --requeue)sh";
+  return text + kRun + again_text(job.batch, requeue) + kSuperviseLoop;
 }
 
 std::string verb_script(const VerbJob& job) {

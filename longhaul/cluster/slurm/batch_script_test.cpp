@@ -133,8 +133,12 @@ TEST(BatchScript, AnyWordPassesThroughTheShell) {
 class RunningScript {
  public:
   /// `verb`: the script of a verb, whose srun is the program.
-  explicit RunningScript(const std::string& program, bool verb = false) {
-    write_program("longhaul", program);
+  explicit RunningScript(const std::string& program, bool verb = false,
+                         const std::string& requeue_does = "exit 1") {
+    const std::string requeue =
+        "if [ \"${*: -1}\" = --requeue ]; then " + requeue_does + "; fi\n";
+
+    write_program("longhaul", requeue + program);
     write_program("srun", "exec " + (dir_ / "longhaul").string() + "\n");
     write_program("scontrol",
                   "echo \"$@\" >> " + (dir_ / "asked").string() + "\nkill -9 $PPID\n");
@@ -198,6 +202,13 @@ TEST(BatchScript, RequeuesWhenTheSupervisorAsks) {
   const CommandResult result = script.run();
   EXPECT_EQ(script.text("asked"), "requeue 55\n");
   EXPECT_HAS(result.output, "requeue: the supervisor asks for it");
+}
+
+TEST(BatchScript, TheSupervisorRequeuesTheJobItselfWhereItCan) {
+  RunningScript script("exit 75", false, "echo \"$@\" > $0.requeued; exit 0");
+  EXPECT_EQ(script.run().exit_code, 75);
+  EXPECT_HAS(script.text("longhaul.requeued"), "supervise /fsx/ann/my work/run.toml");
+  EXPECT_EQ(script.text("asked"), "");
 }
 
 TEST(BatchScript, ASupervisorThatWasReplacedLeavesTheJobAlone) {

@@ -290,6 +290,39 @@ std::string SlurmClient::query_log(const std::string& job) const {
                                             job, text.substr(0, 200)));
 }
 
+JobRequest SlurmClient::query_request(const std::string& job) const {
+  check_job_id(job);
+  const std::string text = answer({"scontrol", "show", "job", job});
+  JobRequest request;
+  for (const std::string_view line : lines_of(text)) {
+    for (const std::string_view word : split(line, ' ')) {
+      const size_t equal = std::min(word.find('='), word.size());
+      const std::string_view value = word.substr(std::min(equal + 1, word.size()));
+      if (word.substr(0, equal) == "Partition") request.partition = value;
+      if (word.substr(0, equal) == "ExcNodeList") request.excluded = hosts_or_none(value);
+    }
+  }
+  if (request.partition.empty()) refuse_fields("scontrol", text.substr(0, 200));
+  return request;
+}
+
+std::vector<std::string> SlurmClient::query_partition(
+    const std::string& partition) const {
+  const std::string text = answer({"sinfo", "-h", "-N", "-p", partition, "-o", "%N"});
+  std::vector<std::string> nodes;
+  for (const std::string_view line : lines_of(text)) nodes.push_back(trimmed(line));
+  std::ranges::sort(nodes);
+  const auto twice = std::ranges::unique(nodes);
+  nodes.erase(twice.begin(), twice.end());
+  return nodes;
+}
+
+void SlurmClient::exclude(const std::string& job,
+                          const std::vector<std::string>& nodes) const {
+  check_job_id(job);
+  answer({"scontrol", "update", "JobId=" + job, "ExcNodeList=" + compress_hosts(nodes)});
+}
+
 void SlurmClient::cancel(const std::string& job) const {
   check_job_id(job);
   answer({"scancel", job});

@@ -44,6 +44,12 @@ struct NodeStatus {
   bool usable() const;
 };
 
+/// What a job asks Slurm for.
+struct JobRequest {
+  std::string partition;              ///< or several: "a,b"
+  std::vector<std::string> excluded;  ///< not to be given to it
+};
+
 struct StepStatus {
   std::string id;  ///< "123.4"
   std::string name;
@@ -66,6 +72,9 @@ class SlurmClient {
   std::vector<StepStatus> query_steps(const std::string& job) const;
   std::vector<NodeStatus> query_nodes(const std::vector<std::string>& names) const;
 
+  JobRequest query_request(const std::string& job) const;
+  /// All nodes of a partition or several, in whatever state.
+  std::vector<std::string> query_partition(const std::string& partition) const;
   /// Ends a step: SIGTERM, then SIGKILL after KillWait. Does not wait, and says nothing
   /// about a step that has ended.
   void cancel_step(const std::string& step, std::string_view signal = {}) const;
@@ -75,6 +84,8 @@ class SlurmClient {
   void cancel(const std::string& job) const;
   /// Puts the job back into the queue: Slurm ends all of its steps, the caller's too.
   void requeue(const std::string& job) const;
+  /// The nodes that Slurm is not to give to this job; it must not run now.
+  void exclude(const std::string& job, const std::vector<std::string>& nodes) const;
   /// Lets a job that waits for its BeginTime start now; false while Slurm is not ready
   /// to.
   bool start_now(const std::string& job) const;

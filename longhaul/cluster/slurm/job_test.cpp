@@ -136,6 +136,26 @@ TEST(SlurmJobs, NodesThatAreOfUseAreToldFromTheOthers) {
   EXPECT_TRUE(slurm.client().query_nodes({}).empty());
 }
 
+TEST(SlurmJobs, WhatAJobAsksForIsRead) {
+  FakeSlurm slurm;
+  slurm.says(
+      "JobId=12 JobName=a\n   Partition=batch,big AllocNode:Sid=head:1\n"
+      "   ReqNodeList=(null) ExcNodeList=n[2-3]\n");
+  const JobRequest request = slurm.client().query_request("12");
+  EXPECT_EQ(request.partition, "batch,big");
+  EXPECT_EQ(request.excluded, (Names{"n2", "n3"}));
+  slurm.says("   Partition=batch X=\n   ExcNodeList=(null)\n   ExcNodeList=\n");
+  EXPECT_TRUE(slurm.client().query_request("12").excluded.empty());
+  slurm.says("slurm is what?\n");
+  EXPECT_THROW(slurm.client().query_request("12"), TemporaryError);
+  // A node stands once for each of its partitions.
+  slurm.says("n1\nn2\nn1\n");
+  EXPECT_EQ(slurm.client().query_partition("batch,big"), (Names{"n1", "n2"}));
+  slurm.client().exclude("12", {"n1", "n2", "n9"});
+  EXPECT_EQ(slurm.asked.back(),
+            (Names{"scontrol", "update", "JobId=12", "ExcNodeList=n[1-2,9]"}));
+}
+
 TEST(SlurmJobs, CommandsSayWhatTheyShould) {
   FakeSlurm slurm;
   const SlurmClient client = slurm.client();

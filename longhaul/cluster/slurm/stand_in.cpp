@@ -24,6 +24,7 @@ namespace {
 
 constexpr double kLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
+constexpr double kRequeueSeconds = 120.0;
 
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -63,6 +64,18 @@ int supervise(const StandInOptions& options) {
     }
     sleep_for(kLookSeconds);
   }
+}
+
+/// A supervisor knows which nodes Slurm is not to give again; should it fail, the job
+/// goes back all the same.
+void requeue(const StandInOptions& options, const SlurmClient& slurm) {
+  std::vector<std::string> words = options.words;
+  words.emplace_back("--requeue");
+  CommandOptions patience;
+  patience.deadline_seconds = kRequeueSeconds;
+  const CommandResult result = run_command(words, patience);
+  say(result.output + result.errors);
+  if (!result.ok()) slurm.requeue(options.job);
 }
 
 /// Asks Slurm until it does it. After that Slurm ends this process too.
@@ -122,7 +135,7 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
       say(status == 0 ? "the run is done; the job, which lost its script, is requeued to "
                         "end as completed"
                       : "requeue: the supervisor asks for it");
-      insist(options, [&] { slurm.requeue(options.job); });
+      insist(options, [&] { requeue(options, slurm); });
     }
     return status;
   }

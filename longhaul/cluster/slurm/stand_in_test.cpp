@@ -47,7 +47,12 @@ class StandIn {
         });
     StandInOptions options;
     options.job = "7";
-    options.words = {"bash", "-c", "cd " + dir_.path().string() + "\n" + supervisor};
+    options.words = {
+        "bash", "-c",
+        "cd " + dir_.path().string() +
+            "\nif [ \"$0\" = --requeue ]; then [ -e requeues ] && echo by itself "
+            ">> asked; exit; fi\n" +
+            supervisor};
     options.raised = [&] { return fs::exists(dir_ / "ready") ? signal : 0; };
     options.log = (dir_ / "other.log").string();
     options.retry_seconds = 0.01;
@@ -69,6 +74,12 @@ TEST(StandIn, ARunThatIsDoneOrCanGoOnIsRequeuedAndItsLinesAreInTheJobsLog) {
   StandIn saved;
   EXPECT_EQ(saved.run("exit 75"), 75);
   EXPECT_EQ(saved.text("asked"), "scontrol requeue\n");
+}
+
+TEST(StandIn, TheSupervisorRequeuesTheJobWhereItCan) {
+  StandIn saved;
+  EXPECT_EQ(saved.run("touch requeues; exit 75"), 75);
+  EXPECT_EQ(saved.text("asked"), "by itself\n");
 }
 
 TEST(StandIn, ARunThatFailedEndsTheJob) {

@@ -1,0 +1,114 @@
+#include "longhaul/cluster/slurm/requeue.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/run_status.h"
+
+namespace longhaul::cluster {
+namespace {
+
+using Names = std::set<std::string>;
+
+Names set_of(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+/// What was handed to Slurm before, for this job: the rest of its list is a person's.
+fs::path memory_of(const RequeueOptions& options) {
+  return options.run_dir / "control" / fmt::format("excluded_of_{}.json", options.job);
+}
+
+Names handed_before(const RequeueOptions& options) {
+  const fs::path path = memory_of(options);
+  if (!fs::exists(path)) return {};
+  try {
+    return parse_json(read_text(path), path.string()).get<Names>();
+  } catch (const Json::exception& problem) {
+    throw InputError("requeue", fmt::format("{} is no list of names: {}; remove it",
+                                            path.string(), problem.what()));
+  }
+}
+
+Names excluded_of_run(const fs::path& run_dir) {
+  Names names;
+  for (const ExcludedNode& node : read_excluded(run_dir / "excluded_nodes.json")) {
+    names.insert(node.node);
+  }
+  return names;
+}
+
+struct Exclusion {
+  Names before;  ///< as Slurm has it
+  Names wanted;
+  std::string refusal;  ///< why the run's nodes are not handed over; may be empty
+};
+
+/// What Slurm is to leave out from now on.
+Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
+  Exclusion plan;
+  const JobRequest request = slurm.query_request(options.job);
+  plan.before = set_of(request.excluded);
+  Names own = plan.before;
+  for (const std::string& name : handed_before(options)) own.erase(name);
+  const Names mine = excluded_of_run(options.run_dir);
+  plan.wanted = own;
+  plan.wanted.insert(mine.begin(), mine.end());
+  size_t left = 0;
+  for (const std::string& node : slurm.query_partition(request.partition)) {
+    if (!plan.wanted.contains(node)) ++left;
+  }
+  if (left < options.nodes) {
+    plan.refusal = fmt::format(
+        "{} has {} other nodes and the job asks for {}: Slurm may give it {} again",
+        request.partition, left, options.nodes, fmt::join(mine, ", "));
+    if (mine.empty()) plan.refusal.clear();
+    plan.wanted = own;
+  }
+  Names handed;
+  for (const std::string& name : plan.wanted) {
+    if (!own.contains(name)) handed.insert(name);
+  }
+  make_directories_durable(memory_of(options).parent_path());
+  write_text_durable(memory_of(options), Json(handed).dump());
+  return plan;
+}
+
+}  // namespace
+
+std::string requeue_without_excluded(const RequeueOptions& options,
+                                     const SlurmClient& slurm) {
+  Exclusion exclusion;
+  try {
+    exclusion = plan(options, slurm);
+  } catch (const std::exception& problem) {
+    // The way back into the queue is worth more than the list.
+    exclusion.refusal = problem.what();
+  }
+  slurm.requeue(options.job);
+  if (exclusion.wanted == exclusion.before) return exclusion.refusal;
+  const Stopwatch watch;
+  while (true) {
+    try {
+      slurm.exclude(options.job, {exclusion.wanted.begin(), exclusion.wanted.end()});
+      return fmt::format(
+          "Slurm leaves out {}; to change that: scontrol update JobId={} "
+          "ExcNodeList=...",
+          exclusion.wanted.empty() ? "no node any more"
+                                   : fmt::format("{}", fmt::join(exclusion.wanted, ", ")),
+          options.job);
+    } catch (const TemporaryError& problem) {
+      if (watch.seconds() > options.retry_limit_seconds) return problem.what();
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.retry_seconds));
+  }
+}
+
+}  // namespace longhaul::cluster
