@@ -2,20 +2,21 @@
 """What watching costs: `longhaul launch` (supervisor, records, replica checksums as they come)
 against plain mpirun with none of it.
 
-    .venv/bin/python bench/bench_watch.py build/bin/longhaul [--rounds 5]
+    .venv/bin/python bench/bench_watch.py build/bin/longhaul [--pairs 40]
 
-Two comparisons, both in Markdown:
-  whole runs  watched and plain runs take turns; median seconds of a step of each, the median
-              of the rounds' ratios and their spread;
-  in one run  the supervisor is stopped (SIGSTOP) for every other block of steps, so that
-              everything but it is the same; the same ratio, by blocks.
+Both runs live all the time and take turns of a few steps: whoever is not at work is stopped
+(SIGSTOP, all processes of it). So both see the machine in the same minutes, which on a busy
+or shared one differ by far more than what is measured. The order is watched, plain, plain,
+watched ...; the step in which a turn begins is left out. Prints Markdown: seconds of a step,
+how much more the watched ones take (median of the pairs, and of all steps together), and
+the interval that 95 of 100 draws of the pairs lie in; and the supervisor's own time.
 """
 
 import argparse
 import json
 import os
 import pathlib
-import shutil
+import random
 import signal
 import statistics
 import subprocess
@@ -24,92 +25,136 @@ import time
 
 from bench_peer_memory import CONFIG, ENVIRONMENT, MODEL
 
-WATCHED = ["--set", "resilience.peer_memory_every=0"]
-PLAIN = [*WATCHED, "--set", "resilience.checksum_every=0"]
+SETS = {True: ["--set", "resilience.peer_memory_every=0",
+               # A run that waits for its turn does not hang.
+               "--set", "resilience.hang_timeout_s=3600"],
+        False: ["--set", "resilience.peer_memory_every=0",
+                "--set", "resilience.checksum_every=0"]}
+WAIT_SECONDS = 600
 
 
-class Bench:
-    def __init__(self, binary, path):
-        self.binary, self.path = binary, path
+def descendants(pid):
+    """A process and all that it has started, as far as they live."""
+    found = [pid]
+    for parent in found:
+        try:
+            children = pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text()
+        except OSError:
+            continue
+        found += map(int, children.split())
+    return found
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Run:
+    """A run that works in turns."""
+
+    def __init__(self, binary, path, watched):
+        path.mkdir()
         (path / "model").mkdir()
         (path / "model" / "config.json").write_text(json.dumps(MODEL))
-        self.run_dir, self.config = path / "run", path / "run.toml"
-
-    def start(self, watched, steps):
-        shutil.rmtree(self.run_dir, ignore_errors=True)
-        self.config.write_text(CONFIG.format(dir=self.run_dir, steps=steps, memory=0, every=0,
-                                             model=self.path / "model"))
-        command = ([self.binary, "launch", "-n", "2", "--mpirun=--bind-to", "--mpirun=core"]
+        config = path / "run.toml"
+        config.write_text(CONFIG.format(dir=path / "run", steps=1_000_000, memory=0, every=0,
+                                        model=path / "model"))
+        command = ([binary, "launch", "-n", "2", "--mpirun=--bind-to", "--mpirun=core"]
                    if watched else
-                   ["mpirun", "-n", "2", "--bind-to", "core", self.binary, "train"])
-        return subprocess.Popen([*command, str(self.config), *(WATCHED if watched else PLAIN)],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                env=ENVIRONMENT)
+                   ["mpirun", "-n", "2", "--bind-to", "core", binary, "train"])
+        self.metrics = path / "run" / "metrics.jsonl"
+        self.errors = open(path / "errors", "w+")
+        self.process = subprocess.Popen([*command, str(config), *SETS[watched]],
+                                        stdout=subprocess.DEVNULL, stderr=self.errors,
+                                        env=ENVIRONMENT)
+        self.turn(2)
 
-    def times(self):
-        path = self.run_dir / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+    def send(self, number):
+        for pid in descendants(self.process.pid):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def times(self, offset):
+        if not self.metrics.exists():
+            return []
+        with open(self.metrics) as file:
+            file.seek(offset)
+            lines = [line for line in file.read().splitlines() if line.endswith("}")]
         return [r["time"] for r in map(json.loads, lines) if "grad_norm" in r]
 
-    def whole(self, watched, steps):
-        process = self.start(watched, steps + 4)
-        _, errors = process.communicate(timeout=1200)
-        assert process.returncode == 0, errors
-        return statistics.median(steps_of(self.times()[3:]))
+    def turn(self, steps):
+        """Mean seconds of so many steps."""
+        offset = self.metrics.stat().st_size if self.metrics.exists() else 0
+        self.send(signal.SIGCONT)
+        limit = time.monotonic() + WAIT_SECONDS
+        while len(times := self.times(offset)) < steps + 1:
+            assert self.process.poll() is None and time.monotonic() < limit, self.said()
+            time.sleep(0.1)
+        self.send(signal.SIGSTOP)
+        return (times[steps] - times[0]) / steps
 
-    def blocks(self, blocks, steps):
-        """Median step with the supervisor at work, and with it stopped, block by block."""
-        process = self.start(True, 3 + blocks * (steps + 1) + 1)
-        on, off = [], []
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read()[-2000:]
+
+    def end(self):
+        self.send(signal.SIGCONT)
+        self.process.terminate()
         try:
-            for block in range(blocks):
-                stopped = block % 2 == 1
-                begin = 3 + block * (steps + 1)  # the step in which it changes is left out
-                self.wait_for(begin, process)
-                os.kill(process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
-                self.wait_for(begin + steps + 1, process)
-                times = self.times()[begin:begin + steps + 1]
-                (off if stopped else on).append(statistics.median(steps_of(times)))
-        finally:
-            os.kill(process.pid, signal.SIGCONT)
-        _, errors = process.communicate(timeout=1200)
-        assert process.returncode == 0, errors
-        return on, off
-
-    def wait_for(self, records, process):
-        limit = time.monotonic() + 1200
-        while len(self.times()) < records:
-            assert process.poll() is None and time.monotonic() < limit
-            time.sleep(0.2)
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.send(signal.SIGKILL)
+            self.process.wait()
 
 
-def steps_of(times):
-    return [b - a for a, b in zip(times, times[1:])]
+def percent(watched, plain):
+    return 100 * (statistics.median(a / b for a, b in zip(watched, plain)) - 1)
 
 
-def row(name, on, off):
-    ratios = sorted(100 * (a / b - 1) for a, b in zip(on, off))
-    print(f"| {name} | {statistics.median(on):.4f} | {statistics.median(off):.4f} | "
-          f"{statistics.median(ratios):+.2f} % | {ratios[0]:+.2f} to {ratios[-1]:+.2f} % |")
+def interval(watched, plain, draws=2000):
+    """Where 95 of 100 medians of as many pairs drawn from these lie."""
+    choice = random.Random(1)
+    pairs = list(zip(watched, plain))
+    found = sorted(percent(*zip(*choice.choices(pairs, k=len(pairs)))) for _ in range(draws))
+    return found[draws // 40], found[-draws // 40]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("binary")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20, help="of a run or a block")
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=8, help="of a turn")
     options = parser.parse_args()
+    binary = str(pathlib.Path(options.binary).resolve())
+    seconds = {True: [], False: []}
+    runs = {}
     with tempfile.TemporaryDirectory() as where:
-        bench = Bench(options.binary, pathlib.Path(where))
-        on, off = [], []
-        for _ in range(options.rounds):
-            on.append(bench.whole(True, options.steps))
-            off.append(bench.whole(False, options.steps))
-        print("| | watched, s/step | not | more | of single pairs |\n|---|---|---|---|---|")
-        row("whole runs", on, off)
-        row("in one run, supervisor stopped in turns",
-            *bench.blocks(2 * options.rounds, options.steps))
+        try:
+            for watched in (True, False):
+                runs[watched] = Run(binary, pathlib.Path(where) / str(watched), watched)
+            supervisor = runs[True].process.pid
+            before, at_work = cpu_seconds(supervisor), 0.0
+            for pair in range(options.pairs):
+                for watched in (True, False) if pair % 2 == 0 else (False, True):
+                    begin = time.monotonic()
+                    seconds[watched].append(runs[watched].turn(options.steps))
+                    at_work += (time.monotonic() - begin) * watched
+            share = 100 * (cpu_seconds(supervisor) - before) / at_work
+        finally:
+            for run in runs.values():
+                run.end()
+    low, high = interval(seconds[True], seconds[False])
+    more = percent(seconds[True], seconds[False])
+    together = 100 * (sum(seconds[True]) / sum(seconds[False]) - 1)
+    print("| pairs | watched, s/step | plain, s/step | more, median | 95 of 100 "
+          "| all steps | supervisor, of a core |\n|---|---|---|---|---|---|---|")
+    print(f"| {options.pairs} of {options.steps} steps "
+          f"| {statistics.median(seconds[True]):.4f} | {statistics.median(seconds[False]):.4f} "
+          f"| {more:+.2f} % | {low:+.2f} to {high:+.2f} % | {together:+.2f} % | {share:.2f} % |")
 
 
 if __name__ == "__main__":

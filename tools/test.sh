@@ -11,12 +11,12 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_mpi_yield_when_idle=1
 # And so do threads: one that spins while it waits takes the core from the one that works.
 export OMP_WAIT_POLICY=passive
-report=$build/test-report.xml
+report=$(realpath -m "$build")/test-report.xml
 rm -f "$report"
 status=0
 ctest --test-dir "$build" --no-tests=error --output-on-failure \
   --parallel "${TEST_JOBS:-2}" --test-output-size-passed 1000000 \
-  --test-output-size-failed 1000000 --output-junit "$PWD/$report" "$@" || status=$?
+  --test-output-size-failed 1000000 --output-junit "$report" "$@" || status=$?
 [ -f "$report" ] || { echo "0 passed, 1 failed"; exit 1; }
 .venv/bin/python3 tools/test_summary.py "$report" || status=1
 exit $status

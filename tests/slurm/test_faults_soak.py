@@ -1,11 +1,15 @@
-"""Every fault on the cluster, several times each at moments by the seed (LONGHAUL_FAULTS)."""
+"""Every fault on the cluster alone, LONGHAUL_FAULTS times each at moments by the seed; "rest"
+stands for once each of those that test_faults.py has not."""
 
 import os
 
 import pytest
+import test_faults
 from faults import FAULTS, QUIET, STEPS, Supervised, machines, reference, strike, whole_curve
 
-TIMES = int(os.environ.get("LONGHAUL_FAULTS", "3"))
+TIMES = os.environ.get("LONGHAUL_FAULTS", "3")
+KINDS = [fault for fault in FAULTS
+         if TIMES != "rest" or fault not in test_faults.PROCESSES + test_faults.NODES]
 
 
 @pytest.fixture(scope="session")
@@ -13,8 +17,8 @@ def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.parametrize("seed", range(TIMES))
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("seed", range(1 if TIMES == "rest" else int(TIMES)))
+@pytest.mark.parametrize("fault", KINDS)
 def test_fault(cluster, binary, folder, undisturbed, fault, seed):
     supervised = Supervised(cluster, binary, folder)
     seconds = strike(supervised, fault, seed)
@@ -58,3 +62,25 @@ def test_scancel_saves_and_the_same_command_goes_on(cluster, binary, folder, und
     again = Supervised(cluster, binary, folder)
     again.finish()
     assert whole_curve(again.dir) == undisturbed
+
+
+def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbed):
+    run = Supervised(
+        cluster, binary, folder,
+        'debug.delays=[{phase = "gradients", seconds = 0.4, rank = 5}]')
+    run.finish()
+    # On a machine with fewer cores than ranks others may be slow for a while too.
+    worst = max(run.events("straggler"), key=lambda event: event["ratio"])
+    assert worst["rank"] == 5 and worst["ratio"] > 1.3, run.tail()
+    assert not run.events("restart"), run.tail()
+    assert whole_curve(run.dir) == undisturbed
+
+
+def test_the_time_limit_is_survived(cluster, binary, folder, undisturbed):
+    """Slurm warns, the run saves, and goes on from the queue under the same job."""
+    run = Supervised(
+        cluster, binary, folder, 'debug.delays=[{phase = "gradients", seconds = 1.5, rank = 5}]',
+        options=("--time", "00:02:00", "--signal-seconds", "20"))
+    run.finish(seconds=400)
+    assert cluster.job(run.job)["Restarts"] != "0", run.tail()
+    assert whole_curve(run.dir) == undisturbed
