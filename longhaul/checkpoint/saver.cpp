@@ -54,6 +54,27 @@ std::optional<Failure> failure_of(const std::function<void()>& work) {
   return failure;
 }
 
+/// Tells a person of a wait that has become long, and again when it is twice as long.
+class LongWait {
+ public:
+  explicit LongWait(const SaverOptions& options)
+      : options_(options), next_(options.tell_after_seconds) {}
+
+  void look(const std::string& what) {
+    const double seconds = seconds_between(begun_, Clock::now());
+    if (!options_.tell || seconds < next_) return;
+    next_ = std::max(2.0 * seconds, 1.0);
+    options_.tell(
+        fmt::format("training has waited {:.0f} s for {}: {} is slow or does not answer",
+                    seconds, what, options_.dir.string()));
+  }
+
+ private:
+  const SaverOptions& options_;
+  Clock::time_point begun_ = Clock::now();
+  double next_;
+};
+
 std::string text_of(const Failure& failure) {
   return fmt::format("[{}] {}", failure.area, failure.message);
 }
@@ -259,15 +280,20 @@ std::optional<SaveReport> Saver::settle(bool failed) {
 
 std::optional<SaveReport> Saver::wait() {
   Patience patience;
+  LongWait told(options_);
   std::optional<SaveReport> report;
   try {
     while (job_) {
+      told.look(fmt::format("the checkpoint of step {}", job_->report.step));
       report = poll();
       if (!report) patience.rest();
     }
     // Rank 0 may be deleting for minutes: the others, and who watches them, see that it
     // is no hang.
-    while (cleaning_somewhere()) patience.rest();
+    while (cleaning_somewhere()) {
+      told.look("the deletion of old checkpoints");
+      patience.rest();
+    }
   } catch (...) {
     // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
     if (job_ && job_->owner) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,6 +29,10 @@ struct SaverOptions {
   bool read_back =
       true;              ///< read each file from the device and check it after the commit
   int copy_threads = 1;  ///< threads that copy the state to host staging
+  /// A line for a person when training waits for the storage longer than this; then at
+  /// twice the time, and so on. May be empty.
+  std::function<void(const std::string&)> tell;
+  double tell_after_seconds = 60.0;
 };
 
 /// What one rank hands over for a save.

@@ -79,6 +79,22 @@ TEST(Saver, WritesWhatTheStateWasWhenItWasCalled) {
   }
 }
 
+TEST(Saver, SaysWhatALongWaitIsFor) {
+  const TempDir dir;
+  SaverOptions options = options_in(dir.path());
+  std::vector<std::string> told;
+  options.tell = [&](const std::string& line) { told.push_back(line); };
+  options.tell_after_seconds = 0.0;
+  run_ranks(1, [&](comm::Communicator& world) {
+    Saver saver(options, world);
+    std::optional<SaveReport> before;
+    saver.start(snapshot_of(5, flat_share(0, 1)), before);
+    saver.wait();
+  });
+  ASSERT_EQ(told.size(), 1U);  // the next one is due after a second
+  EXPECT_HAS(told[0], "for the checkpoint of step 5: " + dir.path().string());
+}
+
 TEST(Saver, ASaveWaitsForTheOneBeforeItAndNoneIsSkipped) {
   const TempDir dir;
   run_ranks(2, [&](comm::Communicator& world) {

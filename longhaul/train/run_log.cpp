@@ -233,12 +233,13 @@ checkpoint::SaverOptions RunLog::saver_options(const Session& session,
   return options;
 }
 
-checkpoint::SaverOptions RunLog::checkpoint_options(const Session& session) const {
+checkpoint::SaverOptions RunLog::checkpoint_options(const Session& session) {
   checkpoint::SaverOptions options = saver_options(session, checkpoint_dir(config_));
   options.lock = lock_ ? &*lock_ : nullptr;
   options.keep = config_.checkpoint.keep;
   options.milestone_every = config_.checkpoint.milestone_every;
   options.read_back = config_.checkpoint.read_back;
+  if (metrics_) options.tell = [this](const std::string& line) { log_->warning(line); };
   return options;
 }
 

@@ -97,7 +97,7 @@ class RunLog {
   void tell_deletions();
   checkpoint::SaverOptions saver_options(const Session& session,
                                          const fs::path& dir) const;
-  checkpoint::SaverOptions checkpoint_options(const Session& session) const;
+  checkpoint::SaverOptions checkpoint_options(const Session& session);
   void measure_peak(const Session& session);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
