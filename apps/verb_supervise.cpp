@@ -117,7 +117,8 @@ int supervise(const SuperviseArguments& arguments) {
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
   const std::vector<std::string> steps = {cluster::kWorkerStep, cluster::kAgentStep};
-  cluster::cancel_steps(slurm, *job, steps);
+  cluster::StepKiller killer;
+  killer.kill(slurm, *job, steps);
   cluster::AgentFleetOptions of_fleet;
   of_fleet.job = job->id;
   of_fleet.here = job->here;
@@ -146,7 +147,7 @@ int supervise(const SuperviseArguments& arguments) {
   };
   launcher.clean_up = [&] {
     try {
-      cluster::cancel_steps(slurm, *job, {cluster::kWorkerStep});
+      killer.kill(slurm, *job, {cluster::kWorkerStep});
     } catch (const TemporaryError&) {
       // slurmctld is being started again: the workers were killed by their agents.
     }

@@ -57,7 +57,7 @@ struct AgentFleet::State {
   void start_agent(const std::string& node);
   void take(const ChannelEvent& event);
   void take_message(uint64_t peer, const Json& message);
-  void lose(const std::string& node, const std::string& reason);
+  void lose(const std::string& node, const std::string& reason, double patience);
   void look_at_silent();
   void choose_deputy();
   std::string node_of(uint64_t peer) const;
@@ -169,19 +169,21 @@ void AgentFleet::State::take(const ChannelEvent& event) {
           agents[node].peer = 0;  // its job ends
           agents[node].left = true;
         } else {
-          lose(node, event.reason);
+          lose(node, event.reason, kStepEndSeconds);
         }
       }
       break;
   }
 }
 
-void AgentFleet::State::lose(const std::string& node, const std::string& reason) {
+/// `patience`: seconds in which its step may end, if it was killed alone.
+void AgentFleet::State::lose(const std::string& node, const std::string& reason,
+                             double patience) {
   AgentState& agent = agents[node];
   agent.peer = 0;
   // Killed alone, its step ends at once; with its node, Slurm takes a while to notice.
   const Stopwatch watch;
-  while (agent.step && !agent.step->poll() && watch.seconds() < kStepEndSeconds) {
+  while (agent.step && !agent.step->poll() && watch.seconds() < patience) {
     for (const ChannelEvent& event : server.poll(0.05)) {
       if (event.kind != ChannelEvent::Kind::Lost) take(event);
     }
@@ -212,7 +214,7 @@ void AgentFleet::State::look_at_silent() {
     if (agent.peer == 0 || agent.busy) continue;
     if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
     server.close(agent.peer);
-    lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
+    lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds), 0.0);
   }
   if (server.refused() > refused) {
     refused = server.refused();

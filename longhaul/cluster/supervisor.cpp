@@ -38,6 +38,7 @@ constexpr double kEvidenceSeconds = 0.1;
 /// Its workers gone, a launcher ends by itself, then when asked, then when killed.
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
+constexpr double kLauncherLostSeconds = 0.5;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
@@ -87,7 +88,7 @@ struct Supervisor::State {
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
   void wait_for_last_words(JobStep& step, FaultKind kind);
-  std::optional<LauncherEnd> end_workers(JobStep& step);
+  std::optional<LauncherEnd> end_workers(JobStep& step, bool node_is_lost);
   void pass_signals();
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
@@ -283,7 +284,8 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
       const std::vector<ObservedRank> seen = ranks;  // before the rest is killed
-      const std::optional<LauncherEnd> last = end_workers(step);
+      const std::optional<LauncherEnd> last =
+          end_workers(step, fault->kind == FaultKind::Node);
       if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
       return {fault->kind == FaultKind::Settings ? kExitSettings : 1, std::move(fault)};
     }
@@ -385,13 +387,17 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   return fault;
 }
 
-std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step) {
+std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step,
+                                                          bool node_is_lost) {
+  // It would wait for the lost node.
+  const double ask = node_is_lost ? 0.0 : kLauncherAskSeconds;
+  const double patience = node_is_lost ? kLauncherLostSeconds : kLauncherEndSeconds;
   fleet.signal(SIGKILL, {});
   const Stopwatch watch;
   bool asked = false;
   std::optional<LauncherEnd> end;
-  while (!(end = step.poll()) && watch.seconds() < kLauncherEndSeconds) {
-    if (!asked && watch.seconds() > kLauncherAskSeconds) {
+  while (!(end = step.poll()) && watch.seconds() < patience) {
+    if (!asked && watch.seconds() >= ask) {
       step.signal(SIGTERM);
       asked = true;
     }

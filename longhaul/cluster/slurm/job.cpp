@@ -261,19 +261,11 @@ std::vector<NodeStatus> SlurmClient::query_nodes(
   return nodes;
 }
 
-void SlurmClient::cancel_step(const std::string& step, std::string_view signal) const {
+std::vector<std::string> kill_step_command(const std::string& step) {
   const size_t dot = std::min(step.find('.'), step.size());
   check_job_id(step.substr(0, dot));
   whole_number(dot == step.size() ? "" : step.substr(dot + 1), "the number of a step");
-  std::vector<std::string> words = {"scancel"};
-  if (!signal.empty()) words.push_back(fmt::format("--signal={}", signal));
-  words.push_back(step);
-  const CommandResult result = call(words);
-  if (!result.ok() && result.errors.find("nvalid job") == std::string::npos) {
-    throw TemporaryError("slurm",
-                         fmt::format("'{}' ended with {}: {}", describe_command(words),
-                                     result.exit_code, last_words(result)));
-  }
+  return {"scancel", "--quiet", "--signal=KILL", step};
 }
 
 std::string SlurmClient::query_log(const std::string& job) const {

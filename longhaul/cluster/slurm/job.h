@@ -75,9 +75,6 @@ class SlurmClient {
   JobRequest query_request(const std::string& job) const;
   /// All nodes of a partition or several, in whatever state.
   std::vector<std::string> query_partition(const std::string& partition) const;
-  /// Ends a step: SIGTERM, then SIGKILL after KillWait. Does not wait, and says nothing
-  /// about a step that has ended.
-  void cancel_step(const std::string& step, std::string_view signal = {}) const;
   /// Where the batch script's output goes.
   std::string query_log(const std::string& job) const;
   /// Ends the job and all of its steps, the caller's too.
@@ -99,6 +96,9 @@ class SlurmClient {
   double deadline_seconds_;
   Runner runner_;
 };
+
+/// Kills a step ("123.4"). It takes seconds where a node of the step is lost. InputError.
+std::vector<std::string> kill_step_command(const std::string& step);
 
 /// "1-02:03:04", "02:03:04", "03:04"; infinity for UNLIMITED and NOT_SET. InputError.
 double slurm_seconds(std::string_view text);

@@ -3,9 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
+
+#include "longhaul/base/stopwatch.h"
 
 namespace longhaul::cluster {
+namespace {
+
+constexpr double kKillSeconds = 1.0;
+
+}  // namespace
 
 JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
                          const Secret& secret) {
@@ -32,12 +41,18 @@ std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::strin
   return usable;
 }
 
-void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
-                  const std::vector<std::string>& names) {
+void StepKiller::kill(const SlurmClient& slurm, const SlurmJob& job,
+                      const std::vector<std::string>& names) {
   for (const StepStatus& step : slurm.query_steps(job.id)) {
     if (step.id != job.step && std::ranges::count(names, step.name) > 0) {
-      slurm.cancel_step(step.id, "KILL");
+      under_way_.push_back(JobStep::start(kill_step_command(step.id), {}));
     }
+  }
+  const Stopwatch watch;
+  while (true) {
+    under_way_.remove_if([](JobStep& one) { return one.poll().has_value(); });
+    if (under_way_.empty() || watch.seconds() > kKillSeconds) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
 

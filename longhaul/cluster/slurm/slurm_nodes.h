@@ -1,5 +1,6 @@
 #pragma once
 
+#include <list>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,17 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
                                       const std::vector<std::string>& nodes);
 
-/// Ends the steps of these names that an earlier supervisor of the job has left, but not
-/// the one that the caller is part of.
-void cancel_steps(const SlurmClient& slurm, const SlurmJob& job,
-                  const std::vector<std::string>& names);
+/// Ends what earlier supervisors or launchers of a job have left. Slurm asks the nodes of
+/// a step one by one, lost ones too, so nobody waits for it for long.
+class StepKiller {
+ public:
+  /// Kills the steps of these names, but not the one that the caller is part of. Waits at
+  /// most a second. TemporaryError where Slurm does not say which steps there are.
+  void kill(const SlurmClient& slurm, const SlurmJob& job,
+            const std::vector<std::string>& names);
+
+ private:
+  std::list<JobStep> under_way_;
+};
 
 }  // namespace longhaul::cluster
