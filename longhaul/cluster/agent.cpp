@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -37,13 +38,13 @@ class Agent {
     channel_.send({{"hello", options_.node}});
     try {
       while (!ended_) {
-        watch_.wait(kLookSeconds);
+        const bool news = watch_.wait(kLookSeconds);
         while (!ended_) {
           const auto order = channel_.receive(0.0);
           if (!order) break;
           obey(*order);
         }
-        report();
+        if (news || due()) report();
         // Slurm ends the job: the workers save first.
         if (signals_.raised() != 0 && !alive_) break;
       }
@@ -83,20 +84,17 @@ class Agent {
     }
   }
 
+  bool due() const {
+    return reported_ < 0.0 || clock_.seconds() - reported_ >= kReportSeconds;
+  }
+
+  /// Reading the records takes time from the workers, so this is not called all the time.
   void report() {
     const NodeReport now = watch_.report();
-    size_t ended = 0;
-    alive_ = false;
-    for (const ObservedRank& rank : now.ranks) {
-      ended += rank.failed() ? 1 : 0;
-      alive_ = alive_ || rank.process != ProcessState::Gone;
-    }
-    const double time = clock_.seconds();
-    if (reported_ >= 0.0 && time - reported_ < kReportSeconds && ended == ended_before_) {
-      return;
-    }
-    reported_ = time;
-    ended_before_ = ended;
+    alive_ = std::ranges::any_of(now.ranks, [](const ObservedRank& rank) {
+      return rank.process != ProcessState::Gone;
+    });
+    reported_ = clock_.seconds();
     channel_.send(
         {{"report", now.to_json()}, {"start", start_}, {"notes", watch_.take_notes()}});
   }
@@ -126,7 +124,6 @@ class Agent {
   SignalWatch signals_;
   Stopwatch clock_;
   double reported_ = -1.0;
-  size_t ended_before_ = 0;
   int64_t start_ = 0;
   bool alive_ = false;  ///< any worker of this node
   /// Not empty: this is the deputy, and these start a supervisor that stands in.

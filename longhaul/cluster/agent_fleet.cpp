@@ -70,6 +70,7 @@ struct AgentFleet::State {
   int64_t start = 0;
   std::vector<std::string> notes;
   uint64_t refused = 0;
+  bool news = false;  ///< what a supervisor wants to hear of at once
 };
 
 AgentFleet::AgentFleet(AgentFleetOptions options)
@@ -145,6 +146,9 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
   }
   if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
     agent->second.report = NodeReport::from_json(message["report"]);
+    news = news || std::ranges::any_of(agent->second.report->ranks, [](const auto& rank) {
+             return rank.failed() || rank.process == ProcessState::Gone;
+           });
     for (const Json& note : message.value("notes", Json::array())) {
       notes.push_back(agent->first + ": " + note.get<std::string>());
     }
@@ -164,6 +168,7 @@ void AgentFleet::State::take(const ChannelEvent& event) {
       }
       break;
     case ChannelEvent::Kind::Lost:
+      news = true;
       if (const std::string node = node_of(event.peer); !node.empty()) {
         if (event.goodbye) {
           agents[node].peer = 0;  // its job ends
@@ -243,7 +248,13 @@ void AgentFleet::State::choose_deputy() {
 }
 
 void AgentFleet::wait(double seconds) {
-  for (const ChannelEvent& event : state_->server.poll(seconds)) state_->take(event);
+  // Hundreds of agents report all the time: most of it can wait for the next look.
+  state_->news = false;
+  const Stopwatch watch;
+  do {
+    const double left = std::max(0.0, seconds - watch.seconds());
+    for (const ChannelEvent& event : state_->server.poll(left)) state_->take(event);
+  } while (!state_->news && watch.seconds() < seconds);
   state_->look_at_silent();
   for (auto& [node, agent] : state_->agents) {
     if (agent.step) agent.step->poll();  // copies what its srun says

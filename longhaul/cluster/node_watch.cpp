@@ -82,12 +82,12 @@ void NodeWatch::close_all() {
   workers_.clear();
 }
 
-void NodeWatch::wait(double seconds) {
+bool NodeWatch::wait(double seconds) {
   std::vector<pollfd> ends;
   for (const auto& [rank, worker] : workers_) {
     if (worker.fd >= 0 && worker.gone_at == 0.0) ends.push_back({worker.fd, POLLIN, 0});
   }
-  ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0));
+  return ::poll(ends.data(), ends.size(), static_cast<int>(seconds * 1000.0)) > 0;
 }
 
 void NodeWatch::look_for(const RankState& state, double now) {

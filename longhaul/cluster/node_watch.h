@@ -23,8 +23,8 @@ class NodeWatch {
   NodeWatch(const NodeWatch&) = delete;
   NodeWatch& operator=(const NodeWatch&) = delete;
 
-  /// Waits until a worker ends or the seconds are over.
-  void wait(double seconds);
+  /// Waits until a worker ends or the seconds are over; true when one has ended.
+  bool wait(double seconds);
   /// What all workers of the newest start do, and, as it was within the last second, how
   /// much of the node is used. A record that cannot be read is left out,
   /// and said once in notes().

@@ -25,7 +25,11 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kLookSeconds = 0.05;
+/// Between looks at ranks that train: reading their records takes time from them. A
+/// worker's end wakes the supervisor at once.
+constexpr double kLookSeconds = 0.2;
+/// While something ends.
+constexpr double kShortLookSeconds = 0.05;
 constexpr double kStatusSeconds = 1.0;
 constexpr double kRepeatSeconds = 1.0;
 constexpr double kHealthSeconds = 120.0;
@@ -304,7 +308,7 @@ void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
   const Stopwatch watch;
   const double patience =
       kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
-  while (!step.poll() && watch.seconds() < patience) fleet.wait(kLookSeconds);
+  while (!step.poll() && watch.seconds() < patience) fleet.wait(kShortLookSeconds);
   reports = fleet.reports();
   ranks = ranks_of(reports);
 }
