@@ -13,6 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/cluster/agent_fleet.h"
+#include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/requeue.h"
@@ -133,6 +134,10 @@ int supervise(const SuperviseArguments& arguments) {
     }
   }
   std::erase(of_fleet.nodes, arguments.stands_in);
+  for (const cluster::ExcludedNode& node :
+       cluster::read_excluded(options.run_dir / "excluded_nodes.json")) {
+    of_fleet.not_awaited.push_back(node.node);
+  }
   of_fleet.stand_in = cluster::supervise_words(this_program(), command);
   of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job->here});
   of_fleet.start_agent = cluster::start_agent_step;

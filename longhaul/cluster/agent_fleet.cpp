@@ -69,6 +69,7 @@ struct AgentFleet::State {
   std::string deputy;
   int64_t start = 0;
   std::vector<std::string> notes;
+  std::vector<ChannelEvent> postponed;
   uint64_t refused = 0;
   bool news = false;  ///< what a supervisor wants to hear of at once
 };
@@ -189,8 +190,13 @@ void AgentFleet::State::lose(const std::string& node, const std::string& reason,
   // Killed alone, its step ends at once; with its node, Slurm takes a while to notice.
   const Stopwatch watch;
   while (agent.step && !agent.step->poll() && watch.seconds() < patience) {
-    for (const ChannelEvent& event : server.poll(0.05)) {
-      if (event.kind != ChannelEvent::Kind::Lost) take(event);
+    for (ChannelEvent& event : server.poll(0.05)) {
+      // One at a time: the loss of another is dealt with after this one.
+      if (event.kind == ChannelEvent::Kind::Lost) {
+        postponed.push_back(std::move(event));
+      } else {
+        take(event);
+      }
     }
   }
   if (agent.step && agent.step->poll() && agent.starts < kAgentStarts) {
@@ -251,6 +257,9 @@ void AgentFleet::wait(double seconds) {
   // Hundreds of agents report all the time: most of it can wait for the next look.
   state_->news = false;
   const Stopwatch watch;
+  for (const ChannelEvent& event : std::exchange(state_->postponed, {})) {
+    state_->take(event);
+  }
   do {
     const double left = std::max(0.0, seconds - watch.seconds());
     for (const ChannelEvent& event : state_->server.poll(left)) state_->take(event);
@@ -361,8 +370,9 @@ std::vector<std::string> AgentFleet::take_notes() {
 void AgentFleet::await_agents(double seconds) {
   const Stopwatch watch;
   const auto waiting = [&] {
-    return std::ranges::any_of(state_->agents, [](auto& agent) {
-      return agent.second.peer == 0 && !agent.second.lost && agent.second.step &&
+    return std::ranges::any_of(state_->agents, [&](auto& agent) {
+      return std::ranges::count(state_->options.not_awaited, agent.first) == 0 &&
+             agent.second.peer == 0 && !agent.second.lost && agent.second.step &&
              !agent.second.step->poll();
     });
   };

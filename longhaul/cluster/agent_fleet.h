@@ -13,10 +13,11 @@
 namespace longhaul::cluster {
 
 struct AgentFleetOptions {
-  std::string job;                 ///< Slurm's number, or empty
-  std::string here;                ///< the supervisor's own node
-  std::vector<std::string> nodes;  ///< spares among them
-  std::string program;             ///< longhaul itself
+  std::string job;                       ///< Slurm's number, or empty
+  std::string here;                      ///< the supervisor's own node
+  std::vector<std::string> nodes;        ///< spares among them
+  std::vector<std::string> not_awaited;  ///< of these: their agents may never come
+  std::string program;                   ///< longhaul itself
   fs::path run_dir;
   /// Starts a supervisor on another node of the job when this one is lost: the deputy's.
   std::vector<std::string> stand_in;

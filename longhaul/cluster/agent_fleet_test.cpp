@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -132,6 +133,52 @@ TEST(AgentFleet, ANodeOnWhichNoAgentStartsAgainIsLost) {
   EXPECT_EQ(node.lost_within(10.0), std::vector<std::string>{"localhost"});
   EXPECT_EQ(node.starts(), 2);
   EXPECT_TRUE(node.lost_within(0.3).empty()) << "told once";
+}
+
+TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
+  const TestDirectory dir;
+  std::map<std::string, std::vector<std::string>> words;
+  std::optional<Secret> secret;
+  AgentFleetOptions options;
+  options.here = "localhost";
+  options.nodes = {"localhost", "127.0.0.1", "never"};
+  options.not_awaited = {"never"};
+  options.program = "longhaul";
+  options.run_dir = dir.path();
+  options.usable = [](const std::vector<std::string>& nodes) { return nodes; };
+  options.start_agent = [&](const std::string& node, std::vector<std::string> of_agent,
+                            const Secret& shared) {
+    words[node] = std::move(of_agent);
+    secret.emplace(shared);
+    return JobStep::start({"sleep", "60"}, {});
+  };
+  AgentFleet fleet(std::move(options));
+  std::map<std::string, std::optional<Channel>> agents;
+  {
+    std::jthread client([&] {
+      for (const char* node : {"localhost", "127.0.0.1"}) {
+        const auto after = [&](const char* name) {
+          return *(std::ranges::find(words[node], name) + 1);
+        };
+        agents[node].emplace(
+            Channel::connect(after("--host"), std::stoi(after("--port")), *secret, 10.0));
+        agents[node]->send({{"hello", node}});
+      }
+    });
+    const Stopwatch watch;
+    EXPECT_EQ(fleet.usable_nodes(10.0).size(), 2U);
+    EXPECT_LT(watch.seconds(), 9.0) << "nobody waits for a node that is left out";
+  }
+  // Its step lives, so that for two seconds it may have died alone; meanwhile:
+  agents["127.0.0.1"].reset();
+  std::jthread leaves([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    agents["localhost"]->close();
+  });
+  const Stopwatch watch;
+  while (fleet.lost_nodes().empty() && watch.seconds() < 10.0) fleet.wait(0.05);
+  fleet.wait(0.3);
+  EXPECT_TRUE(fleet.usable_nodes(0).empty());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -304,7 +305,7 @@ void ChannelServer::close(uint64_t peer) {
 
 double ChannelServer::silent_seconds(uint64_t peer) const {
   const auto place = state_->peers.find(peer);
-  if (place == state_->peers.end()) return 0.0;
+  if (place == state_->peers.end()) return std::numeric_limits<double>::infinity();
   return state_->clock.seconds() - place->second.last_bytes;
 }
 

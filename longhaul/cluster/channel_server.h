@@ -68,7 +68,7 @@ class ChannelServer {
   void send_all(const Json& message);
   /// Says goodbye to a peer and forgets it, without a Lost.
   void close(uint64_t peer);
-  /// Seconds since the last bytes of a peer; 0 for one that is gone.
+  /// Seconds since the last bytes of a peer; infinity for one that is gone.
   double silent_seconds(uint64_t peer) const;
   std::vector<uint64_t> peers() const;
   /// Connections that have been dropped before they proved themselves, and the last
