@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 
 namespace longhaul {
 namespace {
@@ -187,7 +188,8 @@ std::string read_text(const fs::path& path, uint64_t limit) {
 
 void write_text_atomic(const fs::path& path, std::string_view text) {
   fs::path temporary = path;
-  temporary += fmt::format(".tmp.{}", ::getpid());
+  // Another machine's process may have the same number, and write the same file.
+  temporary += fmt::format(".tmp.{}.{}", host_name(), ::getpid());
   try {
     write_text_durable(temporary, text);
   } catch (...) {

@@ -32,7 +32,7 @@ Names handed_before(const RequeueOptions& options) {
   try {
     return parse_json(read_text(path), path.string()).get<Names>();
   } catch (const Json::exception& problem) {
-    throw InputError("requeue", fmt::format("{} is no list of names: {}; remove it",
+    throw InputError("slurm", fmt::format("{} is no list of names: {}; remove it",
                                             path.string(), problem.what()));
   }
 }
