@@ -27,7 +27,8 @@ def flags_by_folder(database):
                 skip = True
             elif not word.endswith("ccache") and word != entry["file"]:
                 kept.append(word)
-        found.setdefault(folder, kept)
+        # Units that link little are compiled with little.
+        found[folder] = max(found.get(folder, []), kept, key=len)
     return found
 
 

@@ -33,7 +33,7 @@ Names handed_before(const RequeueOptions& options) {
     return parse_json(read_text(path), path.string()).get<Names>();
   } catch (const Json::exception& problem) {
     throw InputError("slurm", fmt::format("{} is no list of names: {}; remove it",
-                                            path.string(), problem.what()));
+                                          path.string(), problem.what()));
   }
 }
 
