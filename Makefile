@@ -21,11 +21,15 @@ build: deps ## build/bin/longhaul and the tests (preset cpu-release)
 
 .PHONY: test
 test: build ## unit, distributed, parity and end-to-end tests
-	@tools/test.sh build -LE '^(soak|gpu)$$'
+	@tools/test.sh build -LE '^(soak|gpu|faults)$$'
 
 .PHONY: test-gpu
 test-gpu: build ## tests that need a GPU
 	@tools/test.sh build -L '^gpu$$'
+
+.PHONY: test-faults
+test-faults: build ## every fault of a cluster once, on a Slurm of namespaces
+	@tools/test.sh build -L '^faults$$'
 
 .PHONY: soak
 soak: build ## everything that takes longer than a coffee
