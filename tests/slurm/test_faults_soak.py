@@ -78,8 +78,9 @@ def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbe
 
 def test_the_time_limit_is_survived(cluster, binary, folder, undisturbed):
     """Slurm warns, the run saves, and goes on from the queue under the same job."""
+    # 60 steps of 2 s do not end before the signal, 100 s after the start.
     run = Supervised(
-        cluster, binary, folder, 'debug.delays=[{phase = "gradients", seconds = 1.5, rank = 5}]',
+        cluster, binary, folder, 'debug.delays=[{phase = "gradients", seconds = 2.0, rank = 5}]',
         options=("--time", "00:02:00", "--signal-seconds", "20"))
     run.finish(seconds=400)
     assert cluster.job(run.job)["Restarts"] != "0", run.tail()
