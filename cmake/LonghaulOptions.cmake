@@ -4,6 +4,7 @@ option(LONGHAUL_TESTS "Build the tests" ON)
 option(LONGHAUL_CUDA "Build the CUDA kernels against a CUDA LibTorch" OFF)
 option(LONGHAUL_MPI "Build the MPI backend" ON)
 option(LONGHAUL_PCH "Precompile the LibTorch headers" ON)
+option(LONGHAUL_JOIN "Compile several files of a target as one unit; OFF for tools that look at each" ON)
 option(LONGHAUL_FUZZ "Build the libFuzzer targets (clang)" OFF)
 set(LONGHAUL_SANITIZE "" CACHE STRING "address | undefined | thread, for our own targets")
 
@@ -15,6 +16,10 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
+
+# Most files call others and wait for disks: half of a first build was spent on optimising
+# them. Targets that loop over data say HOT and get -O3.
+set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)

@@ -1,8 +1,25 @@
-# longhaul_library(name SOURCES ... DEPS ... [TORCH])
+# Headers are most of what a unit costs, so files of a target are compiled together: names in
+# unnamed namespaces must differ within a folder. Files with options of their own stay alone.
+set(LONGHAUL_JOINED_FILES 8)
+function(longhaul_join target)
+  if(LONGHAUL_JOIN AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LONGHAUL_JOINED_FILES})
+    # Meant for headers; a joined file is a source of its own all the same.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
+# longhaul_alone(files...): tests with helpers that are named like another file's.
+function(longhaul_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# longhaul_library(name SOURCES ... DEPS ... [TORCH] [HOT])
 #   One static library per folder. DEPS is exactly the folder's row of the
-#   include table (docs/tour.md); TORCH adds LibTorch.
+#   include table (docs/tour.md); TORCH adds LibTorch, HOT is for loops over data.
 function(longhaul_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;HOT" "" "SOURCES;DEPS;PRIVATE" ${ARGN})
   set(target longhaul_${name})
   if(NOT ARG_SOURCES)  # headers only
     add_library(${target} INTERFACE)
@@ -13,16 +30,20 @@ function(longhaul_library name)
     return()
   endif()
   add_library(${target} STATIC ${ARG_SOURCES})
+  longhaul_join(${target})
   add_library(longhaul::${name} ALIAS ${target})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(${target} PRIVATE ${LONGHAUL_WARNINGS})
+  if(ARG_HOT)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O3>)
+  endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${target} PUBLIC longhaul::${dep})
   endforeach()
   target_link_libraries(${target} PRIVATE ${ARG_PRIVATE})
   if(ARG_TORCH)
     target_link_libraries(${target} PUBLIC longhaul_torch)
-    if(LONGHAUL_PCH)
+    if(LONGHAUL_PCH AND NOT ARG_HOT)  # which is for one level of optimisation
       target_precompile_headers(${target} REUSE_FROM longhaul_pch)
     endif()
   endif()
@@ -44,6 +65,7 @@ function(longhaul_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  longhaul_join(${name})
   target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE longhaul::${dep})

@@ -29,7 +29,7 @@ extern char** environ;
 namespace longhaul::apps {
 namespace {
 
-constexpr double kLookSeconds = 0.02;
+constexpr double kWatchSeconds = 0.02;
 constexpr double kDeathSeconds = 0.5;
 
 constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"],
@@ -74,7 +74,7 @@ class SmallRun {
     if (pid_ > 0 && !exit_code()) {
       ::kill(pid_, SIGTERM);
       const Stopwatch watch;
-      while (!exit_code() && watch.seconds() < 10.0) sleep_for(kLookSeconds);
+      while (!exit_code() && watch.seconds() < 10.0) sleep_for(kWatchSeconds);
       if (!exit_code()) ::kill(pid_, SIGKILL);
     }
   }
@@ -258,7 +258,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds) {
       if (const auto code = run.exit_code()) return code;
-      sleep_for(kLookSeconds);
+      sleep_for(kWatchSeconds);
     }
     return std::nullopt;
   }
@@ -267,7 +267,7 @@ class Drill {
     const Stopwatch watch;
     while (watch.seconds() < options_.limit_seconds && !run.exit_code()) {
       if (files.last_step() >= step) return true;
-      sleep_for(kLookSeconds);
+      sleep_for(kWatchSeconds);
     }
     return false;
   }
@@ -299,7 +299,7 @@ class Drill {
   /// With its node the supervisor may be gone; the batch script starts it again.
   static void start_again_if_killed(SmallRun& run) {
     const Stopwatch watch;
-    while (watch.seconds() < kDeathSeconds && !run.exit_code()) sleep_for(kLookSeconds);
+    while (watch.seconds() < kDeathSeconds && !run.exit_code()) sleep_for(kWatchSeconds);
     if (run.exit_code() == 128 + SIGKILL) run.start();
   }
 

@@ -20,7 +20,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kLookSeconds = 0.05;
+constexpr double kWaitSeconds = 0.05;
 constexpr double kReportSeconds = 0.5;
 constexpr double kConnectSeconds = 60.0;
 constexpr double kLeaseLookSeconds = 1.0;
@@ -38,7 +38,7 @@ class Agent {
     channel_.send({{"hello", options_.node}});
     try {
       while (!ended_) {
-        const bool news = watch_.wait(kLookSeconds);
+        const bool news = watch_.wait(kWaitSeconds);
         while (!ended_) {
           const auto order = channel_.receive(0.0);
           if (!order) break;

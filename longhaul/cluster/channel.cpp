@@ -17,8 +17,6 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kArea = "control";
-constexpr size_t kReadBytes = size_t{1} << 16;
 /// Between two tries to connect.
 constexpr auto kRetry = std::chrono::milliseconds(100);
 /// One try may take this long, so that a name with a dead address first still works.
@@ -63,7 +61,8 @@ struct Channel::State {
   }
   [[noreturn]] void fail() const {
     throw TemporaryError(
-        kArea, fmt::format("the control connection to {} is lost: {}", peer, lost));
+        kControlArea,
+        fmt::format("the control connection to {} is lost: {}", peer, lost));
   }
 
   /// Writes what goes now.
@@ -87,7 +86,7 @@ struct Channel::State {
 
   /// Reads what is there now.
   void read_now() {
-    std::array<std::byte, kReadBytes> bytes;
+    std::array<std::byte, kControlReadBytes> bytes;
     size_t count = 0;
     std::string why;
     const IoResult result = read_some(socket.get(), bytes, count, why);
@@ -162,8 +161,8 @@ Channel Channel::connect(const std::string& host, int port, const Secret& secret
     std::this_thread::sleep_for(kRetry);
   }
   throw TemporaryError(
-      kArea, fmt::format("no control connection to {} port {} within {:.1f} s: {}", host,
-                         port, deadline_seconds, why));
+      kControlArea, fmt::format("no control connection to {} port {} within {:.1f} s: {}",
+                                host, port, deadline_seconds, why));
 }
 
 void Channel::send(const Json& message, double timeout_seconds) {
@@ -198,7 +197,7 @@ void Channel::close(double timeout_seconds) {
     // Unread messages would turn the end into a reset, which can overtake what was said:
     // let the other side end first.
     ::shutdown(fd(), SHUT_WR);
-    std::array<std::byte, kReadBytes> dropped;
+    std::array<std::byte, kControlReadBytes> dropped;
     std::string why;
     for (size_t count = 0; wait_for(fd(), POLLIN, deadline);) {
       if (read_some(fd(), dropped, count, why) == IoResult::Closed) break;

@@ -19,8 +19,6 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kArea = "control";
-constexpr size_t kReadBytes = size_t{1} << 16;
 /// Of one peer in one turn, so that a loud one does not keep the others waiting.
 constexpr int kReadsPerTurn = 16;
 constexpr int kAcceptsPerTurn = 64;
@@ -47,7 +45,7 @@ struct Peer {
 struct ChannelServer::State {
   State(const Secret& secret_, const ChannelLimits& limits_)
       : secret(secret_), limits(limits_), poll_set(::epoll_create1(EPOLL_CLOEXEC)) {
-    LH_CHECK(poll_set.is_open(), kArea, "epoll_create1: {}", std::strerror(errno));
+    LH_CHECK(poll_set.is_open(), kControlArea, "epoll_create1: {}", std::strerror(errno));
   }
 
   Secret secret;
@@ -71,7 +69,7 @@ struct ChannelServer::State {
     event.events = wanted;
     event.data.u64 = number;
     const int wrong = ::epoll_ctl(poll_set.get(), operation, fd, &event);
-    LH_CHECK(wrong == 0, kArea, "epoll_ctl: {}", std::strerror(errno));
+    LH_CHECK(wrong == 0, kControlArea, "epoll_ctl: {}", std::strerror(errno));
   }
 
   /// A socket that nobody can be accepted from must not wake the loop.
@@ -170,7 +168,7 @@ struct ChannelServer::State {
 
   /// Reads what is there; false when the peer is lost, with `why`.
   bool read(Peer& peer, std::string& why) {
-    std::array<std::byte, kReadBytes> bytes;
+    std::array<std::byte, kControlReadBytes> bytes;
     for (int i = 0; i < kReadsPerTurn; ++i) {
       size_t count = 0;
       const IoResult result = read_some(peer.socket.get(), bytes, count, why);

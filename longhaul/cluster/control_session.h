@@ -30,6 +30,10 @@ namespace longhaul::cluster {
 
 /// The longest message that is sent or taken.
 inline constexpr size_t kMaxMessageBytes = size_t{4} << 20;
+/// The area of its errors.
+inline constexpr const char* kControlArea = "control";
+/// Taken from a socket at once.
+inline constexpr size_t kControlReadBytes = size_t{1} << 16;
 
 enum class ControlRole { Connects, Accepts };
 

@@ -48,7 +48,7 @@ HealthResult result_of(const std::string& name) {
                    fmt::format("a health check has the unknown result '{}'", name));
 }
 
-Json to_json(const HealthCheck& check) {
+Json check_to_json(const HealthCheck& check) {
   return {{"name", check.name},
           {"result", name_of(check.result)},
           {"text", check.text},
@@ -176,9 +176,9 @@ HealthCheck bounded_check(const std::string& name, double deadline_seconds,
       [&](const auto& write) {
         Json json;
         try {
-          json = to_json(check());
+          json = check_to_json(check());
         } catch (const std::exception& error) {
-          json = to_json(failed(name, error.what()));
+          json = check_to_json(failed(name, error.what()));
         }
         write(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
       },
@@ -260,7 +260,7 @@ std::vector<std::string> HealthReport::lines() const {
 
 Json HealthReport::to_json() const {
   Json list = Json::array();
-  for (const HealthCheck& check : checks) list.push_back(cluster::to_json(check));
+  for (const HealthCheck& check : checks) list.push_back(check_to_json(check));
   return {{"node", node}, {"time", time}, {"ok", ok()}, {"checks", std::move(list)}};
 }
 

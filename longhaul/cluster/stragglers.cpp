@@ -7,7 +7,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kLookSeconds = 2.0;
+constexpr double kLookEverySeconds = 2.0;
 constexpr int kLooks = 3;
 /// Steps that a rank has done before it is judged: the first ones are slow everywhere.
 constexpr int64_t kSteps = 8;
@@ -26,7 +26,7 @@ void Stragglers::restart() { known_.clear(); }
 std::vector<Straggler> Stragglers::look(const std::vector<ObservedRank>& ranks,
                                         double now) {
   std::vector<Straggler> found;
-  if (now - looked_ < kLookSeconds) return found;
+  if (now - looked_ < kLookEverySeconds) return found;
   looked_ = now;
   std::map<std::string, std::vector<double>> stages;
   for (const ObservedRank& rank : ranks) {

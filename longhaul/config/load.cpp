@@ -15,7 +15,7 @@ namespace {
 
 using namespace config;
 
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxConfigBytes = uint64_t{1} << 20;
 
 const SectionFields* find_section(const std::vector<SectionFields>& sections,
                                   std::string_view name) {
@@ -142,7 +142,7 @@ LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> 
     throw InputError("config", fmt::format("{}: a directory; expected a run's TOML file",
                                            file.string()));
   }
-  return parse_run_config(read_text(file, kMaxFileBytes), file.string(), sets);
+  return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);
 }
 
 }  // namespace longhaul

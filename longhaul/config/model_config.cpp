@@ -19,7 +19,7 @@ constexpr int64_t kMaxWidth = int64_t{1} << 22;
 constexpr int64_t kMaxLayers = int64_t{1} << 14;
 constexpr int64_t kMaxVocab = int64_t{1} << 30;
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 24;
+constexpr uint64_t kMaxModelBytes = uint64_t{1} << 24;
 
 /// Fields this program reads; the only ones that an override may name.
 constexpr std::array kRead{"attention_bias",
@@ -315,7 +315,7 @@ ModelConfig load_model_config(const fs::path& dir_or_json,
                                  "directory",
                                  dir_or_json.string()));
   }
-  return parse_model_config(read_text(file, kMaxFileBytes), file, overrides);
+  return parse_model_config(read_text(file, kMaxModelBytes), file, overrides);
 }
 
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name) {

@@ -13,7 +13,7 @@ namespace {
 
 using Ref = PickleTree::Ref;
 
-constexpr size_t kMaxRank = 16;
+constexpr size_t kMaxPickledRank = 16;
 
 bool has_text(PickleKind kind) {
   return kind == PickleKind::Text || kind == PickleKind::Bytes ||
@@ -346,7 +346,8 @@ void PickleTree::check() const {
 }
 
 std::string problem_of(const PickleTensor& tensor, const PickleStorage& storage) {
-  if (tensor.shape.size() > kMaxRank || tensor.shape.size() != tensor.strides.size()) {
+  if (tensor.shape.size() > kMaxPickledRank ||
+      tensor.shape.size() != tensor.strides.size()) {
     return fmt::format("a tensor with {} dims and {} strides", tensor.shape.size(),
                        tensor.strides.size());
   }

@@ -17,10 +17,7 @@ namespace {
 namespace dom = simdjson::dom;
 static_assert(LineTail::kPadding >= simdjson::SIMDJSON_PADDING);
 
-constexpr size_t kMaxDepth = 16;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-/// Seconds since 1970 of the year 5138: a time beyond is no time.
-constexpr double kLastTime = 1e11;
+constexpr size_t kMaxRecordDepth = 16;
 constexpr int64_t kMostSteps = int64_t{1} << 53;
 constexpr size_t kLongestName = 200;
 
@@ -94,8 +91,9 @@ double duration_of(double seconds) {
 
 std::optional<Line> parse(std::string_view text) {
   thread_local dom::parser parser(LineTail::kLongestLine + 64);
-  if (parser.max_depth() != kMaxDepth || parser.capacity() < text.size()) {
-    const auto error = parser.allocate(std::max<size_t>(text.size(), 4096), kMaxDepth);
+  if (parser.max_depth() != kMaxRecordDepth || parser.capacity() < text.size()) {
+    const auto error =
+        parser.allocate(std::max<size_t>(text.size(), 4096), kMaxRecordDepth);
     LH_CHECK(error == simdjson::SUCCESS, "run directory",
              "no memory for a line of {} bytes", text.size());
   }

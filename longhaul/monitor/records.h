@@ -1,12 +1,18 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace longhaul::monitor {
+
+/// A figure that a record does not say.
+inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+/// Seconds since 1970 of the year 5138: a time beyond is no time.
+inline constexpr double kLastTime = 1e11;
 
 /// One optimizer step as metrics.jsonl has it. What a line does not say, or says as null
 /// (a loss that is not finite), is NaN.

@@ -27,7 +27,7 @@ std::string utc(double seconds) {
   return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::gmtime(time));
 }
 
-std::string figure(double value, const char* form) {
+std::string figure_or_dash(double value, const char* form) {
   return std::isfinite(value) ? fmt::format(fmt::runtime(form), value) : "–";
 }
 
@@ -56,15 +56,15 @@ std::string tiles(const RunView& view) {
   const std::string of =
       view.last_step ? "step of " + grouped(*view.last_step) : std::string("step");
   tile(out, grouped(view.step), of);
-  tile(out, figure(view.loss, "{:.4f}"), "training loss");
+  tile(out, figure_or_dash(view.loss, "{:.4f}"), "training loss");
   if (view.validation) {
-    tile(out, figure(view.validation->loss, "{:.4f}"),
+    tile(out, figure_or_dash(view.validation->loss, "{:.4f}"),
          fmt::format("validation {} at step {}", view.validation->name,
                      grouped(view.validation->step)));
   }
   tile(out, number_label(view.tokens_per_s, Unit::Number),
        "tokens per second, last steps");
-  tile(out, figure(100.0 * view.mfu, "{:.1f}%"), "MFU, last steps");
+  tile(out, figure_or_dash(100.0 * view.mfu, "{:.1f}%"), "MFU, last steps");
   tile(out, fmt::format("{:.1f}%", 100.0 * view.ledger.goodput()), "goodput");
   tile(out, human_duration(view.ledger.total_seconds()), "wall time");
   tile(out, grouped(view.restarts), "restarts");

@@ -21,8 +21,7 @@ constexpr uint64_t kLargestManifest = uint64_t{256} << 20;
 constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
 /// Of events that are kept, as text.
 constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
-constexpr int kMaxDepth = 16;
-constexpr double kLastTime = 1e11;
+constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostStepDirectories = 100'000;
 constexpr const char* kRunFiles[] = {"metrics.jsonl", "events.jsonl", "status.json",
                                      "config.toml", "run.lock"};
@@ -125,15 +124,15 @@ bool RunFiles::refresh() {
                                         });
   settle_takebacks();
   const Stamp status_before = status_stamp_;
-  read_changed(
-      "status.json", status_stamp_, kLargestStatus, [&](const std::string& text) {
-        status_ =
-            RunStatus::from_json(parse_json(text, "status.json", kMaxDepth), plain_text);
-      });
+  read_changed("status.json", status_stamp_, kLargestStatus,
+               [&](const std::string& text) {
+                 status_ = RunStatus::from_json(
+                     parse_json(text, "status.json", kMaxFileDepth), plain_text);
+               });
   if (status_stamp_ == Stamp{}) status_.reset();
   read_changed("results.json", results_stamp_, kLargestStatus,
                [&](const std::string& text) {
-                 results_ = parse_json(text, "results.json", kMaxDepth);
+                 results_ = parse_json(text, "results.json", kMaxFileDepth);
                });
   read_changed("config.toml", config_stamp_, kLargestConfig,
                [&](const std::string& text) {
@@ -170,7 +169,7 @@ void RunFiles::add_event(std::string_view line) {
   }
   try {
     Event event;
-    event.fields = parse_json(line, "events.jsonl", kMaxDepth);
+    event.fields = parse_json(line, "events.jsonl", kMaxFileDepth);
     if (!event.fields.is_object()) throw InputError("json", "no object");
     event.kind = text_at(event.fields, "event", 60);
     event.time = number_at(event.fields, "time", -1.0);
@@ -261,7 +260,7 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
   info.saved = static_cast<double>(facts->nanoseconds) * 1e-9;
   try {
     const Json manifest = parse_json(read_text(path / "manifest.json", kLargestManifest),
-                                     "manifest.json", kMaxDepth);
+                                     "manifest.json", kMaxFileDepth);
     info.problem = check_files(manifest, path, info.bytes);
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
       info.problem = "its manifest is of another step";

@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kRecentSteps = 20;
 /// Written every second; older than this, its supervisor is gone or cut off.
 constexpr double kFreshSeconds = 30.0;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 bool is_final(const std::string& state) {
   return state == "done" || state == "failed" || state == "stopped";

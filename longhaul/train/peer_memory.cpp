@@ -23,7 +23,7 @@ namespace longhaul::train {
 namespace {
 
 /// Starts from one state that may fail before the checkpoint is taken instead.
-constexpr int kFailedStarts = 2;
+constexpr int kFailedMemoryStarts = 2;
 
 std::string human(uint64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
@@ -184,12 +184,13 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   for (const std::string& note : notes) run.log().warning(note);
   if (!found || checkpoints.empty()) return found;
   const bool failed = session.world->any(
-      run.failed_starts(checkpoint::step_directory_name(found->step)) >= kFailedStarts);
+      run.failed_starts(checkpoint::step_directory_name(found->step)) >=
+      kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(fmt::format(
       "{} starts from step {} in memory in a row did not get through one step: the run "
       "goes on from {}",
-      kFailedStarts, found->step, checkpoints[0].string()));
+      kFailedMemoryStarts, found->step, checkpoints[0].string()));
   return std::nullopt;
 }
 

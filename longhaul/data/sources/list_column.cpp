@@ -10,7 +10,7 @@
 namespace longhaul::data {
 namespace {
 
-[[noreturn]] void fail(const fs::path& file, const std::string& what) {
+[[noreturn]] void refuse_column(const fs::path& file, const std::string& what) {
   throw InputError("data", fmt::format("{}: {}", file.string(), what));
 }
 
@@ -20,8 +20,8 @@ ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
                        const std::string& name, const fs::path& file)
     : column_(column) {
   if (column->null_count() != 0) {
-    fail(file, fmt::format("column '{}' has {} null rows; remove them", name,
-                           column->null_count()));
+    refuse_column(file, fmt::format("column '{}' has {} null rows; remove them", name,
+                                    column->null_count()));
   }
   switch (column->type_id()) {
     case arrow::Type::LIST:
@@ -40,12 +40,13 @@ ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
       break;
     }
     default:
-      fail(file, fmt::format("column '{}' is {}, not lists of integers", name,
-                             column->type()->ToString()));
+      refuse_column(file, fmt::format("column '{}' is {}, not lists of integers", name,
+                                      column->type()->ToString()));
   }
   if (!arrow::is_integer(values_->type_id()) || values_->null_count() != 0) {
-    fail(file, fmt::format("column '{}' is {} with {} null values, not lists of integers",
-                           name, column->type()->ToString(), values_->null_count()));
+    refuse_column(
+        file, fmt::format("column '{}' is {} with {} null values, not lists of integers",
+                          name, column->type()->ToString(), values_->null_count()));
   }
 }
 

@@ -120,9 +120,9 @@ class Fuse final : public TokenDecoder {
   void apply(Tokens& tokens) const override { tokens = {join(tokens)}; }
 };
 
-class Replace final : public TokenDecoder {
+class ReplaceDecoder final : public TokenDecoder {
  public:
-  Replace(Regex pattern, std::string content)
+  ReplaceDecoder(Regex pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(Tokens& tokens) const override {
     for (std::string& token : tokens) token = pattern_.replace_all(token, content_);
@@ -133,9 +133,9 @@ class Replace final : public TokenDecoder {
   std::string content_;
 };
 
-class Strip final : public TokenDecoder {
+class StripDecoder final : public TokenDecoder {
  public:
-  Strip(uint32_t content, size_t start, size_t stop) : start_(start), stop_(stop) {
+  StripDecoder(uint32_t content, size_t start, size_t stop) : start_(start), stop_(stop) {
     append_utf8(content, content_);
   }
   void apply(Tokens& tokens) const override {
@@ -187,11 +187,11 @@ std::unique_ptr<TokenDecoder> make_byte_fallback_decoder() {
 }
 std::unique_ptr<TokenDecoder> make_fuse_decoder() { return std::make_unique<Fuse>(); }
 std::unique_ptr<TokenDecoder> make_replace_decoder(Regex pattern, std::string content) {
-  return std::make_unique<Replace>(std::move(pattern), std::move(content));
+  return std::make_unique<ReplaceDecoder>(std::move(pattern), std::move(content));
 }
 std::unique_ptr<TokenDecoder> make_strip_decoder(uint32_t content, size_t start,
                                                  size_t stop) {
-  return std::make_unique<Strip>(content, start, stop);
+  return std::make_unique<StripDecoder>(content, start, stop);
 }
 std::unique_ptr<TokenDecoder> make_bpe_decoder(std::string suffix) {
   return std::make_unique<BpeDecoder>(std::move(suffix));

@@ -5,7 +5,7 @@
 namespace longhaul::data {
 namespace {
 
-constexpr int kMaxDepth = 4;  // of sequences in sequences
+constexpr int kMaxSequenceDepth = 4;  // of sequences in sequences
 
 uint32_t read_char(const JsonNode& node) {
   const std::string& text = node.text();
@@ -176,7 +176,7 @@ std::unique_ptr<TokenDecoder> one_decoder(const JsonNode& node, const std::strin
 }
 
 void check_depth(const JsonNode& node, int depth) {
-  if (depth > kMaxDepth) node.fail("sequences are nested too deep");
+  if (depth > kMaxSequenceDepth) node.fail("sequences are nested too deep");
 }
 
 }  // namespace

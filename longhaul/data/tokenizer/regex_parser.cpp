@@ -11,7 +11,7 @@ namespace {
 
 using Op = Regex::Op;
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxGroupDepth = 32;
 constexpr uint32_t kMaxCount = 1000;
 constexpr size_t kMaxProgram = 20000;
 constexpr uint32_t kNoLimit = UINT32_MAX;
@@ -140,7 +140,7 @@ NodePtr Parser::literal(uint32_t value, bool any_case) {
 }
 
 NodePtr Parser::choice(bool any_case, int depth) {
-  if (depth > kMaxDepth) fail("groups are nested too deep");
+  if (depth > kMaxGroupDepth) fail("groups are nested too deep");
   NodePtr first = sequence(any_case, depth);
   if (peek() != '|') return first;
   NodePtr node = make(Node::Choice);

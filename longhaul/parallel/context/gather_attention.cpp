@@ -8,7 +8,7 @@
 
 #include "longhaul/ops/node.h"
 #include "longhaul/parallel/context/local_attention.h"
-#include "longhaul/parallel/context/ring_shift.h"
+#include "longhaul/tensor/buffer_of.h"
 
 // Shapes: N ranks, otherwise as in local_attention.h.
 

@@ -5,15 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "longhaul/base/error.h"
-#include "longhaul/tensor/dtype.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::parallel {
-
-comm::Buffer buffer_of(const at::Tensor& x) {
-  LH_CHECK(x.is_contiguous(), "context", "a tensor that is sent must be contiguous");
-  return {x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type())};
-}
 
 RingShift::RingShift(comm::Communicator& group, std::vector<at::Tensor> sent)
     : sent_(std::move(sent)) {

@@ -8,9 +8,6 @@
 
 namespace longhaul::parallel {
 
-/// A tensor's memory for a verb of the communicator; contiguous.
-comm::Buffer buffer_of(const at::Tensor& x);
-
 /// Tensors on their way to the next rank of the ring, while tensors of the same shapes
 /// come from the rank before. They stay alive and must stay unwritten until wait().
 /// Collective: every rank of the group starts its shifts in the same order.

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -14,10 +15,6 @@ namespace {
 /// Reductions of full gradients whose memory is taken for one micro batch only: so many
 /// may be under way while the next unit computes.
 constexpr size_t kReductionsAhead = 1;
-
-comm::Buffer buffer_of(const at::Tensor& flat) {
-  return {flat.data_ptr(), flat.numel(), from_scalar_type(flat.scalar_type())};
-}
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/parallel/pipeline/messages.h"
-#include "longhaul/tensor/dtype.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -129,10 +129,7 @@ class Exchange {
   };
 
   comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const at::Tensor& tensor) {
-    return pp_.send_recv(
-        {{kind,
-          peer,
-          {tensor.data_ptr(), tensor.numel(), from_scalar_type(tensor.scalar_type())}}});
+    return pp_.send_recv({{kind, peer, buffer_of(tensor)}});
   }
 
   void add_incoming(const PipelineMessage& message, const at::Tensor& tensor,

@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
-#include "longhaul/tensor/dtype.h"
+#include "longhaul/tensor/buffer_of.h"
 
 // Shapes: T tokens, t = T / ranks, H features, R rows of a chunk.
 
@@ -20,10 +20,6 @@ using comm::Communicator;
 using ops::AutogradContext;
 using ops::tensor_list;
 using ops::Variable;
-
-comm::Buffer buffer_of(const at::Tensor& x) {
-  return {x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type())};
-}
 
 /// In place.
 void sum(Communicator& tp, const at::Tensor& x) {

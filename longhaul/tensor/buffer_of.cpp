@@ -1,0 +1,13 @@
+#include "longhaul/tensor/buffer_of.h"
+
+#include "longhaul/base/error.h"
+#include "longhaul/tensor/dtype.h"
+
+namespace longhaul {
+
+comm::Buffer buffer_of(const at::Tensor& x) {
+  LH_CHECK(x.is_contiguous(), "tensor", "a tensor that is sent must be contiguous");
+  return {x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type())};
+}
+
+}  // namespace longhaul
