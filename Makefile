@@ -19,6 +19,11 @@ build: deps ## build/bin/longhaul and the tests (preset cpu-release)
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS)
 
+.PHONY: program
+program: deps ## build/bin/longhaul alone
+	@test -f build/build.ninja || cmake --preset cpu-release
+	@cmake --build build -j $(JOBS) --target longhaul
+
 .PHONY: test
 test: build ## unit, distributed, parity and end-to-end tests
 	@tools/test.sh build -LE '^(soak|gpu|faults)$$'
@@ -36,7 +41,7 @@ soak: build ## everything that takes longer than a coffee
 	@tools/test.sh build -L '^soak$$'
 
 .PHONY: demo
-demo: build ## two trainings on real text, one killed on the way
+demo: program ## two trainings on real text, one killed on the way
 	@tools/demo.sh
 
 .PHONY: lint
@@ -49,7 +54,7 @@ format: ## format every C++ file
 	  | xargs clang-format-19 -i
 
 .PHONY: install
-install: build ## a relocatable tree in PREFIX
+install: program ## a relocatable tree in PREFIX
 	@cmake --install build --prefix '$(PREFIX)'
 
 .PHONY: deps-cuda

@@ -2,11 +2,11 @@
 # unnamed namespaces must differ within a folder. Files with options of their own stay alone.
 set(LONGHAUL_JOINED_FILES 8)
 function(longhaul_join target)
-  if(LONGHAUL_JOIN AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  if(LONGHAUL_JOIN)
     set_target_properties(${target} PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LONGHAUL_JOINED_FILES})
     # Meant for headers; a joined file is a source of its own all the same.
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 

@@ -51,10 +51,11 @@ changed_units() {
 tidy() {
   local database=build/tidy/compile_commands.json units
   mkdir -p build/tidy
+  tools/each_unit.sh || return 1
   sed -E 's# -include [^ ]*cmake_pch\.hxx##g; s# -fpch-preprocess##g; s# -Winvalid-pch##g;
           s# -Wno-(restrict|stringop-overflow|array-bounds|maybe-uninitialized|dangling-reference)##g
           s# -mno-avx256-split-unaligned-(load|store)##g' \
-    build/compile_commands.json > $database
+    build/each/compile_commands.json > $database
   units=$(changed_units | while read -r f; do
     grep -qF "\"file\": \"$PWD/$f\"" $database && echo "$f"
   done)

@@ -1,6 +1,6 @@
 """Every header compiles alone: it includes what it uses.
 
-Takes the compile database; each header borrows the flags of a unit of its own folder.
+Each header borrows the flags of a unit of its own folder.
 """
 
 import concurrent.futures
@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 
 import house
@@ -41,8 +40,9 @@ def compile_alone(header, command, directory):
     return f"{header}:\n{done.stderr[:2000]}" if done.returncode else None
 
 
-def main(database):
-    folders = flags_by_folder(database)
+def main():
+    subprocess.run([house.ROOT / "tools" / "each_unit.sh"], check=True)
+    folders = flags_by_folder(house.ROOT / "build" / "each" / "compile_commands.json")
     with tempfile.TemporaryDirectory() as directory:
         jobs = []
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -57,4 +57,4 @@ def main(database):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
