@@ -1,12 +1,8 @@
-import os
-import pathlib
-import subprocess
 import sys
 
 import pytest
+from programs import BIN, SOURCE, run_program
 
-SOURCE = pathlib.Path(__file__).resolve().parents[1]
-BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
 sys.path.insert(0, str(SOURCE / "tests" / "parity"))
 
 
@@ -29,23 +25,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(scope="session")
 def run():
     """Runs a program of the build; returns the completed process."""
-
-    def call(program, *arguments, check=True, ranks=1, **options):
-        command = [str(BIN / program), *map(str, arguments)]
-        environment = dict(os.environ, **options.pop("env", {}))
-        if ranks > 1:
-            environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-            command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none",
-                       *command]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300,
-                                env=environment, **options)
-        if check and result.returncode != 0:
-            raise AssertionError(
-                f"{program} ended with {result.returncode}\n{result.stdout}\n{result.stderr}"
-            )
-        return result
-
-    return call
+    return run_program
 
 
 @pytest.fixture(scope="session")

@@ -170,7 +170,10 @@ ParameterShard plan_parameter(const ShardPlan& plan, const TensorSlice& whole,
   LH_CHECK(rule->dim >= 0 && static_cast<size_t>(rule->dim) < whole.global_shape.size(),
            "shard plan", "{} has no dim {}", describe_slice(whole), rule->dim);
   const auto dim = static_cast<size_t>(rule->dim);
-  if (whole.global_shape[dim] < plan.tp) {
+  // Heads go round by split_heads: a key head may have fewer rows than it has holders.
+  const bool heads =
+      rule->unit == ShardUnit::QueryHeads || rule->unit == ShardUnit::KeyHeads;
+  if (!heads && whole.global_shape[dim] < plan.tp) {
     throw ConfigError(
         "parallel",
         fmt::format("parallel.tp = {} leaves ranks without a part of {} {} "

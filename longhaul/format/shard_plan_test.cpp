@@ -110,6 +110,16 @@ TEST(ShardPlan, OneOfTheRanksThatHoldAKeyHeadIsCountedAndAllSum) {
   EXPECT_TRUE(plan_parameter(two, k, 1).counted);
 }
 
+TEST(ShardPlan, AKeyHeadMayHaveFewerRowsThanRanksThatHoldIt) {
+  const ShardPlan plan = plan_of(6, 6, 1, false);
+  for (int64_t rank = 0; rank < 6; ++rank) {
+    const ParameterShard shard =
+        plan_parameter(plan, tensor("a.k.weight", {2, 10}), rank);
+    EXPECT_TRUE(shard.slice.is_whole());
+    EXPECT_EQ(shard.counted, rank == 0);
+  }
+}
+
 TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
   const TensorSlice norm = tensor("a.norm.weight", {10});
   const TensorSlice head_norm = tensor("a.head_norm.weight", {8});

@@ -164,15 +164,16 @@ def first_gradients(run_dir):
     return {name: value / (1 - BETA1) for name, value in moments.items()}
 
 
-def run_layout(run, path, store, layout, *sets, **model_changes):
-    """Trains for STEPS steps without clipping; every step is saved, two are kept."""
+def run_layout(run, path, store, layout, *sets, steps=STEPS, **model_changes):
+    """Trains without clipping; every step is saved, two are kept."""
     ranks, keys = layout
     config = write_run(path, store, **model_changes)
-    train(run, config, *keys, "optimizer.clip=0", "checkpoint.every=1", *sets, ranks=ranks)
-    for step in range(2, STEPS):
+    train(run, config, *keys, "optimizer.clip=0", "checkpoint.every=1", f"run.steps={steps}",
+          *sets, ranks=ranks)
+    for step in range(2, steps):
         shutil.rmtree(step_dir(path / "run", step))
     points = curve(path / "run")
-    assert len(points) == STEPS
+    assert len(points) == steps
     return Result([p[0] for p in points], [p[1] for p in points], first_gradients(path / "run"))
 
 

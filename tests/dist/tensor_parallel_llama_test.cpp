@@ -8,7 +8,7 @@ namespace {
 
 using twin::Case;
 
-ModelConfig small(bool tied) {
+ModelConfig small(bool tied, int64_t head_dim = 8) {
   ModelConfig c;
   c.model_type = "llama";
   c.vocab_size = 101;
@@ -17,7 +17,7 @@ ModelConfig small(bool tied) {
   c.num_hidden_layers = 2;
   c.num_attention_heads = 6;
   c.num_key_value_heads = 2;
-  c.head_dim = 8;
+  c.head_dim = head_dim;
   c.max_position_embeddings = 64;
   c.rms_norm_eps = 1e-5;
   c.rope.theta = 10000.0;
@@ -25,8 +25,8 @@ ModelConfig small(bool tied) {
   return c;
 }
 
-twin::Model llama(bool tied) {
-  const ModelConfig config = small(tied);
+twin::Model llama(bool tied, int64_t head_dim = 8) {
+  const ModelConfig config = small(tied, head_dim);
   const auto make = [config] {
     const std::shared_ptr<models::Model> model =
         models::build(config, models::StageSpec::whole(config));
@@ -64,6 +64,18 @@ TEST(TensorParallelLlama, MatchesTheTwinUpToOneQueryHeadPerRank) {
     c.tp = tp;
     c.sequence = tp == 6;
     const twin::Difference d = compare(run(llama(false), c), on_one);
+    EXPECT_LE(d.worst, twin::twin_tolerance(c.type)) << describe(c) << ": " << d.name;
+  }
+}
+
+TEST(TensorParallelLlama, MatchesTheTwinWithMoreRanksThanKeyColumns) {
+  const twin::Model narrow = llama(false, /*head_dim=*/2);
+  const twin::Result on_one = run(narrow, Case{});
+  for (const int tp : {5, 6}) {
+    Case c;
+    c.tp = tp;
+    c.sequence = tp == 6;
+    const twin::Difference d = compare(run(narrow, c), on_one);
     EXPECT_LE(d.worst, twin::twin_tolerance(c.type)) << describe(c) << ": " << d.name;
   }
 }

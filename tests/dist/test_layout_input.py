@@ -4,7 +4,7 @@ import os
 import subprocess
 
 import pytest
-from layouts import parallel, write_run
+from layouts import parallel, train, write_run
 
 LIMIT = 60  # seconds; a refusal takes about one
 
@@ -65,3 +65,14 @@ def test_a_layout_that_does_not_fit_is_refused(binary, store, tmp_path, name):
     for word in words:
         assert word in errors[0]
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("machines,words", [
+    ("abab", "here there are 2 to 2"), ("aaab", "here there are 1 to 3")])
+def test_shards_of_each_machine_need_as_many_ranks_side_by_side(run, store, tmp_path, machines,
+                                                                words):
+    ranks, keys = parallel(4, 1, zero=3, shard_group="node")
+    refused = train(run, write_run(tmp_path, store), *keys, ranks=ranks, nodes=list(machines),
+                    check=False)
+    assert refused.returncode == 78
+    assert 'shard_group = "node"' in refused.stderr and words in refused.stderr

@@ -46,6 +46,7 @@ def test_the_same_run_twice_is_bitwise_the_same(trained, name):
 RECOMPUTE = {
     "selective": ['memory.recompute="selective"'],
     "full": ['memory.recompute="full"'],
+    "offloaded": ['memory.recompute="full"', "memory.offload_activations=true"],
     "two_layers": ['memory.recompute="full"', "memory.recompute_layers=2"],
 }
 
@@ -57,6 +58,11 @@ RECOMPUTE = {
 def test_recompute_changes_no_bit(trained, name, kind):
     layout = LAYOUTS.get(name, parallel(1))
     assert_bitwise(trained(layout, *EIGHT, *RECOMPUTE[kind]), trained(layout, *EIGHT))
+
+
+def test_a_cpu_has_nowhere_to_offload_to_and_says_so(trained):
+    log = (trained(parallel(1), *EIGHT, *RECOMPUTE["offloaded"]) / "log.txt").read_text()
+    assert "memory.offload_activations has no effect: a CPU has no other memory" in log
 
 
 @pytest.mark.parametrize("name", ["pp2_zb", *later(("pp2_gpipe",))])

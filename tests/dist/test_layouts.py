@@ -1,8 +1,10 @@
 """Every layout trains the same model as one rank."""
 
+import functools
+
 import pytest
 from layouts import (FP32, IN_FP32, LAYOUTS, STEPS, assert_bf16_is_one_rank, curve, parallel,
-                     relative, train, violations, write_run)
+                     relative, run_layout, train, violations, write_run)
 
 ONE = (1, [])
 MASKED = ["data.document_mask=true"]
@@ -19,6 +21,15 @@ def later(*names):
 @pytest.mark.parametrize("name", [*NOW, *later(*((n,) for n in LAYOUTS if n not in NOW))])
 def test_a_layout_in_fp32_is_one_rank(judged, name):
     assert not violations(judged(LAYOUTS[name], *FP32), judged(ONE, *FP32), IN_FP32)
+
+
+def test_shards_of_each_machine_are_one_rank(run, store, tmp_path, judged):
+    on_two = functools.partial(run, nodes=2)
+    ours = run_layout(on_two, tmp_path, store, parallel(4, 1, zero=3, shard_group="node"), *FP32)
+    assert not violations(ours, judged(ONE, *FP32), IN_FP32)
+    assert not violations(ours, judged(parallel(4, 1, zero=3), *FP32), IN_FP32)
+    two = judged(LAYOUTS["shard_group_2_of_4"], *FP32)
+    assert (ours.losses, ours.norms) == (two.losses, two.norms)
 
 
 def test_the_model_learns_and_no_gradient_is_zero(judged):

@@ -54,7 +54,7 @@ def all_reduce(ranks, nbytes):
 def sent(run, tmp_path_factory):
     """Bytes that rank 0 sends in a step: {group: {verb: bytes}}."""
 
-    def call(ranks, *sets):
+    def call(ranks, *sets, nodes=1):
         counts = []
         for steps in (1, 3):
             path = tmp_path_factory.mktemp("traffic")
@@ -68,7 +68,7 @@ def sent(run, tmp_path_factory):
             every = [f"run.steps={steps}", "schedule.warmup_steps=0", "checkpoint.every=0", f"batch.micro_size={MICRO}",
                      f"batch.global_size={GLOBAL}", f"data.seq_len={SEQ}", *sets]
             run("longhaul", "train", config, *[w for s in every for w in ("--set", s)],
-                ranks=ranks, env={"OMP_NUM_THREADS": "1"})
+                ranks=ranks, nodes=nodes, env={"OMP_NUM_THREADS": "1"})
             events = map(json.loads, (path / "run/events.jsonl").read_text().splitlines())
             (event,) = [e for e in events if e["event"] == "traffic"]
             assert event["steps"] == steps
@@ -124,6 +124,19 @@ def test_shard_groups_add_an_all_reduce_of_the_shards_over_replicas(sent):
     assert got["shard"] == {"reduce_scatter": part(2, whole(4) * WIRE),
                             "all_gather": part(2, whole(4) * COMPUTE)}
     assert got["replicas"] == {"all_reduce": all_reduce(2, whole(4) * WIRE // 2)}
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_shards_stay_on_their_node(sent, nodes):
+    each = 4 // nodes
+    got = sent(4, "parallel.zero=1", 'parallel.shard_group="node"', "batch.micro_size=1", nodes=nodes)
+    assert got.get("shard", {}) == ({} if each == 1 else {
+        "reduce_scatter": part(each, whole(4) * WIRE), "all_gather": part(each, whole(4) * COMPUTE)})
+    between = {**got.get("dp", {}), **got.get("replicas", {})}
+    assert set(between) == {"all_reduce"}
+    # Between machines, only sums of shards; and the numbers of targets.
+    shared = all_reduce(nodes, whole(4) * WIRE // each)
+    assert between["all_reduce"] - shared in (0, 3 * TARGETS)
 
 
 MICRO_BATCHES = GLOBAL // MICRO  # without data parallelism

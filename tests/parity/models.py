@@ -45,8 +45,12 @@ CONFIGS = {
 
 
 def make_model(name, seed=0):
+    return model_of(LlamaConfig(**BASE, **CONFIGS[name]), seed)
+
+
+def model_of(config, seed=0):
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**BASE, **CONFIGS[name])).to(torch.float32)
+    model = LlamaForCausalLM(config).to(torch.float32)
     # Norm weights of one hide a missing or doubled product.
     with torch.no_grad():
         for key, value in model.named_parameters():

@@ -225,32 +225,33 @@ def write_zero(directory, shards, moments, dp, step, groups=1, masters=None, xse
             (save_xser if xser else torch.save)(value, path)
 
 
-def make_state(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, tied=False):
+def make_state(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, tied=False, vocab=160,
+               hidden=64, inner=96, seed=0):
     """(config, state dict) of a small Llama, its config.json in `path`."""
-    torch.manual_seed(0)
-    fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 160,
-              "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": layers,
+    torch.manual_seed(seed)
+    fields = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab,
+              "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
               "num_attention_heads": heads, "num_key_value_heads": kv,
               "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "hidden_act": "silu", "tie_word_embeddings": tied, "torch_dtype": "bfloat16"}
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(fields))
     (path / "tokenizer.json").write_text("{}")
-    width = 64 // heads
-    shapes = {"model.embed_tokens.weight": (160, 64)}
+    width = hidden // heads
+    shapes = {"model.embed_tokens.weight": (vocab, hidden)}
     for layer in range(layers):
         name = LAYER.format(layer)
-        shapes[name + "self_attn.q_proj.weight"] = (64, 64)
-        shapes[name + "self_attn.k_proj.weight"] = (kv * width, 64)
-        shapes[name + "self_attn.v_proj.weight"] = (kv * width, 64)
-        shapes[name + "self_attn.o_proj.weight"] = (64, 64)
-        shapes[name + "mlp.gate_proj.weight"] = (96, 64)
-        shapes[name + "mlp.up_proj.weight"] = (96, 64)
-        shapes[name + "mlp.down_proj.weight"] = (64, 96)
-        shapes[name + "input_layernorm.weight"] = (64,)
-        shapes[name + "post_attention_layernorm.weight"] = (64,)
-    shapes["model.norm.weight"] = (64,)
+        shapes[name + "self_attn.q_proj.weight"] = (hidden, hidden)
+        shapes[name + "self_attn.k_proj.weight"] = (kv * width, hidden)
+        shapes[name + "self_attn.v_proj.weight"] = (kv * width, hidden)
+        shapes[name + "self_attn.o_proj.weight"] = (hidden, hidden)
+        shapes[name + "mlp.gate_proj.weight"] = (inner, hidden)
+        shapes[name + "mlp.up_proj.weight"] = (inner, hidden)
+        shapes[name + "mlp.down_proj.weight"] = (hidden, inner)
+        shapes[name + "input_layernorm.weight"] = (hidden,)
+        shapes[name + "post_attention_layernorm.weight"] = (hidden,)
+    shapes["model.norm.weight"] = (hidden,)
     if not tied:
-        shapes["lm_head.weight"] = (160, 64)
+        shapes["lm_head.weight"] = (vocab, hidden)
     state = {name: (torch.randn(shape) * 0.1).to(dtype) for name, shape in shapes.items()}
     return types.SimpleNamespace(**fields), state

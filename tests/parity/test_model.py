@@ -33,7 +33,11 @@ def differences(run, tmp_path, name, *options):
     """The largest distance of logits, loss and gradients from transformers."""
     model = make_model(name)
     model.save_pretrained(tmp_path / "model")
-    tokens, targets = example()
+    return differences_on(run, tmp_path, model, *example(), *options)
+
+
+def differences_on(run, tmp_path, model, tokens, targets, *options):
+    """The same of a model that lies in tmp_path / "model"."""
     save_file(
         {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous()},
         tmp_path / "tokens.safetensors",

@@ -86,7 +86,13 @@ def our_results(tokenizer, texts, tmp_path, special=True):
     write_texts(tmp_path / "texts", texts)
     run("encode", tokenizer, tmp_path / "texts", tmp_path / "ids",
         "special" if special else "plain")
-    data = (tmp_path / "ids").read_bytes()
+    results = read_results(tmp_path / "ids")
+    assert len(results) == len(texts)
+    return results
+
+
+def read_results(path):
+    data = path.read_bytes()
     results, pos = [], 0
     while pos < len(data):
         (count,) = struct.unpack_from("<I", data, pos)
@@ -95,7 +101,6 @@ def our_results(tokenizer, texts, tmp_path, special=True):
         (size,) = struct.unpack_from("<I", data, pos)
         results.append((list(ids), data[pos + 4:pos + 4 + size].decode()))
         pos += 4 + size
-    assert len(results) == len(texts)
     return results
 
 

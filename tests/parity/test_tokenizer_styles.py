@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from test_tokenizer import BIN, compare, our_results
 from tokenizer_styles import STYLES, many_languages, odd_texts
@@ -103,6 +103,25 @@ def compare_pre_tokenizer(name, points, tmp_path):
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
 def test_pre_tokenizer_on_code_points_of_every_block(name, tmp_path):
     compare_pre_tokenizer(name, SOME_POINTS, tmp_path)
+
+
+def test_whitespace_that_a_neighbour_took_is_no_added_token(tmp_path):
+    texts = ["".join(f"{a}{b}" for a in ["", "x", " "] for b in runs)
+             for runs in [["\n" * n, " " * (n % 3)] for n in range(9)]]
+    for left, right in [(True, True), (True, False), (False, True), (False, False)]:
+        tokenizer = characters(normalizers.NFC())
+        tokenizer.add_tokens([AddedToken("\n\n", lstrip=left, rstrip=right),
+                              AddedToken("<r>", rstrip=True)])
+        tokenizer.save(str(tmp_path / "tokenizer.json"))
+        sample = texts + [f"<r>{text}<r>{text}y" for text in texts]
+        compare(tokenizer, sample, our_results(tmp_path, sample, tmp_path))
+
+
+def test_a_special_token_that_the_vocabulary_has_twice_is_left_out(tmp_path):
+    tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("<unk>", 0.0)], 0, False))
+    tokenizer.add_special_tokens(["<unk>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    compare(tokenizer, ["ab", "b"], our_results(tmp_path, ["ab", "b"], tmp_path))
 
 
 REFUSED = [

@@ -23,14 +23,14 @@ def make_rows(seed=3):
                              generator=generator).view(-1, LENGTH)
 
 
-def torch_curve(model, rows, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-8):
+def torch_curve(model, rows, steps=STEPS, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-8):
     decayed = [p for n, p in model.named_parameters() if "norm" not in n]
     plain = [p for n, p in model.named_parameters() if "norm" in n]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": weight_decay},
          {"params": plain, "weight_decay": 0.0}], lr=lr, betas=betas, eps=eps)
     curve = []
-    for step in range(STEPS):
+    for step in range(steps):
         batch = rows[step * BATCH:(step + 1) * BATCH]
         loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad()
@@ -41,18 +41,18 @@ def torch_curve(model, rows, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1
     return curve
 
 
-def config_text(tmp_path, micro):
+def config_text(tmp_path, micro, steps, length):
     return f"""
 [run]
 dir = "{tmp_path}/run"
-steps = {STEPS}
+steps = {steps}
 device = "cpu"
 [model]
 config = "{tmp_path}/model"
 [init]
 weights = "{tmp_path}/model"
 [data]
-seq_len = {LENGTH}
+seq_len = {length}
 shuffle = false
 train = [{{ path = "{tmp_path}/rows" }}]
 [batch]
@@ -70,11 +70,17 @@ warmup_steps = 0
 
 def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=()):
     model.save_pretrained(tmp_path / "model")
-    ids = rows.tolist()
+    return curve_on(run, tmp_path, rows, micro, sets)
+
+
+def curve_on(run, tmp_path, rows, micro=2, sets=()):
+    """Losses and norms of a model that lies in tmp_path / "model"."""
+    ids, length = rows.tolist(), rows.shape[1]
     Dataset.from_dict({
-        "input_ids": ids, "attention_mask": [[1] * LENGTH] * len(ids), "labels": ids,
+        "input_ids": ids, "attention_mask": [[1] * length] * len(ids), "labels": ids,
     }).save_to_disk(tmp_path / "rows", num_shards=2)
-    (tmp_path / "run.toml").write_text(config_text(tmp_path, micro))
+    (tmp_path / "run.toml").write_text(
+        config_text(tmp_path, micro, len(ids) // BATCH, length))
     arguments = [word for key in sets for word in ("--set", key)]
     run("longhaul", "train", tmp_path / "run.toml", *arguments)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -84,7 +90,7 @@ def longhaul_curve(run, tmp_path, model, rows, micro=2, sets=()):
 
 
 def worst(ours, theirs):
-    assert len(ours) == len(theirs) == STEPS
+    assert len(ours) == len(theirs) > 0
     return max(abs(a - b) / abs(b) for x, y in zip(ours, theirs) for a, b in zip(x, y))
 
 
@@ -94,6 +100,7 @@ def test_twenty_steps_follow_torch(run, tmp_path, name):
     ours = longhaul_curve(run, tmp_path, make_model(name), rows)
     theirs = torch_curve(make_model(name), rows)
     assert worst(ours, theirs) <= TOLERANCE
+    assert len(ours) == STEPS
     # A comparison of flat curves would prove little.
     assert theirs[0][0] - theirs[-1][0] >= 0.3
 

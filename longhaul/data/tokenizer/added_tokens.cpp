@@ -82,6 +82,7 @@ void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
       if (!(classes[point.value] & kSpace)) break;
       end += point.bytes;
     }
+    if (token.lstrip && start >= end) continue;  // and may be all there was of this one
     if (done < start) parts.push_back({done, start, -1});
     parts.push_back({start, end, token.id});
     done = end;

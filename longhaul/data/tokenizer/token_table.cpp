@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <unordered_set>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul::data {
@@ -12,12 +14,16 @@ TokenTable::TokenTable(Vocabulary vocabulary, const std::vector<AddedToken>& add
   for (size_t id = 0; id < entries_.size(); ++id) {
     if (vocabulary[id]) entries_[id] = {true, false, false, std::move(*vocabulary[id])};
   }
+  std::unordered_set<std::string_view> special;
   for (const AddedToken& token : added) {
+    if (token.special) special.insert(token.content);
     if (token.id >= entries_.size()) entries_.resize(size_t{token.id} + 1);
     entries_[token.id] = {true, true, token.special, token.content};
   }
   for (size_t id = 0; id < entries_.size(); ++id) {
     if (!entries_[id].known) continue;
+    // By its text, as in Hugging Face: a list may have a special token twice.
+    if (special.contains(entries_[id].token)) entries_[id].special = true;
     const auto [found, fresh] =
         ids_.emplace(entries_[id].token, static_cast<uint32_t>(id));
     if (!fresh && equals == Equals::Last) found->second = static_cast<uint32_t>(id);

@@ -1,0 +1,39 @@
+"""Runs the programs of a build."""
+
+import os
+import pathlib
+import subprocess
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+BIN = pathlib.Path(os.environ.get("LONGHAUL_BIN_DIR", SOURCE / "build" / "bin"))
+
+
+def command_of(program, arguments, ranks=1, nodes=1):
+    """Words and environment that start a program, as so many ranks, which pretend to be on
+    so many machines, or on those named one after the other."""
+    command = [str(BIN / program), *map(str, arguments)]
+    environment = dict(os.environ)
+    if ranks == 1:
+        return command, environment
+    environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    words = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    if nodes == 1:
+        return [*words, "-n", str(ranks), *command], environment
+    names = range(nodes) if isinstance(nodes, int) else nodes
+    for name in names:
+        words += [":"] * (words[-1] != "none")
+        words += ["-n", str(ranks // len(names)), "env", f"LONGHAUL_NODE_NAME={name}", *command]
+    return words, environment
+
+
+def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
+    """The completed process; with `check`, AssertionError unless it ended with 0."""
+    command, environment = command_of(program, arguments, ranks, nodes)
+    environment.update(options.pop("env", {}))
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300,
+                            env=environment, **options)
+    if check and result.returncode != 0:
+        raise AssertionError(
+            f"{program} ended with {result.returncode}\n{result.stdout}\n{result.stderr}"
+        )
+    return result
