@@ -27,6 +27,7 @@ struct Options {
   std::string config;
   std::string format = "hf";
   std::string kv_order;
+  std::string hardware;
   WeightsOutput output;
 };
 
@@ -108,6 +109,8 @@ void run_import(const Options& options) {
   from.want_optimizer = to_checkpoint;
   if (options.kv_order == "tiled") from.kv_order = checkpoint::KvOrder::Tiled;
   if (options.kv_order == "repeated") from.kv_order = checkpoint::KvOrder::Repeated;
+  if (options.hardware == "trn1") from.hardware = checkpoint::Hardware::Trn1;
+  if (options.hardware == "trn2") from.hardware = checkpoint::Hardware::Trn2;
   const ForeignModel model = checkpoint::open_foreign(options.source, from);
   print_found(model);
   if (to_checkpoint) {
@@ -140,8 +143,13 @@ void add_import(CLI::App& program, Outcome&) {
   verb->add_option(
           "--kv-order", options->kv_order,
           "how copies of key heads lie (NxD's kv_replicator), where comparing them "
-          "does not tell: tiled (trn1) or repeated (trn2)")
+          "does not tell: tiled (A B A B) or repeated (A A B B)")
       ->check(CLI::IsMember({"tiled", "repeated"}));
+  verb->add_option("--hardware", options->hardware,
+                   "what NxD made the shards for (its converter's --hw_backend), where "
+                   "key heads are held several times in tiled order: with trn1 the query "
+                   "heads were moved to match, with trn2 they were not")
+      ->check(CLI::IsMember({"trn1", "trn2"}));
   verb->footer(
       "Pickles are read as data by a reader of our own, which can run nothing, in a "
       "process "

@@ -68,8 +68,8 @@ Names make_names() {
     names[module + std::string("dict")] = {Role::Dict, {}};
     names[module + std::string("set")] = {Role::Set, {}};
     names[module + std::string("frozenset")] = {Role::Set, {}};
-    // Makers of a defaultdict's values.
-    for (const char* type : {"list", "int", "float", "str", "bool"}) {
+    // Makers of a defaultdict's values, and bytes that may change.
+    for (const char* type : {"list", "int", "float", "str", "bool", "bytearray"}) {
       names[module + std::string(type)] = {Role::Record, {}};
     }
   }

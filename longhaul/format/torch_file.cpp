@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -171,8 +172,16 @@ class StreamForm {
 }  // namespace
 
 bool looks_like_torch_file(std::span<const std::byte> bytes) {
-  return starts_with(bytes, "PK\x03\x04") ||
-         starts_with(bytes, "\x80\x02\x8a\x0a" + std::string(kMagic));
+  if (starts_with(bytes, "PK\x03\x04")) return true;
+  // A pickle of protocol 2 to 5 that begins with the number; 4 and 5 put a frame around.
+  if (bytes.size() < 2 || bytes[0] != std::byte{0x80} || bytes[1] < std::byte{2} ||
+      bytes[1] > std::byte{5}) {
+    return false;
+  }
+  constexpr size_t kFrame = 9;
+  bytes = bytes.subspan(2);
+  if (starts_with(bytes, "\x95")) bytes = bytes.subspan(std::min(kFrame, bytes.size()));
+  return starts_with(bytes, "\x8a\x0a" + std::string(kMagic));
 }
 
 PickleTree read_torch_file(std::span<const std::byte> bytes, uint64_t base,

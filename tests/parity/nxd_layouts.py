@@ -43,10 +43,12 @@ def stage_of(layer, layers, pp):
 
 
 def query_heads(config, rank, tp, multiplier, order):
-    """Which query heads a rank holds."""
+    """Which query heads a rank holds. order: tiled (keys A B A B, query heads moved to
+    match: the converter for trn1), trn2 (keys the same, query heads left in order: the
+    converter for trn2) or repeated (keys A A B B, query heads in order)."""
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     each = heads // tp
-    if multiplier == 1 or order == "repeated":
+    if multiplier == 1 or order != "tiled":
         return list(range(rank * each, (rank + 1) * each))
     # Slot s = i * kv + k holds copy i of key head k and the i-th group of its query heads.
     group = heads // (kv * multiplier)
@@ -72,6 +74,12 @@ def key_heads(config, rank, tp, multiplier, order):
 def take_heads(tensor, heads, dim, width):
     index = torch.cat([torch.arange(h * width, (h + 1) * width) for h in heads])
     return tensor.index_select(dim, index).clone()
+
+
+def hardware(order, multiplier=2):
+    """What import has to be told of such shards."""
+    said = {"tiled": ["--hardware", "trn1"], "trn2": ["--hardware", "trn2"], "repeated": []}
+    return said[order] if multiplier > 1 else []
 
 
 def shard(state, config, tp, pp, multiplier=1, order="tiled", qkv="linear", gate_up=True,

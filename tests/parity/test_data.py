@@ -21,8 +21,8 @@ def make_rows(count, length=LENGTH):
             "labels": [list(row) for row in ids]}
 
 
-def features_of(columns, ids="int32", labels="int64", wrap=List):
-    kinds = {"input_ids": wrap(Value(ids)), "attention_mask": wrap(Value("int8")),
+def features_of(columns, ids="int32", labels="int64", wrap=List, mask="int8"):
+    kinds = {"input_ids": wrap(Value(ids)), "attention_mask": wrap(Value(mask)),
              "labels": wrap(Value(labels)), "text": Value("string"), "id": Value("int64")}
     return Features({name: kinds[name] for name in columns})
 
@@ -75,11 +75,12 @@ def test_a_selection_that_was_saved_is_read_in_its_own_order(run, tmp_path):
     assert [row["tokens"] for row in read(run, tmp_path / "saved")] == picked["input_ids"][:]
 
 
-def test_masked_labels_and_padding_are_no_targets(run, tmp_path):
+@pytest.mark.parametrize("mask", ["int8", "bool"])
+def test_masked_labels_and_padding_are_no_targets(run, tmp_path, mask):
     columns = make_rows(2)
     columns["labels"][0][5] = -100
     columns["attention_mask"][1][10:] = [0] * 6
-    rows = read(run, save(tmp_path / "saved", columns))
+    rows = read(run, save(tmp_path / "saved", columns, mask=mask))
     expected = shifted(columns["labels"][0])
     assert expected[4] == -100 and rows[0]["targets"] == expected
     assert rows[1]["targets"] == columns["input_ids"][1][1:10] + [-100] * 7
@@ -114,6 +115,13 @@ def test_bad_values_are_refused_by_file_and_row(run, tmp_path, change, expected)
     assert expected in message
     if "null" not in expected:
         assert "data-00001-of-00003.arrow: row 1 (row 3 of " in message
+
+
+def test_a_mask_of_flags_with_a_hole_is_refused(run, tmp_path):
+    columns = make_rows(3)
+    columns["attention_mask"][1][3] = 0
+    assert ": attention_mask is not ones" in read(
+        run, save(tmp_path / "saved", columns, mask="bool"), check=False)
 
 
 @pytest.mark.parametrize("ids, value", [("uint32", 2**32 - 1), ("uint32", 2**32 - 100),

@@ -60,6 +60,23 @@ def assert_same_logits(path, model):
 
 # ---- state dicts ----
 
+@pytest.mark.parametrize("protocol", [3, 4, 5])
+@pytest.mark.parametrize("form", ["zip", "stream"])
+def test_a_state_dict_of_every_pickle_protocol_comes_out(run, tmp_path, form, protocol):
+    _, _, state = make_model(tmp_path / "hf", layers=1)
+    state["model.layers.0.self_attn.causal_mask"] = torch.ones(4, 4).tril() == 1
+    state["model.norm.weight"] = torch.nn.Parameter(state["model.norm.weight"])
+    state["model.norm.weight"].partition_dim = 0
+    torch.save({"model": state, "raw": b"\xff\x00", "more": bytearray(b"\xfe"), "step": 7,
+                "note": "\u00e9" * 300, "seen": {1, 2}}, tmp_path / "m.pt",
+               pickle_protocol=protocol, _use_new_zipfile_serialization=form == "zip")
+    result = run("longhaul", "import", tmp_path / "m.pt", "--config", tmp_path / "hf", "--out",
+                 tmp_path / "out")
+    assert "passed over: model.layers.0.self_attn.causal_mask (no parameter)" in result.stdout
+    del state["model.layers.0.self_attn.causal_mask"]
+    assert_same(tensors_of(tmp_path / "out"), {n: t.detach() for n, t in state.items()})
+
+
 @pytest.mark.parametrize("form", ["zip", "stream"])
 @pytest.mark.parametrize("nested", [None, "model", "state_dict", "module"])
 def test_a_state_dict_comes_out_bit_for_bit(run, tmp_path, form, nested):
@@ -122,12 +139,15 @@ def test_bert_keeps_its_config_and_gets_the_names_of_hugging_face(run, tmp_path)
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias",
            "LayerNorm.beta").replace("intermediate.dense.", "intermediate.dense_act."): t
            for n, t in model.state_dict().items()}
+    old["bert.embeddings.mask"] = torch.arange(32) % 3 == 0
     old["bert.embeddings.position_ids"] = torch.arange(32).expand((1, -1))
     torch.save({"model": old, "optimizer": {"state": {}}, "scheduler": {"last_epoch": 4},
                 "files": [1, ["a.hdf5"]]}, tmp_path / "ckpt_4.pt")
     result = run("longhaul", "import", tmp_path / "ckpt_4.pt", "--config", tmp_path / "hf",
                  "--out", tmp_path / "out")
     assert "under 'model'" in result.stdout and "scheduler" in result.stdout
+    assert torch.equal(tensors_of(tmp_path / "out")["bert.embeddings.mask"],
+                       old["bert.embeddings.mask"])
     again = BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     ids = torch.arange(24).view(2, 12)
     with torch.no_grad():
@@ -147,6 +167,11 @@ CASES = [
     (4, 1, 4, "tiled", "linear", True, "v3", False, None),
     (8, 1, 4, "tiled", "fused", True, "v2", True, None),
     (4, 1, 2, "tiled", "fused", True, "v2", False, None),
+    (4, 2, 2, "trn2", "linear", True, "v2", True, None),
+    (8, 1, 4, "trn2", "linear", True, "v3", False, None),
+    (8, 1, 4, "trn2", "fused", True, "v2", False, None),
+    (4, 1, 2, "trn2", "fused", True, "v2", True, None),
+    (2, 1, 2, "trn2", "separate", True, "v2", False, None),
     (4, 1, 2, "repeated", "fused", False, "v1", False, "model"),
     (2, 2, 1, "tiled", "separate", False, "v1", True, "model"),
     (2, 1, 1, "tiled", "coalesced", True, "v2", False, None),
@@ -161,12 +186,13 @@ def test_shards_come_out_as_the_model_they_were_cut_from(
     shards = nxd.shard(state, config, tp, pp, multiplier, order, qkv, gate_up)
     nxd.write_model(tmp_path / "ckpt" / "model", shards, layout, xser, wrap)
     result = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
-                 tmp_path / "out")
+                 tmp_path / "out", *nxd.hardware(order, multiplier))
     assert_same(tensors_of(tmp_path / "out"), state)
     assert f"tp {tp} pp {pp}" in result.stdout
     assert ("xser" in result.stdout) == xser
     if multiplier > 1:
-        assert f"held {multiplier} times in {order} order" in result.stdout
+        lie = "repeated" if order == "repeated" else "tiled"
+        assert f"held {multiplier} times in {lie} order" in result.stdout
         assert "all bitwise equal" in result.stdout
     if xser and layout == "v2":
         assert_same_logits(tmp_path / "out", model)
@@ -198,9 +224,24 @@ def test_copies_that_drifted_apart_are_counted_and_the_first_is_kept(run, tmp_pa
     shards[0, 1]["model.norm.weight"][3] += 0.25
     nxd.write_model(tmp_path / "ckpt", shards)
     result = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
-                 tmp_path / "out")
+                 tmp_path / "out", "--hardware", "trn1")
     assert "2 of " in result.stdout and "in 2 elements; the first is kept" in result.stdout
     assert_same(tensors_of(tmp_path / "out"), state)
+
+
+def test_fused_shards_that_lost_query_heads_are_refused_with_the_cause(run, tmp_path):
+    """What NxD's converter writes for trn1 where tp 4 is not 2 key heads times 4."""
+    _, config, state = make_model(tmp_path / "hf")
+    shards = nxd.shard(state, config, 4, 1, 4, "tiled", "fused")
+    for part in shards.values():
+        for name in [n for n in part if n.endswith("weight_qkv")]:
+            part[name] = torch.cat([part[name][:8], part[name][16:]])
+    nxd.write_model(tmp_path / "ckpt", shards)
+    refused = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
+                  tmp_path / "out", "--hardware", "trn1", check=False)
+    assert refused.returncode == 78
+    assert "shape [40, 64] on rank 0 of 4" in refused.stderr
+    assert "loses query heads where tp is not the key heads times m" in refused.stderr
 
 
 def test_an_order_that_copies_do_not_tell_must_be_said(run, tmp_path):
@@ -212,11 +253,29 @@ def test_an_order_that_copies_do_not_tell_must_be_said(run, tmp_path):
     call = ["longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
             tmp_path / "out"]
     refused = run(*call, check=False)
-    assert refused.returncode == 78 and "say --kv-order tiled" in refused.stderr
+    assert refused.returncode == 78
+    assert "say --hardware trn1, or --hardware trn2 with" in refused.stderr
+    refused = run(*call, "--hardware", "trn2", check=False)
+    assert refused.returncode == 78 and "--kv-order tiled" in refused.stderr
     assert not (tmp_path / "out").exists()
-    result = run(*call, "--kv-order", "tiled")
-    assert "as --kv-order says" in result.stdout
+    result = run(*call, "--hardware", "trn1")
+    assert "tiled order (as you say)" in result.stdout
     assert_same(tensors_of(tmp_path / "out"), state)
+
+
+@pytest.mark.parametrize("qkv", ["linear", "fused"])
+def test_shards_of_trn1_and_trn2_are_not_guessed_apart(run, tmp_path, qkv):
+    _, config, state = make_model(tmp_path / "hf")
+    for order in ("tiled", "trn2"):
+        nxd.write_model(tmp_path / order, nxd.shard(state, config, 4, 1, 2, order, qkv))
+        call = ["longhaul", "import", tmp_path / order, "--config", tmp_path / "hf", "--out"]
+        refused = run(*call, tmp_path / "no", check=False)
+        assert refused.returncode == 78
+        assert "say --hardware trn1 or --hardware trn2" in refused.stderr
+        assert not (tmp_path / "no").exists()
+        result = run(*call, tmp_path / f"{order}-out", *nxd.hardware(order))
+        assert ("moved back" in result.stdout) == (order == "tiled")
+        assert_same(tensors_of(tmp_path / f"{order}-out"), state)
 
 
 def test_a_wrong_order_is_refused_where_the_copies_tell(run, tmp_path):
@@ -225,6 +284,9 @@ def test_a_wrong_order_is_refused_where_the_copies_tell(run, tmp_path):
     refused = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
                   tmp_path / "out", "--kv-order", "tiled", check=False)
     assert refused.returncode == 78 and "lie repeated" in refused.stderr
+    refused = run("longhaul", "import", tmp_path / "ckpt", "--config", tmp_path / "hf", "--out",
+                  tmp_path / "out", "--hardware", "trn1", check=False)
+    assert refused.returncode == 78 and "--hardware trn1 is not what is stored" in refused.stderr
 
 
 def test_of_several_steps_the_newest_finished_one_is_taken(run, tmp_path):
@@ -265,15 +327,16 @@ def stored_state(path):
     return found
 
 
-@pytest.mark.parametrize("tp,pp,dp,groups,masters,xser",
-                         [(1, 1, 1, 1, False, False), (4, 2, 2, 1, True, True),
-                          (2, 2, 3, 2, False, False)])
-def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, masters, xser):
+@pytest.mark.parametrize("tp,pp,dp,groups,masters,xser,order",
+                         [(1, 1, 1, 1, False, False, "tiled"), (4, 2, 2, 1, True, True, "tiled"),
+                          (2, 2, 3, 2, False, False, "tiled"), (4, 1, 2, 1, True, False, "trn2")])
+def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, masters, xser,
+                                             order):
     _, config, state = make_model(tmp_path / "hf")
     multiplier = max(1, tp // 2)
 
     def shards(of):
-        return nxd.shard(of, config, tp, pp, multiplier, "tiled")
+        return nxd.shard(of, config, tp, pp, multiplier, order)
 
     full = {kind: {n: torch.rand(t.shape) for n, t in state.items()}
             for kind in ("exp_avg", "exp_avg_sq")}
@@ -282,8 +345,9 @@ def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, 
     nxd.write_step(step, shards(state), step=40, xser=xser)
     nxd.write_zero(step / "optim", shards(state), {k: shards(v) for k, v in full.items()}, dp,
                    40, groups, shards(master) if masters else None, xser)
+    said = nxd.hardware(order, multiplier)
     result = run("longhaul", "import", step, "--config", tmp_path / "hf", "--format",
-                 "checkpoint", "--out", tmp_path / "out")
+                 "checkpoint", "--out", tmp_path / "out", *said)
     assert "both moments and the count of 40 updates" in result.stdout
     found = stored_state(tmp_path / "out" / "step_00000040")
     assert_same(found["exp_avg"], full["exp_avg"])
@@ -293,7 +357,8 @@ def test_moments_come_along_from_zero_shards(run, tmp_path, tp, pp, dp, groups, 
     run("longhaul", "verify", tmp_path / "out" / "step_00000040")
     run("longhaul", "export", tmp_path / "out", "--out", tmp_path / "hf3")
     assert_same(tensors_of(tmp_path / "hf3"), found["weight"])
-    hf = run("longhaul", "import", step, "--config", tmp_path / "hf", "--out", tmp_path / "hf2")
+    hf = run("longhaul", "import", step, "--config", tmp_path / "hf", "--out", tmp_path / "hf2",
+             *said)
     assert "--format checkpoint brings it" in hf.stdout
     assert_same(tensors_of(tmp_path / "hf2"), state)
 
@@ -395,6 +460,48 @@ def test_moments_come_along_from_a_distributed_checkpoint(run, tmp_path):
     assert_same(found["weight"], weights)
     assert_same(found["exp_avg"], {n: s["exp_avg"] for n, s in state["state"].items()})
     assert_same(found["exp_avg_sq"], {n: s["exp_avg_sq"] for n, s in state["state"].items()})
+
+
+class App:
+    """What torch.distributed.checkpoint calls stateful."""
+
+    def __init__(self, model, optimizer, key):
+        self.parts = model, optimizer, key
+
+    def state_dict(self):
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+        model, optimizer, key = self.parts
+        weights, state = get_state_dict(model, optimizer)
+        return {"model": weights, key: state, "mask": torch.ones(3, dtype=torch.bool)}
+
+    def load_state_dict(self, state):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("key", ["optimizer", "optim", None])
+def test_moments_of_tied_models_and_below_app_come_along(run, tmp_path, tied, key):
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+    model, _, state = make_model(tmp_path / "hf", torch.float32, layers=2,
+                                 tie_word_embeddings=tied)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(2):
+        model(torch.arange(16).view(1, 16), labels=torch.arange(16).view(1, 16)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights, moments = get_state_dict(model, optimizer)
+    save_dcp({"app": App(model, optimizer, key)} if key else
+             {"model": weights, "optimizer": moments}, tmp_path / "dcp")
+    result = run("longhaul", "import", tmp_path / "dcp", "--config", tmp_path / "hf", "--format",
+                 "checkpoint", "--out", tmp_path / "out")
+    assert "both moments and the count of 2 updates" in result.stdout
+    found = stored_state(tmp_path / "out" / "step_00000002")
+    assert_same(found["weight"], {n: weights[n] for n in state})
+    for kind in ("exp_avg", "exp_avg_sq"):
+        assert_same(found[kind], {n: moments["state"][n][kind] for n in state})
+    run("longhaul", "import", tmp_path / "dcp", "--config", tmp_path / "hf", "--out",
+        tmp_path / "hf2")
+    assert_same(tensors_of(tmp_path / "hf2"), {n: weights[n] for n in state})
 
 
 def shard_worker(rank, path, rendezvous):

@@ -94,9 +94,10 @@ def test_a_pickle_that_calls_something_is_refused_and_nothing_runs(refuse, tmp_p
     refuse(container(data), expected)
     if name not in ("reduce", "stack_global", "build"):
         return
-    stream = (pickle.dumps(0x1950A86A20F9469CFC6C, 2) + pickle.dumps(1001, 2)
-              + pickle.dumps({"little_endian": True}, 2) + data)
-    refuse(stream, expected)
+    for protocol in (2, 4, 5):
+        stream = (pickle.dumps(0x1950A86A20F9469CFC6C, protocol) + pickle.dumps(1001, protocol)
+                  + pickle.dumps({"little_endian": True}, protocol) + data)
+        refuse(stream, expected)
     (tmp_path / "dcp").mkdir()
     (tmp_path / "dcp" / ".metadata").write_bytes(data)
     refuse(tmp_path / "dcp", expected)
@@ -129,6 +130,13 @@ def deep(depth, pair=False):
     (b"]K\x01K\x02s.", "puts keys into a list"),
     (b"\x8d" + struct.pack("<Q", 1 << 60) + b"x.", "are left"),
     (b"\x8b\xff\xff\xff\x7f.", "are left"),
+    (b"\x80\x05\x96" + struct.pack("<Q", 1 << 62) + b"x.", "are left"),
+    (b"\x80\x05\x8e" + struct.pack("<Q", 1 << 63) + b"x.", "are left"),
+    (b"\x80\x04\x95" + struct.pack("<Q", 1 << 63) + b"N.", "a frame past the end"),
+    (b"\x80\x05N\x97.", "0x97"),
+    (b"\x80\x05N\x98.", "0x98"),
+    (b"\x80\x04K\x01\x8c\x01x\x93.", "a name that is no text"),
+    (b"\x80\x04" + b"\x94.", "empty stack"),
     (b"(" * 100_000 + b".", "values"),
     (b"", "truncated"),
     (b"]q\x00h\x00a.", "no state dict"),

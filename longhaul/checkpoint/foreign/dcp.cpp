@@ -45,12 +45,18 @@ std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
   return result;
 }
 
+// "optimizer.state.NAME.exp_avg", "app.optim.param_groups.0.lr": a part of the name
+// begins with optim.
+bool is_optimizer(const std::string& name) {
+  return name.starts_with("optim") || name.find(".optim") != std::string::npos;
+}
+
 // What stands before the model's names: "", "model.", "app.model." ...
 std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
                          bool is_llama) {
   std::set<std::string> prefixes;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (name.starts_with("optim")) continue;
+    if (is_optimizer(name)) continue;
     if (is_llama && name.ends_with(kEmbedding)) {
       prefixes.insert(name.substr(0, name.size() - kEmbedding.size()));
     }
@@ -66,23 +72,34 @@ std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
                   checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first));
 }
 
-// One kind of optimizer state: "optimizer.state.NAME.exp_avg" for every parameter.
+// One kind of optimizer state: "optimizer.state.NAME.exp_avg" for every parameter. A tied
+// head is no parameter of its own; the optimizer may know the two by either name.
 NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& prefix,
                         const NamedTensors& weights, const std::string& kind,
-                        const fs::path& dir) {
+                        const fs::path& dir, bool tied) {
   std::map<std::string, const Mosaic*> by_end;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!name.starts_with("optim")) continue;
+    if (!is_optimizer(name)) continue;
     for (size_t at = name.find("state."); at != std::string::npos;
          at = name.find("state.", at + 1)) {
       by_end[name.substr(at + 6)] = &tensor;
     }
   }
+  const auto find = [&](const std::string& name) {
+    const auto found = by_end.find(fmt::format("{}.{}", name, kind));
+    return found != by_end.end()
+               ? found
+               : by_end.find(fmt::format("{}{}.{}", prefix, name, kind));
+  };
   NamedTensors result;
   for (const auto& [name, weight] : weights) {
-    auto found = by_end.find(fmt::format("{}.{}", name, kind));
-    if (found == by_end.end())
-      found = by_end.find(fmt::format("{}{}.{}", prefix, name, kind));
+    const std::string plain = strip_wrappers(name);
+    if (is_buffer(plain) || weight.dtype() == DType::Bool) continue;
+    if (tied && plain == "lm_head.weight") continue;
+    auto found = find(name);
+    if (found == by_end.end() && tied && plain == kEmbedding) {
+      found = find(name.substr(0, name.size() - kEmbedding.size()) + "lm_head.weight");
+    }
     if (found == by_end.end()) {
       throw InputError("import", fmt::format("{}: no {} of {}; import the weights alone "
                                              "(without --format checkpoint)",
@@ -97,7 +114,7 @@ std::optional<int64_t> updates_of(const ForeignFiles& files,
                                   const DcpCheckpoint& checkpoint) {
   std::optional<int64_t> updates;
   for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!name.starts_with("optim") || !name.ends_with(".step")) continue;
+    if (!is_optimizer(name) || !name.ends_with(".step")) continue;
     if (tensor.num_elements() != 1 || !is_float(tensor.dtype())) continue;
     double value = 0;
     tensor.read_all(files, DType::F64, std::as_writable_bytes(std::span(&value, 1)));
@@ -142,7 +159,7 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
     prefix = model_prefix(checkpoint, dir, model.config.llama.has_value());
     NamedTensors weights;
     for (const auto& [name, tensor] : checkpoint.tensors) {
-      if (name.starts_with("optim")) {
+      if (is_optimizer(name)) {
         model.has_optimizer = true;
       } else if (name.starts_with(prefix)) {
         weights.emplace_back(name.substr(prefix.size()), tensor);
@@ -151,8 +168,11 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
       }
     }
     if (options.want_optimizer) {
-      moments[0].push_back(moments_of(checkpoint, prefix, weights, "exp_avg", dir));
-      moments[1].push_back(moments_of(checkpoint, prefix, weights, "exp_avg_sq", dir));
+      const bool tied = model.config.llama && model.config.llama->tie_word_embeddings;
+      for (size_t i = 0; i < 2; ++i) {
+        moments[i].push_back(moments_of(checkpoint, prefix, weights,
+                                        i == 0 ? "exp_avg" : "exp_avg_sq", dir, tied));
+      }
       model.updates = updates_of(*model.files, checkpoint);
     }
     if (dir == dirs.front()) note_rest(model, checkpoint);

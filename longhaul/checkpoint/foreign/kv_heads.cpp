@@ -58,23 +58,39 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   std::optional<KvOrder> found;
   if (tiled < kClearlyCloser * repeated) found = KvOrder::Tiled;
   if (repeated < kClearlyCloser * tiled) found = KvOrder::Repeated;
-  if (found && options_.kv_order && *found != *options_.kv_order) {
-    throw InputError("import",
-                     fmt::format("--kv-order {} is not what is stored: the {} copies of "
-                                 "each key head lie {} ({})",
-                                 kv_order_name(*options_.kv_order), report_.kv_multiplier,
-                                 kv_order_name(*found), name));
+  std::optional<KvOrder> said = options_.kv_order;
+  if (!said && options_.hardware == Hardware::Trn1) said = KvOrder::Tiled;
+  if (found && said && *found != *said) {
+    throw InputError(
+        "import",
+        fmt::format("{} is not what is stored: the {} copies of "
+                    "each key head lie {} ({})",
+                    options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
+                                      : "--hardware trn1",
+                    report_.kv_multiplier, kv_order_name(*found), name));
   }
-  if (!found && !options_.kv_order) {
+  if (!found && !said) {
     throw InputError(
         "import",
         fmt::format("{}: each key head is held {} times, but the copies do not tell in "
-                    "which order (distances {:.4g} and {:.4g}); say --kv-order tiled "
-                    "(trn1) or --kv-order repeated (trn2)",
+                    "which order (distances {:.4g} and {:.4g}); say --hardware trn1, or "
+                    "--hardware trn2 with --kv-order tiled (by NxD's converter) or "
+                    "--kv-order repeated",
                     name, report_.kv_multiplier, tiled, repeated));
   }
-  report_.kv_order = found ? *found : *options_.kv_order;
+  report_.kv_order = found ? *found : *said;
   report_.kv_order_found = found.has_value();
+  if (report_.kv_order != KvOrder::Tiled) return;  // query heads are in order then
+  if (!options_.hardware) {
+    throw InputError(
+        "import",
+        fmt::format("{}: each key head is held {} times, in tiled order (A B A B); NxD "
+                    "moves the query heads to match for trn1 and leaves them in order "
+                    "for trn2, and the files do not tell which; say --hardware trn1 or "
+                    "--hardware trn2 (the converter's --hw_backend)",
+                    name, report_.kv_multiplier));
+  }
+  report_.queries_moved = options_.hardware == Hardware::Trn1;
 }
 
 Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
@@ -134,7 +150,7 @@ Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
                                  name, describe_shape(all.shape()), wanted, dim,
                                  config_.num_attention_heads, width));
   }
-  if (report_.kv_multiplier == 1 || report_.kv_order != KvOrder::Tiled) return all;
+  if (report_.kv_multiplier == 1 || !report_.queries_moved) return all;
   // Copy c of key head k stands in slot c * heads + k, with the c-th of that head's
   // groups of query heads, which in natural order are groups k * copies + c.
   const int64_t heads = config_.num_key_value_heads;

@@ -147,20 +147,42 @@ class Merger {
     return Mosaic::concatenate(rows, 0, name);
   }
 
-  // Each rank stacks its part of q, k and v.
+  // The rows of q and m times those of k and v, for some m that divides the query heads.
+  void check_qkv_rows(const std::vector<Mosaic>& parts, const std::string& name) const {
+    const auto ranks = static_cast<int64_t>(parts.size());
+    const int64_t heads = config_.num_attention_heads;
+    const int64_t keys = config_.num_key_value_heads;
+    const Mosaic& first = parts.front();
+    const int64_t rows = first.shape().size() == 2 ? first.shape()[0] * ranks : 0;
+    const int64_t copies = rows - heads * config_.head_dim;
+    const int64_t unit = 2 * keys * config_.head_dim;
+    const bool even = std::all_of(parts.begin(), parts.end(), [&](const Mosaic& part) {
+      return part.shape() == first.shape();
+    });
+    if (even && copies > 0 && copies % unit == 0 && heads % (copies / unit * keys) == 0 &&
+        heads % ranks == 0) {
+      return;
+    }
+    fail(fmt::format(
+        "{}: shape {} on rank 0 of {} is not a share of {} query rows and m times {} key "
+        "and value rows (kv_size_multiplier m, by config.json); NxD's converter for trn1 "
+        "loses query heads where tp is not the key heads times m: shard the model again "
+        "with tp {} * m, or import the Hugging Face files",
+        name, describe_shape(first.shape()), ranks, heads * config_.head_dim, unit,
+        keys));
+  }
+
+  // Each rank stacks its part of q, k and v: whole heads, k and v with their copies.
+  // (NxD's converter takes them for equal when it puts them together again, which they
+  // are where m is query heads over key heads.)
   void emit_qkv(const std::vector<Mosaic>& parts, const std::string& name,
                 const std::string& prefix) {
+    check_qkv_rows(parts, name);
     std::vector<Mosaic> split[3];
     const int64_t query = config_.num_attention_heads * config_.head_dim /
                           static_cast<int64_t>(parts.size());
     for (const Mosaic& part : parts) {
-      const int64_t rest = part.shape().empty() ? -1 : part.shape()[0] - query;
-      if (part.shape().size() != 2 || rest <= 0 || rest % 2 != 0) {
-        fail(fmt::format(
-            "{}: shape {} is not {} query rows with as many key as value rows "
-            "below",
-            name, describe_shape(part.shape()), query));
-      }
+      const int64_t rest = part.shape()[0] - query;
       split[0].push_back(part.narrow(0, 0, query));
       split[1].push_back(part.narrow(0, query, query + rest / 2));
       split[2].push_back(part.narrow(0, query + rest / 2, query + rest));
@@ -281,7 +303,7 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
       NamedTensors kept;
       for (auto& [name, tensor] : rank) {
         std::string plain = strip_wrappers(name);
-        if (is_buffer(plain)) {
+        if (is_buffer(plain) || tensor.dtype() == DType::Bool) {  // masks
           ignored.insert(plain);
         } else {
           kept.emplace_back(std::move(plain), std::move(tensor));

@@ -15,14 +15,19 @@ namespace longhaul::checkpoint {
 std::vector<TensorSlice> llama_tensors(const ModelConfig& config);
 
 /// How key and value heads that are held more than once lie over the ranks of tensor
-/// parallelism. With heads A B and two copies: Repeated A A B B (query heads in their own
-/// order), Tiled A B A B (query heads, and the columns of o_proj, moved to match).
+/// parallelism. With heads A B and two copies: Repeated A A B B, Tiled A B A B.
 enum class KvOrder { Repeated, Tiled };
 const char* kv_order_name(KvOrder order);
+
+/// What neuronx-distributed made the shards for. Of key heads that lie tiled, trn1's have
+/// the query heads (and columns of o_proj) moved to match, trn2's have them in order; by
+/// the files alone nobody can tell.
+enum class Hardware { Trn1, Trn2 };
 
 struct MergeOptions {
   /// What the user says; else it is found by comparing the copies.
   std::optional<KvOrder> kv_order;
+  std::optional<Hardware> hardware;
   /// Compare what several ranks hold. Off for optimizer state.
   bool compare_copies = true;
 };
@@ -31,6 +36,7 @@ struct MergeReport {
   int64_t kv_multiplier = 1;
   std::optional<KvOrder> kv_order;  ///< of a multiplier above 1
   bool kv_order_found = false;      ///< by comparing, not by being told
+  bool queries_moved = false;       ///< query heads stand as trn1 has them
   int64_t copies = 0;               ///< further copies of tensors or heads that were seen
   int64_t differing_copies = 0;
   int64_t differing_elements = 0;

@@ -23,9 +23,10 @@ void note_copies(ForeignModel& model) {
   const MergeReport& merged = model.merged;
   if (merged.kv_multiplier > 1) {
     model.notes.push_back(fmt::format(
-        "key heads: held {} times in {} order ({}), each kept once", merged.kv_multiplier,
-        kv_order_name(*merged.kv_order),
-        merged.kv_order_found ? "found by comparing the copies" : "as --kv-order says"));
+        "key heads: held {} times in {} order ({}), each kept once; query heads {}",
+        merged.kv_multiplier, kv_order_name(*merged.kv_order),
+        merged.kv_order_found ? "found by comparing the copies" : "as you say",
+        merged.queries_moved ? "moved back to their order" : "were in order"));
   }
   if (merged.copies == 0) return;
   if (merged.differing_copies == 0) {
@@ -125,6 +126,7 @@ void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ran
   if (model.config.llama) {
     MergeOptions merge;
     merge.kv_order = options.kv_order;
+    merge.hardware = options.hardware;
     model.weights = merge_llama(*model.files, std::move(ranks), *model.config.llama,
                                 merge, model.merged);
     for (const std::string& name : model.merged.ignored) {
@@ -167,6 +169,7 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
   options.compare_copies = false;
   MergeReport report;
   report.kv_order = model.merged.kv_order;
+  report.queries_moved = model.merged.queries_moved;
   auto result =
       merge_llama(*model.files, std::move(ranks), *model.config.llama, options, report);
   check_tiles(result);

@@ -43,6 +43,7 @@ struct ForeignModel {
 struct ForeignOptions {
   fs::path config;  ///< HF directory or config.json; empty: look beside the source
   std::optional<KvOrder> kv_order;
+  std::optional<Hardware> hardware;
   bool want_optimizer = false;  ///< then InputError where its state does not map
   ChildLimits limits;
 };

@@ -34,13 +34,14 @@ bool is_text(const arrow::DataType& type) {
   }
 }
 
-bool is_integer_list(const arrow::DataType& type) {
+bool is_integer_list(const arrow::DataType& type, bool is_mask = false) {
   switch (type.id()) {
     case arrow::Type::LIST:
     case arrow::Type::LARGE_LIST:
-    case arrow::Type::FIXED_SIZE_LIST:
-      return arrow::is_integer(
-          static_cast<const arrow::BaseListType&>(type).value_type()->id());
+    case arrow::Type::FIXED_SIZE_LIST: {
+      const auto value = static_cast<const arrow::BaseListType&>(type).value_type()->id();
+      return arrow::is_integer(value) || (is_mask && value == arrow::Type::BOOL);
+    }
     default:
       return false;
   }
@@ -158,6 +159,13 @@ bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out
     case arrow::Type::UINT16:
       copy_values<arrow::UInt16Array>(found, out);
       break;
+    case arrow::Type::BOOL: {  // of a mask; one bit each
+      const auto& bits = static_cast<const arrow::BooleanArray&>(*found.values);
+      for (int64_t i = 0; i < found.length; ++i) {
+        out.push_back(bits.Value(found.begin + i) ? 1 : 0);
+      }
+      break;
+    }
     default:
       copy_values<arrow::UInt8Array>(found, out);
       break;
@@ -189,9 +197,9 @@ int find_column(const arrow::Schema& schema, const std::string& name,
 }
 
 int find_list_column(const arrow::Schema& schema, const std::string& name,
-                     const fs::path& file) {
+                     const fs::path& file, bool is_mask = false) {
   const int found = find_column(schema, name, file);
-  if (found >= 0 && !is_integer_list(*schema.field(found)->type())) {
+  if (found >= 0 && !is_integer_list(*schema.field(found)->type(), is_mask)) {
     throw InputError("data", fmt::format("{}: column '{}' is {}, where beside token ids "
                                          "lists of integers stand; rename or remove it",
                                          file.string(), name,
@@ -248,7 +256,7 @@ ColumnChoice::ColumnChoice(const arrow::Schema& schema, const InputOptions& opti
   if (!ids) return;
   if (options.field != "labels") labels = find_list_column(schema, "labels", file);
   if (options.field != "attention_mask") {
-    mask = find_list_column(schema, "attention_mask", file);
+    mask = find_list_column(schema, "attention_mask", file, true);
   }
 }
 

@@ -163,6 +163,43 @@ TEST(Columns, ReadIdsOfEveryType) {
   }
 }
 
+std::shared_ptr<arrow::Array> flags(const Lists& rows) {
+  const auto values = std::make_shared<arrow::BooleanBuilder>();
+  arrow::ListBuilder builder(arrow::default_memory_pool(), values);
+  for (const auto& row : rows) {
+    expect_ok(row ? builder.Append() : builder.AppendNull());
+    if (!row) continue;
+    for (const int value : *row) expect_ok(values->Append(value != 0));
+  }
+  return builder.Finish().ValueOrDie();
+}
+
+TEST(Columns, TakeAMaskOfTrueAndFalseAsOneOfOnesAndZeros) {
+  const Lists ids{{{5, 6, 7}}, {{5, 6, 0}}, {{1, 2, 3}}, {{8}}, {{9, 0, 0}}};
+  const Lists mask{{{1, 1, 1}}, {{1, 1, 0}}, {{0, 1, 1}}, {{1}}, {{1, 0, 0}}};
+  const auto table = table_of(
+      {{"input_ids", lists<arrow::Int32Type>(ids)}, {"attention_mask", flags(mask)}});
+  const auto numbers = table_of({{"input_ids", lists<arrow::Int32Type>(ids)},
+                                 {"attention_mask", lists<arrow::Int8Type>(mask)}});
+  const TestDirectory dir;
+  const auto read = [&](const arrow::Table& of) {
+    return std::pair(
+        read_records(inputs_of({dir.write("a.parquet", as_parquet(of))}, "input_ids")),
+        read_records(
+            inputs_of({dir.write("a.arrow", as_arrow(of, Ipc::Stream))}, "input_ids")));
+  };
+  const Records expected{"[5 6 7]", "[5 6]-1", "[1* 2 3]", "[8]", "[9]-2"};
+  EXPECT_EQ(read(*table), std::pair(expected, expected));
+  EXPECT_EQ(read(*numbers), std::pair(expected, expected));
+  // Token ids are never flags.
+  const auto wrong = table_of({{"input_ids", flags(mask)}});
+  EXPECT_HAS(input_error([&] {
+               read_records(
+                   inputs_of({dir.write("b.parquet", as_parquet(*wrong))}, "input_ids"));
+             }),
+             "neither text nor lists of integers");
+}
+
 TEST(Columns, NameTheTokensThatAreNoTargets) {
   const TestDirectory dir;
   EXPECT_EQ(read_records(inputs_of({dir.write("a.parquet", as_parquet(*id_table()))},

@@ -196,6 +196,8 @@ TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
       "{\"input_ids\":[5,6,7]}\n"
       "{\"input_ids\":[5,6,7,0,0],\"attention_mask\":[1,1,1,0,0]}\n"
       "{\"input_ids\":[5,6,7],\"attention_mask\":[0,1,1],\"labels\":[5,-100,7]}\n"
+      "{\"input_ids\":[5,6,7,0],\"attention_mask\":[false,true,true,false]}\n"
+      "{\"input_ids\":[true],\"attention_mask\":[true]}\n"
       "{\"input_ids\":[5,6],\"labels\":[5,6]}\n"
       "{\"input_ids\":[0,0],\"attention_mask\":[0,0]}\n"
       "{\"input_ids\":[]}\n"
@@ -217,6 +219,8 @@ TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
             (Records{"[5 6 7]",
                      "[5 6 7]-2",
                      "[5* 6* 7]",
+                     "[5* 6 7]-1",
+                     "!field is not text: 'input_ids' is a list, but not of integers",
                      "[5 6]",
                      "!empty",
                      "!empty",
@@ -231,7 +235,7 @@ TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
                      "!bad labels: not a list of integers",
                      "!bad attention_mask: 2 at position 1",
                      "!bad attention_mask: 3 values for 2 ids",
-                     "!bad attention_mask: not a list of integers",
+                     "!bad attention_mask: not a list of integers or of true and false",
                      "!field stands twice: 'labels'",
                      "text"}));
 }
@@ -298,7 +302,8 @@ TEST(InputFiles, OfKindsThatAreNotReadAreRefused) {
 TEST(InputFiles, TakeTheFormatThatIsNamed) {
   const TestDirectory dir;
   InputOptions options = inputs_of({dir.write("lines.dat.gz", gzipped(json_line("x")))});
-  EXPECT_EQ(read_records(options), (Records{json_line("x")}));
+  EXPECT_HAS(input_error([&] { read_records(options); }),
+             "the ending .dat does not tell what is in it");
   options.format = parse_format("jsonl");
   EXPECT_EQ(read_records(options), (Records{"x"}));
   EXPECT_HAS(input_error([] { parse_format("xml"); }),

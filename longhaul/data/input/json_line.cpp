@@ -31,14 +31,18 @@ std::string field_names(const dom::object& object) {
   return names.empty() ? "none" : names;
 }
 
-/// False when it is no list of integers. An integer above int64 becomes negative, which
-/// no check lets pass.
-bool take_integers(const dom::element& value, std::vector<int64_t>& out) {
+/// False when it is no list of integers (or, of a mask, of true and false). An integer
+/// above int64 becomes negative, which no check lets pass.
+bool take_integers(const dom::element& value, std::vector<int64_t>& out,
+                   bool is_mask = false) {
   dom::array array;
   if (value.get(array) != simdjson::SUCCESS) return false;
   for (const dom::element item : array) {
     int64_t number = 0;
-    if (item.type() == dom::element_type::UINT64) {
+    bool flag = false;
+    if (is_mask && item.get(flag) == simdjson::SUCCESS) {
+      number = flag ? 1 : 0;
+    } else if (item.type() == dom::element_type::UINT64) {
       number = -1;
     } else if (item.get(number) != simdjson::SUCCESS) {
       return false;
@@ -92,8 +96,8 @@ ParsedRecord take_ids(const Members& members, std::string_view field) {
   if (has_labels && !take_integers(members.labels, labels)) {
     return broken(RecordProblem::BadLabels, "not a list of integers");
   }
-  if (has_mask && !take_integers(members.mask, mask)) {
-    return broken(RecordProblem::BadMask, "not a list of integers");
+  if (has_mask && !take_integers(members.mask, mask, true)) {
+    return broken(RecordProblem::BadMask, "not a list of integers or of true and false");
   }
   using Optional = std::optional<std::span<const int64_t>>;
   return parse_ids(ids, has_labels ? Optional(labels) : std::nullopt,

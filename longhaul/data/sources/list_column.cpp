@@ -17,7 +17,7 @@ namespace {
 }  // namespace
 
 ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
-                       const std::string& name, const fs::path& file)
+                       const std::string& name, const fs::path& file, bool is_mask)
     : column_(column) {
   if (column->null_count() != 0) {
     refuse_column(file, fmt::format("column '{}' has {} null rows; remove them", name,
@@ -43,7 +43,8 @@ ListColumn::ListColumn(const std::shared_ptr<arrow::Array>& column,
       refuse_column(file, fmt::format("column '{}' is {}, not lists of integers", name,
                                       column->type()->ToString()));
   }
-  if (!arrow::is_integer(values_->type_id()) || values_->null_count() != 0) {
+  const bool flags = is_mask && values_->type_id() == arrow::Type::BOOL;
+  if ((!flags && !arrow::is_integer(values_->type_id())) || values_->null_count() != 0) {
     refuse_column(
         file, fmt::format("column '{}' is {} with {} null values, not lists of integers",
                           name, column->type()->ToString(), values_->null_count()));
@@ -104,6 +105,16 @@ bool ListColumn::copy(int64_t row, int64_t from, std::span<int32_t> out, int64_t
 
 int64_t ListColumn::leading_ones(int64_t row) const {
   const int64_t length = row_length(row);
+  if (values_->type_id() == arrow::Type::BOOL) {
+    const auto& bits = static_cast<const arrow::BooleanArray&>(*values_);
+    const int64_t begin = row_begin(row);
+    int64_t in_front = 0;
+    while (in_front < length && bits.Value(begin + in_front)) ++in_front;
+    for (int64_t i = in_front; i < length; ++i) {
+      if (bits.Value(begin + i)) return -1;
+    }
+    return in_front;
+  }
   return with_values(row, [&](const auto* values) {
     int64_t ones = 0;
     int64_t zeros = 0;

@@ -16,11 +16,12 @@ namespace longhaul::data {
 class ListColumn {
  public:
   ListColumn() = default;
+  /// `is_mask`: may hold true and false instead, and is for leading_ones() only.
   /// InputError when it is no list of integers or says that it holds nulls. Nothing is
   /// read but the offsets' ends; see Batch in arrow_source.cpp for when the rest is
   /// proved.
   ListColumn(const std::shared_ptr<arrow::Array>& column, const std::string& name,
-             const fs::path& file);
+             const fs::path& file, bool is_mask = false);
 
   bool present() const { return column_ != nullptr; }
   const arrow::Array& array() const { return *column_; }

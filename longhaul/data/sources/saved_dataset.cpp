@@ -69,12 +69,12 @@ class LimitedPool final : public arrow::ProxyMemoryPool {
 };
 
 ListColumn find_column(const arrow::RecordBatch& batch, const std::string& name,
-                       const fs::path& file) {
+                       const fs::path& file, bool is_mask = false) {
   const auto column = batch.GetColumnByName(name);
   if (column == nullptr) return {};
   // Sizes of buffers and the offsets' ends; the rest before first use.
   require(column->Validate(), file);
-  return {column, name, file};
+  return {column, name, file, is_mask};
 }
 
 /// Every row inside the values, and labels and mask as long as the ids.
@@ -113,7 +113,7 @@ void add_batch(SavedDataset& dataset, const std::shared_ptr<arrow::RecordBatch>&
   added.rows = batch->num_rows();
   added.input_ids = find_column(*batch, "input_ids", file);
   added.labels = find_column(*batch, "labels", file);
-  added.attention_mask = find_column(*batch, "attention_mask", file);
+  added.attention_mask = find_column(*batch, "attention_mask", file, true);
   const bool first = dataset.batches.empty();
   if (!first && (dataset.has_labels != added.labels.present() ||
                  dataset.has_mask != added.attention_mask.present())) {

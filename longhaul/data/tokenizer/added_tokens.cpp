@@ -1,6 +1,10 @@
 #include "longhaul/data/tokenizer/added_tokens.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "longhaul/base/error.h"
 
 namespace longhaul::data {
 
@@ -60,10 +64,26 @@ bool AddedTokenFinder::stands_alone(const CharClasses& classes, std::string_view
   return match.end == text.size() || !is_word(decode_at(text.data(), match.end));
 }
 
+namespace {
+
+// Hugging Face's tokenizers panic on such a text: there are no ids to agree with.
+[[noreturn]] void fail_swallowed(const AddedToken& token, const AddedToken& before,
+                                 size_t bytes) {
+  throw InputError(
+      "tokenizer",
+      fmt::format("the added token \"{}\" (rstrip) has taken {} bytes behind the end of "
+                  "\"{}\" (lstrip), which follows it; give both rstrip, or neither, in "
+                  "tokenizer.json",
+                  before.content, bytes, token.content));
+}
+
+}  // namespace
+
 void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
                              std::vector<Part>& parts) const {
   parts.clear();
   size_t done = 0;
+  size_t before = 0;  // the token that ends at `done`
   Match match{};
   for (size_t from = 0; find(text, from, match); from = match.end) {
     const AddedToken& token = tokens_[match.token];
@@ -82,10 +102,12 @@ void AddedTokenFinder::split(const CharClasses& classes, std::string_view text,
       if (!(classes[point.value] & kSpace)) break;
       end += point.bytes;
     }
-    if (token.lstrip && start >= end) continue;  // and may be all there was of this one
+    if (start > end) fail_swallowed(token, tokens_[before], start - end);
     if (done < start) parts.push_back({done, start, -1});
-    parts.push_back({start, end, token.id});
+    // A token of which the one before has left nothing is none.
+    if (start < end) parts.push_back({start, end, token.id});
     done = end;
+    before = match.token;
   }
   if (done != text.size()) parts.push_back({done, text.size(), -1});
 }

@@ -1,5 +1,7 @@
 #include "longhaul/data/tokenizer/normalizers.h"
 
+#include <algorithm>
+
 #include "longhaul/data/tokenizer/byte_alphabet.h"
 #include "longhaul/data/tokenizer/char_map.h"
 #include "longhaul/data/tokenizer/unicode.h"
@@ -9,21 +11,50 @@ namespace {
 
 /// Visits each code point of a text and puts another in its place.
 template <typename Visit>
-void rewrite(std::string& text, Visit&& visit) {
+void rewrite(NormalText& normal, Visit&& visit) {
+  const std::string_view text = normal.text;
   std::string out;
   out.reserve(text.size());
+  size_t at_start = 0;
   for (size_t pos = 0; pos < text.size();) {
     const CodePoint point = decode_at(text.data(), pos);
-    visit(point.value, std::string_view(text).substr(pos, point.bytes), out);
+    visit(point.value, text.substr(pos, point.bytes), out);
+    if (pos < normal.at_start) at_start = out.size();
     pos += point.bytes;
   }
-  text = std::move(out);
+  normal = {std::move(out), at_start};
+}
+
+/// NormalText::at_start of a text of `changes`, as Hugging Face's alignments have it: a
+/// point that is new (change 1) stands where the one before it does, any other takes the
+/// next code point of `before` and drops as many more as it says (change 0, -1, ..).
+size_t start_behind(const NormalText& before, const std::vector<PointChange>& changes) {
+  size_t taken = 0;  // bytes of `before`
+  size_t at_start = 0;
+  for (const PointChange& change : changes) {
+    const size_t from = change.change <= 0 || taken == 0 ? taken : taken - 1;
+    if (from >= before.at_start) break;
+    at_start += change.bytes;
+    for (int left = 1 - change.change; left > 0 && taken < before.text.size(); --left) {
+      taken += decode_at(before.text.data(), taken).bytes;
+    }
+  }
+  return at_start;
 }
 
 class Form final : public Normalizer {
  public:
   explicit Form(NormalForm form) : form_(form) {}
-  void apply(std::string& text) const override { text = data_.normalize(text, form_); }
+  void apply(NormalText& normal) const override {
+    if (normal.at_start > 0) {
+      // No mark moves over, and nothing joins with, an ASCII character behind it.
+      size_t end = normal.at_start;
+      while (end < normal.text.size() && (normal.text[end] & 0x80) != 0) ++end;
+      const std::string_view front = std::string_view(normal.text).substr(0, end);
+      normal.at_start = start_behind(normal, data_.normal_changes(front, form_));
+    }
+    normal.text = data_.normalize(normal.text, form_);
+  }
 
  private:
   const UnicodeData& data_ = unicode_data();
@@ -32,8 +63,8 @@ class Form final : public Normalizer {
 
 class Lowercase final : public Normalizer {
  public:
-  void apply(std::string& text) const override {
-    rewrite(text, [&](uint32_t point, std::string_view, std::string& out) {
+  void apply(NormalText& normal) const override {
+    rewrite(normal, [&](uint32_t point, std::string_view, std::string& out) {
       data_.append_lower(point, out);
     });
   }
@@ -46,8 +77,8 @@ class Lowercase final : public Normalizer {
 class Drop final : public Normalizer {
  public:
   explicit Drop(uint16_t property) : property_(property) {}
-  void apply(std::string& text) const override {
-    rewrite(text, [&](uint32_t point, std::string_view own, std::string& out) {
+  void apply(NormalText& normal) const override {
+    rewrite(normal, [&](uint32_t point, std::string_view own, std::string& out) {
       if (!(data_.properties(point) & property_)) out.append(own);
     });
   }
@@ -59,8 +90,8 @@ class Drop final : public Normalizer {
 
 class Nmt final : public Normalizer {
  public:
-  void apply(std::string& text) const override {
-    rewrite(text, [](uint32_t point, std::string_view own, std::string& out) {
+  void apply(NormalText& normal) const override {
+    rewrite(normal, [](uint32_t point, std::string_view own, std::string& out) {
       const bool dropped = (point >= 0x01 && point <= 0x08) || point == 0x0B ||
                            (point >= 0x0E && point <= 0x1F) || point == 0x7F ||
                            point == 0x8F || point == 0x9F;
@@ -75,13 +106,18 @@ class Nmt final : public Normalizer {
 
 class ByteLevelText final : public Normalizer {
  public:
-  void apply(std::string& text) const override { text = bytes_to_token(text); }
+  void apply(NormalText& normal) const override {
+    const std::string_view front =
+        std::string_view(normal.text).substr(0, normal.at_start);
+    normal = {bytes_to_token(normal.text), bytes_to_token(front).size()};
+  }
 };
 
 class Strip final : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  void apply(std::string& text) const override {
+  void apply(NormalText& normal) const override {
+    const std::string& text = normal.text;
     size_t start = 0;
     size_t end = text.size();
     while (left_ && start < end) {
@@ -94,7 +130,8 @@ class Strip final : public Normalizer {
       if (!(classes_[point.value] & kSpace)) break;
       end -= point.bytes;
     }
-    text = text.substr(start, end - start);
+    normal.at_start = std::min(end, std::max(normal.at_start, start)) - start;
+    normal.text = text.substr(start, end - start);
   }
 
  private:
@@ -106,8 +143,10 @@ class Strip final : public Normalizer {
 class Prepend final : public Normalizer {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  void apply(std::string& text) const override {
-    if (!text.empty()) text.insert(0, prefix_);
+  void apply(NormalText& normal) const override {
+    if (normal.text.empty()) return;
+    normal.text.insert(0, prefix_);
+    if (normal.at_start > 0) normal.at_start += prefix_.size();
   }
 
  private:
@@ -118,8 +157,29 @@ class Replace final : public Normalizer {
  public:
   Replace(Regex pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  void apply(std::string& text) const override {
-    text = pattern_.replace_all(text, content_);
+  void apply(NormalText& normal) const override {
+    const std::string_view text = normal.text;
+    std::string out;
+    size_t at_start = 0;
+    size_t done = 0;
+    const auto keep = [&](size_t end) {
+      out.append(text.substr(done, end - done));
+      if (done < normal.at_start) {
+        at_start = out.size() - (end - std::min(end, normal.at_start));
+      }
+      done = end;
+    };
+    while (done < text.size()) {
+      const auto match = pattern_.find(text, done);
+      // Patterns that match nothing at all are refused when they are read.
+      if (!match || match->end == match->start) break;
+      keep(match->start);
+      out.append(content_);  // stands where the last of what it replaces stood
+      if (match->end <= normal.at_start) at_start = out.size();
+      done = match->end;
+    }
+    keep(text.size());
+    normal = {std::move(out), at_start};
   }
 
  private:
@@ -130,26 +190,26 @@ class Replace final : public Normalizer {
 class Bert final : public Normalizer {
  public:
   explicit Bert(const BertNormalizerOptions& options) : options_(options) {}
-  void apply(std::string& text) const override {
-    if (options_.clean_text) clean(text);
-    if (options_.handle_chinese_chars) space_chinese(text);
+  void apply(NormalText& normal) const override {
+    if (options_.clean_text) clean(normal);
+    if (options_.handle_chinese_chars) space_chinese(normal);
     if (options_.strip_accents) {
-      text = data_.normalize(text, NormalForm::D);
-      strip_marks_.apply(text);
+      decompose_.apply(normal);
+      strip_marks_.apply(normal);
     }
-    if (options_.lowercase) lowercase_.apply(text);
+    if (options_.lowercase) lowercase_.apply(normal);
   }
 
  private:
-  void clean(std::string& text) const {
-    rewrite(text, [&](uint32_t point, std::string_view own, std::string& out) {
+  void clean(NormalText& normal) const {
+    rewrite(normal, [&](uint32_t point, std::string_view own, std::string& out) {
       if (data_.properties(point) & kControl) return;
       const bool space = (classes_[point] & kSpace) != 0;
       out.append(space ? std::string_view(" ") : own);
     });
   }
-  void space_chinese(std::string& text) const {
-    rewrite(text, [](uint32_t point, std::string_view own, std::string& out) {
+  void space_chinese(NormalText& normal) const {
+    rewrite(normal, [](uint32_t point, std::string_view own, std::string& out) {
       const auto in = [&](uint32_t first, uint32_t last) {
         return point >= first && point <= last;
       };
@@ -167,38 +227,71 @@ class Bert final : public Normalizer {
   const CharClasses& classes_ = char_classes();
   BertNormalizerOptions options_;
   Lowercase lowercase_;
+  Form decompose_{NormalForm::D};
   Drop strip_marks_{kNonspacingMark};
 };
 
 class Precompiled final : public Normalizer {
  public:
   explicit Precompiled(std::string_view charsmap) : map_(charsmap) {}
-  void apply(std::string& text) const override {
-    std::string out;
-    out.reserve(text.size());
-    const std::string_view view = text;
+  void apply(NormalText& normal) const override {
+    Writer writer{{}, {}, normal.at_start};
+    writer.text.reserve(normal.text.size());
+    const std::string_view view = normal.text;
     for (size_t pos = 0; pos < view.size();) {
       const size_t end = grapheme_end(data_, view, pos);
-      add_cluster(view.substr(pos, end - pos), out);
+      add_cluster(view.substr(pos, end - pos), writer);
       pos = end;
     }
-    text = std::move(out);
+    normal.at_start = start_behind(normal, writer.changes);
+    normal.text = std::move(writer.text);
   }
 
  private:
+  struct Writer {
+    std::string text;
+    std::vector<PointChange> changes;  // until they have taken what is at the start
+    size_t at_start;
+    size_t taken = 0;
+    void replace(std::string_view old_part, std::string_view new_part) {
+      text.append(new_part);
+      if (taken >= at_start) return;
+      const int old_count = count_points(old_part);
+      const int new_count = count_points(new_part);
+      int left = new_count;
+      for (size_t pos = 0; pos < new_part.size(); --left) {
+        const size_t bytes = decode_at(new_part.data(), pos).bytes;
+        changes.push_back({bytes, left <= new_count - old_count ? 1 : 0});
+        taken += static_cast<size_t>(1 - changes.back().change);
+        pos += bytes;
+      }
+      // What is lost before anything was written is not counted there either.
+      if (new_count < old_count && !changes.empty()) {
+        changes.back().change += new_count - old_count;
+        taken += static_cast<size_t>(old_count - new_count);
+      }
+    }
+  };
+
+  static int count_points(std::string_view text) {
+    return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
+      return (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+    }));
+  }
+
   /// A short cluster as a whole is what its shortest prefix in the map becomes, the rest
   /// of it is lost: so does Hugging Face, and the ids follow from it.
-  void add_cluster(std::string_view cluster, std::string& out) const {
+  void add_cluster(std::string_view cluster, Writer& writer) const {
     if (cluster.size() < 6) {
       if (const auto found = map_.shortest_prefix(cluster)) {
-        out.append(*found);
+        writer.replace(cluster, *found);
         return;
       }
     }
     for (size_t pos = 0; pos < cluster.size();) {
       const CodePoint point = decode_at(cluster.data(), pos);
       const std::string_view part = cluster.substr(pos, point.bytes);
-      out.append(map_.shortest_prefix(part).value_or(part));
+      writer.replace(part, map_.shortest_prefix(part).value_or(part));
       pos += point.bytes;
     }
   }

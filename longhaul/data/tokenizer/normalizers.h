@@ -10,12 +10,19 @@
 
 namespace longhaul::data {
 
-/// One normalizer of a tokenizer.json: text to text, both valid UTF-8. Immutable; any
-/// number of threads.
+/// A text on its way through the normalizers, valid UTF-8.
+struct NormalText {
+  std::string text;
+  /// How many of its first bytes Hugging Face's alignments lead back to the first byte of
+  /// what the person gave: 0 once that is gone. "Metaspace, first" goes by it.
+  size_t at_start = 0;
+};
+
+/// One normalizer of a tokenizer.json. Immutable; any number of threads.
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual void apply(std::string& text) const = 0;
+  virtual void apply(NormalText& normal) const = 0;
 };
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/tokenizer/byte_alphabet.h"
@@ -38,9 +40,18 @@ AddedTokenFinder PipelineTokenizer::make_finder(bool normalized) const {
     if (token.normalized != normalized) continue;
     std::string pattern = token.content;
     if (normalized) {
-      normalize(pattern);
+      NormalText normal{std::move(pattern)};
+      normalize(normal);
+      pattern = std::move(normal.text);
     }
-    if (pattern.empty()) continue;
+    if (pattern.empty()) {
+      // Hugging Face then finds it, empty, between any two bytes of every text.
+      throw InputError("tokenizer",
+                       fmt::format("the normalizer leaves nothing of the added token "
+                                   "\"{}\"; give it \"normalized\": false in "
+                                   "tokenizer.json",
+                                   token.content));
+    }
     tokens.push_back(token);
     patterns.push_back(std::move(pattern));
   }
@@ -58,26 +69,27 @@ void PipelineTokenizer::encode_text(std::string_view text,
 void PipelineTokenizer::encode_raw(PieceModel::Session& session, std::string_view text,
                                    bool first, std::vector<TokenId>& out) const {
   if (text.empty()) return;
-  std::string normal(text);
+  NormalText normal{std::string(text), first ? decode_at(text.data(), 0).bytes : 0};
   normalize(normal);
   if (normalized_tokens_.empty()) {
-    encode_plain(session, normal, first, out);
+    encode_plain(session, normal.text, normal.at_start, out);
     return;
   }
-  normalized_tokens_.encode_around(classes_, normal, out,
-                                   [&](std::string_view piece, size_t at) {
-                                     encode_plain(session, piece, first && at == 0, out);
-                                   });
+  normalized_tokens_.encode_around(
+      classes_, normal.text, out, [&](std::string_view piece, size_t at) {
+        encode_plain(session, piece, normal.at_start - std::min(at, normal.at_start),
+                     out);
+      });
 }
 
 void PipelineTokenizer::encode_plain(PieceModel::Session& session, std::string_view text,
-                                     bool first, std::vector<TokenId>& out) const {
+                                     size_t at_start, std::vector<TokenId>& out) const {
   if (text.empty()) return;
   if (pipeline_.pre_tokenizers.empty()) {
     session.encode(text, out);
     return;
   }
-  Pieces pieces{std::string(text), {{0, text.size(), first}}};
+  Pieces pieces{std::string(text), {{0, text.size(), std::min(at_start, text.size())}}};
   for (const auto& step : pipeline_.pre_tokenizers) {
     step->apply(pieces);
     check_growth(text.size(), pieces.text.size());
@@ -87,11 +99,11 @@ void PipelineTokenizer::encode_plain(PieceModel::Session& session, std::string_v
   }
 }
 
-void PipelineTokenizer::normalize(std::string& text) const {
-  const size_t before = text.size();
+void PipelineTokenizer::normalize(NormalText& normal) const {
+  const size_t before = normal.text.size();
   for (const auto& normalizer : pipeline_.normalizers) {
-    normalizer->apply(text);
-    check_growth(before, text.size());
+    normalizer->apply(normal);
+    check_growth(before, normal.text.size());
   }
 }
 

@@ -42,9 +42,10 @@ class PipelineTokenizer final : public FileTokenizer {
   /// Text between the added tokens that are sought before normalizing.
   void encode_raw(PieceModel::Session& session, std::string_view text, bool first,
                   std::vector<TokenId>& out) const;
-  void encode_plain(PieceModel::Session& session, std::string_view text, bool first,
+  /// `at_start` as in NormalText.
+  void encode_plain(PieceModel::Session& session, std::string_view text, size_t at_start,
                     std::vector<TokenId>& out) const;
-  void normalize(std::string& text) const;
+  void normalize(NormalText& normal) const;
   std::string join(std::vector<std::string> tokens) const;
 
   const CharClasses& classes_;

@@ -74,7 +74,7 @@ void cut(Pieces& pieces, SplitBehavior behavior, bool invert, Find&& find) {
     behave(stretches, behavior);
     for (const Stretch& stretch : stretches) {
       out.push_back({piece.start + stretch.start, piece.start + stretch.end,
-                     piece.first && stretch.start == 0});
+                     piece.at_start - std::min(piece.at_start, stretch.start)});
     }
   }
   pieces.pieces = std::move(out);
@@ -92,14 +92,20 @@ void cut_points(Pieces& pieces, SplitBehavior behavior, Wanted&& wanted) {
   });
 }
 
-/// Writes every piece anew: `write(view, piece, text)` appends what it becomes.
-template <typename Write>
-void rewrite(Pieces& pieces, Write&& write) {
+/// Writes every piece anew: `prefix(view, piece)` goes before it, then `write(view,
+/// text)` appends what it becomes.
+template <typename Prefix, typename Write>
+void rewrite(Pieces& pieces, Prefix&& prefix, Write&& write) {
   std::string text;
   text.reserve(pieces.text.size() + pieces.text.size() / 2);
   for (Pieces::Piece& piece : pieces.pieces) {
     const size_t start = text.size();
-    write(pieces.view(piece), piece, text);
+    const std::string_view view = pieces.view(piece);
+    text.append(prefix(view, piece));
+    const size_t front = std::min(piece.at_start, view.size());
+    write(view.substr(0, front), text);
+    if (piece.at_start > 0) piece.at_start = text.size() - start;
+    write(view.substr(front), text);
     piece.start = start;
     piece.end = text.size();
   }
@@ -152,15 +158,19 @@ class ByteLevel final : public PreTokenizer {
         split_(use_regex ? SplitPattern::Gpt2 : SplitPattern::None) {}
   void apply(Pieces& pieces) const override {
     if (add_prefix_space_) {
-      rewrite(pieces, [](std::string_view view, const auto&, std::string& text) {
-        if (view.front() != ' ') text.push_back(' ');
-        text.append(view);
-      });
+      rewrite(
+          pieces,
+          [](std::string_view view, const auto&) {
+            return std::string_view(view.front() == ' ' ? "" : " ");
+          },
+          [](std::string_view part, std::string& text) { text.append(part); });
     }
     split_.apply(pieces);
-    rewrite(pieces, [](std::string_view view, const auto&, std::string& text) {
-      text.append(bytes_to_token(view));
-    });
+    rewrite(
+        pieces, [](std::string_view, const auto&) { return std::string_view(); },
+        [](std::string_view part, std::string& text) {
+          text.append(bytes_to_token(part));
+        });
   }
 
  private:
@@ -174,20 +184,24 @@ class Metaspace final : public PreTokenizer {
     append_utf8(options.replacement, mark_);
   }
   void apply(Pieces& pieces) const override {
-    rewrite(pieces, [&](std::string_view view, const Pieces::Piece& piece,
-                        std::string& text) {
-      const bool starts = view.front() == ' ' || view.starts_with(mark_);
-      const bool wanted = options_.scheme == PrependScheme::Always ||
-                          (options_.scheme == PrependScheme::First && piece.first);
-      if (wanted && !starts) text.append(mark_);
-      for (const char c : view) {
-        if (c == ' ') {
-          text.append(mark_);
-        } else {
-          text.push_back(c);
-        }
-      }
-    });
+    rewrite(
+        pieces,
+        [&](std::string_view view, const Pieces::Piece& piece) {
+          const bool starts = view.front() == ' ' || view.starts_with(mark_);
+          const bool wanted =
+              options_.scheme == PrependScheme::Always ||
+              (options_.scheme == PrependScheme::First && piece.at_start > 0);
+          return std::string_view(wanted && !starts ? mark_ : "");
+        },
+        [&](std::string_view part, std::string& text) {
+          for (const char c : part) {
+            if (c == ' ') {
+              text.append(mark_);
+            } else {
+              text.push_back(c);
+            }
+          }
+        });
     if (!options_.split) return;
     cut_points(pieces, SplitBehavior::MergedWithNext,
                [&](uint32_t point) { return point == options_.replacement; });

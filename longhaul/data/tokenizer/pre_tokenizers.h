@@ -17,7 +17,7 @@ struct Pieces {
   struct Piece {
     size_t start;
     size_t end;
-    bool first;  ///< begins where the whole input began
+    size_t at_start;  ///< how many of its bytes NormalText::at_start counts
   };
   std::string text;
   std::vector<Piece> pieces;

@@ -43,6 +43,13 @@ inline constexpr std::string_view kCategoryNames[] = {
 
 enum class NormalForm { C, D, KC, KD };
 
+/// Where a code point of a changed text comes from: 1, it is new; else it takes the next
+/// one of the text before and, when below 0, that many more.
+struct PointChange {
+  size_t bytes;  ///< of the code point
+  int change;
+};
+
 /// The tables in a form for looking up. Immutable; any number of threads.
 class UnicodeData {
  public:
@@ -58,17 +65,21 @@ class UnicodeData {
   void append_lower(uint32_t code_point, std::string& out) const;
   /// Valid UTF-8 in a normal form.
   std::string normalize(std::string_view text, NormalForm form) const;
+  /// How normalize() makes each code point of its result.
+  std::vector<PointChange> normal_changes(std::string_view text, NormalForm form) const;
 
  private:
   enum class Kind { Canonical, Compatible, Lower };
   struct Mark {
     uint32_t point;
     uint8_t combining_class;
+    int16_t change = 0;  // as in PointChange
   };
   /// The entry of kMappings, or nullptr.
   const uint32_t* mapping(Kind kind, uint32_t code_point) const;
   void mark_moving();
   std::string normalize_all(std::string_view text, NormalForm form) const;
+  std::vector<Mark> normal_marks(std::string_view text, NormalForm form) const;
   void decompose(uint32_t code_point, bool compatible, std::vector<Mark>& out) const;
   void compose(std::vector<Mark>& marks) const;
   uint32_t composed(uint32_t first, uint32_t second) const;

@@ -133,8 +133,8 @@ void UnicodeData::decompose(uint32_t point, bool compatible,
   if (point >= kSyllable && point < kSyllable + kSyllables) {
     const uint32_t index = point - kSyllable;
     out.push_back({kLead + index / (kVowels * kTails), 0});
-    out.push_back({kVowel + index % (kVowels * kTails) / kTails, 0});
-    if (index % kTails) out.push_back({kTail + index % kTails, 0});
+    out.push_back({kVowel + index % (kVowels * kTails) / kTails, 0, 1});
+    if (index % kTails) out.push_back({kTail + index % kTails, 0, 1});
     return;
   }
   const auto add = [&](uint32_t part) {
@@ -148,7 +148,10 @@ void UnicodeData::decompose(uint32_t point, bool compatible,
     return;
   }
   const uint32_t length = (*parts >> 24) & 31;
-  for (uint32_t i = 1; i <= length; ++i) add(parts[i]);
+  for (uint32_t i = 1; i <= length; ++i) {
+    add(parts[i]);
+    out.back().change = i > 1 ? 1 : 0;
+  }
 }
 
 uint32_t UnicodeData::composed(uint32_t first, uint32_t second) const {
@@ -172,6 +175,8 @@ void UnicodeData::compose(std::vector<Mark>& marks) const {
     if (starter != SIZE_MAX && last_class < mark.combining_class) {
       if (const uint32_t both = composed(marks[starter].point, mark.point)) {
         marks[starter].point = both;
+        marks[starter].change =
+            static_cast<int16_t>(marks[starter].change + mark.change - 1);
         continue;
       }
     }
@@ -228,6 +233,26 @@ std::string UnicodeData::normalize_all(std::string_view text, NormalForm form) c
     pos += point.bytes;
   }
   if (!changes) return std::string(text);
+  std::string out;
+  out.reserve(text.size());
+  for (const Mark& mark : normal_marks(text, form)) append_utf8(mark.point, out);
+  return out;
+}
+
+std::vector<PointChange> UnicodeData::normal_changes(std::string_view text,
+                                                     NormalForm form) const {
+  std::vector<PointChange> changes;
+  std::string point;
+  for (const Mark& mark : normal_marks(text, form)) {
+    point.clear();
+    append_utf8(mark.point, point);
+    changes.push_back({point.size(), mark.change});
+  }
+  return changes;
+}
+
+std::vector<UnicodeData::Mark> UnicodeData::normal_marks(std::string_view text,
+                                                         NormalForm form) const {
   const bool compatible = form == NormalForm::KC || form == NormalForm::KD;
   std::vector<Mark> marks;
   marks.reserve(text.size());
@@ -249,10 +274,7 @@ std::string UnicodeData::normalize_all(std::string_view text, NormalForm form) c
     at = end;
   }
   if (form == NormalForm::C || form == NormalForm::KC) compose(marks);
-  std::string out;
-  out.reserve(text.size());
-  for (const Mark& mark : marks) append_utf8(mark.point, out);
-  return out;
+  return marks;
 }
 
 }  // namespace longhaul::data
