@@ -13,6 +13,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/process_title.h"
 #include "longhaul/base/text.h"
+#include "longhaul/tensor/vector_math.h"
 
 namespace longhaul::apps {
 namespace {
@@ -112,5 +113,7 @@ int run(int argc, char** argv) {
 }  // namespace longhaul::apps
 
 int main(int argc, char** argv) {
-  return longhaul::apps::run(argc, longhaul::keep_arguments(argc, argv));
+  argv = longhaul::keep_arguments(argc, argv);
+  longhaul::warm_up_vector_math();
+  return longhaul::apps::run(argc, argv);
 }

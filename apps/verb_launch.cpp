@@ -2,12 +2,12 @@
 
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/node_choice.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent_fleet.h"
@@ -34,7 +34,7 @@ const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEM
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   if (ranks == 1) return {};
   std::vector<std::string> words = {"mpirun", "-n", std::to_string(ranks)};
-  if (static_cast<unsigned>(ranks) > std::thread::hardware_concurrency()) {
+  if (static_cast<size_t>(ranks) > allowed_cpus().size()) {
     words.emplace_back("--oversubscribe");
   }
   words.insert(words.end(), options.mpirun.begin(), options.mpirun.end());

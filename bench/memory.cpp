@@ -23,6 +23,7 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/session.h"
 
 namespace longhaul {
@@ -152,6 +153,7 @@ LoadedConfig load(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace longhaul;
   tune_malloc();
+  warm_up_vector_math();
   static CountingAllocator memory;
   c10::SetCPUAllocator(&memory, /*priority=*/1);
   std::shared_ptr<comm::Communicator> world;

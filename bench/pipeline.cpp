@@ -23,6 +23,7 @@
 #include "longhaul/comm/fake.h"
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/parallel/pipeline/simulate.h"
+#include "longhaul/tensor/vector_math.h"
 
 namespace {
 
@@ -137,6 +138,7 @@ void run(comm::Communicator& world, double unit, int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  longhaul::warm_up_vector_math();
   const double unit = (argc > 1 ? std::atof(argv[1]) : 20.0) * 1e-3;
   const int steps = argc > 2 ? std::atoi(argv[2]) : 3;
   if (unit <= 0 || steps < 1) {

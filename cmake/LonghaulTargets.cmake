@@ -51,7 +51,7 @@ endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
 #               [TORCH])
-#   One GoogleTest binary. With RANKS it runs under mpiexec with that many
+#   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs under mpiexec with that many
 #   ranks (its main comes from tests/dist); a wrong count fails loudly there.
 function(longhaul_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
@@ -70,7 +70,13 @@ function(longhaul_test name)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE longhaul::${dep})
   endforeach()
-  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_PRIVATE} GTest::gtest)
+  if(ARG_TORCH)
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/torch_main.cpp)
+    target_link_libraries(${name} PRIVATE longhaul::tensor)
+  else()
+    target_link_libraries(${name} PRIVATE GTest::gtest_main)
+  endif()
   if(ARG_TORCH AND LONGHAUL_PCH)
     # The precompiled header is for -fPIC; CMake gives programs -fPIE.
     target_compile_options(${name} PRIVATE -fPIC)

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/signals.h"
@@ -149,7 +150,7 @@ class ShardWriters {
   /// Throws what the first thread that failed threw, when all have ended.
   void run() {
     size_t threads = static_cast<size_t>(options_.threads);
-    if (threads == 0) threads = std::max(1U, std::thread::hardware_concurrency());
+    if (threads == 0) threads = static_cast<size_t>(usable_cpus());
     threads = std::min(threads, mine_.size());
     std::vector<std::thread> others;
     for (size_t i = 1; i < threads; ++i) others.emplace_back([this] { work(); });

@@ -74,6 +74,10 @@ void finish(Communicator& world) {
   mpi_finish();
 }
 
+std::string describe_sums(const Communicator& world) {
+  return world.size() == 1 ? "one rank" : "mpi, in rank order";
+}
+
 std::string mpi_version() { return mpi_library_version(); }
 
 }  // namespace longhaul::comm

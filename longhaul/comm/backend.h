@@ -45,6 +45,10 @@ std::shared_ptr<Communicator> self_world(std::string name = "world",
 /// a failure call Communicator::abort instead. Collective.
 void finish(Communicator& world);
 
+/// Whose sums over the ranks these are, and in which order they are added: for the
+/// numerics fingerprint. Sums of this folder's own do not depend on the MPI below them.
+std::string describe_sums(const Communicator& world);
+
 /// "Open MPI v4.1.4, ..." or "none".
 std::string mpi_version();
 

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -193,6 +194,19 @@ class RealNccl : public NcclApi {
 }  // namespace
 
 bool nccl_is_built() { return true; }
+
+std::string describe_nccl(const Communicator& world) {
+  if (world.size() == 1) return "one rank";
+  int version = 0;
+  const Library library;
+  library.get<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
+  std::string text =
+      fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  for (const char* name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
+    if (const char* value = std::getenv(name)) text += fmt::format(" {}={}", name, value);
+  }
+  return text;
+}
 
 std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device,
                                          const NcclOptions& options) {

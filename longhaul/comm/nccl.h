@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/comm/options.h"
@@ -10,6 +11,10 @@ namespace longhaul::comm {
 
 /// False in a build without NCCL.
 bool nccl_is_built();
+
+/// NCCL's version and what the environment says about its algorithms: for the numerics
+/// fingerprint, since it chooses the order of its sums. "one rank" for one rank.
+std::string describe_nccl(const Communicator& world);
 
 struct NcclOptions {
   CommOptions limits;

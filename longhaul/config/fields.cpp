@@ -100,7 +100,8 @@ Fields fields_of(RunSection& s) {
       make_field("deterministic", s.deterministic, Logged, "bitwise repeatable")
           .when_absent("true on a CPU, false elsewhere"),
       make_field("threads", s.threads, Logged,
-                 "CPU threads per rank; 0: cores / ranks on the node")
+                 "CPU threads per rank; 0: OMP_NUM_THREADS, else the rank's share of the "
+                 "CPUs that its job may use")
           .within(0, 4096),
       make_field("fused", s.fused, Logged,
                  "fused kernels; false: composite forms everywhere"),

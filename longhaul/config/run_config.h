@@ -27,7 +27,7 @@ struct RunSection {
   std::string device = "auto";  ///< "auto" | "cpu" | "cuda" | a plug-in's name
   fs::path device_plugin;
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
-  int64_t threads = 0;                ///< 0: cores / ranks on the node
+  int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs
   bool fused = true;
 };
 

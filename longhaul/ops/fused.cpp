@@ -69,6 +69,10 @@ bool supports(const at::Tensor& x) {
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
+std::string device_name(at::Device device) {
+  return device.is_cpu() ? "cpu" : cuda::device_name(device);
+}
+
 bool supports_gradient(const at::Tensor& grad) {
   return !grad.defined() || grad.scalar_type() == at::kFloat;
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 namespace longhaul::ops::fused {
 
 // The fused forms of the operations on tensors: they check nothing that their operation
@@ -10,6 +12,8 @@ namespace longhaul::ops::fused {
 
 /// Fused kernels exist for this tensor's device and dtype.
 bool supports(const at::Tensor& x);
+/// "cpu", or a GPU's name and architecture: for the numerics fingerprint.
+std::string device_name(at::Device device);
 /// The accumulator has a form that the kernels add to (fp32).
 bool supports_gradient(const at::Tensor& grad);
 /// Head dims that the attention kernel takes.

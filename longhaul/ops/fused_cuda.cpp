@@ -2,6 +2,8 @@
 
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include "longhaul/ops/kernels/cuda.h"
 
@@ -34,6 +36,14 @@ void launch(const at::Tensor& x, const Run& run) {
 bool supports(const at::Tensor& x) {
   return x.is_cuda() &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
+std::string device_name(at::Device device) {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device.index()) != cudaSuccess) {
+    return device.str();
+  }
+  return fmt::format("{} sm_{}{}", properties.name, properties.major, properties.minor);
 }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 namespace longhaul::ops::fused::cuda {
 
 // fused.h for tensors on a GPU: the same contracts, on the device's current stream.
@@ -9,6 +11,9 @@ namespace longhaul::ops::fused::cuda {
 // nothing, so that the composite forms serve.
 
 bool supports(const at::Tensor& x);
+
+/// "NVIDIA H100 80GB HBM3 sm_90".
+std::string device_name(at::Device device);
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                       at::Tensor& y, at::Tensor& inverse_rms);

@@ -13,6 +13,8 @@ namespace {
 
 bool supports(const at::Tensor&) { return false; }
 
+std::string device_name(at::Device device) { return device.str(); }
+
 void rms_norm_forward(const at::Tensor&, const at::Tensor&, double, at::Tensor&,
                       at::Tensor&) {
   absent();

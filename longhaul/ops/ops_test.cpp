@@ -44,6 +44,21 @@ TEST_P(Ops, LinearMatchesAutograd) {
   expect_close(weight->grad(), wide_w.grad(), tolerance(), "dw");
 }
 
+TEST(WeightGradients, OfAWeightThatIsAddedInPiecesAreComplete) {
+  at::manual_seed(1);
+  // Two pieces and a short one.
+  const at::Tensor x = at::randn({3, 16}).to(at::kBFloat16);
+  const at::Tensor dy = at::randn({3, 2 * 8192 + 100}).to(at::kBFloat16);
+  const at::Tensor grad = at::ones({dy.size(1), x.size(1)}, at::kFloat);
+  accumulate_weight_gradient(grad, x, dy);
+  expect_close(grad, at::mm(dy.to(at::kDouble).t(), x.to(at::kDouble)) + 1.0,
+               tolerance_of(at::kBFloat16), "all");
+  const at::Tensor last = dy.narrow(1, dy.size(1) - 100, 100).to(at::kDouble);
+  expect_close(grad.narrow(0, grad.size(0) - 100, 100),
+               at::mm(last.t(), x.to(at::kDouble)) + 1.0, tolerance_of(at::kBFloat16),
+               "the last piece");
+}
+
 TEST_P(Ops, DeferredWeightGradientsAreBitwiseTheImmediateOnes) {
   const at::Tensor x = random({64, 48}), w = random({32, 48}), dy = random({64, 32});
   const auto now = bound(w), later = bound(w);

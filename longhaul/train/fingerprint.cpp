@@ -5,26 +5,63 @@
 #include <fmt/format.h>
 #include <torch/headeronly/version.h>
 
-namespace longhaul::train {
+#include <cstdlib>
+#include <set>
 
-Json numerics_fingerprint(const std::string& layout) {
-  return {{"instruction_set", at::get_cpu_capability()},
-          {"threads", at::get_num_threads()},
-          {"libtorch", TORCH_VERSION},
-          {"layout", layout}};
+#include "longhaul/ops/kernels/cpu.h"
+
+namespace longhaul::train {
+namespace {
+
+/// By these a person chooses other code inside the libraries.
+constexpr const char* kLibraryLimits[] = {
+    "DNNL_MAX_CPU_ISA",        "MKL_CBWR",           "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"};
+
+Json library_limits() {
+  Json limits = Json::object();
+  for (const char* name : kLibraryLimits) {
+    if (const char* value = std::getenv(name)) limits[name] = value;
+  }
+  return limits;
 }
 
-std::optional<std::string> fingerprint_difference(const Json& saved, const Json& now) {
-  std::string lines;
+}  // namespace
+
+Json numerics_fingerprint(const NumericsPlace& place) {
+  return {{"instruction_set", at::get_cpu_capability()},
+          {"kernels", kernels::isa_name(kernels::best_isa())},
+          {"cpu", kernels::cpu_name()},
+          {"library_limits", library_limits()},
+          {"threads", at::get_num_threads()},
+          {"libtorch", TORCH_VERSION},
+          {"device", place.device},
+          {"collectives", place.collectives},
+          {"layout", place.layout}};
+}
+
+Json merge_fingerprints(const std::vector<Json>& of_ranks) {
+  Json merged = Json::object();
+  for (const auto& [key, value] : of_ranks.at(0).items()) {
+    std::set<Json> values;
+    for (const Json& rank : of_ranks) values.insert(rank.at(key));
+    merged[key] = values.size() == 1 ? value : Json(values);
+  }
+  return merged;
+}
+
+FingerprintComparison compare_fingerprints(const Json& saved, const Json& now) {
+  FingerprintComparison result;
   for (const auto& [key, value] : now.items()) {
-    if (!saved.contains(key) || saved[key] != value) {
-      lines += fmt::format("{}{} was {}, is {}", lines.empty() ? "" : "; ", key,
-                           saved.contains(key) ? saved[key].dump() : "not recorded",
-                           value.dump());
+    if (!saved.contains(key)) {
+      result.unknown += fmt::format("{}{}", result.unknown.empty() ? "" : ", ", key);
+    } else if (saved[key] != value) {
+      result.differences +=
+          fmt::format("{}{} was {}, is {}", result.differences.empty() ? "" : "; ", key,
+                      saved[key].dump(), value.dump());
     }
   }
-  if (lines.empty()) return std::nullopt;
-  return lines;
+  return result;
 }
 
 }  // namespace longhaul::train

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/train/fingerprint.h"
 
 namespace longhaul::train {
 namespace {
@@ -17,7 +16,7 @@ History example() {
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
   h.guard = {{0.1, 1.0 / 3.0}, {2.5, 1e-17}, {3, 7}, 1};
   h.config_toml = "[run]\nsteps = 9\n";
-  h.fingerprint = numerics_fingerprint("dp 2");
+  h.fingerprint = {{"threads", 2}, {"layout", "dp 2"}};
   return h;
 }
 
@@ -30,7 +29,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.sources, example().sources);
   EXPECT_EQ(h.guard, example().guard);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
-  EXPECT_EQ(h.fingerprint, numerics_fingerprint("dp 2"));
+  EXPECT_EQ(h.fingerprint, example().fingerprint);
 }
 
 TEST(History, OfACheckpointWithoutAGuardBeginsWithAnEmptyOne) {
@@ -60,15 +59,6 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   EXPECT_NE(message(newer).find("version 99"), std::string::npos);
   EXPECT_NE(message(older).find("take the weights over with [init]"), std::string::npos);
   EXPECT_NE(message(bad).find("batch_hash"), std::string::npos);
-}
-
-TEST(Fingerprint, NamesWhatDiffers) {
-  EXPECT_FALSE(
-      fingerprint_difference(numerics_fingerprint("dp 2"), numerics_fingerprint("dp 2")));
-  const auto line =
-      fingerprint_difference(numerics_fingerprint("dp 2"), numerics_fingerprint("dp 4"));
-  ASSERT_TRUE(line);
-  EXPECT_EQ(*line, "layout was \"dp 2\", is \"dp 4\"");
 }
 
 }  // namespace

@@ -6,8 +6,9 @@
 
 namespace longhaul::train {
 
-/// The dense matrix-product rate that a device reaches here, in FLOP/s, measured in a few
-/// hundredths of a second: what mfu relates to where no hardware profile gives a peak.
+/// The dense matrix-product rate that a device reaches here and now, in FLOP/s, measured
+/// in a few hundredths of a second. Other work on the machine makes it lower (see
+/// PeakRate).
 double measure_matmul_rate(DType dtype, c10::Device device);
 
 }  // namespace longhaul::train

@@ -28,6 +28,7 @@ Json StepMetrics::to_json() const {
                {"mfu", mfu},
                {"mfu_causal", mfu_causal},
                {"tflops_per_device", tflops_per_device},
+               {"peak_tflops_per_device", peak_tflops_per_device},
                {"memory_peak_bytes", memory_peak_bytes},
                {"host_memory_bytes", host_memory_bytes},
                {"epoch", epoch},

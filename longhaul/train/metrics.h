@@ -29,7 +29,8 @@ struct StepMetrics {
   double tokens_per_s = 0.0;
   double mfu = 0.0;  ///< full attention
   double mfu_causal = 0.0;
-  double tflops_per_device = 0.0;  ///< full attention
+  double tflops_per_device = 0.0;       ///< full attention
+  double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
   int64_t memory_peak_bytes = 0;
   int64_t host_memory_bytes = 0;
   double epoch = 0.0;

@@ -82,9 +82,16 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
   }
-  const auto difference = fingerprint_difference(
-      history.fingerprint, numerics_fingerprint(session.layout.describe()));
-  if (difference) run.log().warning("not bitwise the uninterrupted run: " + *difference);
+  const auto [differences, unknown] =
+      compare_fingerprints(history.fingerprint, session.fingerprint);
+  if (!differences.empty()) {
+    run.log().warning("not bitwise the uninterrupted run: " + differences);
+  } else if (!unknown.empty()) {
+    run.log().info(
+        "bitwise the uninterrupted run only where these are as they were, which the "
+        "checkpoint does not say: " +
+        unknown);
+  }
 }
 
 History resume(Session& session, RunLog& run, const fs::path& path) {
@@ -271,7 +278,7 @@ void begin_anew(Session& session, RunLog& run) {
 /// What the run says of itself, whatever it began with.
 void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
-  history.fingerprint = numerics_fingerprint(session.layout.describe());
+  history.fingerprint = session.fingerprint;
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/comm/agree.h"
@@ -22,7 +24,8 @@ namespace {
 /// Environment variables that change how a run behaves; no others are written down.
 constexpr const char* kPrintedEnvironment[] = {
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",    "SLURM_JOB_NODELIST",
-    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX"};
+    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT"};
 
 /// Times that a save may fail in a row before the run stops.
 constexpr int kSaveTries = 3;
@@ -103,6 +106,7 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   log_->info(fmt::format("config {} hash {}", (config_.run.dir / "config.toml").string(),
                          config_hash(config_)));
   log_->info("ranks " + hosts);
+  log_->info(session.threads);
   for (const char* name : kPrintedEnvironment) {
     if (const char* value = std::getenv(name)) {
       log_->info(fmt::format("environment {}={}", name, value));
@@ -126,11 +130,21 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                              static_cast<double>(config_.batch.global_size)));
 }
 
-void RunLog::measure_peak(const Session& session) {
-  peak_flops_ = measure_matmul_rate(session.policy.compute, session.device);
-  log_->info(
-      fmt::format("mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per rank",
-                  dtype_name(session.policy.compute), peak_flops_ * 1e-12));
+void RunLog::settle_peak(const Session& session, int64_t step, double step_rate,
+                         int64_t& peak_resident) {
+  if (!peak_) peak_.emplace(dtype_name(session.policy.compute));
+  // Rank 0 says whether to measure, since all do so at the same time, as they compute.
+  const bool wanted = session.world->rank() == 0 &&
+                      peak_->wants_measurement(step_rate, seconds_since_process_start());
+  std::array<int64_t, 2> shared = {peak_resident, wanted ? 1 : 0};
+  session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
+  peak_resident = shared[0];
+  if (shared[1] != 0) {
+    const Stopwatch clock;
+    const double rate = measure_matmul_rate(session.policy.compute, session.device);
+    peak_->measured(rate, clock.seconds());
+  }
+  if (const auto line = peak_->settle(step, step_rate)) log_->info(*line);
 }
 
 void RunLog::start(const Session& session, const History& history, int64_t total_steps,
@@ -185,9 +199,12 @@ void RunLog::record(const Session& session, const History& history,
                     const StepRecord& record) {
   const double ended = unix_time();
   int64_t peak = peak_resident_bytes();
-  session.world->all_reduce_wait({&peak, 1, DType::I64}, comm::ReduceOp::Max);
-  // After the first step, which it would only delay; by all ranks, which compute alike.
-  if (peak_flops_ == 0.0) measure_peak(session);
+  const double tokens_per_s = static_cast<double>(config_.batch.global_size) *
+                              static_cast<double>(config_.data.seq_len) /
+                              record.step_time;
+  const double per_rank = tokens_per_s / static_cast<double>(session.world->size());
+  // After the first step, which it would only delay.
+  settle_peak(session, history.step, per_rank * flops_.full, peak);
   if (log_->silent()) return;
   starts_->done();
   StepMetrics m;
@@ -201,11 +218,11 @@ void RunLog::record(const Session& session, const History& history,
   m.step_time_s = record.step_time;
   m.data_time_s = record.data_time;
   m.seqs_per_s = static_cast<double>(config_.batch.global_size) / record.step_time;
-  m.tokens_per_s = m.seqs_per_s * static_cast<double>(config_.data.seq_len);
-  const double per_rank = m.tokens_per_s / static_cast<double>(session.world->size());
+  m.tokens_per_s = tokens_per_s;
   m.tflops_per_device = per_rank * flops_.full * 1e-12;
-  m.mfu = per_rank * flops_.full / peak_flops_;
-  m.mfu_causal = per_rank * flops_.causal / peak_flops_;
+  m.peak_tflops_per_device = peak_->value() * 1e-12;
+  m.mfu = per_rank * flops_.full / peak_->value();
+  m.mfu_causal = per_rank * flops_.causal / peak_->value();
   m.memory_peak_bytes = peak;
   m.host_memory_bytes = resident_bytes();
   m.epoch = record.epoch;

@@ -9,6 +9,7 @@
 #include "longhaul/checkpoint/start_record.h"
 #include "longhaul/train/history.h"
 #include "longhaul/train/metrics.h"
+#include "longhaul/train/peak_rate.h"
 #include "longhaul/train/session.h"
 
 namespace longhaul::train {
@@ -98,7 +99,10 @@ class RunLog {
   checkpoint::SaverOptions saver_options(const Session& session,
                                          const fs::path& dir) const;
   checkpoint::SaverOptions checkpoint_options(const Session& session);
-  void measure_peak(const Session& session);
+  /// What mfu relates to, of this rank, after a step of so many FLOP/s. `peak_resident`:
+  /// in, of this rank; out, the largest of all ranks. Collective.
+  void settle_peak(const Session& session, int64_t step, double step_rate,
+                   int64_t& peak_resident);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
   std::optional<checkpoint::RunLock> lock_;
@@ -114,7 +118,7 @@ class RunLog {
   int64_t total_steps_ = 0;
   int64_t last_step_ = 0;
   FlopsPerToken flops_;
-  double peak_flops_ = 0.0;  ///< of one rank
+  std::optional<PeakRate> peak_;
   double started_ = 0.0;
   int64_t first_step_ = 0;
   std::optional<int64_t> read_checkpoint_;

@@ -6,17 +6,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
-#include <thread>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
+#include "longhaul/comm/nccl.h"
 #include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/ops/fused.h"
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/parallel/tensor/apply.h"
+#include "longhaul/train/fingerprint.h"
 #include "longhaul/train/open_data.h"
+#include "longhaul/train/threads.h"
 
 namespace longhaul::train {
 namespace {
@@ -67,12 +72,36 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 }
 
-/// CPU threads of this rank: its share of the cores unless the run says otherwise.
-void set_threads(const RunConfig& config, int ranks_on_node) {
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const int64_t share = std::max(1, cores / ranks_on_node);
-  const int64_t threads = config.run.threads > 0 ? config.run.threads : share;
-  at::set_num_threads(static_cast<int>(threads));
+/// CPU threads of this rank. Collective over the ranks of this machine.
+void set_threads(Session& session) {
+  const std::string mine = CpuAllowance::of_this_process().to_text();
+  std::vector<CpuAllowance> ranks;
+  for (const std::string& text : session.node->gather_strings(mine)) {
+    ranks.push_back(CpuAllowance::from_text(text));
+  }
+  const ThreadChoice choice =
+      choose_threads(session.config.run.threads, std::getenv("OMP_NUM_THREADS"),
+                     share_of_cpus(ranks, static_cast<size_t>(session.node->rank())));
+  at::set_num_threads(choice.threads);
+  session.threads = choice.line;
+  if (choice.threads == 1) return;
+  session.threads += "; " + describe_waiting(std::getenv("OMP_WAIT_POLICY"),
+                                             std::getenv("GOMP_SPINCOUNT"));
+}
+
+/// Collective.
+Json fingerprint_of(const Session& session) {
+  NumericsPlace place;
+  place.layout = session.layout.describe();
+  place.device = ops::fused::device_name(session.device);
+  place.collectives = session.device.is_cpu() ? comm::describe_sums(*session.world)
+                                              : comm::describe_nccl(*session.world);
+  std::vector<Json> of_ranks;
+  for (const std::string& text :
+       session.world->gather_strings(numerics_fingerprint(place).dump())) {
+    of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
+  }
+  return merge_fingerprints(of_ranks);
 }
 
 /// The tokenizer beside the weights or the model's config; null where there is none.
@@ -199,7 +228,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   if (config.memory.offload_activations && session.device.is_cpu()) {
     log.warning("memory.offload_activations has no effect: a CPU has no other memory");
   }
-  set_threads(config, comm::detect_launch().local_ranks);
+  set_threads(session);
   session.model_config = load_model_config(config.model.config, config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(
@@ -209,6 +238,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   open_data(session, model_tokenizer(config).get(), log);
   session.layout =
       make_layout(config, session.model_config, session.device, session.world);
+  session.fingerprint = fingerprint_of(session);
   build_model(session, log);
   return session;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/base/json.h"
 #include "longhaul/base/log.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/weights_source.h"
@@ -34,6 +35,8 @@ struct Session {
   std::shared_ptr<comm::Communicator> world;
   std::shared_ptr<comm::Communicator> node;  ///< the ranks of this machine
   Layout layout;
+  Json fingerprint;     ///< of all ranks, see fingerprint.h
+  std::string threads;  ///< how many threads a rank has, why, and how they wait
 
   std::vector<data::WeightedSource> train_sources;
   int64_t train_sequences = 0;  ///< of all sources, each once

@@ -19,6 +19,7 @@
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
 #include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/session.h"
 #include "tests/dist/deaf_group.h"
@@ -209,6 +210,7 @@ Arguments parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   using namespace longhaul;
+  warm_up_vector_math();
   std::shared_ptr<comm::Communicator> world;
   try {
     const Arguments arguments = parse(argc, argv);

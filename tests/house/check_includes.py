@@ -1,7 +1,8 @@
 """Every folder includes only what its row of the include table allows (docs/tour.md).
 
 Rows are transitive. Beyond the rows: kernels and the Torch-free folders include nothing of
-LibTorch, and nobody includes the header that drags in all of it.
+LibTorch, and nobody includes the header that drags in all of it. A program that computes with
+LibTorch begins by warming up its vector mathematics (longhaul/tensor/vector_math.h).
 """
 
 import re
@@ -22,6 +23,11 @@ ROWS = {
 STRICT = {"base", "config", "format"}
 TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster", "monitor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+# The kernels, and the records of a run, are free of LibTorch.
+COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"
+                      r"|longhaul/ops/(?!kernels/)|longhaul/train/(?!metrics\.h))")
+MAIN = re.compile(r"^int main\(", re.M)
+WARM_UP = "warm_up_vector_math();"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -73,6 +79,10 @@ def problems_of(name, source):
                 report(match.start(), f"{folder} is free of LibTorch ({target})")
             if name.startswith("longhaul/ops/kernels/"):
                 report(match.start(), f"kernels are free of LibTorch ({target})")
+    main_function = MAIN.search(source)
+    computes = any(COMPUTES.match(m.group(2)) for m in INCLUDE.finditer(source))
+    if main_function and (computes or name == "apps/main.cpp") and WARM_UP not in source:
+        report(main_function.start(), f"a main that uses LibTorch begins with {WARM_UP}")
     return found
 
 

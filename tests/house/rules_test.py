@@ -40,6 +40,18 @@ class Includes(unittest.TestCase):
     def test_the_header_of_all_of_torch_is_refused_everywhere(self):
         self.assertEqual(1, len(self.problems("tests/parity/x.cpp", "<torch/torch.h>")))
 
+    def test_a_main_that_computes_warms_up_the_vector_mathematics(self):
+        begin = '#include "longhaul/ops/rope.h"\nint main() {\n'
+        self.assertEqual(["bench/x.cpp:2: a main that uses LibTorch begins with "
+                          "warm_up_vector_math();"],
+                         check_includes.problems_of("bench/x.cpp", begin + "}\n"))
+        warmed = begin + "  longhaul::warm_up_vector_math();\n}\n"
+        self.assertEqual([], check_includes.problems_of("bench/x.cpp", warmed))
+        for torch_free in ('"longhaul/comm/mesh.h"', '"longhaul/ops/kernels/cpu.h"'):
+            source = f"#include {torch_free}\nint main() {{}}\n"
+            self.assertEqual([], check_includes.problems_of("bench/x.cpp", source))
+            self.assertEqual(1, len(check_includes.problems_of("apps/main.cpp", source)))
+
     def test_a_folder_without_a_row_and_a_relative_include_are_refused(self):
         self.assertEqual(1, len(self.problems("longhaul/newcomer/x.h")))
         self.assertEqual(1, len(self.problems("longhaul/base/x.cpp", '"error.h"')))

@@ -16,6 +16,7 @@
 #include "longhaul/infer/micro_batch.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/tensor/flat_pieces.h"
+#include "longhaul/tensor/vector_math.h"
 
 namespace longhaul {
 namespace {
@@ -140,6 +141,7 @@ Arguments parse(int argc, char** argv) {
 }  // namespace longhaul
 
 int main(int argc, char** argv) {
+  longhaul::warm_up_vector_math();
   try {
     longhaul::run(longhaul::parse(argc, argv));
   } catch (const longhaul::Error& error) {

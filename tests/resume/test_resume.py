@@ -41,7 +41,7 @@ def test_the_comparison_sees_another_data_order(run, tmp_path):
 def test_every_figure_of_every_step_is_a_number(run, tmp_path):
     train(run, write_config(tmp_path))
     for step, record in steps_of(tmp_path / "run").items():
-        assert 0.0 < record["mfu_causal"] < record["mfu"] < 10.0, step
+        assert 0.0 < record["mfu_causal"] < record["mfu"] <= 1.0, step
         assert record["tokens_per_s"] > 0 and record["memory_peak_bytes"] > 0
         assert record.pop("source_tokens") == {"synthetic": step * 8 * 32}
         assert all(isinstance(value, (int, float)) for value in record.values())

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <thread>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/owner_lock.h"
@@ -111,9 +111,7 @@ class ExamplesBuilder {
         plan_(plan_of(tokenizer, inputs_, options)),
         vocabulary_(BertVocabulary::of(tokenizer, options.examples.mask.whole_words)),
         out_(absolute_directory(options.out)),
-        threads_(options.threads > 0 ? options.threads
-                                     : static_cast<int>(std::max(
-                                           1U, std::thread::hardware_concurrency()))) {
+        threads_(options.threads > 0 ? options.threads : usable_cpus()) {
     work_ = out_;
     work_ += ".building";
     lock_ = work_;

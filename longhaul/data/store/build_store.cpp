@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 #include <optional>
-#include <thread>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/owner_lock.h"
@@ -30,7 +30,7 @@ fs::path without_slash(const fs::path& out) {
 
 int threads_of(int threads) {
   if (threads > 0) return threads;
-  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return usable_cpus();
 }
 
 uint64_t memory_of(const BuildOptions& options) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
@@ -97,9 +98,7 @@ class Exporter {
   }
 
   StoreExportReport run(const fs::path& dir) {
-    const auto cores =
-        static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int threads = options_.threads > 0 ? options_.threads : cores;
+    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
     std::atomic<int64_t> next = 0;
     std::exception_ptr failure;
     const auto work = [&] {

@@ -12,6 +12,7 @@
 #include <queue>
 #include <thread>
 
+#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
@@ -183,8 +184,7 @@ class Splitter {
 
   template <typename Work>
   void for_each_shard(Work&& work) {
-    const auto cores =
-        static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const int cores = usable_cpus();
     const size_t shards = store_.info().shards.size();
     std::atomic<size_t> next = 0;
     std::exception_ptr failure;

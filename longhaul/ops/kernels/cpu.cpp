@@ -1,7 +1,11 @@
 #include "longhaul/ops/kernels/cpu.h"
 
 #include <cpuid.h>
+#include <fmt/format.h>
 #include <omp.h>
+
+#include <array>
+#include <string_view>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/kernels/table.h"
@@ -58,6 +62,23 @@ Isa best_isa() {
 const char* isa_name(Isa isa) {
   if (isa == Isa::Avx2) return "AVX2";
   return isa == Isa::Avx512 ? "AVX-512" : "AVX-512 BF16";
+}
+
+std::string cpu_name() {
+  // Leaf 0: the vendor in EBX, EDX, ECX; leaf 1: family and model in EAX.
+  std::array<unsigned, 4> zero{};
+  std::array<unsigned, 4> one{};
+  __get_cpuid(0, &zero[0], &zero[1], &zero[2], &zero[3]);
+  __get_cpuid(1, &one[0], &one[1], &one[2], &one[3]);
+  const std::array<unsigned, 3> vendor = {zero[1], zero[3], zero[2]};
+  const unsigned base_family = (one[0] >> 8) & 0xF;
+  const unsigned family =
+      base_family == 0xF ? base_family + ((one[0] >> 20) & 0xFF) : base_family;
+  const unsigned model = ((one[0] >> 4) & 0xF) | ((one[0] >> 12) & 0xF0);
+  return fmt::format(
+      "{} family {} model {}{}",
+      std::string_view(reinterpret_cast<const char*>(vendor.data()), sizeof vendor),
+      family, model, has_amx_bf16() ? ", AMX" : "");
 }
 
 template <typename T>

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 // The operations as loops over raw pointers for a CPU: no Torch, no allocation of
 // results. T is float or Bf16. Sums, statistics and exponentials are fp32 inside.
@@ -23,6 +24,10 @@ enum class Isa { Avx2, Avx512, Avx512Bf16 };
 /// The strongest set of this CPU.
 Isa best_isa();
 const char* isa_name(Isa isa);
+
+/// "GenuineIntel family 6 model 143, AMX": what MKL and oneDNN choose their code by,
+/// besides the instruction set.
+std::string cpu_name();
 
 // ---- RMSNorm
 // ---------------------------------------------------------------------------

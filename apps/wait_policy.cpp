@@ -1,0 +1,55 @@
+#include <sys/auxv.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstring>
+
+// OpenMP's threads wait for each other at the end of every parallel loop. By default they
+// spin for milliseconds, and where another process wants the core (ranks beside each
+// other, another job), the one that works waits for the one that spins. The library reads
+// how long to spin when it is loaded, so the program starts itself once more with that
+// set. It does so before any library is initialised, which is what takes time.
+
+namespace longhaul::apps {
+namespace {
+
+/// Some 50 to 200 microseconds, by CPU: as long as the single-threaded stretches of a
+/// step.
+constexpr const char* kSpinCount = "GOMP_SPINCOUNT=3000";
+/// Who sets one of these has decided.
+constexpr const char* kDecided[] = {"GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="};
+/// A longer environment is left as it is.
+constexpr size_t kMostVariables = 8192;
+
+bool is_decided(const char* variable) {
+  return std::ranges::any_of(kDecided, [variable](const char* name) {
+    return std::strncmp(variable, name, std::strlen(name)) == 0;
+  });
+}
+
+/// Calls nothing but the kernel: the C library is not initialised yet. Where something is
+/// amiss, the program goes on as it is.
+void start_again_with_spin_count(int /*argc*/, char** argv, char** environment) {
+  // Started as an argument of the dynamic loader: its path is not the program's.
+  if (::getauxval(AT_BASE) == 0) return;
+  std::array<const char*, kMostVariables + 2> variables{};
+  size_t count = 0;
+  for (; environment[count] != nullptr; ++count) {
+    if (count == kMostVariables || is_decided(environment[count])) return;
+    variables[count] = environment[count];
+  }
+  variables[count] = kSpinCount;
+  // By its name rather than as /proc/self/exe, which ps would show.
+  std::array<char, PATH_MAX> program{};
+  if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0) return;
+  ::execve(program.data(), argv, const_cast<char**>(variables.data()));
+}
+
+}  // namespace
+}  // namespace longhaul::apps
+
+/// Run by the dynamic loader before the constructors of all libraries.
+[[gnu::section(".preinit_array"), gnu::used]] static void (*const before_all)(
+    int, char**, char**) = longhaul::apps::start_again_with_spin_count;

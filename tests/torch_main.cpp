@@ -1,0 +1,10 @@
+#include <gtest/gtest.h>
+
+#include "longhaul/tensor/vector_math.h"
+
+/// The main of unit tests that compute with LibTorch.
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  longhaul::warm_up_vector_math();
+  return RUN_ALL_TESTS();
+}
