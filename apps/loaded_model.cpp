@@ -5,6 +5,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::apps {
@@ -41,8 +42,9 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   std::vector<TensorSlice> expected;
   for (const ParameterPtr& p : parameters) expected.push_back(p->slice());
   std::vector<std::string> extra;
-  if (loaded.config.tie_word_embeddings) extra.emplace_back("lm_head.weight");
+  if (loaded.config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
   loaded.source->check(expected, extra);
+  checkpoint::check_tied_head(*loaded.source, loaded.config);
 
   loaded.flat = std::make_unique<FlatBuffers>(
       flat_parameters(parameters, {1.0, 0.0, !options.gradients}), loaded.policy,

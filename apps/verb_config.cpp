@@ -180,7 +180,9 @@ void add_config(CLI::App& program, Outcome&) {
       "config", "The reference of every setting; or one file resolved and checked");
   CLI::Option* file = verb->add_option("file", options->file,
                                        "a run's TOML file; without it, the reference");
-  verb->add_option("--set", options->sets, "section.key=value, as often as needed")
+  verb->add_option(
+          "--set", options->sets,
+          "section.key=value, as often as needed; section.key= takes the key out")
       ->allow_extra_args(false)
       ->needs(file);
   verb->add_option("--ranks", options->ranks,

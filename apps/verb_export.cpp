@@ -10,6 +10,7 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/checkpoint/weights_source.h"
 
 namespace longhaul::apps {
@@ -20,6 +21,21 @@ struct Options {
   WeightsOutput output;
   int threads = 0;
 };
+
+/// Both are carried as they are, and transformers sees what it saw in the source.
+void tell_tied_head(const checkpoint::WeightsSource& source) {
+  try {
+    const ModelConfig config = load_model_config(source.config_path());
+    if (const auto difference = checkpoint::tied_head_difference(source, config)) {
+      fmt::print(
+          "note: tie_word_embeddings is true, but {}; both were written as they are, and "
+          "transformers does not tie such a model\n",
+          *difference);
+    }
+  } catch (const InputError&) {
+    // A family that this program does not read, or no config at all.
+  }
+}
 
 void run_export(const Options& options, comm::Communicator& world) {
   const SignalWatch signals;  // stopped like this it leaves nothing
@@ -40,6 +56,7 @@ void run_export(const Options& options, comm::Communicator& world) {
   const auto report = checkpoint::export_hf(*source, options.output.out, to, world);
   if (!speaks) return;
   progress.finish();
+  tell_tied_head(*source);
   fmt::print("exported {} to {}\n", source->source().path.string(),
              describe_written(options.output, report, watch.seconds()));
 }

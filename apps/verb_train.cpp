@@ -138,7 +138,9 @@ void add_train(CLI::App& program, Outcome& outcome) {
   CLI::App* verb =
       program.add_subcommand("train", "Trains a model, or goes on training it");
   verb->add_option("config", options->file, "configuration (TOML)")->required();
-  verb->add_option("--set", options->sets, "section.key=value, over the file; repeatable")
+  verb->add_option(
+          "--set", options->sets,
+          "section.key=value, over the file; repeatable; section.key= takes the key out")
       ->allow_extra_args(false);
   verb->footer(
       "Examples:\n"

@@ -1,9 +1,10 @@
 // Reads a data source as training does and measures it:
-//   bench_loader PATH SEQ_LEN GLOBAL_SIZE SECONDS
+//   bench_loader PATH SEQ_LEN GLOBAL_SIZE SECONDS [unverified]
 // Prints one JSON object: tokens per second with and without the thread that reads ahead,
 // milliseconds until the first batch of step 1 and of step 1,000,001 of a run that goes
-// on from there, and the milliseconds of opening the source. bench_loader.py makes the
-// data and calls it.
+// on from there, the milliseconds of opening the source, and the rates of the first pass
+// over it, which compares each block of a token store with its hash, and of the second.
+// With "unverified" no block is compared. bench_loader.py makes the data and calls it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -70,26 +71,37 @@ double rate(const Source& source, int64_t global_size, double seconds, bool pref
   return static_cast<double>(steps * global_size * source->seq_len()) / watch.seconds();
 }
 
+/// Tokens per second of one pass, in order, on this thread.
+double pass_rate(const data::TokenSource& source) {
+  data::TokenBatch batch;
+  batch.resize(1, source.seq_len());
+  const Stopwatch watch;
+  for (int64_t i = 0; i < source.num_sequences(); ++i) source.read(i, batch, 0);
+  return static_cast<double>(source.num_sequences() * source.seq_len()) / watch.seconds();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 5) {
-      throw InputError("bench", "usage: bench_loader PATH SEQ_LEN GLOBAL_SIZE SECONDS");
+    if (argc != 5 && argc != 6) {
+      throw InputError(
+          "bench", "usage: bench_loader PATH SEQ_LEN GLOBAL_SIZE SECONDS [unverified]");
     }
     const int64_t seq_len = std::atoll(argv[2]);
     const int64_t global_size = std::atoll(argv[3]);
     const double seconds = std::atof(argv[4]);
     const Stopwatch watch;
-    const Source source = data::open_source(argv[1], seq_len);
+    const Source source = data::open_source(argv[1], seq_len, false, argc == 5);
     const double open_ms = watch.seconds() * 1e3;
-    // One pass, so that the page cache is warm.
-    data::TokenBatch batch;
-    batch.resize(1, seq_len);
-    for (int64_t i = 0; i < source->num_sequences(); ++i) source->read(i, batch, 0);
+    // So that the page cache is warm in what follows.
+    const double first_pass = pass_rate(*source);
+    const double second_pass = pass_rate(*source);
     const Json result = {
         {"source", source->describe()},
         {"open_ms", open_ms},
+        {"first_pass_tokens_per_s", first_pass},
+        {"second_pass_tokens_per_s", second_pass},
         {"first_ms", start_ms(source, global_size, 0)},
         {"far_ms", start_ms(source, global_size, kFarStep * global_size)},
         {"tokens_per_s", rate(source, global_size, seconds, true)},

@@ -9,6 +9,7 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/config/model_config.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/safetensors.h"
@@ -200,6 +201,23 @@ void add_weights(Inspection& result, const fs::path& path) {
   }
 }
 
+// Complete weights only.
+void add_tied_head(Inspection& result, const fs::path& path) {
+  try {
+    const auto source = WeightsSource::open(path);
+    const auto difference =
+        tied_head_difference(*source, load_model_config(source->config_path()));
+    if (!difference) return;
+    result.lines.push_back(fmt::format(
+        "  note: tie_word_embeddings is true, but {}: transformers does not tie such a "
+        "model, and train, eval and generate refuse it",
+        *difference));
+    result.json["untied_head"] = *difference;
+  } catch (const InputError& error) {
+    problem(result, error.what());
+  }
+}
+
 Inspection inspect_hf(const fs::path& path) {
   Inspection result;
   result.kind = "hf_directory";
@@ -209,6 +227,7 @@ Inspection inspect_hf(const fs::path& path) {
     problem(result, error.what());
   }
   add_config(result, path / "config.json");
+  if (result.complete) add_tied_head(result, path);
   add_tokenizer_files(result, path);
   result.lines.insert(result.lines.begin(),
                       fmt::format("Hugging Face model {}: {}", path.string(),

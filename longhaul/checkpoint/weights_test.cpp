@@ -6,9 +6,11 @@
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
+#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/format/hf_weights.h"
+#include "longhaul/format/safetensors.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -216,6 +218,44 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
     EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
   }
   EXPECT_EQ(read_text(dir / "hf/LICENSE"), "free");
+}
+
+/// An HF directory with nothing but a [5, 3] embedding and a head of these values.
+ModelConfig write_tied(const fs::path& dir, const std::vector<float>& head) {
+  fs::create_directories(dir);
+  SafetensorsPlan plan;
+  plan.add(kHeadName, DType::F32, {5, 3});
+  plan.add("model.embed_tokens.weight", DType::F32, {5, 3});
+  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  std::vector<float> embedding(15);
+  for (size_t i = 0; i < embedding.size(); ++i) embedding[i] = static_cast<float>(i);
+  for (const SafetensorsEntry& entry : plan.entries) {
+    writer.append(std::as_bytes(std::span(entry.name == kHeadName ? head : embedding)));
+  }
+  writer.finish();
+  ModelConfig config;
+  config.tie_word_embeddings = true;
+  config.source_path = dir / "config.json";
+  return config;
+}
+
+TEST(TiedHead, OneThatDiffersFromTheEmbeddingIsRefused) {
+  const TempDir dir;
+  std::vector<float> head(15);
+  for (size_t i = 0; i < head.size(); ++i) head[i] = static_cast<float>(i);
+  ModelConfig config = write_tied(dir / "same", head);
+  EXPECT_NO_THROW(check_tied_head(*WeightsSource::open(dir / "same"), config));
+  head[3 * 4 + 1] = 0.5F;
+  config = write_tied(dir / "other", head);
+  const auto source = WeightsSource::open(dir / "other");
+  const std::string message =
+      message_of<InputError>([&] { check_tied_head(*source, config); });
+  EXPECT_HAS(message,
+             "tie_word_embeddings is true in " + config.source_path.string() +
+                 ", but the files hold an output projection of its own: "
+                 "lm_head.weight[4, 1] is 0.5, model.embed_tokens.weight has 13 there");
+  config.tie_word_embeddings = false;
+  EXPECT_NO_THROW(check_tied_head(*source, config));
 }
 
 }  // namespace

@@ -82,7 +82,10 @@ struct Codec<fs::path> {
     const std::string* given = std::get_if<std::string>(&value.data);
     if (!given) fail_type(value, name, "a path (a string)");
     if (given->empty())
-      fail_at(value.where, name + " is an empty path; leave the key out");
+      fail_at(value.where,
+              fmt::format("{} is an empty path; leave the key out (--set {}= "
+                          "takes it out)",
+                          name, name));
     if (given->find('\0') != std::string::npos) {
       fail_at(value.where, name + " holds a NUL character");
     }
@@ -126,7 +129,7 @@ struct Codec<std::vector<T>> {
   static std::string type() { return "array of " + Codec<T>::type(); }
   static void read(const Value& value, const std::string& name, std::vector<T>& out) {
     const Array* given = std::get_if<Array>(&value.data);
-    if (!given) fail_type(value, name, "an array");
+    if (!given) fail_type(value, name, "an " + type());
     out.clear();
     for (size_t i = 0; i < given->size(); ++i) {
       T item{};

@@ -190,6 +190,9 @@ Fields fields_of(DataSection& s) {
                  "random order from run.seed; false: the order of the store"),
       make_field("document_mask", s.document_mask, Logged,
                  "attention and positions stop at document boundaries"),
+      make_field("verify", s.verify, Free,
+                 "each 1 MiB block of a token store is compared with its hash when it is "
+                 "first read; false: only 'longhaul verify' looks at them"),
       make_field("train", s.train, Logged,
                  "training sources: { path, weight } or { synthetic = sequences }; path: "
                  "a token store, a save_to_disk directory, JSON lines or Parquet of ids, "

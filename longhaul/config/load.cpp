@@ -45,8 +45,33 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
           fmt::format("{}; valid sections: {}", message, fmt::join(names, ", ")));
 }
 
-/// Splits "section.key=value" and stores it in the tree as if it stood in the file.
-void apply_set(Table& root, const std::string& argument) {
+/// Takes a key out of the tree, as if the file did not have it. One that no file can have
+/// is refused like one with a value.
+void unset(Table& root, const std::vector<std::string>& path, const std::string& where,
+           const std::vector<std::string>& names) {
+  const std::string key = path[0] + "." + path[1];
+  if (std::ranges::count(names, key) == 0) {
+    const auto nearest = nearest_name(key, names);
+    fail_at(where,
+            fmt::format("unknown key {}{}", key,
+                        nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+  }
+  Table* table = &root;
+  for (size_t i = 0; table != nullptr && i < path.size(); ++i) {
+    Entry* const entry = find(*table, path[i]);
+    if (entry == nullptr) return;
+    if (i + 1 == path.size()) {
+      table->erase(table->begin() + (entry - table->data()));
+      return;
+    }
+    table = std::get_if<Table>(&entry->value.data);
+  }
+}
+
+/// Splits "section.key=value" and stores it in the tree as if it stood in the file;
+/// without a value it takes the key out.
+void apply_set(Table& root, const std::string& argument,
+               const std::vector<std::string>& names) {
   const std::string where = "--set " + argument;
   const size_t equals = argument.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -63,6 +88,9 @@ void apply_set(Table& root, const std::string& argument) {
   if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
     fail_at(where, fmt::format("\"{}\" is not a key; expected section.key=value",
                                argument.substr(0, equals)));
+  }
+  if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
+    return unset(root, path, where, names);
   }
   Table* table = &root;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
@@ -107,12 +135,11 @@ void require_keys(const std::vector<SectionFields>& sections, const Table& root,
 LoadedConfig parse_run_config(std::string_view text, std::string_view name,
                               std::span<const std::string> sets) {
   Table root = parse_toml(text, name);
-  for (const std::string& set : sets) apply_set(root, set);
-
   LoadedConfig loaded;
   RunConfig& config = loaded.config;
   const std::vector<SectionFields> sections = sections_of(config);
   const std::vector<std::string> names = all_names(sections);
+  for (const std::string& set : sets) apply_set(root, set, names);
   for (const Entry& entry : root) {
     const SectionFields* section = find_section(sections, entry.key);
     const Table* table = std::get_if<Table>(&entry.value.data);

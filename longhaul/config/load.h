@@ -17,8 +17,9 @@ struct LoadedConfig {
 };
 
 /// Reads one TOML file, applies each "section.key=value" of `sets` (the value is TOML;
-/// a bare word is taken as a string), fills in defaults and checks everything that
-/// needs neither the model nor the world. Throws ConfigError whose message starts with
+/// a bare word is taken as a string; with nothing behind the "=" the key is taken out, as
+/// if the file did not have it), fills in defaults and checks everything that needs
+/// neither the model nor the world. Throws ConfigError whose message starts with
 /// file:line:column.
 LoadedConfig load_run_config(const fs::path& file,
                              std::span<const std::string> sets = {});

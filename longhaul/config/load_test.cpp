@@ -56,6 +56,46 @@ every = 50
   EXPECT_EQ(c.model.override_[0], (ModelOverride{"num_hidden_layers", "4"}));
 }
 
+TEST(Load, ASetWithoutAValueTakesTheKeyOut) {
+  const std::string file = R"(clip = 0.5
+[init]
+weights = "models/llama"
+[checkpoint]
+dir = "c"
+resume = 250
+[schedule]
+warmup_steps = 7
+[model.override]
+vocab_size = 9
+rope_theta = 2.0
+)";
+  EXPECT_EQ(diff_configs(accepted("").config, accepted(file).config).size(), 6U);
+  const RunConfig c =
+      accepted(file, {"init.weights=", "checkpoint.dir= ", "checkpoint.resume=",
+                      "optimizer.clip=", "schedule.warmup_steps=", "run.threads=",
+                      "model.override="})
+          .config;
+  EXPECT_TRUE(diff_configs(accepted("").config, c).empty());
+  // The last one counts, and a key inside another can go alone.
+  EXPECT_EQ(accepted(file, {"init.weights=", "init.weights=w"}).config.init.weights, "w");
+  const RunConfig one = accepted(file, {"model.override.rope_theta="}).config;
+  ASSERT_EQ(one.model.override_.size(), 1U);
+  EXPECT_EQ(one.model.override_[0].field, "vocab_size");
+}
+
+TEST(Load, OnlyKeysThatThereAreCanBeTakenOut) {
+  const auto says = [](const char* set, const char* words) {
+    const std::string message = refused("", {set});
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  says("init.wieghts=",
+       "--set init.wieghts=: unknown key init.wieghts; did you mean init.weights?");
+  says("run.dir=", "required and not given: run.dir");
+  says("init.weights=\"\"",
+       "init.weights is an empty path; leave the key out (--set init.weights= takes it "
+       "out)");
+}
+
 TEST(Load, EachKeyReachesItsOwnMember) {
   const RunConfig c = accepted("", {"run.stop_after=41",
                                     "run.seed=42",

@@ -209,6 +209,31 @@ TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
       refused({{"rope_parameters", {{"rope_theta", 5e5}}}}),
       "[model] c.json: rope_theta = 10000 disagrees with rope_parameters.rope_theta = "
       "500000; keep one of them");
+  const OrderedJson scaled = {{"rope_type", "llama3"},
+                              {"factor", 8.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 32}};
+  EXPECT_NO_THROW(parse(edited({{"rope_scaling", scaled}, {"rope_parameters", scaled}})));
+  const std::vector<std::tuple<const char*, OrderedJson, const char*>> differing = {
+      {"factor", 4.0, "factor is 8 by the first, which transformers takes, and 4 by"},
+      {"low_freq_factor", 2.0, "low_freq_factor is 1 by"},
+      {"high_freq_factor", 8.0, "high_freq_factor is 4 by"},
+      {"original_max_position_embeddings", 64, "original_max_position_embeddings is 32"},
+      {"rope_theta", 5e5,
+       "rope_theta is 10000 by the first, which transformers takes, "
+       "and 500000 by the second; keep one of them"},
+  };
+  for (const auto& [field, value, words] : differing) {
+    OrderedJson other = scaled;
+    other[field] = value;
+    // transformers never looks for an angle in the second.
+    EXPECT_NE(
+        refused({{"rope_scaling", scaled}, {"rope_parameters", other}}, "rope_theta")
+            .find(std::string("rope_scaling disagrees with rope_parameters: ") + words),
+        std::string::npos)
+        << field;
+  }
   EXPECT_EQ(
       refused({{"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"beta_fast", 32}}}}),
       "[model] c.json: rope_scaling.beta_fast is not a parameter of this kind of RoPE; "

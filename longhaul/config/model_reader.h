@@ -43,5 +43,7 @@ class JsonFields {
 /// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
 /// kind that is not built, a missing parameter, or two places that disagree.
 RopeConfig read_rope(const JsonFields& fields);
+/// "default", "llama3", "linear": as config.json has it.
+std::string rope_type_name(RopeConfig::Kind kind);
 
 }  // namespace longhaul::config

@@ -120,7 +120,37 @@ double read_theta(const JsonFields& fields, std::optional<double> inner) {
   return theta;
 }
 
+/// What transformers takes the base frequency for where an object does not hold one.
+double theta_beside(const JsonFields& fields, std::optional<double> inner) {
+  return inner.value_or(fields.number("rope_theta").value_or(kEarlyTheta));
+}
+
+/// transformers goes by rope_scaling where both are there, and never looks at the other.
+void refuse_difference(const JsonFields& fields, const RopeConfig& scaling,
+                       const RopeConfig& parameters) {
+  const auto look = [&](const char* name, auto first, auto second) {
+    if (first == second) return;
+    fields.fail(
+        "rope_scaling",
+        fmt::format("disagrees with rope_parameters: {} is {} by the first, which "
+                    "transformers takes, and {} by the second; keep one of them",
+                    name, first, second));
+  };
+  look("rope_type", rope_type_name(scaling.kind), rope_type_name(parameters.kind));
+  look("factor", scaling.factor, parameters.factor);
+  look("low_freq_factor", scaling.low_freq_factor, parameters.low_freq_factor);
+  look("high_freq_factor", scaling.high_freq_factor, parameters.high_freq_factor);
+  look("original_max_position_embeddings", scaling.original_max_position_embeddings,
+       parameters.original_max_position_embeddings);
+  look("rope_theta", scaling.theta, parameters.theta);
+}
+
 }  // namespace
+
+std::string rope_type_name(RopeConfig::Kind kind) {
+  if (kind == RopeConfig::Kind::Llama3) return "llama3";
+  return kind == RopeConfig::Kind::Linear ? "linear" : "default";
+}
 
 RopeConfig read_rope(const JsonFields& fields) {
   RopeConfig rope;
@@ -145,11 +175,13 @@ RopeConfig read_rope(const JsonFields& fields) {
     const JsonFields inner(*parameters, fields.file(), "rope_parameters.");
     RopeConfig second;
     read_scaling(inner, kind_name(inner, "default"), second);
-    if (scaling && (second.kind != rope.kind || second.factor != rope.factor)) {
-      fields.fail("rope_scaling", "disagrees with rope_parameters; keep one of them");
+    const auto theta = inner.number("rope_theta");
+    if (scaling) {
+      rope.theta = theta_beside(fields, inner_theta);
+      second.theta = theta_beside(fields, theta);
+      refuse_difference(fields, rope, second);
     }
     rope = second;
-    const auto theta = inner.number("rope_theta");
     if (theta) inner_theta = theta;
   }
   rope.theta = read_theta(fields, inner_theta);

@@ -102,7 +102,7 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
   std::set<std::string> moved;
   int steps = 0;
   std::vector<std::string> sets;
-  for (int i = 0; i < 4000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     const auto& [name, field] = all[random() % all.size()];
     std::vector<std::string> more = sets;
     more.push_back(name + "=" + random_text(field, random));
@@ -124,7 +124,7 @@ TEST(Print, ARandomWalkOverEveryFieldReadsBackTheSame) {
     moved.insert(name);
     ++steps;
   }
-  EXPECT_GT(steps, 1000);
+  EXPECT_GT(steps, 500);
   for (const auto& [name, field] : all) {
     if (name == "run.epochs") continue;  // excluded by run.steps; below
     EXPECT_TRUE(moved.contains(name)) << name;
@@ -207,6 +207,7 @@ TEST(Resume, ReturnsLoggedChangesAndRefusesMatchKeysWithBothValues) {
 
 TEST(Reference, ListsEveryKeyWithTypeDefaultAndMeaning) {
   const std::string text = config_reference_text();
+  EXPECT_NE(text.find("--set section.key= takes the key out"), std::string::npos);
   RunConfig shape;
   for (const auto& section : config::sections_of(shape)) {
     EXPECT_NE(text.find("\n[" + section.name + "]"), std::string::npos) << section.name;

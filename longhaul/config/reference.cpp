@@ -69,7 +69,9 @@ std::string config_reference_text() {
   std::string out =
       "Every key of a run's TOML file: default, type and rule, what a resume may do "
       "with\n"
-      "it (free: change it; logged: change it, the log says so; match: keep it).\n";
+      "it (free: change it; logged: change it, the log says so; match: keep it).\n"
+      "--set section.key=value goes over the file; --set section.key= takes the key "
+      "out.\n";
   for (const SectionFields& section : sections) {
     out += fmt::format("\n[{}]  {}\n", section.name, section.meaning);
     for (const Field& field : section.fields) {

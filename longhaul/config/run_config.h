@@ -79,6 +79,7 @@ struct DataSection {
   int64_t seq_len = 0;
   bool shuffle = true;
   bool document_mask = false;
+  bool verify = true;
   std::vector<TrainSource> train;
   std::vector<WeightsFrom> changes;  ///< ascending in step
   fs::path cache;                    ///< empty: run.dir/data; see data_cache_dir()

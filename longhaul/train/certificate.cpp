@@ -13,6 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/config/model_fields.h"
 #include "longhaul/train/source_model.h"
 
 namespace longhaul::train {
@@ -363,32 +364,18 @@ std::vector<std::string> problems_of(const Findings& findings) {
   return problems;
 }
 
-std::string_view rope_name(RopeConfig::Kind kind) {
-  if (kind == RopeConfig::Kind::Llama3) return "llama3";
-  return kind == RopeConfig::Kind::Linear ? "linear" : "default";
+std::string describe(const ModelDifference& field) {
+  return fmt::format("{} ({} in the run, {} beside the weights)", field.field, field.ours,
+                     field.theirs);
 }
 
 /// Fields of config.json that change the result and are not what the weights' own says:
 /// wrong even where the fixture hardly shows it.
-std::string differing_fields(const ModelConfig& run, const ModelConfig& source) {
+std::string fields_of_result(const ModelConfig& run, const ModelConfig& source) {
   std::vector<std::string> fields;
-  const auto look = [&](const char* name, auto ours, auto theirs) {
-    if (ours == theirs) return;
-    fields.push_back(
-        fmt::format("{} ({} in the run, {} beside the weights)", name, ours, theirs));
-  };
-  look("rope_theta", run.rope.theta, source.rope.theta);
-  look("rope_type", rope_name(run.rope.kind), rope_name(source.rope.kind));
-  look("rope factor", run.rope.factor, source.rope.factor);
-  look("rope low_freq_factor", run.rope.low_freq_factor, source.rope.low_freq_factor);
-  look("rope high_freq_factor", run.rope.high_freq_factor, source.rope.high_freq_factor);
-  look("rope original_max_position_embeddings", run.rope.original_max_position_embeddings,
-       source.rope.original_max_position_embeddings);
-  look("rms_norm_eps", run.rms_norm_eps, source.rms_norm_eps);
-  look("num_attention_heads", run.num_attention_heads, source.num_attention_heads);
-  look("num_key_value_heads", run.num_key_value_heads, source.num_key_value_heads);
-  look("head_dim", run.head_dim, source.head_dim);
-  look("tie_word_embeddings", run.tie_word_embeddings, source.tie_word_embeddings);
+  for (const ModelDifference& d : differing_fields(run, source)) {
+    if (d.of_result) fields.push_back(describe(d));
+  }
   if (fields.empty()) return {};
   return fmt::format(
       "fields of config.json are others than beside the weights: {}; if they are meant, "
@@ -402,6 +389,30 @@ ModelConfig config_of(const Session& session, const checkpoint::WeightsSource& s
   return load_model_config(source.config_path(), session.config.model.override_);
 }
 
+/// Says which fields differ that nothing stops the run for.
+void tell_differences(const Session& session, const ModelConfig& source, Logger& log) {
+  for (const ModelDifference& d : differing_fields(session.model_config, source)) {
+    if (d.of_result && session.config.init.certificate) continue;
+    log.warning(
+        fmt::format("config.json is another than beside the weights: {}; the "
+                    "run goes by {}",
+                    describe(d), session.model_config.source_path.string()));
+  }
+}
+
+/// Without the certificate: the config beside the weights need not be one that is known.
+void tell_differences_only(const Session& session, Logger& log) {
+  comm::on_rank_zero(*session.world, [&] {
+    try {
+      tell_differences(session, config_of(session, *session.init), log);
+    } catch (const InputError& error) {
+      log.warning(fmt::format("the config.json beside the weights was not compared: {}",
+                              error.what()));
+    }
+    return std::string();
+  });
+}
+
 }  // namespace
 
 Tolerance certificate_tolerance(DType compute) {
@@ -410,7 +421,8 @@ Tolerance certificate_tolerance(DType compute) {
 }
 
 void certify_weights(const Session& session, Logger& log) {
-  if (!session.init || !session.config.init.certificate) return;
+  if (!session.init) return;
+  if (!session.config.init.certificate) return tell_differences_only(session, log);
   if (!SourceModel::knows(session.model_config)) {
     log.warning(fmt::format("certificate: none for model_type {}",
                             session.model_config.model_type));
@@ -428,7 +440,7 @@ void certify_weights(const Session& session, Logger& log) {
   Findings findings = compare(session, source, fixture, answers, tolerance);
   combine(*session.world, findings);
   std::vector<std::string> problems = problems_of(findings);
-  const std::string fields = differing_fields(session.model_config, config);
+  const std::string fields = fields_of_result(session.model_config, config);
   if (!fields.empty()) problems.push_back(fields);
   if (!problems.empty()) {
     throw InputError(
@@ -438,6 +450,7 @@ void certify_weights(const Session& session, Logger& log) {
                     "fewer ranks",
                     files.source().path.string(), fmt::join(problems, "; ")));
   }
+  tell_differences(session, config, log);
   double share = 0.0;
   for (const Distance& layer : findings.layers) share = std::max(share, layer.ratio);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

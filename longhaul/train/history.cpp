@@ -43,6 +43,7 @@ Json History::to_json() const {
           {"sources", train::to_json(sources)},
           {"guard", guard.to_json()},
           {"config", config_toml},
+          {"model", model},
           {"numerics", fingerprint}};
 }
 
@@ -67,6 +68,8 @@ History History::from_json(const Json& json) {
     // Checkpoints from before steps were judged have none.
     if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
     h.config_toml = json.at("config").get<std::string>();
+    // Earlier checkpoints have it in their config.json only.
+    if (json.contains("model")) h.model = json["model"].get<std::string>();
     h.fingerprint = json.at("numerics");
     return h;
   } catch (const Json::exception& error) {

@@ -20,7 +20,8 @@ struct History {
   std::vector<data::SourceCount> sources;  ///< what each source gave, as the cursor says
   GuardState guard;                        ///< what judging the next steps needs
   std::string config_toml;                 ///< resolved settings
-  Json fingerprint;                        ///< numerics_fingerprint
+  std::string model;  ///< config.json, overrides applied; older states have none
+  Json fingerprint;   ///< numerics_fingerprint
 
   Json to_json() const;
   /// InputError names the field that is missing or wrong.

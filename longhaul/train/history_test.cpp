@@ -16,6 +16,7 @@ History example() {
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
   h.guard = {{0.1, 1.0 / 3.0}, {2.5, 1e-17}, {3, 7}, 1};
   h.config_toml = "[run]\nsteps = 9\n";
+  h.model = "{\"rope_theta\": 10000.0}";
   h.fingerprint = {{"threads", 2}, {"layout", "dp 2"}};
   return h;
 }
@@ -29,6 +30,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.sources, example().sources);
   EXPECT_EQ(h.guard, example().guard);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
+  EXPECT_EQ(h.model, example().model);
   EXPECT_EQ(h.fingerprint, example().fingerprint);
 }
 
@@ -36,6 +38,12 @@ TEST(History, OfACheckpointWithoutAGuardBeginsWithAnEmptyOne) {
   Json older = example().to_json();
   older.erase("guard");
   EXPECT_EQ(History::from_json(older).guard, GuardState());
+}
+
+TEST(History, OfACheckpointWithoutAModelHasNone) {
+  Json older = example().to_json();
+  older.erase("model");
+  EXPECT_EQ(History::from_json(older).model, "");
 }
 
 TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {

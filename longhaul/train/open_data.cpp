@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/train/packed_data.h"
@@ -38,7 +39,7 @@ std::vector<fs::path> readable_paths(const Session& session, const DataPaths& en
 Source open_path(const Session& session, const fs::path& path,
                  const data::Tokenizer* tokenizer) {
   const DataSection& data = session.config.data;
-  Source source = data::open_source(path, data.seq_len, data.document_mask);
+  Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify);
   if (tokenizer != nullptr) {
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(path, *tokenizer, "the model's tokenizer");
@@ -80,6 +81,20 @@ std::string name_of(const TrainSource& entry,
   return name;
 }
 
+/// What a validation reads of a set.
+std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
+  const int64_t most = config.validation.batches * config.batch.global_size;
+  if (most == 0 || most >= sequences) {
+    return fmt::format("all {} sequences are read", grouped(sequences));
+  }
+  return fmt::format(
+      "the first {} of {} sequences are read ({:.1f}%): validation.batches = {} of "
+      "batch.global_size = {}; validation.batches = 0 reads all",
+      grouped(most), grouped(sequences),
+      100.0 * static_cast<double>(most) / static_cast<double>(sequences),
+      config.validation.batches, config.batch.global_size);
+}
+
 }  // namespace
 
 void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) {
@@ -101,6 +116,8 @@ void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) 
     const auto source = checked(open_paths(session, paths, tokenizer));
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
+    log.info(fmt::format("validation data {}: {}", entry.name,
+                         share_that_is_read(config, source->num_sequences())));
   }
 }
 

@@ -10,7 +10,9 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/config/model_fields.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/peer_memory.h"
@@ -53,10 +55,39 @@ std::vector<fs::path> candidates(const Session& session, RunLog& run) {
   });
 }
 
-/// What a saved state says, if it fits this run; `from` names it.
+/// ConfigError where the state is of another model than the run's: every field is
+/// compared, before any tensor is read. `config` is the checkpoint's config.json, for
+/// states that do not hold the text; it may be absent.
+void check_model(const Session& session, const History& history, const fs::path& from,
+                 const fs::path& config) {
+  if (!history.model.empty()) {
+    check_same_model(session.model_config, history.model, from / "state.json",
+                     from.string());
+  } else if (fs::exists(config)) {
+    check_same_model(session.model_config, read_text(config), config, from.string());
+  }
+}
+
+/// The same of names and shapes, which no config.json need have told.
+void check_shapes(const Session& session, const checkpoint::CheckpointReader& reader) {
+  std::vector<std::string> extra;
+  if (session.model_config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
+  try {
+    checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
+                              expected_tensors(session), extra);
+  } catch (const InputError& error) {
+    throw ConfigError(
+        "model", fmt::format("{} is of another model than {}: {}", reader.path().string(),
+                             session.model_config.source_path.string(), error.what()));
+  }
+}
+
+/// What a saved state says, if it fits this run; `from` names it, `config` is its
+/// config.json.
 History read_history(const Session& session, RunLog& run, const Json& state,
-                     const fs::path& from) {
+                     const fs::path& from, const fs::path& config) {
   const History history = History::from_json(state);
+  check_model(session, history, from, config);
   if (history.config_toml.empty()) {
     run.log().warning(
         fmt::format("{} was imported: there are no settings to compare with, and the "
@@ -99,7 +130,9 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
   History history;
   comm::on_all_ranks(*session.world, [&] {
     reader.emplace(checkpoint::CheckpointReader::open(path, *session.node));
-    history = read_history(session, run, reader->state(), path);
+    history = read_history(session, run, reader->state(), path,
+                           reader->hf_dir() / "config.json");
+    check_shapes(session, *reader);
     run.begin_start(history.step);
   });
   checkpoint::ReadReport report;
@@ -150,7 +183,7 @@ History resume_in_memory(Session& session, RunLog& run,
   History history;
   comm::on_all_ranks(*session.world, [&] {
     tensors.emplace(kept, dir);
-    history = read_history(session, run, parse_json(kept.state, dir.string()), dir);
+    history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
     run.begin_start(history.step);
   });
   checkpoint::ReadReport report;
@@ -232,8 +265,12 @@ void initialise(Session& session, RunLog& run) {
                                                  checkpoint::WeightsSource::Files::Held);
   const auto& source = session.init;
   std::vector<std::string> extra;
-  if (session.model_config.tie_word_embeddings) extra.push_back("lm_head.weight");
+  if (session.model_config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
   source->check(expected_tensors(session), extra);
+  comm::on_rank_zero(*session.world, [&] {
+    checkpoint::check_tied_head(*source, session.model_config);
+    return std::string();
+  });
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
   const auto report = checkpoint::total(
@@ -278,6 +315,7 @@ void begin_anew(Session& session, RunLog& run) {
 /// What the run says of itself, whatever it began with.
 void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
+  history.model = session.model_config.source_json;
   history.fingerprint = session.fingerprint;
 }
 

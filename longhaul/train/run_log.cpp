@@ -181,11 +181,22 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                             {"seconds", seconds_since_process_start()}});
 }
 
-void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan, bool new_phase) {
-  if (new_phase) {
+void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
+                       const std::vector<data::PhaseChange>& changes) {
+  for (const data::PhaseChange& change : changes) {
+    if (change.of_content) {
+      log_->warning(
+          fmt::format("DATA CHANGED: {}; what was read of it before counts for "
+                      "other data, and it is read from its beginning",
+                      change.text));
+    } else {
+      log_->info(fmt::format("data: {}", change.text));
+    }
+  }
+  if (!changes.empty()) {
     log_->info(
-        "data: other sources, weights or length than before: a new phase begins, where "
-        "each source goes on from where it stood");
+        "data: a new phase begins, where each source that was there goes on from where "
+        "it stood");
   }
   for (const data::SourcePlan& source : plan) {
     log_->info(

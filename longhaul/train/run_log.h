@@ -53,7 +53,8 @@ class RunLog {
   void start(const Session& session, const History& history, int64_t total_steps,
              int64_t last_step);
   /// How much of each source the run will read.
-  void tell_plan(const std::vector<data::SourcePlan>& plan, bool new_phase);
+  void tell_plan(const std::vector<data::SourcePlan>& plan,
+                 const std::vector<data::PhaseChange>& changes);
   /// Memory is the largest over the ranks. The first call measures the peak that mfu
   /// relates to. Collective.
   void record(const Session& session, const History& history, const StepRecord& record);

@@ -116,7 +116,7 @@ class Trainer {
                  [this](const char* file) { stopped_by_file(file); }),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
-    run_.tell_plan(loader_.plan(), loader_.began_new_phase());
+    run_.tell_plan(loader_.plan(), loader_.phase_changes());
     prepare_saves();
   }
 

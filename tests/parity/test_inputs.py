@@ -67,6 +67,16 @@ def test_json_lines_have_the_texts_and_places_of_pythons_json(tmp_path, read):
             f"{tmp_path / name}:{i + 1}" for i in range(len(lines))]
 
 
+def test_other_fields_that_pythons_json_takes_are_taken(tmp_path, read):
+    """Numbers past 64 bits and past doubles, NaN, lone surrogates, 90 levels and more."""
+    others = [str(10 ** 40), "-1e999", "NaN", "[Infinity, -Infinity]", '"\\ud800"',
+              '{"\\udc00": 1}', "[" * 90 + "]" * 90, '{"a":' * 400 + "1" + "}" * 400]
+    lines = [f'{{"a": {other}, "text": {json.dumps(text)}, "labels": {other}}}'
+             for other, text in zip(others * 20, texts(160, seed=3))]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    assert only_texts(read(tmp_path / "a.jsonl")) == [json.loads(x)["text"] for x in lines]
+
+
 @pytest.mark.parametrize("dialect", [
     {"delimiter": ","}, {"delimiter": "\t", "lineterminator": "\n"},
     {"delimiter": ";", "quoting": csv.QUOTE_ALL}, {"delimiter": ",", "lineterminator": "\r"}])

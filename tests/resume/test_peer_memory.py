@@ -233,6 +233,11 @@ def test_other_settings_are_refused_and_the_memory_stays(binary, tmp_path):
     code, errors = finish(process)
     assert code == 78 and "run.seed" in errors[0], errors
     assert parts_of(tmp_path / "memory") == parts
+    config = tmp_path / "model/config.json"
+    config.write_text(config.read_text().replace("10000.0", "20000.0"))
+    code, errors = finish(cluster.start(*ZERO))
+    assert code == 78 and "rope_theta is 20000, was 10000" in errors[0], errors
+    assert parts_of(tmp_path / "memory") == parts
 
 
 def test_one_machine_alone_says_so_and_a_new_run_begins_anew(binary, tmp_path):

@@ -117,14 +117,44 @@ TEST(Documents, NamesTheFieldsThatALineHasInstead) {
              "a.jsonl:1: field missing: 'text' (its fields: 'id', 'content')");
 }
 
-TEST(Documents, RefusesDeepNesting) {
+TEST(Documents, OnlyTheFieldsThatAreAskedForHaveToBeGood) {
   const TestDirectory dir;
-  const std::string deep = std::string(100, '[') + std::string(100, ']');
-  const auto file = dir.write("a.jsonl", "{\"text\":\"a\",\"x\":" + deep + "}\n");
-  EXPECT_HAS(input_error([&] { read_all({file}); }), "invalid JSON");
-  const std::string flat = std::string(50, '[') + std::string(50, ']');
-  const auto good = dir.write("b.jsonl", "{\"text\":\"a\",\"x\":" + flat + "}\n");
-  EXPECT_EQ(read_all({good}), (std::vector<std::string>{"a"}));
+  const std::string deep = std::string(900, '[') + std::string(900, ']');
+  std::string lines;
+  std::vector<std::string> expected;
+  for (const std::string& rest :
+       {std::string("123456789012345678901234567890"), std::string("-1e999"),
+        std::string("\"\\ud800\""), std::string("NaN"), deep,
+        std::string("{\"a\":[1e999,{\"b\":\"\\udc00\"}],\"c\":{}}")}) {
+    const std::string text = "t" + std::to_string(expected.size());
+    lines += "{\"x\": " + rest + ", \"text\" : \"" + text + "\\u00e9\"}\n";
+    lines += "{\"text\":\"" + text + "\\u00e9\",\"labels\":" + rest + "}\n";
+    expected.insert(expected.end(), 2, text + "\xC3\xA9");
+  }
+  EXPECT_EQ(read_all({dir.write("a.jsonl", lines)}), expected);
+}
+
+TEST(Documents, TheFieldsThatAreAskedForAreNot) {
+  const TestDirectory dir;
+  const auto refused = [&](const std::string& line) {
+    return input_error([&] { read_all({dir.write("a.jsonl", line + "\n")}); });
+  };
+  const std::string big = "\"x\":1e999,";
+  EXPECT_HAS(refused("{" + big + "\"text\":\"\\ud800\"}"), "invalid JSON");
+  EXPECT_HAS(refused("{" + big + "\"text\":1e999}"), "invalid JSON");
+  EXPECT_HAS(refused("{" + big + "\"text\":7}"), "not text");
+  EXPECT_HAS(refused("{" + big + "\"text\":\"a\",\"text\":\"b\"}"), "twice");
+  EXPECT_HAS(refused("{" + big + "\"other\":\"a\"}"), "(its fields: 'x', 'other')");
+  // Of ids the labels beside them too.
+  EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON");
+  // What is no JSON at all stays none.
+  for (const char* rest :
+       {"tru", "[1,]", "{\"a\"}", "01", "1.", "\"\\x\"", "[1 2]", "]", "1e999}"}) {
+    EXPECT_HAS(refused(std::string("{\"text\":\"a\",\"x\":") + rest + "}"),
+               "invalid JSON");
+  }
+  const std::string deep = std::string(20000, '[') + std::string(20000, ']');
+  EXPECT_HAS(refused("{\"text\":\"a\",\"x\":" + deep + "}"), "invalid JSON");
 }
 
 }  // namespace

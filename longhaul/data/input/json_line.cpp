@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/data/input/json_members.h"
 #include "longhaul/data/input/parse.h"
 #include "longhaul/data/input/range_reader.h"
 
@@ -124,7 +126,53 @@ ParsedRecord take_field(const dom::object& object, std::string_view field) {
   return parsed;
 }
 
-ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view field) {
+/// A key without its quotes; nothing where it is no text (a surrogate alone).
+std::optional<std::string> decoded(std::string_view key) {
+  if (key.find('\\') == std::string_view::npos) {
+    return std::string(key.substr(1, key.size() - 2));
+  }
+  dom::parser parser;
+  std::string_view text;
+  if (parser.parse(key.data(), key.size(), true).get(text) != simdjson::SUCCESS) {
+    return std::nullopt;
+  }
+  return std::string(text);
+}
+
+/// The same object with null for each value that is not asked for, since only those that
+/// are have to be good. Nothing where it is no object at all.
+std::optional<std::string> without_the_rest(std::string_view line,
+                                            std::string_view field) {
+  const auto members = split_members(line);
+  if (!members) return std::nullopt;
+  std::vector<std::optional<std::string>> names;
+  bool ids = false;
+  for (const RawMember& member : *members) {
+    names.push_back(decoded(member.key));
+    ids = ids || (names.back() == field && member.value.starts_with('['));
+  }
+  std::string out = "{";
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!names[i]) continue;
+    const bool beside = ids && (names[i] == "labels" || names[i] == "attention_mask");
+    const bool wanted = names[i] == field || beside;
+    out += out.size() > 1 ? "," : "";
+    out += (*members)[i].key;
+    out += ':';
+    out += wanted ? (*members)[i].value : "null";
+  }
+  return out + "}";
+}
+
+/// Errors that the rest of a line can be the reason of; the others are of its bytes.
+bool may_be_of_the_rest(simdjson::error_code error) {
+  using namespace simdjson;
+  return error == NUMBER_ERROR || error == STRING_ERROR || error == DEPTH_ERROR ||
+         error == TAPE_ERROR || error == N_ATOM_ERROR;
+}
+
+ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view field,
+                        bool again = false) {
   if (parser.max_depth() != kMaxJsonDepth || parser.capacity() < line.size()) {
     const auto error =
         parser.allocate(std::max(line.size(), kSmallestCapacity), kMaxJsonDepth);
@@ -133,6 +181,12 @@ ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view
   }
   dom::element root;
   const auto error = parser.parse(line.data(), line.size(), false).get(root);
+  if (!again && may_be_of_the_rest(error)) {
+    if (auto rest = without_the_rest(line, field)) {
+      rest->reserve(rest->size() + simdjson::SIMDJSON_PADDING);
+      return parse_with(parser, *rest, field, /*again=*/true);
+    }
+  }
   if (error != simdjson::SUCCESS) {
     ParsedRecord utf8 = invalid_utf8(line, "line");
     if (utf8.problem != RecordProblem::None) return utf8;

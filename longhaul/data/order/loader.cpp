@@ -74,7 +74,7 @@ struct Loader::State {
   std::vector<WeightedSource> sources;
   LoaderOptions options;
   int64_t sequences_per_epoch = 0;
-  bool new_phase = false;
+  std::vector<PhaseChange> changes;
   std::vector<SourcePlan> plan;
   int64_t next_step = 1;
   std::array<Prepared, 2> steps;  // the one handed out, and the one that comes
@@ -86,9 +86,8 @@ Loader::State::State(std::vector<WeightedSource> weighted, const LoaderOptions& 
                      Cursor start)
     : sources(std::move(weighted)), options(given), next_step(given.first_step) {
   check_sizes(options);
-  const bool resumed = !start.phases.empty();
   const Phase phase = make_phase(sources, options, options.first_step);
-  new_phase = resumed && !start.phases.back().same_stream(phase);
+  if (!start.phases.empty()) changes = data::phase_changes(start.phases.back(), phase);
   for (const PhaseSource& source : phase.sources) {
     sequences_per_epoch += source.num_sequences;
   }
@@ -157,7 +156,7 @@ StepBatch& Loader::next() {
 }
 
 const Cursor& Loader::cursor() const { return state_->steps[state_->current].cursor; }
-bool Loader::began_new_phase() const { return state_->new_phase; }
+const std::vector<PhaseChange>& Loader::phase_changes() const { return state_->changes; }
 int64_t Loader::seq_len() const { return cursor().phases.back().seq_len; }
 int64_t Loader::micro_batches() const {
   const LoaderOptions& options = state_->options;

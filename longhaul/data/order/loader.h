@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/data/order/phase_change.h"
 #include "longhaul/data/order/phase_stream.h"
 #include "longhaul/data/sources/token_source.h"
 
@@ -91,8 +92,9 @@ class Loader {
 
   /// Position after the last step handed out; what a checkpoint stores.
   const Cursor& cursor() const;
-  /// True when the constructor had to begin a new phase after a non-empty cursor.
-  bool began_new_phase() const;
+  /// Why the constructor had to begin a new phase after a non-empty cursor; empty when it
+  /// had not.
+  const std::vector<PhaseChange>& phase_changes() const;
 
   int64_t seq_len() const;
   /// Forward passes per rank and step.

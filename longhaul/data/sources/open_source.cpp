@@ -62,8 +62,8 @@ std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
 }
 
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
-                                         bool document_mask) {
-  if (is_token_store(path)) return store_source(path, seq_len, document_mask);
+                                         bool document_mask, bool verify) {
+  if (is_token_store(path)) return store_source(path, seq_len, document_mask, verify);
   if (!is_saved_dataset(path)) refuse(path);
   if (document_mask) {
     throw InputError("data",

@@ -14,9 +14,11 @@ namespace longhaul::data {
 /// Opens training or validation data: a token store (`longhaul data build`) or a
 /// directory that Hugging Face datasets wrote with save_to_disk. With `document_mask`
 /// positions restart and attention stops at document boundaries (token stores only).
+/// With `verify` each block of a token store is compared with its hash when it is first
+/// read; a save_to_disk directory has none.
 /// InputError says what was found, what is accepted, and what to do.
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
-                                         bool document_mask = false);
+                                         bool document_mask = false, bool verify = true);
 
 /// Shell patterns (* ? []) replaced by what they match, sorted by name; a name that
 /// exists is none. InputError for one that matches nothing.

@@ -13,8 +13,8 @@ namespace {
 
 class StoreSource final : public TokenSource {
  public:
-  StoreSource(const fs::path& path, int64_t length, bool document_mask)
-      : store_(path), length_(length), document_mask_(document_mask) {
+  StoreSource(const fs::path& path, int64_t length, bool document_mask, bool verify)
+      : store_(path, verify), length_(length), document_mask_(document_mask) {
     LH_CHECK(length > 0, "data", "sequences of {} tokens", length);
     // The last token of a sequence is the first of the next one.
     sequences_ = (store_.info().tokens - 1) / length;
@@ -87,8 +87,8 @@ class StoreSource final : public TokenSource {
 }  // namespace
 
 std::unique_ptr<TokenSource> store_source(const fs::path& path, int64_t seq_len,
-                                          bool document_mask) {
-  return std::make_unique<StoreSource>(path, seq_len, document_mask);
+                                          bool document_mask, bool verify) {
+  return std::make_unique<StoreSource>(path, seq_len, document_mask, verify);
 }
 
 }  // namespace longhaul::data

@@ -12,6 +12,6 @@ namespace longhaul::data {
 /// and attention begin anew at each document; a document's last token still predicts the
 /// next one's first, which is how generation begins after EOS.
 std::unique_ptr<TokenSource> store_source(const fs::path& path, int64_t seq_len,
-                                          bool document_mask);
+                                          bool document_mask, bool verify);
 
 }  // namespace longhaul::data

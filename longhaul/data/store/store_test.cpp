@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <fstream>
 #include <set>
+#include <thread>
 
+#include "longhaul/base/hash.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/inspect_store.h"
 #include "longhaul/data/store/store_source.h"
@@ -142,7 +146,7 @@ TEST_F(StoreTest, HoldsOutWholeDocumentsAndKeepsEqualTextsOnOneSide) {
 TEST_F(StoreTest, LeavesNothingBehindWhenTheCorpusIsEmptyOrBad) {
   const std::string before = (options(""), dir.listing());
   EXPECT_HAS(input_error([&] { build_store(&tokenizer, options("")); }),
-             "hold no document with text");
+             "1 file holds no document with text");
   EXPECT_HAS(
       input_error([&] { build_store(&tokenizer, options("\n{\"text\":\"\"}\n")); }),
       "2 empty");
@@ -255,6 +259,98 @@ TEST_F(StoreTest, VerifyNamesTheDamagedFileAndBlock) {
   write_text_atomic(shard, bytes);
   const std::string message = input_error([&] { verify_store(dir / "store"); });
   EXPECT_HAS(message, "tokens_00000.bin: damaged in bytes 2097152 to 3145728");
+}
+
+/// Changes bytes in place: what is mapped changes with them.
+void overwrite(const fs::path& file, uint64_t offset, std::string_view bytes) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(static_cast<std::streamoff>(offset));
+  stream << bytes;
+}
+
+TEST_F(StoreTest, ReadingTellsChangedBytesWhenTheirBlockIsFirstTouched) {
+  build_store(&tokenizer, options(line(std::string(3 << 19, 'z'))));
+  const fs::path shard = dir / "store" / "tokens_00000.bin";
+  const std::string block(read_text(shard).substr(2 << 20, 1 << 20));
+  const std::string_view changed("a\0b", 3);  // ids below the largest
+  overwrite(shard, (2 << 20) + 512, changed);
+  std::string damaged = block;
+  damaged.replace(512, 3, changed);
+  const auto source = open_source(dir / "store", 1 << 18);  // two sequences a block
+  TokenBatch batch;
+  batch.resize(1, 1 << 18);
+  for (const int64_t index : {0, 1, 2}) source->read(index, batch, 0);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_HAS(input_error([&] { source->read(4, batch, 0); }),
+               shard.string() +
+                   ": damaged: block 2 (bytes 2097152 to 3145728) has hash " +
+                   hash_hex(damaged) + ", hashes_00000.json says " + hash_hex(block) +
+                   "; copy the store again or build it again");
+  }
+  // The first target behind a sequence lies in that block too.
+  EXPECT_HAS(input_error([&] { source->read(3, batch, 0); }), "block 2");
+  EXPECT_NO_THROW(open_source(dir / "store", 1 << 18, false, false)->read(4, batch, 0));
+}
+
+TEST_F(StoreTest, ABlockIsComparedOnceAndNotAtEachReading) {
+  build_store(&tokenizer, options(line(std::string(100, 'z'))));
+  const TokenStore store(dir / "store");
+  std::vector<int32_t> ids(4);
+  store.read(1, ids);
+  EXPECT_EQ(ids, std::vector<int32_t>(4, 'z'));
+  overwrite(dir / "store" / "tokens_00000.bin", 4, "a");
+  store.read(1, ids);
+  EXPECT_EQ(ids, (std::vector<int32_t>{'z', 'a', 'z', 'z'}));
+}
+
+TEST_F(StoreTest, ThreadsThatTouchABlockTogetherReadTheSame) {
+  build_store(&tokenizer, options(many_documents(20000)));
+  const TokenStore one(dir / "store", false);
+  std::vector<int32_t> expected(static_cast<size_t>(one.info().tokens));
+  one.read(0, expected);
+  ASSERT_GT(expected.size() * 2, 3 * kHashBlockBytes);
+  const TokenStore store(dir / "store");
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::vector<int32_t> ids(1000);
+      for (size_t at = 100 * t; at + ids.size() <= expected.size(); at += 997) {
+        store.read(static_cast<int64_t>(at), ids);
+        wrong += std::equal(ids.begin(), ids.end(), expected.begin() + at) ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(StoreTest, TheOtherFilesOfAShardAreComparedToo) {
+  BuildOptions wanted =
+      options("{\"ids\":[1,2,3],\"attention_mask\":[1,0,1]}\n{\"ids\":[4,5,6,7,8,9]}\n");
+  wanted.inputs.field = "ids";
+  build_store(&tokenizer, wanted);
+  const fs::path store = dir / "store";
+  std::vector<uint8_t> targets(2);
+  const auto damaged = [&](const char* name, auto read) {
+    const std::string good = read_text(store / name);
+    write_text_atomic(store / name, [&] {
+      std::string bytes = good;
+      bytes[0] = static_cast<char>(bytes[0] ^ 1);
+      return bytes;
+    }());
+    const TokenStore opened(store);
+    EXPECT_HAS(input_error([&] { read(opened); }), std::string(name) + ": damaged");
+    write_text_atomic(store / name, good);
+  };
+  damaged("documents_00000.bin", [](const TokenStore& s) { s.document_of(4); });
+  damaged("documents_00000.bin", [](const TokenStore& s) { s.document_end(0); });
+  damaged("targets_00000.bin", [&](const TokenStore& s) { s.read_targets(3, targets); });
+  damaged("hashes_00000.json", [](const TokenStore& s) { s.document_end(0); });
+  BuildOptions text = options(line("a"));
+  text.force = true;
+  build_store(&tokenizer, text);
+  damaged("texts_00000.bin", [](const TokenStore& s) { s.text_bytes(0); });
 }
 
 TEST_F(StoreTest, VerifyNamesAnyFileInWhichABitIsFlippedOrMissing) {

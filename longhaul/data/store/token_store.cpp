@@ -11,41 +11,52 @@ namespace longhaul::data {
 namespace {
 
 template <typename Word>
-Word word_at(const MappedFile& file, int64_t index) {
+Word word_from(const std::byte* from) {
   Word word;
-  std::memcpy(&word, file.bytes().data() + static_cast<size_t>(index) * sizeof(Word),
-              sizeof(Word));
+  std::memcpy(&word, from, sizeof(Word));
   return word;
 }
 
-MappedFile map_file(const fs::path& dir, const StoreFile& file) {
-  MappedFile mapped(join_inside(dir, file.name, "data"));
-  LH_CHECK(mapped.bytes().size() == file.bytes, "data", "{} changed its size", file.name);
-  return mapped;
+template <typename Word>
+Word word_at(const ProvedFile& file, int64_t index) {
+  return word_from<Word>(
+      file.at(static_cast<size_t>(index) * sizeof(Word), sizeof(Word)));
+}
+
+/// Not compared with its hash: opening a store reads no block of it.
+uint64_t last_end(const ProvedFile& ends) {
+  return word_from<uint64_t>(ends.unproved().last(sizeof(uint64_t)).data());
 }
 
 }  // namespace
 
-TokenStore::TokenStore(const fs::path& path) : path_(path), info_(read_store_info(path)) {
+TokenStore::TokenStore(const fs::path& path, bool verify)
+    : path_(path), info_(read_store_info(path)) {
   int64_t tokens = 0;
   int64_t documents = 0;
   shards_.reserve(info_.shards.size());
   for (const StoreShard& from : info_.shards) {
+    std::shared_ptr<const ShardHashes> hashes;
+    if (verify) hashes = std::make_shared<ShardHashes>(path, from.hash_file);
+    const auto open = [&](const StoreFile& file) {
+      return ProvedFile(path, file, hashes);
+    };
     Shard shard;
     shard.first_token = tokens;
     shard.tokens = from.tokens;
     shard.first_document = documents;
     shard.documents = from.documents;
-    shard.token_file = map_file(path, from.token_file);
-    shard.ends = map_file(path, from.document_file);
-    if (from.target_file) shard.targets = map_file(path, *from.target_file);
-    if (from.text_file) shard.texts = map_file(path, *from.text_file);
-    if (end_in_shard(shard, shard.documents - 1) != shard.tokens) {
+    shard.token_file = open(from.token_file);
+    shard.ends = open(from.document_file);
+    if (from.target_file) shard.targets = open(*from.target_file);
+    if (from.text_file) shard.texts = open(*from.text_file);
+    if (const uint64_t end = last_end(shard.ends);
+        end != static_cast<uint64_t>(shard.tokens)) {
       throw InputError(
-          "data", fmt::format("{}: its last document ends at token {}, the shard at {}; "
-                              "build the store again or copy it again",
-                              (path / from.document_file.name).string(),
-                              end_in_shard(shard, shard.documents - 1), shard.tokens));
+          "data",
+          fmt::format("{}: its last document ends at token {}, the shard at {}; "
+                      "build the store again or copy it again",
+                      (path / from.document_file.name).string(), end, shard.tokens));
     }
     tokens += shard.tokens;
     documents += shard.documents;
@@ -86,12 +97,13 @@ void TokenStore::over_shards(int64_t begin, std::span<Value> out,
 
 void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
   uint32_t largest = 0;
-  over_shards(
-      begin, out, [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
-        const std::byte* const from = shard.token_file.bytes().data() +
-                                      inside * static_cast<size_t>(info_.token_bytes);
-        largest = std::max(largest, read_tokens(from, info_.token_bytes, part));
-      });
+  over_shards(begin, out,
+              [&](const Shard& shard, size_t inside, std::span<int32_t> part) {
+                const auto size = static_cast<size_t>(info_.token_bytes);
+                const std::byte* const from =
+                    shard.token_file.at(inside * size, part.size() * size);
+                largest = std::max(largest, read_tokens(from, info_.token_bytes, part));
+              });
   if (largest > static_cast<uint64_t>(info_.counts.max_token_id)) {
     throw InputError(
         "data",
@@ -105,13 +117,17 @@ void TokenStore::read(int64_t begin, std::span<int32_t> out) const {
 
 void TokenStore::read_targets(int64_t begin, std::span<uint8_t> out) const {
   over_shards(begin, out, [](const Shard& shard, size_t inside, std::span<uint8_t> part) {
-    const std::span<const std::byte> bits = shard.targets.bytes();
+    if (shard.targets.empty()) {
+      std::ranges::fill(part, 1);
+      return;
+    }
+    const size_t first = inside / 8;
+    const std::byte* const bits =
+        shard.targets.at(first, (inside + part.size() + 7) / 8 - first);
     for (size_t i = 0; i < part.size(); ++i) {
       const size_t bit = inside + i;
-      part[i] = bits.empty()
-                    ? 1
-                    : static_cast<uint8_t>(
-                          (std::to_integer<unsigned>(bits[bit / 8]) >> (bit % 8)) & 1U);
+      part[i] = static_cast<uint8_t>(
+          (std::to_integer<unsigned>(bits[bit / 8 - first]) >> (bit % 8)) & 1U);
     }
   });
 }
@@ -145,7 +161,7 @@ int64_t TokenStore::document_of(int64_t token) const {
 
 uint64_t TokenStore::text_bytes(int64_t document) const {
   const Shard& shard = shard_of_document(document);
-  if (shard.texts.bytes().empty()) return 0;
+  if (shard.texts.empty()) return 0;
   return word_at<uint32_t>(shard.texts, document - shard.first_document);
 }
 

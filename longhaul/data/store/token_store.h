@@ -3,15 +3,18 @@
 #include <span>
 #include <vector>
 
+#include "longhaul/data/store/proved_file.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
 
 /// A token store, mapped. Immutable; any thread may read. Tokens and documents are
-/// numbered through the whole store.
+/// numbered through the whole store. What is read throws InputError where the block it
+/// lies in has not the hash that the store says; each block is looked at once.
 class TokenStore {
  public:
-  explicit TokenStore(const fs::path& path);
+  /// Without `verify` no block is looked at.
+  explicit TokenStore(const fs::path& path, bool verify = true);
   const StoreInfo& info() const { return info_; }
   const fs::path& path() const { return path_; }
   /// Copies tokens [begin, begin + out.size()) of the whole store. InputError when one is
@@ -34,10 +37,10 @@ class TokenStore {
     int64_t tokens = 0;
     int64_t first_document = 0;
     int64_t documents = 0;
-    MappedFile token_file;
-    MappedFile ends;
-    MappedFile targets;  // empty: all are targets
-    MappedFile texts;    // empty: ready ids
+    ProvedFile token_file;
+    ProvedFile ends;
+    ProvedFile targets;  // empty: all are targets
+    ProvedFile texts;    // empty: ready ids
   };
   const Shard& shard_of_token(int64_t token) const;
   const Shard& shard_of_document(int64_t document) const;

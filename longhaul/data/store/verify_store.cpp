@@ -6,6 +6,7 @@
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/data/store/proved_file.h"
 #include "longhaul/data/store/store.h"
 
 namespace longhaul::data {
@@ -49,8 +50,10 @@ uint64_t verify_store(const fs::path& path) {
   uint64_t bytes = 0;
   const Json none = Json::object();
   for (const StoreShard& shard : info.shards) {
-    bytes += verify_file(path / shard.hash_file.name, shard.hash_file, none);
-    const Json blocks = read_json(path / shard.hash_file.name, uint64_t{8} << 30);
+    const fs::path hashes = path / shard.hash_file.name;
+    const Json blocks =
+        parse_json(read_proved_text(hashes, shard.hash_file), hashes.string());
+    bytes += shard.hash_file.bytes;
     for (const StoreFile& file : shard.files()) {
       if (file.name != shard.hash_file.name) {
         bytes += verify_file(path / file.name, file, blocks);

@@ -1,0 +1,89 @@
+#include "longhaul/config/model_fields.h"
+
+#include "longhaul/base/json.h"
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::string_view kOurModel = R"({
+  "hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 256,
+  "model_type": "llama", "num_attention_heads": 4, "num_hidden_layers": 2,
+  "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+  "vocab_size": 100, "bos_token_id": 1, "eos_token_id": 2,
+  "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                   "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+})";
+
+std::string model_with(const std::string& field, const OrderedJson& value) {
+  OrderedJson json = OrderedJson::parse(kOurModel);
+  (json["rope_scaling"].contains(field) ? json["rope_scaling"] : json)[field] = value;
+  return json.dump();
+}
+
+ModelConfig our_model() { return parse_model_config(kOurModel, "run/config.json"); }
+
+std::string refusal_of(const std::string& theirs) {
+  return message_of<ConfigError>(
+      [&] { check_same_model(our_model(), theirs, "step/config.json", "step"); });
+}
+
+TEST(ModelFields, EachOneThatDiffersIsRefusedWithBothValues) {
+  const std::vector<std::tuple<std::string, OrderedJson, std::string>> changes = {
+      {"vocab_size", 101, "vocab_size is 100, was 101"},
+      {"hidden_size", 128, "hidden_size is 64, was 128; head_dim is 16, was 32"},
+      {"intermediate_size", 64, "intermediate_size is 128, was 64"},
+      {"num_hidden_layers", 3, "num_hidden_layers is 2, was 3"},
+      {"num_attention_heads", 8,
+       "num_attention_heads is 4, was 8; head_dim is 16, was 8"},
+      {"num_key_value_heads", 4, "num_key_value_heads is 2, was 4"},
+      {"head_dim", 32, "head_dim is 16, was 32"},
+      {"max_position_embeddings", 512, "max_position_embeddings is 256, was 512"},
+      {"rms_norm_eps", 1e-6, "rms_norm_eps is 1e-05, was 1e-06"},
+      {"initializer_range", 0.01, "initializer_range is 0.02, was 0.01"},
+      {"tie_word_embeddings", true, "tie_word_embeddings is false, was true"},
+      {"rope_theta", 10000.000000000002, "rope_theta is 10000, was 10000.000000000002"},
+      {"factor", 4.0, "rope factor is 8, was 4"},
+      {"low_freq_factor", 2.0, "rope low_freq_factor is 1, was 2"},
+      {"high_freq_factor", 8.0, "rope high_freq_factor is 4, was 8"},
+      {"original_max_position_embeddings", 64,
+       "rope original_max_position_embeddings is 32, was 64"},
+      {"bos_token_id", 3, "bos_token_id is [1], was [3]"},
+      {"eos_token_id", OrderedJson::array({2, 3}), "eos_token_id is [2], was [2, 3]"},
+  };
+  for (const auto& [field, value, line] : changes) {
+    EXPECT_NE(refusal_of(model_with(field, value))
+                  .find("run/config.json is another model than that of step "
+                        "(step/config.json): " +
+                        line + "; restore the file"),
+              std::string::npos)
+        << field << ": " << refusal_of(model_with(field, value));
+  }
+}
+
+TEST(ModelFields, TheKindOfRotationIsOneOfThem) {
+  OrderedJson json = OrderedJson::parse(kOurModel);
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  EXPECT_NE(refusal_of(json.dump()).find("rope_type is llama3, was linear"),
+            std::string::npos);
+}
+
+TEST(ModelFields, OtherSpellingsOfTheSameModelAreTheSame) {
+  OrderedJson json = OrderedJson::parse(kOurModel);
+  json["rope_parameters"] = json["rope_scaling"];
+  json["rope_parameters"]["rope_theta"] = 10000.0;
+  json.erase("rope_scaling");
+  json.erase("rope_theta");
+  json["head_dim"] = 16;
+  json["dtype"] = "bfloat16";
+  json["use_cache"] = false;
+  EXPECT_NO_THROW(check_same_model(our_model(), json.dump(), "step/config.json", "step"));
+}
+
+TEST(ModelFields, OneThatCannotBeReadIsASettingThatDoesNotFit) {
+  EXPECT_NE(refusal_of(model_with("model_type", "gpt2")).find("cannot be compared"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/data/store/store.h"
+
+namespace longhaul::data {
+
+/// The hashes of the blocks of a shard's files. The file that they stand in is read when
+/// the first of them is asked for. Any thread may ask.
+class ShardHashes {
+ public:
+  ShardHashes(fs::path dir, StoreFile file)
+      : dir_(std::move(dir)), file_(std::move(file)) {}
+  /// The hash that block `block` of the shard's file `name` must have. InputError when
+  /// the file of hashes is damaged itself, or names no such block.
+  std::string expected(const std::string& name, uint64_t block) const;
+  fs::path path() const { return dir_ / file_.name; }
+
+ private:
+  void load() const;
+
+  fs::path dir_;
+  StoreFile file_;
+  mutable std::once_flag once_;
+  /// Per file the hashes of its blocks one after another.
+  mutable std::map<std::string, std::string> hashes_;
+};
+
+/// A file of a shard, mapped, whose 1 MiB blocks are compared with their hashes when they
+/// are first touched. Immutable to its users: any thread may read.
+class ProvedFile {
+ public:
+  ProvedFile() = default;
+  /// Null `hashes`: nothing is compared.
+  ProvedFile(const fs::path& dir, const StoreFile& file,
+             std::shared_ptr<const ShardHashes> hashes);
+
+  /// True where there is no file, or an empty one.
+  bool empty() const { return mapped_.bytes().empty(); }
+  /// All bytes, compared or not.
+  std::span<const std::byte> unproved() const { return mapped_.bytes(); }
+  /// Byte `begin`, after the blocks that bytes [begin, begin + size) lie in were found
+  /// good. InputError names the file, the block, where it lies and both hashes.
+  const std::byte* at(uint64_t begin, uint64_t size) const {
+    if (good_ && size > 0) {
+      const uint64_t last = (begin + size - 1) / kHashBlockBytes;
+      for (uint64_t block = begin / kHashBlockBytes; block <= last; ++block) {
+        if (!good_[block].load(std::memory_order_relaxed)) prove(block);
+      }
+    }
+    return mapped_.bytes().data() + begin;
+  }
+
+ private:
+  void prove(uint64_t block) const;
+
+  MappedFile mapped_;
+  std::string name_;
+  std::shared_ptr<const ShardHashes> hashes_;
+  /// Per block, whether it was found good. Two threads that touch a block at the same
+  /// moment both look at it.
+  std::unique_ptr<std::atomic<bool>[]> good_;
+};
+
+/// Whether a file of a store has the size and the hash that store.json says: its text.
+/// InputError says both hashes and what to do.
+std::string read_proved_text(const fs::path& path, const StoreFile& file);
+
+}  // namespace longhaul::data
