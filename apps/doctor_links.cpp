@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/stopwatch.h"
@@ -246,8 +247,9 @@ HealthCheck check_all_reduce(comm::Communicator& group, const std::string& name,
   const double rate = 2.0 * (size - 1) / size * bytes / best;
   check.values = {
       {"ranks", size}, {"seconds", best}, {"bytes", bytes}, {"bytes_per_second", rate}};
-  check.text = fmt::format("all_reduce of {} over {} ranks in {:.1f} ms: {:.2f} GB/s",
-                           human_bytes(bytes), size, 1000.0 * best, 1e-9 * rate);
+  check.text =
+      fmt::format("all_reduce of {} over {} in {:.1f} ms: {:.2f} GB/s",
+                  human_bytes(bytes), counted(size, "rank"), 1000.0 * best, 1e-9 * rate);
   if (wrong > 0) {
     check.result = HealthResult::Failed;
     check.text = fmt::format("all_reduce gave {} wrong sums of {}; do not train here",

@@ -2,13 +2,23 @@
 
 #include <ATen/Context.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/terminal.h"
+#include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::apps {
+namespace {
+
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO), line);
+}
+
+}  // namespace
 
 DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config) {
   if (dtype == "fp32") return DType::F32;
@@ -32,9 +42,16 @@ at::Device parse_device(const std::string& name) {
                     fmt::format("--device {} is not usable here; use auto or cpu", name));
 }
 
+void from_newest_whole(const fs::path& named,
+                       const std::function<void(const fs::path&)>& use) {
+  checkpoint::with_fall_back(named, use, say_warning);
+}
+
 LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   LoadedModel loaded;
   loaded.source = checkpoint::WeightsSource::open(path);
+  const std::string& note = loaded.source->source().note;
+  if (note.find("passed over") != std::string::npos) say_warning(note);
   loaded.config = load_model_config(loaded.source->config_path());
   loaded.policy.compute = parse_compute_dtype(options.dtype, loaded.config);
   loaded.model = models::build(loaded.config, models::StageSpec::whole(loaded.config));

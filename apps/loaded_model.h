@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,11 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options);
 
 /// "cpu", "cuda", or "auto": cuda where one is usable. ConfigError otherwise.
 at::Device parse_device(const std::string& name);
+
+/// Calls `use` with the model that a person named; of a run whose newest checkpoint turns
+/// out to be damaged, again with an older one, and standard error says so.
+void from_newest_whole(const fs::path& named,
+                       const std::function<void(const fs::path&)>& use);
 
 /// What --dtype accepts.
 DType parse_compute_dtype(const std::string& dtype, const ModelConfig& config);

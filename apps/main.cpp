@@ -1,17 +1,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "apps/setting_hint.h"
 #include "apps/verbs.h"
 #include "apps/version.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process_title.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/base/text.h"
 #include "longhaul/tensor/vector_math.h"
 
@@ -43,9 +47,11 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_watch(program, outcome);
 }
 
-/// What is wrong with the command line and what to type instead.
-std::string usage_problem(const CLI::App& program, const std::string& verb,
+/// What is wrong with the command line and what to type instead. `words` begin with the
+/// verb.
+std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
                           const CLI::ParseError& error) {
+  const std::string verb = words.empty() ? "" : words[0];
   std::vector<std::string> verbs;
   for (const CLI::App* known : program.get_subcommands({})) {
     if (!known->get_group().empty()) verbs.push_back(known->get_name());
@@ -56,17 +62,30 @@ std::string usage_problem(const CLI::App& program, const std::string& verb,
     return fmt::format("{} is not available yet in this version; available: {}", verb,
                        list);
   }
+  for (const CLI::App* known : program.get_subcommands({})) {
+    if (known->get_name() != verb) continue;
+    if (const auto hint = setting_hint(*known, words.subspan(1))) return *hint;
+  }
   if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
     return fmt::format("{}; see longhaul {}--help", error.what(),
                        verb.starts_with('-') ? "" : verb + " ");
   }
+  if (verb.ends_with(".toml")) {
+    return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
+                       verb);
+  }
+  if (verb == "help") return "there is no verb 'help'; did you mean 'longhaul --help'?";
   const auto near = nearest_name(verb, verbs);
   return fmt::format("there is no verb '{}'; {}", verb,
                      near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
 }
 
+void say_error(const std::string& text) {
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), text);
+}
+
 int fail(const Error& error) {
-  fmt::print(stderr, "longhaul: error: {}\n", error.what());
+  say_error(error.what());
   return error.exit_code();
 }
 
@@ -94,16 +113,15 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help
-    const std::string verb = argc > 1 ? argv[1] : "";
-    fmt::print(stderr, "longhaul: error: [arguments] {}\n",
-               usage_problem(program, verb, error));
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    say_error("[arguments] " + usage_problem(program, words, error));
     return kExitSettings;
   } catch (const Error& error) {
     return fail(error);
   } catch (const fs::filesystem_error& problem) {
     return fail(to_error(problem));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "longhaul: error: [internal] {}\n", error.what());
+    say_error(fmt::format("[internal] {}", error.what()));
     return 1;
   }
   return outcome.exit_code;

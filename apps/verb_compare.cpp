@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/compare.h"
@@ -110,7 +111,7 @@ int run_compare(const CompareOptions& options) {
     if (verdict == "DIFFERS" || verdict == "other shape") ++apart;
   }
   if (!options.json) {
-    fmt::print("{} tensors compared, {} beyond {:g}\n", compared, apart,
+    fmt::print("{} compared, {} beyond {:g}\n", counted(compared, "tensor"), apart,
                options.tolerance);
   }
   return apart == 0 && compared > 0 ? 0 : 1;

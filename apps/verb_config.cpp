@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -7,8 +8,10 @@
 #include <vector>
 
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
@@ -18,7 +21,7 @@
 namespace longhaul::apps {
 namespace {
 
-struct Options {
+struct ConfigCall {
   std::string file;
   std::vector<std::string> sets;
   int64_t ranks = 0;  // 0: not asked
@@ -97,13 +100,14 @@ void check_inputs(const RunConfig& config, std::vector<std::string>& warnings) {
   }
 }
 
-std::string batch_line(const RunConfig& config, const Options& options) {
+std::string batch_line(const RunConfig& config, const ConfigCall& options) {
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   if (options.ranks > 0) {
     return fmt::format(
-        "{} ranks: dp {}, {} sequences per replica and step = accumulation {} * "
-        "micro_size {}, {} tokens per step",
-        batch.world, batch.dp, batch.sequences_per_replica, batch.accumulation,
+        "{}: dp {}, {} per replica and step = accumulation {} * micro_size {}, {} tokens "
+        "per step",
+        counted(batch.world, "rank"), batch.dp,
+        counted(batch.sequences_per_replica, "sequence"), batch.accumulation,
         config.batch.micro_size, grouped(batch.tokens_per_step));
   }
   std::vector<int64_t> dp = possible_dp(config);
@@ -115,7 +119,7 @@ std::string batch_line(const RunConfig& config, const Options& options) {
 }
 
 /// The resolved file; everything else stands in comments, so that the output is one too.
-void print_text(const LoadedConfig& loaded, const Options& options) {
+void print_text(const LoadedConfig& loaded, const ConfigCall& options) {
   const RunConfig& config = loaded.config;
   const std::string batch = batch_line(config, options);
   fmt::print("# {} resolved; hash {}\n{}\n# batch: {}\n", options.file,
@@ -135,7 +139,7 @@ void print_text(const LoadedConfig& loaded, const Options& options) {
   }
 }
 
-void print_json(const LoadedConfig& loaded, const Options& options) {
+void print_json(const LoadedConfig& loaded, const ConfigCall& options) {
   const RunConfig& config = loaded.config;
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   OrderedJson out;
@@ -155,7 +159,7 @@ void print_json(const LoadedConfig& loaded, const Options& options) {
   fmt::print("{}\n", out.dump(2));
 }
 
-void run_config(const Options& options) {
+void run_config(const ConfigCall& options) {
   if (options.file.empty()) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
     return;
@@ -163,7 +167,8 @@ void run_config(const Options& options) {
   LoadedConfig loaded = load_run_config(options.file, options.sets);
   check_inputs(loaded.config, loaded.warnings);
   for (const std::string& warning : loaded.warnings) {
-    fmt::print(stderr, "longhaul: warning: {}\n", warning);
+    fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+               warning);
   }
   if (options.json) {
     print_json(loaded, options);
@@ -175,7 +180,7 @@ void run_config(const Options& options) {
 }  // namespace
 
 void add_config(CLI::App& program, Outcome&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConfigCall>();
   CLI::App* verb = program.add_subcommand(
       "config", "The reference of every setting; or one file resolved and checked");
   CLI::Option* file = verb->add_option("file", options->file,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/progress.h"
@@ -47,11 +48,13 @@ void run_export(const ExportCommand& command) {
     return;
   }
   fmt::print(
-      "{}: {} rows of {} tokens in {} files, {}; {} tokens at the end make no "
+      "{}: {} of {} tokens in {}, {}; {} at the end in no "
       "whole row{}\n",
-      command.out, grouped(report.rows), command.seq_len, report.files,
-      human_bytes(static_cast<double>(report.bytes)), grouped(report.tokens_left),
-      report.tokens_left > 0 ? " and are left out (--tail keep takes them along)" : "");
+      command.out, counted(report.rows, "row"), command.seq_len,
+      counted(static_cast<int64_t>(report.files), "file"),
+      human_bytes(static_cast<double>(report.bytes)),
+      counted(report.tokens_left, "token"),
+      report.tokens_left > 0 ? ", left out (--tail keep takes them along)" : "");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "apps/data_arguments.h"
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/progress.h"
@@ -32,8 +33,8 @@ OrderedJson figures(const std::string& path, const data::StoreInfo& info) {
 }
 
 void print_side(const char* title, const std::string& path, const data::StoreInfo& info) {
-  fmt::print("{:<16}{}  {} documents, {} tokens, {}\n", title, path,
-             grouped(info.documents), grouped(info.tokens), info.selection);
+  fmt::print("{:<16}{}  {}, {}, {}\n", title, path, counted(info.documents, "document"),
+             counted(info.tokens, "token"), info.selection);
 }
 
 void run_split(SplitCommand& command) {

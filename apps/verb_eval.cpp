@@ -110,7 +110,13 @@ void add_eval(CLI::App& program, Outcome& /*outcome*/) {
   verb->add_flag("--plain", options->plain, "composite forms instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");
   verb->footer("Example: longhaul eval runs/cpt --data data/wiki-val --seq-len 2048");
-  verb->callback([options] { run(*options); });
+  verb->callback([options] {
+    from_newest_whole(options->model, [&](const fs::path& model) {
+      EvalOptions now = *options;
+      now.model = model.string();
+      run(now);
+    });
+  });
 }
 
 }  // namespace longhaul::apps

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -9,6 +10,8 @@
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/base/terminal.h"
+#include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/checkpoint/weights_source.h"
@@ -16,7 +19,7 @@
 namespace longhaul::apps {
 namespace {
 
-struct Options {
+struct ExportCall {
   std::string source;
   WeightsOutput output;
   int threads = 0;
@@ -37,10 +40,10 @@ void tell_tied_head(const checkpoint::WeightsSource& source) {
   }
 }
 
-void run_export(const Options& options, comm::Communicator& world) {
-  const SignalWatch signals;  // stopped like this it leaves nothing
+void run_export(const ExportCall& options, const fs::path& from,
+                comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
-  const auto source = Source::open(options.source, world, Source::Files::Held);
+  const auto source = Source::open(from, world, Source::Files::Held);
   const bool speaks = world.rank() == 0;
   if (speaks && !source->source().note.empty()) {
     fmt::print("{}\n", source->source().note);
@@ -64,7 +67,7 @@ void run_export(const Options& options, comm::Communicator& world) {
 }  // namespace
 
 void add_export(CLI::App& program, Outcome& outcome) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExportCall>();
   CLI::App* verb = program.add_subcommand(
       "export", "Writes the weights of a run or checkpoint as a Hugging Face directory");
   verb->add_option("source", options->source,
@@ -83,8 +86,17 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Ranks share the shards. Of a run that goes on: its newest checkpoint as it is "
       "now.");
   verb->callback([options, &outcome] {
-    outcome.exit_code =
-        run_together([&](comm::Communicator& world) { run_export(*options, world); });
+    outcome.exit_code = run_together([&](comm::Communicator& world) {
+      const SignalWatch signals;  // stopped like this it leaves nothing
+      checkpoint::with_fall_back(
+          options->source,
+          [&](const fs::path& from) { run_export(*options, from, world); },
+          [&](const std::string& line) {
+            if (world.rank() > 0) return;
+            fmt::print(stderr, "{} {}\n",
+                       warning_text("longhaul: warning:", STDERR_FILENO), line);
+          });
+    });
   });
 }
 

@@ -133,7 +133,13 @@ void add_generate(CLI::App& program, Outcome& /*outcome*/) {
   verb->footer(
       "Example: longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 "
       "--top-p 0.9");
-  verb->callback([options] { run(*options); });
+  verb->callback([options] {
+    from_newest_whole(options->model, [&](const fs::path& model) {
+      GenerateOptions now = *options;
+      now.model = model.string();
+      run(now);
+    });
+  });
 }
 
 }  // namespace longhaul::apps

@@ -6,6 +6,7 @@
 #include "apps/verbs.h"
 #include "apps/weights_output.h"
 #include "longhaul/base/build_info.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/signals.h"
@@ -22,7 +23,7 @@ namespace {
 
 using checkpoint::ForeignModel;
 
-struct Options {
+struct ImportCall {
   std::string source;
   std::string config;
   std::string format = "hf";
@@ -35,9 +36,8 @@ void print_found(const ForeignModel& model) {
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : model.weights) bytes += tensor.bytes();
   fmt::print("{}: {}\n", model.path.string(), model.what);
-  fmt::print("model: {} ({}), {} tensors, {}\n", model.config.model_type,
-             model.config.path.string(),
-             grouped(static_cast<int64_t>(model.weights.size())),
+  fmt::print("model: {} ({}), {}, {}\n", model.config.model_type,
+             model.config.path.string(), counted(std::ssize(model.weights), "tensor"),
              human_bytes(static_cast<double>(bytes)));
   for (const std::string& line : model.notes) fmt::print("{}\n", line);
   for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
@@ -58,7 +58,7 @@ void print_left_behind(const ForeignModel& model, bool with_moments) {
   }
 }
 
-void import_hf(const ForeignModel& model, const Options& options) {
+void import_hf(const ForeignModel& model, const ImportCall& options) {
   const SignalWatch signals;  // stopped like this it leaves nothing
   const checkpoint::ForeignSource source(model);
   Progress progress("import", "bytes");
@@ -74,7 +74,7 @@ void import_hf(const ForeignModel& model, const Options& options) {
              describe_written(options.output, report, watch.seconds()));
 }
 
-void import_checkpoint(const ForeignModel& model, const Options& options) {
+void import_checkpoint(const ForeignModel& model, const ImportCall& options) {
   train::History history;
   history.step = model.step.value_or(*model.updates);
   history.updates = *model.updates;
@@ -98,7 +98,7 @@ void import_checkpoint(const ForeignModel& model, const Options& options) {
       options.output.out, name);
 }
 
-void run_import(const Options& options) {
+void run_import(const ImportCall& options) {
   const bool to_checkpoint = options.format == "checkpoint";
   if (to_checkpoint && !options.output.dtype.empty()) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
@@ -123,7 +123,7 @@ void run_import(const Options& options) {
 }  // namespace
 
 void add_import(CLI::App& program, Outcome&) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ImportCall>();
   CLI::App* verb = program.add_subcommand(
       "import", "Turns a checkpoint of another program into a Hugging Face directory");
   verb->add_option("source", options->source,

@@ -11,12 +11,12 @@
 namespace longhaul::apps {
 namespace {
 
-struct Options {
+struct InspectCall {
   std::string path;
   bool json = false;
 };
 
-int run_inspect(const Options& options) {
+int run_inspect(const InspectCall& options) {
   if (fs::is_directory(options.path)) {
     auto data = data::describe_data(options.path);
     if (!data) data = data::describe_bert(options.path);
@@ -37,11 +37,11 @@ int run_inspect(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& program, Outcome& outcome) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectCall>();
   CLI::App* verb =
       program.add_subcommand("inspect",
                              "What a checkpoint, run, token store, BERT data, model "
-                             "directory, safetensors file or "
+                             "or tokenizer directory, safetensors file or "
                              "tokenizer.json is, and whether it is complete");
   verb->add_option("path", options->path, "any of these")->required();
   verb->add_flag("--json", options->json, "machine-readable");

@@ -13,7 +13,7 @@
 namespace longhaul::apps {
 namespace {
 
-struct Options {
+struct ReportCall {
   std::string run;
   std::string out;
   std::string against;
@@ -22,13 +22,13 @@ struct Options {
   monitor::AgainstOptions comparison;
 };
 
-fs::path page_path(const Options& options, const monitor::RunView& view) {
+fs::path page_path(const ReportCall& options, const monitor::RunView& view) {
   if (!options.out.empty()) return options.out;
   return fs::path(view.name).filename().string() + "-report.html";
 }
 
 /// 0, or 1 where the run misses the reference.
-int compare(const Options& options, const monitor::RunFiles& run, Json& json) {
+int compare(const ReportCall& options, const monitor::RunFiles& run, Json& json) {
   const auto result =
       monitor::hold_against(monitor::reference_of(run.records()),
                             monitor::read_reference(options.against), options.comparison);
@@ -39,7 +39,7 @@ int compare(const Options& options, const monitor::RunFiles& run, Json& json) {
   return result.passed ? 0 : 1;
 }
 
-int run_report(Options options) {
+int run_report(ReportCall options) {
   if (options.throughput_rtol >= 0.0) {
     options.comparison.throughput_rtol = options.throughput_rtol;
   }
@@ -62,7 +62,7 @@ int run_report(Options options) {
 }  // namespace
 
 void add_report(CLI::App& program, Outcome& outcome) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ReportCall>();
   CLI::App* verb = program.add_subcommand(
       "report",
       "One self-contained HTML page about a run; or holds it against a reference");
@@ -83,8 +83,9 @@ void add_report(CLI::App& program, Outcome& outcome) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--from-step", options->comparison.from_step,
-                   "earlier points are not compared")
-      ->capture_default_str()
+                   fmt::format("earlier points are not compared (default: {}; all steps "
+                               "where one of the two ends before)",
+                               monitor::kGateStep))
       ->check(CLI::NonNegativeNumber);
   verb->add_option("--throughput-rtol", options->throughput_rtol,
                    "how much slower than the reference the median throughput may be "

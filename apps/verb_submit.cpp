@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/lenient_json.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
@@ -155,7 +157,8 @@ Prepared prepare_run(const SubmitCommand& command) {
   }
   const LoadedConfig loaded = load_run_config(command.words[0], command.sets);
   for (const std::string& warning : loaded.warnings) {
-    fmt::print(stderr, "longhaul: warning: {}\n", warning);
+    fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+               warning);
   }
   Prepared prepared;
   prepared.run_dir = absolute_text(loaded.config.run.dir);
@@ -176,9 +179,12 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.command.platform_replaces_nodes = command.auto_resume;
   prepared.script = cluster::supervise_script(job);
   prepared.log = absolute_text(prepared.run_dir / "slurm");
-  prepared.what = fmt::format("{} nodes train", command.nodes);
+  prepared.what =
+      counted(command.nodes, "node") + (command.nodes == 1 ? " trains" : " train");
   if (command.spares > 0) {
-    prepared.what += fmt::format(", {} wait as spares", command.spares);
+    prepared.what += fmt::format(
+        ", {}", command.spares == 1 ? "1 waits as a spare"
+                                    : fmt::format("{} wait as spares", command.spares));
   }
   return prepared;
 }

@@ -18,6 +18,7 @@
 #include "longhaul/base/rank_record.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/start_watch.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
@@ -38,7 +39,7 @@ constexpr double kStartGrace = 5.0;
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
 void say(const std::string& line) {
-  fmt::print(stderr, "longhaul: error: {}\n", line);
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), line);
   std::fflush(stderr);
 }
 

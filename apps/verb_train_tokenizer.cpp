@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
@@ -63,10 +64,10 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
       data::train_bpe([&](std::string& text) { return documents.next(text); }, options);
   reading.finish();
   data::write_tokenizer(out, trained, options);
-  fmt::print("tokenizer       {}\n  {} tokens, {} merges, from {} documents, {}\n",
-             out.string(), grouped(static_cast<int64_t>(trained.vocab.size())),
-             grouped(static_cast<int64_t>(trained.merges.size())),
-             grouped(static_cast<int64_t>(trained.texts)),
+  fmt::print("tokenizer       {}\n  {}, {}, from {}, {}\n", out.string(),
+             counted(std::ssize(trained.vocab), "token"),
+             counted(std::ssize(trained.merges), "merge"),
+             counted(static_cast<int64_t>(trained.texts), "document"),
              human_bytes(static_cast<double>(trained.text_bytes)));
   fmt::print("  BOS {}, EOS {}\n", options.bos_token, options.eos_token);
   if (trained.vocab.size() < command.vocab_size) {
@@ -74,7 +75,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
                grouped(static_cast<int64_t>(command.vocab_size)));
   }
   if (documents.dropped().total() > 0) {
-    fmt::print("left out        {} records\n{}", grouped(documents.dropped().total()),
+    fmt::print("left out        {}\n{}", counted(documents.dropped().total(), "record"),
                documents.dropped().describe());
   }
 }

@@ -6,6 +6,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
@@ -19,8 +20,11 @@ void run_verify(const fs::path& path) {
   const auto start = std::chrono::steady_clock::now();
   uint64_t bytes = 0;
   std::string what;
+  if (!fs::exists(path)) throw InputError("verify", missing_path(path));
   if (!fs::is_directory(path)) {
-    throw InputError("verify", path.string() + ": no such directory");
+    throw InputError("verify", path.string() +
+                                   ": is a file; give the directory of a checkpoint, a "
+                                   "run or a store");
   }
   if (const auto step = checkpoint::find_checkpoint(path)) {
     const auto reader = checkpoint::CheckpointReader::open(*step);
@@ -35,7 +39,9 @@ void run_verify(const fs::path& path) {
   } else {
     throw InputError("verify", path.string() +
                                    ": neither a checkpoint, a run with a valid "
-                                   "one, a token store, nor BERT examples");
+                                   "one, a token store, nor BERT examples; nothing else "
+                                   "has hashes (`longhaul inspect` looks whether a "
+                                   "model's directory is complete)");
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,6 +11,7 @@
 #include "apps/verbs.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/screen.h"
@@ -27,7 +29,7 @@ constexpr double kLineSeconds = 10.0;
 constexpr double kScreenSeconds = 1.0;
 constexpr size_t kPlainWidth = 120;
 
-struct Options {
+struct WatchCall {
   std::string run;
   bool once = false;
   bool json = false;
@@ -55,13 +57,13 @@ int exit_code_of(const RunView& view) {
   return view.state == "stopped" ? 75 : 1;
 }
 
-void print_once(const Options& options, RunFiles& run, const RunView& view) {
+void print_once(const WatchCall& options, RunFiles& run, const RunView& view) {
   if (options.json) {
     fmt::print("{}\n", monitor::to_json(view).dump(options.once ? 2 : -1));
   } else if (options.once) {
     const size_t width = Terminal::available() ? Terminal::window().width : kPlainWidth;
-    for (const std::string& line :
-         monitor::draw_screen(view, run.events(), {width, 0}, monitor::wants_colour())) {
+    for (const std::string& line : monitor::draw_screen(view, run.events(), {width, 0},
+                                                        wants_colour(STDOUT_FILENO))) {
       fmt::print("{}\n", line);
     }
   } else {
@@ -80,7 +82,7 @@ void wait(double seconds, const SignalWatch& signals) {
   }
 }
 
-int follow_with_lines(const Options& options, RunFiles& run, RunView view) {
+int follow_with_lines(const WatchCall& options, RunFiles& run, RunView view) {
   const SignalWatch signals;
   const double interval = options.interval > 0.0 ? options.interval : kLineSeconds;
   while (true) {
@@ -98,7 +100,7 @@ int follow_with_lines(const Options& options, RunFiles& run, RunView view) {
   }
 }
 
-int follow_on_terminal(const Options& options, RunFiles& run, RunView view) {
+int follow_on_terminal(const WatchCall& options, RunFiles& run, RunView view) {
   const SignalWatch signals;
   const double interval = options.interval > 0.0 ? options.interval : kScreenSeconds;
   int exit_code = 0;
@@ -106,7 +108,7 @@ int follow_on_terminal(const Options& options, RunFiles& run, RunView view) {
     Terminal terminal;
     while (signals.raised() == 0) {
       terminal.draw(monitor::draw_screen(view, run.events(), Terminal::window(),
-                                         monitor::wants_colour()));
+                                         wants_colour(STDOUT_FILENO)));
       if (options.until_end && view.ended) {
         exit_code = exit_code_of(view);
         break;
@@ -122,7 +124,23 @@ int follow_on_terminal(const Options& options, RunFiles& run, RunView view) {
   return exit_code;
 }
 
-int run_watch(const Options& options) {
+/// Until the run has begun, or a signal: false.
+bool wait_for_run(const WatchCall& options) {
+  if (options.once || !monitor::may_become_run(options.run)) return true;
+  const SignalWatch signals;
+  fmt::print(stderr,
+             "waiting for {}: nothing of a run is there yet; it appears when training "
+             "starts (Ctrl-C ends this)\n",
+             options.run);
+  while (monitor::may_become_run(options.run)) {
+    wait(kScreenSeconds, signals);
+    if (signals.raised() != 0) return false;
+  }
+  return true;
+}
+
+int run_watch(const WatchCall& options) {
+  if (!wait_for_run(options)) return 0;
   RunFiles run(options.run);
   bool changed = false;
   const RunView view = look(run, changed);
@@ -138,7 +156,7 @@ int run_watch(const Options& options) {
 }  // namespace
 
 void add_watch(CLI::App& program, Outcome& outcome) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<WatchCall>();
   CLI::App* verb = program.add_subcommand(
       "watch", "How a run stands, on one screen that is redrawn: q or Ctrl-C ends it");
   verb->add_option("run", options->run, "the run's directory")->required();
@@ -150,9 +168,11 @@ void add_watch(CLI::App& program, Outcome& outcome) {
                    "seconds between looks (1 on a terminal, 10 elsewhere)")
       ->check(CLI::Range(0.1, 86400.0));
   verb->footer(
-      "Reads only, from any machine that sees the directory. Without a terminal it "
-      "prints\n"
-      "a line whenever there is something new. NO_COLOR=1 turns colours off.\n"
+      "Reads only, from any machine that sees the directory. Before the run has begun it "
+      "waits\n"
+      "for it, except with --once. Without a terminal it prints a line whenever there "
+      "is\n"
+      "something new. NO_COLOR=1 turns colours off.\n"
       "With --until-end it ends with 0 when the run is done, 75 when it was stopped and\n"
       "can go on, 1 when it failed or was killed.\n"
       "Examples:\n"

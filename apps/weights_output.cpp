@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
@@ -34,10 +35,11 @@ std::function<void(uint64_t, uint64_t)> byte_progress(Progress& progress) {
 std::string describe_written(const WeightsOutput& output,
                              const checkpoint::ExportReport& report, double seconds) {
   const auto bytes = static_cast<double>(report.bytes);
-  return fmt::format("{}: {} tensors, {}, {} {}, {} files in {:.1f} s ({}/s)", output.out,
-                     report.tensors, human_bytes(bytes), report.shards,
-                     report.shards == 1 ? "shard" : "shards", report.files.size(),
-                     seconds, human_bytes(bytes / std::max(seconds, 1e-9)));
+  return fmt::format("{}: {}, {}, {}, {} in {:.1f} s ({}/s)", output.out,
+                     counted(static_cast<int64_t>(report.tensors), "tensor"),
+                     human_bytes(bytes), counted(report.shards, "shard"),
+                     counted(std::ssize(report.files), "file"), seconds,
+                     human_bytes(bytes / std::max(seconds, 1e-9)));
 }
 
 }  // namespace longhaul::apps

@@ -20,7 +20,7 @@
 namespace longhaul::apps {
 namespace {
 
-constexpr double kLookSeconds = 0.05;
+constexpr double kLiveLookSeconds = 0.05;
 /// From a fault that is seen to the next step: a start, reading a checkpoint, a requeue.
 constexpr double kRestartSeconds = 600.0;
 
@@ -170,7 +170,7 @@ Recovery follow(monitor::RunFiles& run, const BeforeFault& before, double wait_s
     const bool ended = run.status() &&
                        (run.status()->state == "failed" || run.status()->state == "done");
     if (recovery.came_back || ended) break;
-    monitor::sleep_seconds(kLookSeconds);
+    monitor::sleep_seconds(kLiveLookSeconds);
   }
   return recovery;
 }

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Logger::Sink {
   std::mutex mutex;
-  bool colours = is_terminal(STDOUT_FILENO);
+  bool on_terminal = is_terminal(STDOUT_FILENO);
   File file;
   bool status_drawn = false;
   Clock::time_point status_time = Clock::now();
@@ -75,7 +75,7 @@ void Logger::warning(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
   const std::string plain = "warning: " + std::string(line);
-  sink_->terminal(sink_->colours ? "\033[33m" + plain + "\033[0m" : plain);
+  sink_->terminal(warning_text(plain, STDOUT_FILENO));
   sink_->disk(plain);
 }
 
@@ -95,7 +95,7 @@ void Logger::status(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
   const Clock::time_point now = Clock::now();
-  if (sink_->colours) {
+  if (sink_->on_terminal) {
     // A line of the log has erased it: drawn again at once.
     const bool soon = now - sink_->status_time < std::chrono::milliseconds(200);
     if (sink_->status_drawn && soon) return;

@@ -50,8 +50,9 @@ std::string fitting(std::string line) {
 }  // namespace
 
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
-                          int64_t total, double seconds) {
-  const double rate = static_cast<double>(done) / std::max(seconds, 1e-9);
+                          int64_t total, double seconds, int64_t before) {
+  const auto lately = static_cast<double>(std::max<int64_t>(0, done - before));
+  const double rate = lately / std::max(seconds, 1e-9);
   if (total <= 0) {
     return fmt::format("{} {}, {}", what, amount(static_cast<double>(done), unit),
                        speed(rate, unit));
@@ -60,7 +61,7 @@ std::string progress_line(const std::string& what, const std::string& unit, int6
                                  count(static_cast<double>(done), unit),
                                  amount(static_cast<double>(total), unit),
                                  100.0 * share(done, total), speed(rate, unit));
-  if (done > 0) {
+  if (done > before) {
     const double left = static_cast<double>(total - done) / rate;
     line += fmt::format(", {} left", human_duration(left));
   }

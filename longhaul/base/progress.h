@@ -29,8 +29,9 @@ class Progress {
 };
 
 /// "eval 1,200 of 4,800 sequences (25.0%), 60 sequences/s, 1m 00s left"; without what
-/// needs a total where it is 0.
+/// needs a total where it is 0. `before` of what is done was done earlier, and not in
+/// these seconds: the rate and the time left do not count it.
 std::string progress_line(const std::string& what, const std::string& unit, int64_t done,
-                          int64_t total, double seconds);
+                          int64_t total, double seconds, int64_t before = 0);
 
 }  // namespace longhaul

@@ -20,6 +20,11 @@ bool parent_has_terminal(int fd) {
   return file.starts_with("/dev/pts/") || file.starts_with("/dev/tty");
 }
 
+std::string painted(std::string_view text, const char* colour, int fd) {
+  if (!wants_colour(fd)) return std::string(text);
+  return fmt::format("\033[{}m{}\033[0m", colour, text);
+}
+
 }  // namespace
 
 bool is_terminal(int fd) {
@@ -28,5 +33,16 @@ bool is_terminal(int fd) {
   if (::isatty(fd) != 1) return false;
   return std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr || parent_has_terminal(fd);
 }
+
+bool wants_colour(int fd) {
+  const char* none = std::getenv("NO_COLOR");
+  return is_terminal(fd) && (none == nullptr || *none == '\0');
+}
+
+std::string warning_text(std::string_view text, int fd) {
+  return painted(text, "33", fd);
+}
+
+std::string error_text(std::string_view text, int fd) { return painted(text, "31", fd); }
 
 }  // namespace longhaul

@@ -1,10 +1,20 @@
 #pragma once
 
+#include <string>
+#include <string_view>
+
 namespace longhaul {
 
 /// Whether what is written to this descriptor (1 or 2) reaches a person's terminal that
 /// understands control codes. mpirun gives every rank a terminal of its own, whatever its
 /// own output is: there its output counts, and none where it is on another machine.
 bool is_terminal(int fd);
+
+/// Whether to colour what is written there: on a terminal, unless NO_COLOR is set.
+bool wants_colour(int fd);
+
+/// The text in yellow or red where wants_colour(fd), else as it is.
+std::string warning_text(std::string_view text, int fd);
+std::string error_text(std::string_view text, int fd);
 
 }  // namespace longhaul

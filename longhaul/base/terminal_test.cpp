@@ -67,5 +67,26 @@ TEST(Terminal, ARankOfMpirunHasTheOneThatMpirunHas) {
   ::close(file);
 }
 
+TEST(Terminal, WarningsAndErrorsAreColouredOnOneAndUnlessNoColorIsSet) {
+  const Pty pty;
+  const int file = ::open("/dev/null", O_WRONLY);
+  ::unsetenv("NO_COLOR");
+  const auto coloured = [] {
+    return warning_text("w", STDOUT_FILENO) == "\033[33mw\033[0m" &&
+           error_text("e", STDOUT_FILENO) == "\033[31me\033[0m";
+  };
+  const auto plain = [] {
+    return warning_text("w", STDOUT_FILENO) == "w" &&
+           error_text("e", STDOUT_FILENO) == "e";
+  };
+  EXPECT_TRUE(in_child(pty.slave(), coloured));
+  EXPECT_TRUE(in_child(file, plain));
+  EXPECT_TRUE(in_child(pty.slave(), [&] {
+    ::setenv("NO_COLOR", "1", 1);
+    return plain();
+  }));
+  ::close(file);
+}
+
 }  // namespace
 }  // namespace longhaul

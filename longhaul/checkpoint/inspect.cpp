@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
@@ -40,11 +44,11 @@ void add_tensors(Inspection& result, const std::string& title,
   std::string names;
   for (const auto& [name, count] : dtypes) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
-    if (dtypes.size() > 1) names += fmt::format(" ({} tensors)", count);
+    if (dtypes.size() > 1) names += fmt::format(" ({})", counted(count, "tensor"));
   }
-  result.lines.push_back(fmt::format("  {}: {} tensors, {} parameters, {}, {}", title,
-                                     tensors.size(), grouped(parameters), names,
-                                     bytes_text(bytes)));
+  result.lines.push_back(
+      fmt::format("  {}: {}, {}, {}, {}", title, counted(std::ssize(tensors), "tensor"),
+                  counted(parameters, "parameter"), names, bytes_text(bytes)));
   result.json[title] = {{"tensors", tensors.size()},
                         {"parameters", parameters},
                         {"dtypes", dtypes},
@@ -60,8 +64,8 @@ void add_config(Inspection& result, const fs::path& path) {
   try {
     const ModelConfig config = load_model_config(path);
     result.lines.push_back(fmt::format(
-        "  config: {}, {} layers, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
-        config.model_type, config.num_hidden_layers, config.hidden_size,
+        "  config: {}, {}, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
+        config.model_type, counted(config.num_hidden_layers, "layer"), config.hidden_size,
         config.num_attention_heads, config.num_key_value_heads, config.vocab_size,
         config.max_position_embeddings, config.tie_word_embeddings ? ", tied head" : ""));
     result.json["config"] = {{"model_type", config.model_type},
@@ -100,9 +104,9 @@ void add_data(Inspection& result, const Json& state) {
                                  grouped(tokens), chain->get<std::string>());
   Json sources = Json::array();
   for (const Json& source : state.value("sources", Json::array())) {
-    line += fmt::format("\n    {}: {} tokens, {} sequences", source.value("name", ""),
-                        grouped(source.value("tokens", int64_t{0})),
-                        grouped(source.value("sequences", int64_t{0})));
+    line += fmt::format("\n    {}: {}, {}", source.value("name", ""),
+                        counted(source.value("tokens", int64_t{0}), "token"),
+                        counted(source.value("sequences", int64_t{0}), "sequence"));
     sources.push_back(source);
   }
   result.lines.push_back(line);
@@ -116,12 +120,13 @@ Inspection inspect_checkpoint(const fs::path& path) {
   try {
     const CheckpointReader reader = CheckpointReader::open(path);
     const Manifest& manifest = reader.manifest();
-    result.lines.push_back(fmt::format("checkpoint of step {}: complete, {} in {} files",
-                                       manifest.step, bytes_text(manifest.total_bytes()),
-                                       manifest.files().size() + 1));
-    result.lines.push_back(fmt::format("  saved {} by attempt {}, {} ranks, build {}",
-                                       manifest.saved_at, manifest.attempt,
-                                       manifest.ranks.size(), manifest.build));
+    result.lines.push_back(
+        fmt::format("checkpoint of step {}: complete, {} in {}", manifest.step,
+                    bytes_text(manifest.total_bytes()),
+                    counted(std::ssize(manifest.files()) + 1, "file")));
+    result.lines.push_back(fmt::format(
+        "  saved {} by attempt {}, {}, build {}", manifest.saved_at, manifest.attempt,
+        counted(std::ssize(manifest.ranks), "rank"), manifest.build));
     result.json["step"] = manifest.step;
     result.json["attempt"] = manifest.attempt;
     result.json["saved_at"] = manifest.saved_at;
@@ -155,7 +160,7 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
   const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
   const auto latest = find_latest(dir);
   result.lines.push_back(fmt::format(
-      "run {}: {} checkpoints, {}", path.string(), entries.size(),
+      "run {}: {}, {}", path.string(), counted(std::ssize(entries), "checkpoint"),
       latest ? fmt::format("newest valid: step {}", latest->step) : "none valid"));
   Json list = Json::array();
   for (const CheckpointEntry& entry : entries) {
@@ -235,6 +240,33 @@ Inspection inspect_hf(const fs::path& path) {
   return result;
 }
 
+bool is_tokenizer(const Json& json) {
+  return json.is_object() && json.contains("model") && json["model"].is_object() &&
+         json["model"].contains("vocab");
+}
+
+/// Which verb is for a file that inspect does not know, by its name.
+std::string advice_for_file(const fs::path& path) {
+  const std::string kind = path.extension().string();
+  const std::string name = path.filename().string();
+  const auto is_one_of = [&](std::initializer_list<const char*> kinds) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  if (kind == ".toml")
+    return "`longhaul config " + path.string() + "` checks a run's file";
+  if (name == "config.json" || name == "model.safetensors.index.json") {
+    return "give the directory that it is in";
+  }
+  if (is_one_of({".pt", ".pth", ".bin", ".ckpt", ".distcp"})) {
+    return "`longhaul import` reads PyTorch's checkpoints";
+  }
+  if (is_one_of(
+          {".txt", ".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".gz", ".zst"})) {
+    return "`longhaul data build` makes a token store of text";
+  }
+  return "give a checkpoint, a run, a token store or a model's directory";
+}
+
 Inspection inspect_file(const fs::path& path) {
   Inspection result;
   if (path.extension() == ".safetensors") {
@@ -250,8 +282,7 @@ Inspection inspect_file(const fs::path& path) {
     return result;
   }
   const Json json = path.extension() == ".json" ? read_json(path) : Json();
-  if (json.is_object() && json.contains("model") && json["model"].is_object() &&
-      json["model"].contains("vocab")) {
+  if (is_tokenizer(json)) {
     const Json& model = json["model"];
     result.kind = "tokenizer";
     const std::string type = model.contains("type") && model["type"].is_string()
@@ -259,9 +290,10 @@ Inspection inspect_file(const fs::path& path) {
                                  : "of unnamed type";
     const size_t added = json.contains("added_tokens") ? json["added_tokens"].size() : 0;
     const size_t merges = model.contains("merges") ? model["merges"].size() : 0;
-    result.lines.push_back(fmt::format("tokenizer {}: {}, {} tokens, {} merges, {} added",
-                                       path.string(), type, model["vocab"].size(), merges,
-                                       added));
+    result.lines.push_back(
+        fmt::format("tokenizer {}: {}, {}, {}, {} added", path.string(), type,
+                    counted(std::ssize(model["vocab"]), "token"),
+                    counted(static_cast<int64_t>(merges), "merge"), added));
     result.json["vocabulary"] = model["vocab"].size();
     result.json["merges"] = merges;
     result.json["added_tokens"] = added;
@@ -269,7 +301,29 @@ Inspection inspect_file(const fs::path& path) {
   }
   throw InputError("inspect", path.string() +
                                   ": neither a safetensors file nor a "
-                                  "tokenizer.json");
+                                  "tokenizer.json; " +
+                                  advice_for_file(path));
+}
+
+/// A directory with a tokenizer alone, such as `data train-tokenizer` makes.
+Inspection inspect_tokenizer_directory(const fs::path& path) {
+  Inspection result;
+  result.kind = "tokenizer";
+  if (fs::exists(path / "tokenizer.json")) {
+    result = inspect_file(path / "tokenizer.json");
+  } else {
+    result.lines.push_back(
+        fmt::format("tokenizer {}: SentencePiece", (path / "tokenizer.model").string()));
+  }
+  std::string names;
+  Json list = Json::array();
+  for (const std::string& name : hf_side_files(path)) {
+    names += (names.empty() ? "" : ", ") + name;
+    list.push_back(name);
+  }
+  result.json["files"] = list;
+  result.lines.push_back("  a tokenizer's directory, without a model; files: " + names);
+  return result;
 }
 
 Inspection inspect_directory(const fs::path& path) {
@@ -280,13 +334,15 @@ Inspection inspect_directory(const fs::path& path) {
   }
   if (!list_checkpoints(path).empty()) return inspect_run(path, path);
   if (path.filename().string().starts_with("step_")) return inspect_checkpoint(path);
-  if (fs::exists(path / "config.json") || !list_hf_shards(path).empty() ||
-      fs::exists(path / "tokenizer.json")) {
+  if (fs::exists(path / "config.json") || !list_hf_shards(path).empty()) {
     return inspect_hf(path);
+  }
+  if (fs::exists(path / "tokenizer.json") || fs::exists(path / "tokenizer.model")) {
+    return inspect_tokenizer_directory(path);
   }
   throw InputError("inspect", path.string() +
                                   ": not a checkpoint, a run, a token store or a Hugging "
-                                  "Face directory");
+                                  "Face directory (a model's or a tokenizer's)");
 }
 
 }  // namespace
@@ -294,7 +350,7 @@ Inspection inspect_directory(const fs::path& path) {
 Inspection inspect_path(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw InputError("inspect", path.string() + ": no such file or directory");
+    throw InputError("inspect", missing_path(path));
   }
   Inspection result =
       fs::is_directory(path) ? inspect_directory(path) : inspect_file(path);

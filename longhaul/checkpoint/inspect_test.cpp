@@ -40,7 +40,7 @@ TEST(Inspect, ARunAndItsCheckpointsSayStepSizeAndKinds) {
   EXPECT_HAS(text, "2 checkpoints, newest valid: step 8");
   EXPECT_HAS(text, "attempt 1, 2 ranks, build 0.1.0");
   EXPECT_HAS(text, "exp_avg_sq: 3 tensors, 181 parameters, F32, 724 B");
-  EXPECT_HAS(text, "config: llama, 1 layers");
+  EXPECT_HAS(text, "config: llama, 1 layer,");
   const Inspection step = inspect_path(dir / "run/checkpoints/step_00000004");
   EXPECT_EQ(step.kind, "checkpoint");
   EXPECT_EQ(step.json.at("step"), 4);
@@ -88,13 +88,35 @@ TEST(Inspect, SingleFilesAreNamedOrRefused) {
              "2 tensors, 8 parameters, F32");
   write_file(dir / "tokenizer.json",
              R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})");
-  EXPECT_HAS(text_of(inspect_path(dir / "tokenizer.json")), "BPE, 2 tokens, 1 merges");
-  write_file(dir / "notes.txt", "hello");
-  EXPECT_THROW(inspect_path(dir / "notes.txt"), InputError);
+  EXPECT_HAS(text_of(inspect_path(dir / "tokenizer.json")), "BPE, 2 tokens, 1 merge,");
+  for (const auto& [name, advice] :
+       {std::pair("notes.txt", "data build"), std::pair("run.toml", "longhaul config "),
+        std::pair("old.pt", "longhaul import")}) {
+    write_file(dir / name, "hello");
+    EXPECT_HAS(message_of<InputError>([&] { inspect_path(dir / name); }), advice);
+  }
   EXPECT_THROW(inspect_path(dir / "absent"), InputError);
   fs::create_directory(dir / "empty");
   EXPECT_HAS(message_of<InputError>([&] { inspect_path(dir / "empty"); }),
              "not a checkpoint");
+}
+
+TEST(Inspect, ATokenizersDirectoryIsNoIncompleteModel) {
+  const TempDir dir;
+  fs::create_directory(dir / "bpe");
+  write_file(dir / "bpe/tokenizer.json",
+             R"({"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":["a b"]}})");
+  write_file(dir / "bpe/tokenizer_config.json", "{}");
+  const Inspection found = inspect_path(dir / "bpe");
+  EXPECT_EQ(found.kind, "tokenizer");
+  EXPECT_TRUE(found.complete) << text_of(found);
+  EXPECT_HAS(text_of(found), "BPE, 2 tokens");
+  EXPECT_HAS(text_of(found),
+             "a tokenizer's directory, without a model; files: tokenizer.json, "
+             "tokenizer_config.json");
+  fs::create_directory(dir / "piece");
+  write_file(dir / "piece/tokenizer.model", "x");
+  EXPECT_HAS(text_of(inspect_path(dir / "piece")), "SentencePiece");
 }
 
 }  // namespace

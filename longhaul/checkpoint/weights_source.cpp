@@ -6,8 +6,10 @@
 #include <map>
 #include <set>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
@@ -150,7 +152,7 @@ std::string list_names(const std::vector<std::string>& names) {
 ModelSource resolve_model_source(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw InputError("weights", path.string() + ": no such file or directory");
+    throw InputError("weights", missing_path(path));
   }
   if (!fs::is_directory(path, error)) {
     throw InputError("weights", path.string() +
@@ -237,7 +239,8 @@ uint64_t WeightsSource::total_bytes() const {
 }
 
 std::string WeightsSource::describe() const {
-  return fmt::format("{}: {} tensors, {}", source().path.string(), tensors().size(),
+  return fmt::format("{}: {}, {}", source().path.string(),
+                     counted(std::ssize(tensors()), "tensor"),
                      human_bytes(static_cast<double>(total_bytes())));
 }
 

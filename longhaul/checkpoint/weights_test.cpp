@@ -2,6 +2,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/test_model.h"
@@ -63,6 +64,63 @@ TEST(WeightsSource, ARunItsCheckpointAndItsExportHoldTheSameWeights) {
     EXPECT_EQ(read_whole(*exported, tensor), weight_values(tensor));
   }
   exported->check(small_model());
+}
+
+void flip_last_byte(const fs::path& file) {
+  std::string text = read_text(file);
+  text.back() = static_cast<char>(text.back() ^ 1);
+  write_file(file, text);
+}
+
+/// The checkpoints that were read in full or in vain, and what was said.
+std::pair<std::vector<std::string>, std::vector<std::string>> tried(
+    const fs::path& named) {
+  std::vector<std::string> names;
+  std::vector<std::string> lines;
+  with_fall_back(
+      named,
+      [&](const fs::path& path) {
+        const auto source = WeightsSource::open(path);
+        names.push_back(source->source().path.filename().string());
+        for (const TensorSlice& tensor : small_model()) read_whole(*source, tensor);
+      },
+      [&](const std::string& line) { lines.push_back(line); });
+  return {names, lines};
+}
+
+TEST(FallBack, OfARunWhoseNewestIsDamagedInsideTheOneBeforeIsTaken) {
+  const TempDir dir;
+  for (const int64_t step : {4, 8, 12}) save_run(dir / "run", step);
+  EXPECT_EQ(tried(dir / "run").second, std::vector<std::string>());
+  const fs::path steps = dir / "run/checkpoints";
+  flip_last_byte(steps / "step_00000012/a1_rank_00000.safetensors");
+  flip_last_byte(steps / "step_00000008/a1_rank_00002.safetensors");
+  const auto [names, lines] = tried(dir / "run");
+  EXPECT_EQ(names, (std::vector<std::string>{"step_00000012", "step_00000008",
+                                             "step_00000004"}));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_HAS(lines[0], "step_00000012 is damaged: [checkpoint]");
+  EXPECT_HAS(lines[0], "taking " + (steps / "step_00000008").string());
+}
+
+TEST(FallBack, ACheckpointThatWasNamedItselfIsNeverReplaced) {
+  const TempDir dir;
+  for (const int64_t step : {4, 8}) save_run(dir / "run", step);
+  const fs::path step = dir / "run/checkpoints/step_00000008";
+  flip_last_byte(step / "a1_rank_00000.safetensors");
+  EXPECT_HAS(message_of<InputError>([&] { tried(step); }), "block 0");
+}
+
+TEST(FallBack, ErrorsThatAreNotOfTheFilesGoThrough) {
+  const TempDir dir;
+  for (const int64_t step : {4, 8}) save_run(dir / "run", step);
+  int calls = 0;
+  const auto use = [&](const fs::path&) {
+    ++calls;
+    throw InputError("model", "too short");
+  };
+  EXPECT_THROW(with_fall_back(dir / "run", use, [](const std::string&) {}), InputError);
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(WeightsSource, MissingUnexpectedAndMisshapenTensorsAreNamedTogether) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
@@ -41,10 +42,11 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   if (world % model_ranks != 0) {
     fail_key(
         config, "parallel.tp",
-        fmt::format("{} ranks do not divide into model replicas of pp {} * cp {} * tp "
+        fmt::format("{} not divide into model replicas of pp {} * cp {} * tp "
                     "{} = {} ranks; start a multiple of {} (mpirun -n {}), or change "
                     "[parallel]",
-                    world, p.pp, p.cp, p.tp, model_ranks, model_ranks, model_ranks));
+                    counted(world, "rank") + (world == 1 ? " does" : " do"), p.pp, p.cp,
+                    p.tp, model_ranks, model_ranks, model_ranks));
   }
   DerivedBatch derived;
   derived.world = world;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
 #include "longhaul/config/rules.h"
@@ -86,8 +87,14 @@ void apply_set(Table& root, const std::string& argument,
     }
   }
   if (path.size() < 2 || std::ranges::any_of(path, &std::string::empty)) {
-    fail_at(where, fmt::format("\"{}\" is not a key; expected section.key=value",
-                               argument.substr(0, equals)));
+    std::string meant;
+    for (const std::string& name : names) {
+      if (path.size() != 1 || !name.ends_with("." + path[0])) continue;
+      meant += fmt::format("{}{}", meant.empty() ? "; did you mean " : " or ", name);
+    }
+    fail_at(where,
+            fmt::format("\"{}\" is not a key; expected section.key=value{}",
+                        argument.substr(0, equals), meant.empty() ? meant : meant + "?"));
   }
   if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
     return unset(root, path, where, names);
@@ -161,13 +168,18 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 
 LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> sets) {
   if (!fs::exists(file)) {
-    throw InputError("config", fmt::format("{}: no such file; expected a run's TOML file "
+    throw InputError("config", fmt::format("{}; expected a run's TOML file "
                                            "(`longhaul recipe list` shows some)",
-                                           file.string()));
+                                           missing_path(file)));
   }
   if (fs::is_directory(file)) {
-    throw InputError("config", fmt::format("{}: a directory; expected a run's TOML file",
-                                           file.string()));
+    const bool is_run = fs::exists(file / "config.toml");
+    throw InputError(
+        "config",
+        fmt::format(
+            "{}: a directory; expected a run's TOML file{}", file.string(),
+            is_run ? ", for example that of this run, " + (file / "config.toml").string()
+                   : " (`longhaul recipe list` shows some)"));
   }
   return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);
 }

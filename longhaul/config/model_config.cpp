@@ -6,6 +6,7 @@
 #include <array>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/model_reader.h"
 
@@ -302,18 +303,26 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
 ModelConfig load_model_config(const fs::path& dir_or_json,
                               std::span<const ModelOverride> overrides) {
   if (!fs::exists(dir_or_json)) {
-    throw InputError("model",
-                     fmt::format("{}: no such file or directory; expected a Hugging "
-                                 "Face directory or its config.json",
-                                 dir_or_json.string()));
+    throw InputError("model", fmt::format("{}; expected a Hugging Face directory or its "
+                                          "config.json",
+                                          missing_path(dir_or_json)));
   }
   const fs::path file =
       fs::is_directory(dir_or_json) ? dir_or_json / "config.json" : dir_or_json;
   if (!fs::exists(file)) {
     throw InputError("model",
                      fmt::format("{} has no config.json; expected a Hugging Face "
-                                 "directory",
-                                 dir_or_json.string()));
+                                 "directory{}",
+                                 dir_or_json.string(),
+                                 fs::exists(dir_or_json / "store.json")
+                                     ? "; this one is a token store, which is data"
+                                     : ""));
+  }
+  if (file.extension() != ".json") {
+    throw InputError("model",
+                     fmt::format("{}: is no config.json; expected a Hugging Face "
+                                 "directory or its config.json",
+                                 file.string()));
   }
   return parse_model_config(read_text(file, kMaxModelBytes), file, overrides);
 }

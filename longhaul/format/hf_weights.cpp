@@ -6,8 +6,10 @@
 #include <array>
 #include <set>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul {
@@ -50,25 +52,30 @@ std::vector<fs::path> files_of(const fs::path& dir) {
 
 // Says why there is nothing to read, from what lies there.
 [[noreturn]] void fail_no_weights(const fs::path& dir) {
-  if (!fs::exists(dir)) throw InputError("weights", dir.string() + ": no such directory");
+  if (!fs::exists(dir)) throw InputError("weights", missing_path(dir));
   if (!fs::is_directory(dir)) {
     throw InputError("weights", dir.string() + ": is not a directory");
+  }
+  if (fs::exists(dir / "store.json")) {
+    throw InputError("weights",
+                     fmt::format("{}: is a token store, which is data; give the "
+                                 "directory of a model, a checkpoint or a run",
+                                 dir.string()));
   }
   std::string found;
   bool pickles = false;
   for (const fs::path& file : files_of(dir)) {
     const std::string name = file.filename().string();
-    pickles = pickles || glob_match("*.bin", name) || glob_match("*.pth", name);
+    pickles = pickles || glob_match("*.bin", name) || glob_match("*.pt*", name);
     if (found.size() < 200) found += (found.empty() ? "" : ", ") + name;
   }
   throw InputError(
       "weights",
       fmt::format("{}: neither {} nor {} is there (found: {}); {}", dir.string(), kSingle,
                   kIndex, found.empty() ? "an empty directory" : found,
-                  pickles
-                      ? "pickled weights (.bin, .pth) are not read: save the model again "
-                        "as safetensors"
-                      : "give a Hugging Face model directory"));
+                  pickles ? "pickled weights (.bin, .pt, .pth) are not read here: "
+                            "`longhaul import` makes safetensors of them"
+                          : "give a Hugging Face model directory"));
 }
 
 void note_ignored_files(const fs::path& dir, const std::set<std::string>& used,
@@ -196,10 +203,11 @@ HfWeights HfWeights::open(const fs::path& dir) {
   }
   if (absent > 0) {
     throw InputError("weights",
-                     fmt::format("{}: {} of {} shards are missing: {}{}; copy them from "
+                     fmt::format("{}: {} of {} missing: {}{}; copy them from "
                                  "where the model came from",
-                                 dir.string(), absent, shards.size(), missing,
-                                 absent > 8 ? " ..." : ""));
+                                 dir.string(), absent,
+                                 counted(std::ssize(shards), "shard is", "shards are"),
+                                 missing, absent > 8 ? " ..." : ""));
   }
   const bool has_index = fs::exists(dir / kIndex);
   const HfIndex index = has_index ? HfIndex::read(dir / kIndex) : HfIndex{};

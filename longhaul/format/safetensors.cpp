@@ -12,6 +12,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {
@@ -21,8 +22,23 @@ constexpr size_t kMaxRank = 16;
 constexpr size_t kMaxTensors = 1'000'000;
 constexpr int kHeaderDepth = 4;  // object, tensor, array, number
 
+constexpr const char* kFetchAgain = "copy or download it again";
+
 [[noreturn]] void fail(const std::string& what, const std::string& problem) {
   throw InputError("safetensors", what + ": " + problem);
+}
+
+/// What the first eight bytes say of files that stand where one was meant to be.
+std::string other_kind(std::string_view prefix) {
+  if (prefix.starts_with("version ")) {
+    return "a Git LFS pointer, not the file itself: run `git lfs pull` there, or "
+           "download "
+           "it again";
+  }
+  if (prefix.starts_with('<')) {
+    return "a web page, not the file itself: download it again";
+  }
+  return "not a safetensors file";
 }
 
 uint64_t read_header_length(std::span<const std::byte> prefix, uint64_t file_size,
@@ -30,22 +46,22 @@ uint64_t read_header_length(std::span<const std::byte> prefix, uint64_t file_siz
   if (file_size < 8 || prefix.size() < 8) {
     fail(what,
          fmt::format("{} bytes, but the length of the header alone takes 8; the file "
-                     "is truncated or not a safetensors file",
-                     file_size));
+                     "is truncated or not a safetensors file; {}",
+                     file_size, kFetchAgain));
   }
   uint64_t length = 0;
   static_assert(std::endian::native == std::endian::little);
   std::memcpy(&length, prefix.data(), 8);
   if (length > kMaxSafetensorsHeader) {
     fail(what,
-         fmt::format("byte 0: the header length is {}, more than the limit of {}; not "
-                     "a safetensors file",
-                     length, kMaxSafetensorsHeader));
+         fmt::format("byte 0: the header length is {}, more than the limit of {}; {}",
+                     length, kMaxSafetensorsHeader,
+                     other_kind({reinterpret_cast<const char*>(prefix.data()), 8})));
   }
   if (length > file_size - 8) {
     fail(what, fmt::format("byte 0: the header length is {}, but the file ends {} bytes "
-                           "after it; the file is truncated",
-                           length, file_size - 8));
+                           "after it; the file is truncated: {}",
+                           length, file_size - 8, kFetchAgain));
   }
   if (length < 2) fail(what, fmt::format("byte 0: the header length is {}", length));
   return length;
@@ -63,7 +79,6 @@ uint64_t unsigned_field(const Json& value, const std::string& what,
 }
 
 SafetensorsEntry parse_entry(const std::string& name, const Json& json,
-                             uint64_t data_size, uint64_t data_start,
                              const std::string& what) {
   SafetensorsEntry entry;
   entry.name = name;
@@ -119,12 +134,6 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json,
                            name, describe_shape(entry.shape), dtype_name(entry.dtype),
                            bytes, entry.begin, entry.end, entry.end - entry.begin));
   }
-  if (entry.end > data_size) {
-    fail(what,
-         fmt::format("tensor '{}': its data ends at byte {}, the file at byte {}; the "
-                     "file is truncated",
-                     name, data_start + entry.end, data_start + data_size));
-  }
   return entry;
 }
 
@@ -137,6 +146,23 @@ void parse_metadata(const Json& json, const std::string& what,
     }
     header.metadata[key] = value.get<std::string>();
   }
+}
+
+// Said of the whole file: a download that broke off shows by the size that it should
+// have.
+void check_whole(const SafetensorsHeader& header, uint64_t file_size,
+                 const std::string& what) {
+  const auto last = std::ranges::max_element(header.entries, {}, &SafetensorsEntry::end);
+  if (last == header.entries.end()) return;
+  // Both are below 2^63.
+  const uint64_t wanted = header.data_start + last->end;
+  if (wanted <= file_size) return;
+  fail(what,
+       fmt::format("tensor '{}': its data ends at byte {}, the file at byte {}; the "
+                   "file is truncated: {} of {} are there; {}",
+                   last->name, wanted, file_size,
+                   human_bytes(static_cast<double>(file_size)),
+                   human_bytes(static_cast<double>(wanted)), kFetchAgain));
 }
 
 // Sorted by begin, each tensor must start where the one before it ended.
@@ -201,14 +227,14 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> prefix,
     if (name == "__metadata__") {
       parse_metadata(value, what, header);
     } else {
-      header.entries.push_back(
-          parse_entry(name, value, data_size, header.data_start, what));
+      header.entries.push_back(parse_entry(name, value, what));
     }
   }
   std::sort(header.entries.begin(), header.entries.end(),
             [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
               return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
             });
+  check_whole(header, file_size, what);
   check_cover(header, data_size, what);
   return header;
 }

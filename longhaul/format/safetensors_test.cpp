@@ -1,5 +1,6 @@
 #include "longhaul/format/safetensors.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
@@ -70,11 +71,25 @@ TEST(Safetensors, ATruncatedFileNamesTensorAndBytes) {
   EXPECT_HAS(message, (dir / "cut").string());
   EXPECT_HAS(message, "tensor 'b'");
   EXPECT_HAS(message, "truncated");
+  EXPECT_HAS(message,
+             fmt::format("{} B of {} B are there", text.size() - 1, text.size()));
+  EXPECT_HAS(message, "copy or download it again");
   // Every shorter length is refused too, never read past the end.
   for (size_t n = 0; n < text.size(); n += 3) {
     write_file(dir / "cut", text.substr(0, n));
     EXPECT_THROW(open(), InputError) << n;
   }
+}
+
+TEST(Safetensors, WhatStandsInItsPlaceAfterAnIncompleteDownloadIsNamed) {
+  const TempDir dir;
+  const auto problem = [&](const std::string& text) {
+    write_file(dir / "x", text);
+    return message_of<InputError>([&] { SafetensorsFile::open(dir / "x"); });
+  };
+  EXPECT_HAS(problem("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+             "Git LFS pointer");
+  EXPECT_HAS(problem("<!DOCTYPE html><html>"), "a web page");
 }
 
 TEST(Safetensors, AHeaderLengthPastTheEndIsRefusedBeforeAnythingIsAllocated) {

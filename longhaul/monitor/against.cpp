@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
@@ -152,14 +153,14 @@ struct Comparison {
 };
 
 Comparison compare_losses(const Reference& run, const Reference& reference,
-                          const AgainstOptions& options) {
+                          int64_t from_step, double rtol) {
   Comparison found;
-  for (auto it = run.loss.lower_bound(options.from_step); it != run.loss.end(); ++it) {
+  for (auto it = run.loss.lower_bound(from_step); it != run.loss.end(); ++it) {
     const auto golden = reference.loss.find(it->first);
     if (golden == reference.loss.end()) continue;
     ++found.common;
     const double far = distance(it->second, golden->second);
-    if (far <= options.rtol) {
+    if (far <= rtol) {
       ++found.within;
     } else if (found.first_outside < 0) {
       found.first_outside = it->first;
@@ -187,23 +188,34 @@ std::string at_step(const Reference& run, const Reference& reference, int64_t st
 
 bool judge_loss(const Reference& run, const Reference& reference,
                 const AgainstOptions& options, AgainstResult& result) {
-  const Comparison found = compare_losses(run, reference, options);
+  int64_t from_step = options.from_step.value_or(kGateStep);
+  Comparison found = compare_losses(run, reference, from_step, options.rtol);
+  if (found.common == 0 && !options.from_step) {
+    from_step = 0;
+    found = compare_losses(run, reference, from_step, options.rtol);
+    if (found.common > 0) {
+      result.lines.push_back(fmt::format(
+          "no common step from step {} on (the run has {}, the reference {}): all common "
+          "steps are compared",
+          kGateStep, range_of(run), range_of(reference)));
+    }
+  }
   if (found.common == 0) {
     throw InputError(
         "report",
         fmt::format("no common step from step {} on: the run has {}, the reference {}; "
                     "choose another with --from-step",
-                    options.from_step, range_of(run), range_of(reference)));
+                    from_step, range_of(run), range_of(reference)));
   }
   const double share =
       static_cast<double>(found.within) / static_cast<double>(found.common);
   const bool passed = share >= options.points;
   std::string line = fmt::format(
-      "loss: {}: {:.2f}% of {} points from step {} on within {:g}% of the reference "
+      "loss: {}: {:.2f}% of {} from step {} on within {:g}% of the reference "
       "(needs "
       "{:g}%)",
-      passed ? "holds" : "MISSES", 100.0 * share, grouped(found.common),
-      options.from_step, 100.0 * options.rtol, 100.0 * options.points);
+      passed ? "holds" : "MISSES", 100.0 * share, counted(found.common, "point"),
+      from_step, 100.0 * options.rtol, 100.0 * options.points);
   if (found.first_outside >= 0) {
     line += fmt::format("; the first outside is {}; the worst {}",
                         at_step(run, reference, found.first_outside),
@@ -214,6 +226,7 @@ bool judge_loss(const Reference& run, const Reference& reference,
   result.lines.push_back(std::move(line));
   result.json["loss"] = {
       {"passed", passed},
+      {"from_step", from_step},
       {"points", found.common},
       {"within", found.within},
       {"share", share},

@@ -25,10 +25,15 @@ Reference read_reference(const fs::path& path);
 /// The steps of a run that count.
 Reference reference_of(const Records& records);
 
+/// Where the gate of the source systems begins.
+constexpr int64_t kGateStep = 450;
+
 struct AgainstOptions {
-  double rtol = 0.05;                     ///< of the reference's loss
-  double points = 0.95;                   ///< share of the points that must lie within
-  int64_t from_step = 450;                ///< earlier points are not looked at
+  double rtol = 0.05;    ///< of the reference's loss
+  double points = 0.95;  ///< share of the points that must lie within
+  /// Earlier points are not looked at. Empty: kGateStep, or where the two have no step in
+  /// common from there on, all.
+  std::optional<int64_t> from_step;
   std::optional<double> throughput_rtol;  ///< empty: the throughput is not judged
 };
 

@@ -62,9 +62,24 @@ TEST(Against, ThroughputMayBeHigherAndNotMuchLower) {
              "says no throughput");
 }
 
+TEST(Against, RunsThatEndBeforeTheGateAreComparedWholeAndSaySo) {
+  Reference run = curve(40);
+  const AgainstResult same = hold_against(run, curve(1000), {});
+  EXPECT_TRUE(same.passed);
+  EXPECT_HAS(same.lines[0], "no common step from step 450 on (the run has steps 1 to 40");
+  EXPECT_HAS(same.lines[1], "100.00% of 40 points from step 0 on");
+  for (int64_t step = 1; step <= 4; ++step) run.loss[step] *= 2.0;
+  EXPECT_FALSE(hold_against(run, curve(1000), {}).passed);
+  Reference other;
+  other.loss[50] = 1.0;
+  EXPECT_THROW(hold_against(run, other, {}), InputError);
+}
+
 TEST(Against, NothingInCommonIsAnErrorThatSaysWhatThereIs) {
+  AgainstOptions options;
+  options.from_step = 450;
   const std::string message =
-      message_of<InputError>([] { hold_against(curve(40), curve(1000), {}); });
+      message_of<InputError>([&] { hold_against(curve(40), curve(1000), options); });
   EXPECT_HAS(message, "the run has steps 1 to 40, the reference steps 1 to 1,000");
   EXPECT_HAS(message, "--from-step");
 }

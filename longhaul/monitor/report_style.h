@@ -59,6 +59,10 @@ details{margin-top:14px}summary{cursor:pointer;font-weight:600}
 pre{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px 16px;
 overflow-x:auto;font:12.5px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 footer{margin-top:36px;color:var(--soft);font-size:12.5px}
+@media (max-width:600px){main{padding:16px 10px 32px}.card{padding:10px 10px 6px}
+svg{overflow:visible}svg text{font-size:17px}svg text.none{font-size:20px}
+.strip{margin-bottom:12px}.strip text{font-size:28px;transform:translateY(18px)}
+.strip text:nth-of-type(even){display:none}}
 @media print{body{background:#fff}.card,.tile,tr{break-inside:avoid}}
 )css";
 

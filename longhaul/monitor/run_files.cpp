@@ -1,11 +1,13 @@
 #include "longhaul/monitor/run_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -22,6 +24,7 @@ constexpr uint64_t kLargestConfig = uint64_t{4} << 20;
 /// Of events that are kept, as text.
 constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
 constexpr int kMaxFileDepth = 16;
+constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostStepDirectories = 100'000;
 constexpr const char* kRunFiles[] = {"metrics.jsonl", "events.jsonl", "status.json",
                                      "config.toml", "run.lock"};
@@ -75,6 +78,23 @@ std::optional<int64_t> step_of(const std::string& name) {
   return whole && step >= 0 ? std::optional(step) : std::nullopt;
 }
 
+bool holds_run(const fs::path& dir) {
+  std::error_code error;
+  return std::ranges::any_of(
+      kRunFiles, [&](const char* name) { return fs::exists(dir / name, error); });
+}
+
+/// ": runs there are a, b", of the directories in `dir`.
+std::string runs_below(const fs::path& dir) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(dir.empty() ? "." : dir, error), end;
+       !error && it != end && names.size() < kMostRunsNamed; it.increment(error)) {
+    if (holds_run(it->path())) names.insert((dir / it->path().filename()).string());
+  }
+  return names.empty() ? "" : fmt::format(", such as {}", fmt::join(names, ", "));
+}
+
 /// The value of one metric's parameter in results.json.
 std::optional<int64_t> total_steps_in(const Json& results) {
   const Json::json_pointer place("/results/parameters/Total steps");
@@ -86,24 +106,31 @@ std::optional<int64_t> total_steps_in(const Json& results) {
 
 }  // namespace
 
+bool may_become_run(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::exists(dir, error)) return true;
+  if (!fs::is_directory(dir, error)) return false;
+  return fs::is_empty(dir, error) ||
+         (fs::exists(dir / "submit.sbatch", error) && !holds_run(dir));
+}
+
 RunFiles::RunFiles(fs::path dir)
     : dir_(std::move(dir)),
       metrics_tail_(dir_ / "metrics.jsonl"),
       events_tail_(dir_ / "events.jsonl") {
   std::error_code error;
   if (!fs::is_directory(dir_, error)) {
-    throw InputError(
-        "run directory",
-        fmt::format("{} is no directory; give the run.dir of a run", dir_.string()));
+    throw InputError("run directory",
+                     fmt::format("{} is no directory; give the run.dir "
+                                 "of a run{}",
+                                 dir_.string(), runs_below(dir_.parent_path())));
   }
-  const bool any = std::ranges::any_of(
-      kRunFiles, [&](const char* name) { return fs::exists(dir_ / name, error); });
-  if (!any) {
+  if (!holds_run(dir_)) {
     throw InputError(
         "run directory",
         fmt::format("{} holds nothing of a run (no metrics.jsonl, events.jsonl, "
-                    "status.json, config.toml); give the run.dir of a run",
-                    dir_.string()));
+                    "status.json, config.toml); give the run.dir of a run{}",
+                    dir_.string(), runs_below(dir_)));
   }
 }
 

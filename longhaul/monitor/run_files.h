@@ -14,6 +14,9 @@
 
 namespace longhaul::monitor {
 
+/// Whether a run may begin in `dir` yet: nothing is there, or what `submit` leaves.
+bool may_become_run(const fs::path& dir);
+
 /// A line of events.jsonl. `fields` is what another process wrote: shown only through
 /// plain_text.
 struct Event {

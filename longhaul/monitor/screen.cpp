@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/plain_text.h"
@@ -48,6 +49,24 @@ class Lines {
       line += painted(text, piece.ink);
     }
     lines_.push_back(std::move(line));
+  }
+  /// As add, but a piece that does not fit begins a further line below the first piece's
+  /// right end, without the blanks in front of it.
+  void flow(const std::string& label, const std::vector<Piece>& pieces) {
+    const size_t indent = text_columns(label);
+    std::vector<Piece> line = {{label}};
+    size_t used = indent;
+    for (Piece piece : pieces) {
+      if (line.size() > 1 && used + text_columns(piece.text) > size_.width) {
+        add(line);
+        line = {{std::string(indent, ' ')}};
+        used = indent;
+        piece.text.erase(0, piece.text.find_first_not_of(' '));
+      }
+      used += text_columns(piece.text);
+      line.push_back(std::move(piece));
+    }
+    add(line);
   }
   void gap() {
     if (!lines_.empty() && !lines_.back().empty()) add({});
@@ -111,13 +130,13 @@ void draw_head(const RunView& view, Lines& lines) {
   std::string place;
   if (!view.host.empty()) place += "  on " + view.host;
   if (!view.job.empty()) place += "  job " + view.job;
-  lines.add({{"longhaul ", Ink::Faint},
-             {view.name, Ink::Bold},
-             {"  "},
-             {view.state, state_ink(view)},
-             {fmt::format("  attempt {}, {} restart{}{}", view.attempt, view.restarts,
-                          view.restarts == 1 ? "" : "s", place),
-              Ink::Faint}});
+  lines.flow(
+      "longhaul ",
+      {{view.name, Ink::Bold},
+       {"  " + view.state, state_ink(view)},
+       {fmt::format("  attempt {}, {}", view.attempt, counted(view.restarts, "restart")),
+        Ink::Faint},
+       {place, Ink::Faint}});
   if (!view.detail.empty()) lines.add({{"  " + view.detail, Ink::Bad}});
   for (const std::string& note : view.notes) lines.add({{"  note: " + note, Ink::Warn}});
 }
@@ -130,8 +149,8 @@ void draw_progress(const RunView& view, Lines& lines) {
         static_cast<double>(view.step) / static_cast<double>(*view.last_step);
     std::string left =
         view.seconds_left ? human_duration(*view.seconds_left) + " left" : "";
-    lines.add(
-        {{bar(share, columns), Ink::Good}, {"  " + steps_text(view)}, {"  " + left}});
+    lines.flow(
+        "", {{bar(share, columns), Ink::Good}, {"  " + steps_text(view)}, {"  " + left}});
   } else {
     lines.add({{steps_text(view)}});
   }
@@ -141,16 +160,15 @@ void draw_progress(const RunView& view, Lines& lines) {
                              figure(view.validation->loss, "{:.4f}"),
                              grouped(view.validation->step));
   }
-  lines.add({{"loss        "},
-             {figure(view.loss, "{:.5f}"), Ink::Bold},
-             {"   gradient norm " + figure(view.grad_norm, "{:.3f}") + "   lr " +
-              figure(view.lr, "{:.3e}") + validation}});
-  lines.add(
-      {{"throughput  "},
-       {figure(view.tokens_per_s, "{:.0f}") + " tokens/s", Ink::Bold},
-       {fmt::format(
-           "   {} sequences/s   mfu {}   {} a step", figure(view.seqs_per_s, "{:.2f}"),
-           figure(100.0 * view.mfu, "{:.1f}%"), figure(view.step_time, "{:.3f} s"))}});
+  lines.flow("loss        ", {{figure(view.loss, "{:.5f}"), Ink::Bold},
+                              {"   gradient norm " + figure(view.grad_norm, "{:.3f}")},
+                              {"   lr " + figure(view.lr, "{:.3e}")},
+                              {validation}});
+  lines.flow("throughput  ",
+             {{figure(view.tokens_per_s, "{:.0f}") + " tokens/s", Ink::Bold},
+              {"   " + figure(view.seqs_per_s, "{:.2f}") + " sequences/s"},
+              {"   mfu " + figure(100.0 * view.mfu, "{:.1f}%")},
+              {"   " + figure(view.step_time, "{:.3f} s") + " a step"}});
   std::string last =
       std::isfinite(view.step_age) ? "last step " + ago(view.step_age) : "";
   std::string saved = "no checkpoint";
@@ -159,23 +177,23 @@ void draw_progress(const RunView& view, Lines& lines) {
                         human_bytes(view.checkpoint->bytes),
                         ago(view.now - view.checkpoint->saved));
   }
-  lines.add({{"checkpoint  "}, {saved}, {"   " + last, Ink::Faint}});
+  lines.flow("checkpoint  ", {{saved}, {"   " + last, Ink::Faint}});
 }
 
 void draw_goodput(const RunView& view, Lines& lines) {
   const Ledger& ledger = view.ledger;
   if (ledger.total_micros() <= 0) return;
-  std::string classes;
+  std::vector<Lines::Piece> pieces = {
+      {fmt::format("{:.1f}%", 100.0 * ledger.goodput()), Ink::Bold},
+      {fmt::format(" of {} ", human_duration(ledger.total_seconds()))}};
   for (size_t i = 0; i < kTimeClasses; ++i) {
     const auto kind = static_cast<TimeClass>(i);
     if (ledger.share(kind) < 0.0005) continue;
-    classes +=
-        fmt::format("  {} {:.1f}%", time_class_name(kind), 100.0 * ledger.share(kind));
+    pieces.push_back(
+        {fmt::format("  {} {:.1f}%", time_class_name(kind), 100.0 * ledger.share(kind)),
+         Ink::Faint});
   }
-  lines.add({{"goodput     "},
-             {fmt::format("{:.1f}%", 100.0 * ledger.goodput()), Ink::Bold},
-             {fmt::format(" of {}", human_duration(ledger.total_seconds()))},
-             {" " + classes, Ink::Faint}});
+  lines.flow("goodput     ", pieces);
 }
 
 std::string memory_text(int64_t used_bytes, int64_t total_bytes) {
@@ -186,13 +204,22 @@ std::string memory_text(int64_t used_bytes, int64_t total_bytes) {
                      100.0 * used / total);
 }
 
+/// On windows too narrow for all columns of nodes and ranks, the less needed are left
+/// out.
+constexpr size_t kAllColumns = 76;
+bool is_narrow(const Lines& lines) { return lines.width() < kAllColumns; }
+
 std::string busy_text(double busy) {
   return busy < 0.0 ? std::string("-") : fmt::format("{:.0f}%", 100.0 * busy);
 }
 
 void draw_nodes(const RunView& view, size_t most, Lines& lines) {
   if (view.nodes.empty() || most < 3) return;
-  lines.title("node                 state     cpu   host memory                 devices");
+  const bool narrow = is_narrow(lines);
+  const size_t name = narrow ? 10 : 20;
+  lines.title(fit_to_columns("node", name) +
+              (narrow ? " state     cpu   devices"
+                      : " state     cpu   host memory                 devices"));
   size_t shown = 0;
   for (const RunStatus::Node& node : view.nodes) {
     if (++shown + 2 > most) {
@@ -202,24 +229,32 @@ void draw_nodes(const RunView& view, size_t most, Lines& lines) {
     }
     std::string devices;
     for (const RunStatus::Device& device : node.devices) {
-      devices +=
-          fmt::format("{} {} {}  ", device.name, busy_text(device.busy),
-                      memory_text(device.memory_used_bytes, device.memory_total_bytes));
+      devices += fmt::format("{} {}", device.name, busy_text(device.busy));
+      if (!narrow) {
+        devices += " " + memory_text(device.memory_used_bytes, device.memory_total_bytes);
+      }
+      devices += "  ";
+    }
+    std::string memory;
+    if (!narrow) {
+      memory = fit_to_columns(
+                   memory_text(node.memory_used_bytes, node.memory_total_bytes), 27) +
+               " ";
     }
     const bool up = node.state == "up" || node.state == "spare";
-    lines.add({{fit_to_columns(node.name, 20) + " "},
+    lines.add({{fit_to_columns(node.name, name) + " "},
                {fit_to_columns(node.state, 9) + " ", up ? Ink::Plain : Ink::Bad},
-               {fit_to_columns(busy_text(node.cpu_busy), 5) + " " +
-                fit_to_columns(
-                    memory_text(node.memory_used_bytes, node.memory_total_bytes), 27) +
-                " " + devices}});
+               {fit_to_columns(busy_text(node.cpu_busy), 5) + " " + memory + devices}});
   }
 }
 
 void draw_ranks(const RunView& view, size_t most, Lines& lines) {
   if (view.ranks.empty() || most < 3) return;
+  const bool narrow = is_narrow(lines);
   lines.title(
-      "rank   node                 phase           step    busy     slowest first");
+      narrow ? "rank   node       phase        slowest first"
+             : "rank   node                 phase           step    busy     slowest "
+               "first");
   size_t shown = 0;
   for (const RankSpeed& speed : view.ranks) {
     if (++shown + 2 > most) {
@@ -236,9 +271,11 @@ void draw_ranks(const RunView& view, size_t most, Lines& lines) {
     const Ink ink = speed.ratio >= kVerySlow ? Ink::Bad
                     : speed.ratio >= kSlow   ? Ink::Warn
                                              : Ink::Plain;
-    lines.add({{fmt::format("{:>4}   {} {} {:>8}  {:>7.3f} s  ", rank.rank,
-                            fit_to_columns(rank.node, 20), fit_to_columns(rank.phase, 11),
-                            rank.step, rank.busy_seconds)},
+    const std::string step =
+        narrow ? " " : fmt::format("{:>8}  {:>7.3f} s  ", rank.step, rank.busy_seconds);
+    lines.add({{fmt::format("{:>4}   {} {} {}", rank.rank,
+                            fit_to_columns(rank.node, narrow ? 10 : 20),
+                            fit_to_columns(rank.phase, 11), step)},
                {fmt::format("x{:.2f} {}", speed.ratio, bar(speed.ratio / 2.0, 10)), ink},
                {waits, Ink::Faint}});
   }
@@ -298,7 +335,7 @@ std::string status_line(const RunView& view) {
                         ago(view.now - view.checkpoint->saved));
   }
   line += fmt::format(", goodput {:.1f}%", 100.0 * view.ledger.goodput());
-  if (view.restarts > 0) line += fmt::format(", {} restarts", view.restarts);
+  if (view.restarts > 0) line += ", " + counted(view.restarts, "restart");
   if (!view.detail.empty()) line += ": " + view.detail;
   return line;
 }

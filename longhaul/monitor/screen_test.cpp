@@ -64,7 +64,7 @@ std::vector<Event> hostile_events() {
 }
 
 TEST(Screen, FitsAnyWindowAndHoldsNoControlCharacter) {
-  for (const size_t width : {20, 60, 80, 133, 200}) {
+  for (const size_t width : {20, 50, 60, 80, 133, 200}) {
     for (const size_t height : {5, 24, 60}) {
       const auto lines =
           draw_screen(hostile_view(), hostile_events(), {width, height}, false);

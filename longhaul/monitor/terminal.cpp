@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 
 #include "longhaul/base/terminal.h"
@@ -34,11 +33,6 @@ void write_out(std::string_view text) {
   }
 }
 
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && *value != '\0';
-}
-
 void ignore(int /*signal*/) {}
 
 }  // namespace
@@ -54,8 +48,6 @@ struct Terminal::Saved {
 };
 
 bool Terminal::available() { return is_terminal(STDOUT_FILENO); }
-
-bool wants_colour() { return is_terminal(STDOUT_FILENO) && !is_set("NO_COLOR"); }
 
 Terminal::Terminal() : saved_(std::make_unique<Saved>()) {
   saved_->has_input =

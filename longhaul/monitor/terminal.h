@@ -37,7 +37,4 @@ class Terminal {
 /// A signal ends it early.
 void sleep_seconds(double seconds);
 
-/// Colours on this terminal: not with NO_COLOR set, not with TERM=dumb.
-bool wants_colour();
-
 }  // namespace longhaul::monitor

@@ -88,8 +88,8 @@ void MetricsWriter::step(const StepMetrics& metrics) {
   if (last_step_ > 0) {
     const std::chrono::duration<double> spent =
         std::chrono::steady_clock::now() - started_;
-    log_.status(progress_line("train", "steps", metrics.step - steps_before_,
-                              last_step_ - steps_before_, spent.count()));
+    log_.status(progress_line("train", "steps", metrics.step, last_step_, spent.count(),
+                              steps_before_));
   }
 }
 

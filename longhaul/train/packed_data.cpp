@@ -77,7 +77,19 @@ void build(data::BuildOptions options, Logger& log) {
   };
   options.note = [&](const std::string& line) { log.info(line); };
   fs::create_directories(options.out.parent_path());
-  (void)data::build_store(nullptr, options);
+  try {
+    (void)data::build_store(nullptr, options);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
+    const std::string text(error.what());
+    throw InputError("data",
+                     fmt::format("{}. Training takes files of ready ids only (field "
+                                 "'{}'); text becomes a token store first: "
+                                 "longhaul data build {} --tokenizer MODEL --out "
+                                 "data/NAME",
+                                 text.substr(text.find(' ') + 1), options.inputs.field,
+                                 options.inputs.arguments.front()));
+  }
 }
 
 /// What became of the files.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string_view>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
@@ -144,9 +145,9 @@ void PeerMemory::end(const Session& session, bool stopped) {
 void PeerMemory::tell_times() {
   if (kept_ == 0) return;
   const auto steps = static_cast<double>(kept_);
-  run_.log().info(fmt::format(
-      "peer memory: {} steps kept, {:.1f} ms each, of them {:.1f} ms of waiting", kept_,
-      1e3 * seconds_ / steps, 1e3 * waited_ / steps));
+  run_.log().info(
+      fmt::format("peer memory: {} kept, {:.1f} ms each, of them {:.1f} ms of waiting",
+                  counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
   run_.event("peer_memory", {{"attempt", run_.attempt()},
                              {"steps", kept_},
                              {"bytes", keeper_->use().own_bytes},

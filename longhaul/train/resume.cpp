@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
@@ -192,10 +193,10 @@ History resume_in_memory(Session& session, RunLog& run,
   });
   report = checkpoint::total(report, *session.world);
   tell_resumed(session, run, history,
-               fmt::format("resume from step {} in memory of {} nodes (checkpoint on "
+               fmt::format("resume from step {} in memory of {} (checkpoint on "
                            "disk: {}), {} tokens, {}",
-                           history.step, kept.machines, disk, grouped(history.tokens),
-                           report.describe()));
+                           history.step, counted(kept.machines, "node"), disk,
+                           grouped(history.tokens), report.describe()));
   run.event(
       "memory_resume",
       {{"step", history.step}, {"nodes", kept.machines}, {"seconds", report.seconds}});

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "longhaul/base/build_info.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
@@ -120,14 +121,25 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                   grouped(session.model_config.num_parameters_without_embedding()),
                   human_bytes(static_cast<double>(session.flat->bytes())),
                   human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
+                         counted(config_.batch.global_size, "sequence"),
+                         counted(config_.data.seq_len, "token"), session.batch.dp,
+                         config_.batch.micro_size, session.batch.accumulation,
+                         config_.parallel.zero));
+  const double epoch = static_cast<double>(session.train_sequences) /
+                       static_cast<double>(config_.batch.global_size);
+  if (first_step_ < last_step_) {
+    log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
+                           first_step_ + 1, last_step_, total_steps_, epoch));
+    return;
+  }
+  const char* limit = last_step_ < total_steps_ ? "run.stop_after"
+                      : config_.run.steps       ? "run.steps"
+                                                : "run.epochs";
   log_->info(fmt::format(
-      "batch {} sequences of {} tokens: dp {} x micro {} x accumulation {}, zero {}",
-      config_.batch.global_size, config_.data.seq_len, session.batch.dp,
-      config_.batch.micro_size, session.batch.accumulation, config_.parallel.zero));
-  log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
-                         first_step_ + 1, last_step_, total_steps_,
-                         static_cast<double>(session.train_sequences) /
-                             static_cast<double>(config_.batch.global_size)));
+      "nothing to do: step {} of {} is done; raise {} to train further, or name another "
+      "run.dir to begin anew",
+      first_step_, last_step_, limit));
 }
 
 void RunLog::settle_peak(const Session& session, int64_t step, double step_rate,

@@ -102,7 +102,7 @@ def write_header(path, header, body):
     (["export", "nowhere", "--out", "out"], ["nowhere: no such file or directory"]),
     (["generate", "nowhere", "--prompt", "x"], ["nowhere: no such file or directory"]),
     (["inspect", "nowhere"], ["nowhere: no such file or directory"]),
-    (["verify", "nowhere"], ["nowhere: no such directory"]),
+    (["verify", "nowhere"], ["nowhere: no such file or directory"]),
     (["data", "build", "nowhere/*.txt", "--tokenizer", "models/small", "--out", "out"],
      ["'nowhere/*.txt' matches no file", "'corpus/*.jsonl.gz'"]),
     (["data", "build", "corpus/*.txt", "--tokenizer", "nowhere", "--out", "out"],
@@ -367,9 +367,9 @@ BUILD = ["data", "build", "bad/*", "--tokenizer", "models/small", "--out", "data
      ["bad/a.jsonl:2", "invalid UTF-8", "byte 9 (0xc3) of the line", "--bad-records drop"]),
     ("a.jsonl", b'{"text":"fine"}\n{"text":\n', ["bad/a.jsonl:2", "invalid JSON"]),
     ("a.jsonl", b'{"body":"fine"}\n', ["bad/a.jsonl:1", "field missing", "'text'", "'body'"]),
-    ("a.txt", b"", ["hold no document with text"]),
-    ("a.jsonl", b"\n\n", ["hold no document with text"]),
-    ("a.jsonl", b'{"text":""}\n', ["hold no document with text"]),
+    ("a.txt", b"", ["1 file holds no document with text"]),
+    ("a.jsonl", b"\n\n", ["1 file holds no document with text"]),
+    ("a.jsonl", b'{"text":""}\n', ["1 file holds no document with text"]),
     ("a.jsonl.gz", gzip.compress(b'{"text":"' + os.urandom(400).hex().encode() + b'"}\n')[:-40],
      ["bad/a.jsonl.gz", "the gzip data ends early", "truncated", "download the file again"]),
     ("a.jsonl.gz", b'{"text":"plain"}\n', ["bad/a.jsonl.gz", "not valid gzip data"]),
@@ -393,8 +393,8 @@ def test_bad_records_are_dropped_only_on_request_and_counted(run, root):
     (root / "bad").mkdir()
     (root / "bad/a.jsonl").write_bytes(b'{"text":"one"}\n{"text":"\xff"}\n{"text":\n{"text":"two"}\n')
     result = run("longhaul", *BUILD[:-2], "--bad-records", "drop", cwd=root)
-    assert "left out        1 records: invalid UTF-8" in result.stdout
-    assert "left out        1 records: invalid JSON" in result.stdout
+    assert "left out        1 record: invalid UTF-8" in result.stdout
+    assert "left out        1 record: invalid JSON" in result.stdout
     assert "bad/a.jsonl:2 (byte 15)  invalid UTF-8" in result.stdout
     info = json.loads((root / "data/bad/store.json").read_text())
     assert info["documents"] == 2 and sum(info["dropped"].values()) == 2

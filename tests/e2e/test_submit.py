@@ -48,7 +48,7 @@ def test_a_run_is_submitted_and_the_user_told_where_to_look(submit, tmp_path):
                           "optimizer.lr=1e-3")
     run = tmp_path / "run"
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (f"job 4711: 4 nodes train, 1 wait as spares\n"
+    assert done.stdout == (f"job 4711: 4 nodes train, 1 waits as a spare\n"
                            f"log: {run}/slurm-4711.log\n"
                            f"saves: 300 s before the time limit (no save was measured yet)\n"
                            f"script: {run}/submit.sbatch\n"

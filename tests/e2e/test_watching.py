@@ -111,14 +111,19 @@ def test_a_run_is_held_against_another_and_against_golden_losses(run, tmp_path):
     golden.write_text("".join(f"{loss}\n" for loss in losses))
     missed = longhaul("report", run, "--against", golden, "--from-step", 1, "--points", 1, code=1)
     assert "MISSES" in missed.stdout and "step 250" in missed.stdout
-    # The defaults are the gate of the source systems: from step 450 on.
-    nothing = longhaul("report", run, "--against", golden, code=78)
+    nothing = longhaul("report", run, "--against", golden, "--from-step", 450, code=78)
     assert "the run has steps 1 to 300" in nothing.stderr
+    # The default is the gate of the source systems, from step 450 on; these end before.
+    short = longhaul("report", run, "--against", golden, "--rtol", 0.01).stdout
+    assert "no common step from step 450 on (the run has steps 1 to 300" in short
+    assert "99.67% of 300 points from step 0 on" in short
     assert list(tmp_path.iterdir()) == [golden]
 
 
 def test_what_is_no_run_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("no run")
     assert "holds nothing of a run" in longhaul("watch", tmp_path, code=78).stderr
+    assert "holds nothing of a run" in longhaul("report", tmp_path, code=78).stderr
     assert "is no directory" in longhaul("report", tmp_path / "absent", code=78).stderr
 
 
@@ -229,7 +234,7 @@ def test_a_terminal_is_drawn_in_place_and_left_as_it_was(tmp_path, terminal):
     screen.read(0.5)
     assert screen.process.wait(timeout=10) == 0
     assert termios.tcgetattr(screen.worker) == screen.before
-    assert screen.raw.rstrip().endswith(b"1 restarts") or b"\x1b[?1049l" in screen.raw
+    assert screen.raw.rstrip().endswith(b"1 restart") or b"\x1b[?1049l" in screen.raw
 
 
 def test_a_window_that_becomes_narrow_is_obeyed_and_ctrl_c_ends(tmp_path, terminal):
@@ -238,14 +243,19 @@ def test_a_window_that_becomes_narrow_is_obeyed_and_ctrl_c_ends(tmp_path, termin
     screen.until("step 60 of 60")
     assert not re.search(rb"\x1b\[\d+m", screen.raw)
     screen.raw = b""
-    screen.screen.resize(20, 50)
-    fcntl.ioctl(screen.worker, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 50, 0, 0))
+    screen.screen.resize(34, 50)
+    fcntl.ioctl(screen.worker, termios.TIOCSWINSZ, struct.pack("HHHH", 34, 50, 0, 0))
     os.kill(screen.process.pid, signal.SIGWINCH)
     screen.read(1.5)
     frames = [f for f in screen.raw.decode().split("\x1b[?2026h\x1b[H") if f]
     assert frames
     lines = re.sub(r"\x1b\[[?0-9]*[A-Za-z]|\r", "", frames[-1]).split("\n")
-    assert len(lines) <= 20 and max(map(len, lines)) <= 50
+    assert len(lines) <= 34 and max(map(len, lines)) <= 50
+    # What stood at the right end of wide lines is below now, not cut off.
+    shown = "\n".join(lines)
+    for part in (r"attempt 2, 1 restart", r"\blr \d\.\d{3}e-\d\d$", r"mfu [\d.]+%", r" a step$",
+                 r"^rank .*slowest first$", r"^ +5 +n1 .*x1\.60 \S{10}$"):
+        assert re.search(part, shown, re.M), (part, shown)
     os.kill(screen.process.pid, signal.SIGINT)
     screen.read(0.5)
     assert screen.process.wait(timeout=10) == 0

@@ -23,7 +23,7 @@ from test_failures import ENVIRONMENT, finish, rank_pids  # noqa: E402
 STEPS = 60
 SETTINGS = [f"run.steps={STEPS}", "checkpoint.every=10", "resilience.peer_memory_every=1",
             "batch.micro_size=1"]
-RESUMED = re.compile(r"resume from step (\d+) in memory of (\d+) nodes "
+RESUMED = re.compile(r"resume from step (\d+) in memory of (\d+) nodes? "
                      r"\(checkpoint on disk: (step \d+|none)\)")
 
 

@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/foreign/bert_names.h"
 #include "longhaul/checkpoint/weights_source.h"
@@ -84,9 +85,8 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
     config.path = is_directory ? given / "config.json" : given;
     if (is_directory) config.side_dir = given;
     if (!fs::exists(config.path, error)) {
-      throw InputError("import", config.path.string() +
-                                     ": no such file; --config takes a "
-                                     "Hugging Face directory or its "
+      throw InputError("import", missing_path(config.path) +
+                                     "; --config takes a Hugging Face directory or its "
                                      "config.json");
     }
   } else {
@@ -181,7 +181,7 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
 ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw InputError("import", path.string() + ": no such file or directory");
+    throw InputError("import", missing_path(path));
   }
   for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {
     if (auto model = open(path, options)) return std::move(*model);

@@ -2,16 +2,19 @@
 #include "longhaul/data/input/input_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <glob.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::data {
@@ -31,14 +34,35 @@ bool has_columns(InputFormat format) {
   return format == InputFormat::Parquet || format == InputFormat::Arrow;
 }
 
-InputFormat format_of_name(const fs::path& plain) {
+/// Of files that hold one document of text each.
+constexpr std::array<std::string_view, 8> kTextNames{".txt", ".text", ".md",  ".rst",
+                                                     ".tex", ".pod",  ".raw", ".html"};
+
+/// Nothing where the name does not tell.
+std::optional<InputFormat> format_of_name(const fs::path& plain) {
   const std::string kind = plain.extension().string();
   if (kind == ".jsonl" || kind == ".json" || kind == ".ndjson")
     return InputFormat::JsonLines;
   if (kind == ".csv" || kind == ".tsv") return InputFormat::Csv;
   if (kind == ".parquet") return InputFormat::Parquet;
   if (kind == ".arrow") return InputFormat::Arrow;
-  return InputFormat::Text;
+  if (std::ranges::find(kTextNames, kind) != kTextNames.end()) return InputFormat::Text;
+  return std::nullopt;
+}
+
+/// A guess would read JSON lines, or what is no text at all, as one document of text.
+InputFormat known_format(const fs::path& path, const fs::path& plain) {
+  if (const auto format = format_of_name(plain)) return *format;
+  const std::string kind = plain.extension().string();
+  throw InputError(
+      "data",
+      fmt::format(
+          "{}: {} does not tell what is in it; known are {} (one document of text "
+          "each), .jsonl .json .ndjson, .csv .tsv, .parquet, .arrow, each but the "
+          "last two also with .gz or .zst; name it with --format text, jsonl, "
+          "csv, parquet or arrow",
+          path.string(), kind.empty() ? "a name without an ending" : "the ending " + kind,
+          fmt::join(kTextNames, " ")));
 }
 
 /// Files that would else be read as one document of garbage.
@@ -63,9 +87,11 @@ std::vector<std::string> expand(const std::string& argument) {
   if (paths.empty()) {
     throw InputError(
         "data",
-        fmt::format("'{}' matches no file; name files of text, JSON lines, CSV, Parquet "
-                    "or Arrow, for example 'corpus/*.jsonl.gz'",
-                    argument));
+        fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, for "
+                    "example 'corpus/*.jsonl.gz'",
+                    argument.find_first_of("*?[") == std::string::npos
+                        ? missing_path(argument)
+                        : "'" + argument + "' matches no file"));
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -127,7 +153,8 @@ std::vector<fs::path> column_files(const fs::path& directory) {
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
     if (!entry.is_regular_file() || name.starts_with(".")) continue;
-    if (!has_columns(format_of_name(entry.path()))) continue;
+    const auto format = format_of_name(entry.path());
+    if (!format || !has_columns(*format)) continue;
     paths.push_back(entry.path());
     kinds.insert(entry.path().extension().string());
     if (const auto split = split_of(name); !split.empty()) splits.emplace(split);
@@ -177,8 +204,9 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
   if (kind == ".gz") file.compression = Compression::Gzip;
   if (kind == ".zst") file.compression = Compression::Zstd;
   const bool packed = file.compression != Compression::None;
-  file.format =
-      options.format.value_or(format_of_name(packed ? path.stem() : path.filename()));
+  file.format = options.format
+                    ? *options.format
+                    : known_format(path, packed ? path.stem() : path.filename());
   if (packed && has_columns(file.format)) {
     throw InputError("data", path.string() +
                                  ": Parquet and Arrow are compressed inside, and not "

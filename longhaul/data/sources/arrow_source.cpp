@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/sources/rows.h"
@@ -69,9 +70,9 @@ class SavedDatasetSource final : public TokenSource {
   }
 
   std::string describe() const override {
-    return fmt::format("save_to_disk directory {}: {} sequences of {} in {} files{}",
-                       dataset_.path.string(), grouped(dataset_.rows), length_,
-                       dataset_.files.size(),
+    return fmt::format("save_to_disk directory {}: {} of {} in {}{}",
+                       dataset_.path.string(), counted(dataset_.rows, "sequence"),
+                       length_, counted(std::ssize(dataset_.files), "file"),
                        dataset_.has_labels ? "" : ", without labels");
   }
 

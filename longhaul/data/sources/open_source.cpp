@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
@@ -20,10 +21,11 @@ constexpr const char* kAccepted =
     "Parquet of ready ids";
 
 [[noreturn]] void refuse(const fs::path& path) {
-  std::string found = "a directory without store.json or state.json";
   if (!fs::exists(path)) {
-    found = "no such file or directory";
-  } else if (!fs::is_directory(path)) {
+    throw InputError("data", fmt::format("{}; {}", missing_path(path), kAccepted));
+  }
+  std::string found = "a directory without store.json or state.json";
+  if (!fs::is_directory(path)) {
     found = "a file; text becomes a token store with 'longhaul data build'";
   } else if (fs::exists(path / "dataset_dict.json")) {
     found = "a DatasetDict; name one split inside it, for example " +

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/input_set.h"
@@ -47,8 +48,9 @@ void describe_lengths(const LengthHistogram& lengths, int64_t documents, Table& 
     if (lengths.counts[k] == 0) continue;
     const int64_t from = int64_t{1} << k;
     const int64_t to = 2 * from - 1;
-    table.row("", fmt::format("{:>13} to {:>13}  {:>13} documents {:>6}", grouped(from),
+    table.row("", fmt::format("{:>13} to {:>13}  {:>13} {:<9} {:>6}", grouped(from),
                               grouped(to), grouped(lengths.counts[k]),
+                              lengths.counts[k] == 1 ? "document" : "documents",
                               percent(lengths.counts[k], documents)));
     json["lengths"].push_back(
         {{"from", from}, {"to", to}, {"documents", lengths.counts[k]}});
@@ -66,7 +68,7 @@ void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
   OrderedJson epoch = {
       {"seq_len", options.seq_len}, {"sequences", sequences}, {"tokens_left", left}};
   std::string text =
-      fmt::format("{} sequences of {} per epoch", grouped(sequences), options.seq_len);
+      fmt::format("{} of {} per epoch", counted(sequences, "sequence"), options.seq_len);
   if (options.global_size > 0) {
     const double steps =
         static_cast<double>(sequences) / static_cast<double>(options.global_size);
@@ -74,8 +76,8 @@ void describe_epoch(int64_t tokens, int64_t rows, const InspectOptions& options,
     epoch["global_size"] = options.global_size;
     epoch["steps"] = steps;
   }
-  table.row("epoch", text + fmt::format("; {} tokens at the end make no whole sequence",
-                                        grouped(left)));
+  table.row("epoch", text + fmt::format("; {} at the end in no whole sequence",
+                                        counted(left, "token")));
   json["epoch"] = epoch;
 }
 
@@ -88,15 +90,15 @@ void describe_origins(const StoreInfo& info, Table& table, OrderedJson& json) {
   }
   json["sources"] = {
       {"files", info.origins.size()}, {"bytes", bytes}, {"records", records}};
-  table.row("made from",
-            fmt::format("{} files, {}, {} records",
-                        grouped(static_cast<int64_t>(info.origins.size())),
-                        human_bytes(static_cast<double>(bytes)), grouped(records)));
+  table.row(
+      "made from",
+      fmt::format("{}, {}, {}", counted(std::ssize(info.origins), "file"),
+                  human_bytes(static_cast<double>(bytes)), counted(records, "record")));
   for (size_t i = 0; i < std::min(kListed, info.origins.size()); ++i) {
     const StoreOrigin& origin = info.origins[i];
-    table.row("", fmt::format("{}  {}  {} records  {}", origin.path,
+    table.row("", fmt::format("{}  {}  {}  {}", origin.path,
                               human_bytes(static_cast<double>(origin.bytes)),
-                              grouped(origin.records), origin.hash));
+                              counted(origin.records, "record"), origin.hash));
   }
   if (info.origins.size() > kListed) {
     table.row("", fmt::format("... and {} more", info.origins.size() - kListed));
@@ -107,7 +109,7 @@ void describe_dropped(const StoreInfo& info, Table& table, OrderedJson& json) {
   json["dropped"] = info.dropped;
   json["padding_removed"] = info.padding_removed;
   for (const auto& [cause, count] : info.dropped) {
-    table.row("left out", fmt::format("{} records: {}", grouped(count), cause));
+    table.row("left out", fmt::format("{}: {}", counted(count, "record"), cause));
   }
   if (info.bad_records) {
     table.row("", fmt::format("{} lists the broken ones", info.bad_records->name));
@@ -130,8 +132,8 @@ void describe_text(const StoreInfo& info, Table& table, OrderedJson& json) {
                               static_cast<double>(info.tokens)));
   }
   if (info.counts.ready_documents > 0) {
-    table.row("ready ids", fmt::format("{} documents came as ids",
-                                       grouped(info.counts.ready_documents)));
+    table.row("ready ids", fmt::format("{} came as ids",
+                                       counted(info.counts.ready_documents, "document")));
   }
   if (info.counts.not_targets > 0) {
     table.row("targets",
@@ -192,11 +194,11 @@ void describe_complete(const TokenStore& store, const InspectOptions& options,
   json["selection"] = info.selection;
   json["fingerprint"] = info.fingerprint;
   table.row("documents", grouped(info.documents));
-  table.row("tokens",
-            fmt::format("{} of {} bytes in {} shards, {:.2f} bytes on disk per token",
-                        grouped(info.tokens), info.token_bytes, info.shards.size(),
-                        static_cast<double>(stored_bytes(info)) /
-                            static_cast<double>(info.tokens)));
+  table.row("tokens", fmt::format("{} of {} bytes in {}, {:.2f} bytes on disk per token",
+                                  grouped(info.tokens), info.token_bytes,
+                                  counted(std::ssize(info.shards), "shard"),
+                                  static_cast<double>(stored_bytes(info)) /
+                                      static_cast<double>(info.tokens)));
   table.row("largest id",
             fmt::format("{} of {}", info.counts.max_token_id, info.vocab_size));
   describe_text(info, table, json);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/sources/rows.h"
@@ -48,11 +49,10 @@ class StoreSource final : public TokenSource {
   std::string describe() const override {
     const int64_t cut = store_.info().tokens - 1 - sequences_ * length_;
     return fmt::format(
-        "token store {}: {} documents, {} tokens, {} sequences of {}{}; {} tokens at the "
-        "end make no whole sequence",
-        store_.path().string(), grouped(store_.info().documents),
-        grouped(store_.info().tokens), grouped(sequences_), length_,
-        document_mask_ ? " masked by document" : "", grouped(cut));
+        "token store {}: {}, {}, {} of {}{}; {} at the end in no whole sequence",
+        store_.path().string(), counted(store_.info().documents, "document"),
+        counted(store_.info().tokens, "token"), counted(sequences_, "sequence"), length_,
+        document_mask_ ? " masked by document" : "", counted(cut, "token"));
   }
 
  private:

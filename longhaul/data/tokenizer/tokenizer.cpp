@@ -6,6 +6,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/data/tokenizer/byte_level_tokenizer.h"
 #include "longhaul/data/tokenizer/json_node.h"
 #include "longhaul/data/tokenizer/sentencepiece_tokenizer.h"
@@ -190,17 +191,26 @@ std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
+  constexpr const char* kWanted =
+      "give a tokenizer.json, a tokenizer.model or a directory that holds one";
+  if (!fs::exists(path)) {
+    throw InputError("tokenizer", fmt::format("{}; {}", missing_path(path), kWanted));
+  }
   fs::path file = path;
   if (fs::is_directory(path)) {
-    file = find_tokenizer_file(path).value_or(path / "tokenizer.json");
-  }
-  if (!fs::exists(file)) {
-    throw InputError("tokenizer",
-                     fmt::format("{}: no such file; give a tokenizer.json, a "
-                                 "tokenizer.model or a directory that holds one",
-                                 file.string()));
+    const auto found = find_tokenizer_file(path);
+    if (!found) {
+      throw InputError("tokenizer", fmt::format("{}: holds no tokenizer.json and no "
+                                                "tokenizer.model; {}",
+                                                path.string(), kWanted));
+    }
+    file = *found;
   }
   if (file.extension() == ".model") return load_sentencepiece(file);
+  if (file.extension() != ".json") {
+    throw InputError("tokenizer", fmt::format("{}: is neither a .json nor a .model; {}",
+                                              file.string(), kWanted));
+  }
   auto tokenizer =
       parse_tokenizer_json(read_text(file, kMaxTokenizerBytes), file.string());
   tokenizer->set_surroundings(read_surroundings(file, *tokenizer));

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace longhaul {
+
+/// "1 rank", "2 ranks", "1,359 tokens"; `plural` where an s does not make it.
+std::string counted(int64_t number, std::string_view singular,
+                    std::string_view plural = {});
+
+}  // namespace longhaul
