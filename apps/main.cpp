@@ -47,6 +47,20 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_watch(program, outcome);
 }
 
+/// "data build " of the words after the program's name.
+std::string verbs_of(const CLI::App& program, std::span<const std::string> words) {
+  std::string text;
+  const CLI::App* at = &program;
+  for (const std::string& word : words) {
+    const auto under = at->get_subcommands({});
+    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
+    if (next == under.end()) break;
+    at = *next;
+    text += word + " ";
+  }
+  return text;
+}
+
 /// What is wrong with the command line and what to type instead. `words` begin with the
 /// verb.
 std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
@@ -68,7 +82,7 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
   }
   if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
     return fmt::format("{}; see longhaul {}--help", error.what(),
-                       verb.starts_with('-') ? "" : verb + " ");
+                       verbs_of(program, words));
   }
   if (verb.ends_with(".toml")) {
     return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
@@ -105,7 +119,7 @@ int run(int argc, char** argv) {
       "setting.\n"
       "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
       "succeed\n"
-      "later, 1 anything else.");
+      "later, 79 stopped by request: saved and not finished, 1 anything else.");
   expand_build_bert(argc, argv);
   Outcome outcome;
   add_verbs(program, outcome);

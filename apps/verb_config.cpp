@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/run_inputs.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -15,7 +16,6 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
-#include "longhaul/data/sources/open_source.h"
 #include "longhaul/optim/schedule.h"
 
 namespace longhaul::apps {
@@ -66,29 +66,10 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
 /// What this machine can tell about the run's inputs; a file that is only elsewhere is a
 /// warning here and an error when the run starts.
 void check_inputs(const RunConfig& config, std::vector<std::string>& warnings) {
-  const auto look = [&](const fs::path& path, const char* key) {
-    if (path.empty() || fs::exists(path)) return;
-    warnings.push_back(fmt::format("{}: {} is not on this machine", key, path.string()));
-  };
-  const auto look_at_data = [&](const DataPaths& paths, const char* key) {
-    try {
-      for (const fs::path& path : data::expand_paths(paths.entries)) look(path, key);
-    } catch (const InputError& error) {
-      warnings.push_back(fmt::format("{}: {}, on this machine", key, error.what()));
-    }
-  };
-  look(config.init.weights, "init.weights");
-  for (const TrainSource& source : config.data.train) {
-    look_at_data(source.path, "data.train");
-  }
-  for (const ValidationSource& source : config.data.validation) {
-    look_at_data(source.path, "data.validation");
-  }
+  const auto missing = missing_inputs(config);
+  warnings.insert(warnings.end(), missing.begin(), missing.end());
   if (!fs::exists(config.model.config)) {
-    warnings.push_back(
-        fmt::format("model.config: {} is not on this machine; the settings "
-                    "are not checked against it",
-                    config.model.config.string()));
+    warnings.emplace_back("the settings are not checked against model.config");
     return;
   }
   const ModelConfig model =

@@ -159,7 +159,8 @@ void run_build(const BuildCommand& command) {
 void add_inputs(CLI::App& verb, BuildCommand& command) {
   add_input_arguments(
       verb, command.common,
-      "text files (one document each), JSON lines (*.jsonl *.json *.ndjson), CSV and "
+      "text files (*.txt *.md ..., one document each), JSON lines (*.jsonl *.json "
+      "*.ndjson), CSV and "
       "TSV, "
       "any of them as .gz or .zst, Parquet, Arrow, directories that datasets wrote with "
       "save_to_disk; patterns in quotes are expanded",

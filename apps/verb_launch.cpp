@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "apps/node_choice.h"
+#include "apps/run_inputs.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent_fleet.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/cluster/local_fleet.h"
 #include "longhaul/cluster/ssh_hosts.h"
 
@@ -41,6 +43,10 @@ std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {
   return words;
 }
 
+constexpr const char* kNoMpirun =
+    "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
+    "one rank (-n 1) needs none";
+
 void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
@@ -58,6 +64,9 @@ int launch_on_hosts(const LaunchOptions& options) {
                                   "hosts; see --ranks-per-node",
                                   ranks, per_node, hosts.size()));
   }
+  check_before_start(loaded.config, ranks);
+  cluster::require_program("mpirun", "launch", kNoMpirun);
+  cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
   cluster::AgentFleetOptions of_fleet;
@@ -86,6 +95,8 @@ int launch_on_hosts(const LaunchOptions& options) {
 int launch(const LaunchOptions& options) {
   const LoadedConfig loaded = load_run_config(options.file, options.sets);
   const int ranks = options.ranks > 0 ? options.ranks : ranks_of_this_node();
+  check_before_start(loaded.config, ranks);
+  if (ranks > 1) cluster::require_program("mpirun", "launch", kNoMpirun);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   cluster::LocalFleet fleet(host_name(), supervisor.directories);
   cluster::Launcher launcher;
@@ -130,7 +141,9 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "and started again from the newest checkpoint; a wrong setting is never retried,\n"
       "the same fault at the same step three times in a row ends the run. SIGTERM, "
       "Ctrl-C\n"
-      "and SIGUSR1 save and end (exit 75). See docs/failures.md.");
+      "and SIGUSR1 save and end (exit 75); a second Ctrl-C ends without a save. The "
+      "file\n"
+      "STOP in the run's directory saves and ends with 79. See docs/failures.md.");
   verb->callback([options, &outcome] {
     outcome.exit_code =
         options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);

@@ -246,6 +246,9 @@ void submit(const SubmitCommand& command, bool is_verb) {
     fmt::print("{}", prepared.script);
     return;
   }
+  cluster::require_program("sbatch", "submit",
+                           "submit from a machine of the Slurm cluster, --dry-run prints "
+                           "the script, and longhaul launch trains without Slurm");
   const cluster::SlurmClient slurm(60);
   std::string id;
   if (is_verb) {

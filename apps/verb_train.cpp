@@ -8,9 +8,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "apps/mpirun_end.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
+#include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
@@ -41,6 +44,17 @@ constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 void say(const std::string& line) {
   fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), line);
   std::fflush(stderr);
+}
+
+/// Where a run has begun one; this is no time for another error.
+void add_to_log(const fs::path& log, const std::string& line) {
+  std::error_code ignored;
+  if (!fs::exists(log, ignored)) return;
+  try {
+    AppendFile(log).append("error: " + line + "\n");
+  } catch (const Error&) {
+    return;
+  }
 }
 
 Error as_error(const std::exception& problem) {
@@ -75,9 +89,26 @@ Settings read_settings(const TrainOptions& options) {
   }
 }
 
+int exit_code_of(train::TrainEnd end) {
+  switch (end) {
+    case train::TrainEnd::Done:
+      return 0;
+    case train::TrainEnd::Interrupted:
+      return kExitTemporary;
+    case train::TrainEnd::Stopped:
+      return kExitStopped;
+  }
+  return 1;
+}
+
+struct Milestones {
+  std::function<void()> before_steps;
+  std::function<void()> all_is_saved;
+};
+
 /// Trains with the ranks of one start, and ends them all when one fails.
 int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator>& world,
-              const std::function<void()>& on_ready) {
+              const Milestones& milestones) {
   FailureReport failures(*world, say);
   int exit_code = 1;
   try {
@@ -85,10 +116,11 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
     const train::TrainResult result =
-        train::run_training(*settings.loaded, world, on_ready);
+        train::run_training(*settings.loaded, world, milestones.before_steps);
+    milestones.all_is_saved();
     comm::finish(*world);
     ignore_signals_until_exit();
-    exit_code = result.interrupted ? kExitTemporary : 0;
+    exit_code = exit_code_of(result.end);
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
   } catch (const std::exception& problem) {
@@ -127,9 +159,24 @@ int train(const TrainOptions& options) {
     const RaisedSignal signal = raised_signal();
     return signal.number != 0 && !signal.answered;
   };
-  if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
-  return run_ranks(settings, comm::world(comm::Backend::Auto, limits),
-                   [&] { start.reset(); });
+  // Known when all ranks are there; before that nothing waits for long.
+  std::unique_ptr<MpirunEnd> mpirun;
+  if (launch.by_mpirun) {
+    limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
+  }
+  const auto world = comm::world(comm::Backend::Auto, limits);
+  if (launch.by_mpirun) {
+    std::function<void(const std::string&)> tell;
+    if (world->rank() == 0 && settings.loaded) {
+      tell = [log =
+                  settings.loaded->config.run.dir / "log.txt"](const std::string& line) {
+        say(line);
+        add_to_log(log, line);
+      };
+    }
+    mpirun = std::make_unique<MpirunEnd>(std::move(tell));
+  }
+  return run_ranks(settings, world, {[&] { start.reset(); }, [&] { mpirun.reset(); }});
 }
 
 }  // namespace
@@ -148,8 +195,10 @@ void add_train(CLI::App& program, Outcome& outcome) {
       "  longhaul train run.toml\n"
       "  mpirun -n 2 longhaul train run.toml --set run.dir=runs/two\n"
       "The same command goes on from the newest checkpoint. Exit 75: stopped by a "
-      "signal, "
-      "saved.");
+      "signal, saved; 79: stopped\nby the file STOP in the run's directory, saved.\n"
+      "On one machine use longhaul launch -n 2 run.toml: mpirun gives ranks one second "
+      "to "
+      "save after Ctrl-C or SIGTERM.");
   verb->callback([options, &outcome] { outcome.exit_code = train(*options); });
 }
 

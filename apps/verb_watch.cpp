@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/verbs.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/terminal.h"
@@ -51,10 +52,12 @@ RunView look(RunFiles& run, bool& changed) {
   return view;
 }
 
-/// 0: it got to its end; 75: it was stopped and can go on; 1: it failed or was killed.
+/// 0: it got to its end; 79: the file STOP ended it; 75: it was stopped by something else
+/// and can go on; 1: it failed or was killed.
 int exit_code_of(const RunView& view) {
   if (view.state == "done") return 0;
-  return view.state == "stopped" ? 75 : 1;
+  if (view.state != "stopped") return 1;
+  return view.on_request ? kExitStopped : kExitTemporary;
 }
 
 void print_once(const WatchCall& options, RunFiles& run, const RunView& view) {
@@ -173,8 +176,10 @@ void add_watch(CLI::App& program, Outcome& outcome) {
       "for it, except with --once. Without a terminal it prints a line whenever there "
       "is\n"
       "something new. NO_COLOR=1 turns colours off.\n"
-      "With --until-end it ends with 0 when the run is done, 75 when it was stopped and\n"
-      "can go on, 1 when it failed or was killed.\n"
+      "With --until-end it ends with 0 when the run is done, 79 when the file STOP has\n"
+      "ended it, 75 when it was stopped otherwise and can go on, 1 when it failed or "
+      "was\n"
+      "killed.\n"
       "Examples:\n"
       "  longhaul watch runs/cpt\n"
       "  longhaul watch runs/cpt --once --json | jq .ledger.goodput\n"

@@ -43,6 +43,14 @@ std::optional<Failure> Failure::of(const std::function<void()>& work) {
   }
 }
 
+Failure Failure::once_running(Failure failure) {
+  // "file" is the area of calls that the system refused (base/file.h).
+  if (failure.kind == ErrorKind::Input && failure.area == "file") {
+    failure.kind = ErrorKind::Temporary;
+  }
+  return failure;
+}
+
 std::string Failure::to_text(const std::optional<Failure>& failure) {
   if (!failure) return {};
   return digit_of(failure->kind) + failure->area + '\n' + failure->message;

@@ -18,6 +18,9 @@ struct Failure {
   /// Runs `work`; nothing when it went well. An Error, a filesystem's error and any other
   /// exception (memory: Internal) make a Failure.
   static std::optional<Failure> of(const std::function<void()>& work);
+  /// The same failure in work that a run has begun: what the system refuses now it gave
+  /// before, so it may give it again (Temporary). Only what an input holds stays wrong.
+  static Failure once_running(Failure failure);
   /// Nothing is the empty text. Any bytes in the message survive.
   static std::string to_text(const std::optional<Failure>& failure);
   /// InputError for text that to_text does not make: who wrote it may be hostile.

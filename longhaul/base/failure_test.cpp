@@ -53,6 +53,19 @@ TEST(Failure, OtherExceptionsAreNamed) {
   EXPECT_NE(files->message.find("/no/such/file"), std::string::npos);
 }
 
+TEST(Failure, WhatTheSystemRefusesARunningRunMayBeGivenLater) {
+  const auto kind = [](const std::function<void()>& work) {
+    return Failure::once_running(*Failure::of(work)).kind;
+  };
+  EXPECT_EQ(kind([] { File::open_read("/no/such/file"); }), ErrorKind::Temporary);
+  EXPECT_EQ(kind([] { fs::create_directory("/no/such/file"); }), ErrorKind::Temporary);
+  EXPECT_EQ(kind([] { throw TemporaryError("file", "m"); }), ErrorKind::Temporary);
+  // What a file holds does not change by itself, nor do settings.
+  EXPECT_EQ(kind([] { throw InputError("data", "m"); }), ErrorKind::Input);
+  EXPECT_EQ(kind([] { throw ConfigError("file", "m"); }), ErrorKind::Config);
+  EXPECT_EQ(kind([] { throw std::runtime_error("odd"); }), ErrorKind::Internal);
+}
+
 TEST(Failure, TextThatIsNoFailureIsRefused) {
   for (const char* const text : {"4area\nmessage", "/area\nmessage", "Aanswer\n", "1area",
                                  "\n", "x", "{\"kind\": 1}\n"}) {

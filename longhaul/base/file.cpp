@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,14 +18,25 @@
 namespace longhaul {
 namespace {
 
+/// What passes by itself, or by a hand on the file system: also before a run's first
+/// step.
 bool is_temporary(int error) {
-  return error == ENOSPC || error == EDQUOT || error == ESTALE || error == EIO;
+  constexpr std::array kPassing = {
+      ENOSPC,    EDQUOT,       ESTALE,   EIO,         EREMOTEIO,    ETIMEDOUT,
+      ENOTCONN,  ESHUTDOWN,    ENETDOWN, ENETUNREACH, EHOSTDOWN,    EHOSTUNREACH,
+      ENETRESET, ECONNREFUSED, EAGAIN,   ECONNRESET,  ECONNABORTED, EBUSY,
+      ENOMEM,    ENFILE,       EMFILE,   EINTR,       ENOLCK};
+  return std::ranges::find(kPassing, error) != kPassing.end();
 }
 
 /// What a person can do about it.
 std::string_view advice(int error) {
+  if (error == EMFILE || error == ENFILE) return "; raise the limit of open files";
   if (is_temporary(error)) {
     return "; free space or mend the file system, then run the same command again";
+  }
+  if (error == ENOTDIR || error == EEXIST) {
+    return "; a file stands where a directory was meant to be: choose another path";
   }
   if (error == EROFS) return "; choose a place that can be written";
   if (error == EACCES || error == EPERM) return "; look at its owner and permissions";
@@ -53,8 +66,15 @@ Error to_error(const fs::filesystem_error& problem) {
                       problem.code().message(), advice(error))};
 }
 
+// A pipe or a device in a file's place would hold its reader for ever.
 File File::open_read(const fs::path& path) {
-  return File(open_or_fail(path, O_RDONLY), path);
+  File file(open_or_fail(path, O_RDONLY | O_NONBLOCK), path);
+  struct stat info{};
+  if (::fstat(file.fd_, &info) != 0) fail(path, "fstat", errno);
+  if (S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) return file;
+  throw InputError("file", path.string() +
+                               ": is a pipe, a socket or a device, and no regular file; "
+                               "nothing is read from it");
 }
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);

@@ -2,6 +2,8 @@
 
 #include <sys/stat.h>
 
+#include <sys/stat.h>
+
 #include <array>
 
 #include "longhaul/base/error.h"
@@ -56,6 +58,17 @@ TEST(File, AFullDiskIsTemporary) {
   const std::string message = message_of<TemporaryError>([&] { full.write("x"); });
   EXPECT_HAS(message, "No space left on device");
   EXPECT_HAS(message, "free space");
+}
+
+TEST(File, APipeOrADeviceIsRefusedInsteadOfWaitedFor) {
+  const TestDirectory dir;
+  ASSERT_EQ(::mkfifo((dir / "config.json").c_str(), 0600), 0);
+  for (const fs::path& path : {dir / "config.json", fs::path("/dev/zero")}) {
+    const std::string words = path.string() + ": is a pipe, a socket or a device";
+    EXPECT_HAS(message_of<InputError>([&] { read_text(path); }), words);
+    EXPECT_HAS(message_of<InputError>([&] { MappedFile file(path); }), words);
+    EXPECT_HAS(message_of<InputError>([&] { File::open_read(path); }), words);
+  }
 }
 
 TEST(File, AFailureOfTheStandardLibraryReadsAsOurOwn) {

@@ -1,6 +1,7 @@
 #include "longhaul/base/jsonl.h"
 
 #include <string_view>
+#include <utility>
 
 namespace longhaul {
 namespace {
@@ -22,12 +23,15 @@ uint64_t cut_torn_line(const fs::path& path) {
 }  // namespace
 
 // Opened first: a place that cannot be written is reported as such.
-JsonLines::JsonLines(const fs::path& path)
-    : file_(File::open_append(path)), repaired_(cut_torn_line(path)) {}
+JsonLines::JsonLines(const fs::path& path,
+                     std::function<void(const std::string& line)> tell)
+    : file_(path), repaired_(cut_torn_line(path)) {
+  file_.on_trouble(std::move(tell));
+}
 
-void JsonLines::append(const Json& object) {
+bool JsonLines::append(const Json& object) {
   // Invalid UTF-8 (a path, say) is replaced; it must not end a run.
-  file_.write(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return file_.append(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace longhaul

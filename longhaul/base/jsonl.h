@@ -1,22 +1,31 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
+#include "longhaul/base/append_file.h"
 #include "longhaul/base/json.h"
 
 namespace longhaul {
 
 /// Appends one JSON object per line, so that each line is whole as soon as the call
-/// returns. A line that a crash has torn is cut off when the file is opened again.
+/// returns, or left out where the disk has no room (see AppendFile). A line that a crash
+/// has torn is cut off when the file is opened again.
 class JsonLines {
  public:
-  explicit JsonLines(const fs::path& path);
-  void append(const Json& object);
+  /// `tell` gets a line for people when lines begin to be lost, and when they no longer
+  /// are.
+  explicit JsonLines(const fs::path& path,
+                     std::function<void(const std::string& line)> tell = {});
+  /// False when the line was not written.
+  bool append(const Json& object);
+  /// Lines that were not written.
+  int64_t lost() const { return file_.lost(); }
   /// Bytes of a torn last line that were cut off; 0 usually.
   uint64_t repaired() const { return repaired_; }
 
  private:
-  File file_;
+  AppendFile file_;
   uint64_t repaired_ = 0;
 };
 

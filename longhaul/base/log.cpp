@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "longhaul/base/append_file.h"
 #include "longhaul/base/terminal.h"
 
 namespace longhaul {
@@ -16,7 +17,8 @@ using Clock = std::chrono::steady_clock;
 struct Logger::Sink {
   std::mutex mutex;
   bool on_terminal = is_terminal(STDOUT_FILENO);
-  File file;
+  AppendFile file;
+  int64_t told_lost = 0;  ///< of its lines, in the file itself
   bool status_drawn = false;
   Clock::time_point status_time = Clock::now();
 
@@ -43,7 +45,13 @@ struct Logger::Sink {
   }
   void disk(std::string_view line) {
     if (!file.is_open()) return;
-    file.write(std::string(line) + "\n");
+    std::string piece;
+    const int64_t missing = file.lost() - told_lost;
+    if (missing > 0) {
+      piece = "warning: " + std::to_string(missing) +
+              " of this log's lines could not be " + "written here\n";
+    }
+    if (file.append(piece.append(line) + "\n")) told_lost += missing;
   }
 };
 
@@ -60,7 +68,11 @@ Logger Logger::to_terminal() {
 
 Logger Logger::to_file(const fs::path& file) {
   Logger logger = to_terminal();
-  logger.sink_->file = File::open_append(file);
+  logger.sink_->file = AppendFile(file);
+  // The sink stays where it is when the logger is moved.
+  logger.sink_->file.on_trouble([sink = logger.sink_.get()](const std::string& line) {
+    sink->terminal("warning: " + line);
+  });
   return logger;
 }
 

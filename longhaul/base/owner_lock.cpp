@@ -108,7 +108,9 @@ LockHolder parse_holder(const Json& json) {
 
 std::optional<LockHolder> read_holder(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return std::nullopt;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return std::nullopt;
+  if (error) throw to_error(fs::filesystem_error("stat", path, error));
   const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
   try {
     return parse_holder(json);
@@ -304,6 +306,8 @@ void OwnerLock::check() const {
     problem = now ? "is now held by " + describe(*now) : "is gone";
   } catch (const Error& error) {
     problem = error.what();
+    // Whose it is cannot be seen now; that need not stay so.
+    if (error.area() == "file") throw TemporaryError(area_, problem);
   }
   if (!now || now->token != holder_.token) {
     throw Error(

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <csignal>
@@ -23,6 +24,11 @@ std::atomic<int> newest_signal = 0;
 std::atomic<int> newest_sender = 0;
 std::atomic<int> answered = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> most_interrupts = 1;
+// The handler reads one while the other is written.
+constexpr size_t kWords = 400;
+std::array<std::array<char, kWords>, 2> words;
+std::atomic<int> words_in_use = 0;
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
 
@@ -30,7 +36,13 @@ void note(int number, siginfo_t* info, void* /*context*/) {
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
   newest_signal = number;
   if (number == SIGINT) interrupts = interrupts + 1;
-  if (interrupts > 1) _exit(128 + SIGINT);
+  if (interrupts > most_interrupts) {
+    const char* said = words[static_cast<size_t>(words_in_use.load())].data();
+    for (const char* part : {*said == '\0' ? "" : "longhaul: ended at once: ", said}) {
+      static_cast<void>(!::write(STDERR_FILENO, part, std::strlen(part)));
+    }
+    _exit(128 + SIGINT);
+  }
   if (first_signal == 0) first_signal = number;
 }
 
@@ -40,10 +52,11 @@ SignalWatch::SignalWatch() {
   LH_ASSERT(!watching, "two signal watches at once");
   watching = true;
   first_signal = 0;
-  interrupts = 0;
+  longhaul::interrupts = 0;
   newest_signal = 0;
   newest_sender = 0;
   answered = 0;
+  most_interrupts = 1;
   struct sigaction action{};
   action.sa_sigaction = note;
   action.sa_flags = SA_RESTART | SA_SIGINFO;
@@ -59,6 +72,24 @@ SignalWatch::~SignalWatch() {
 }
 
 int SignalWatch::raised() const { return first_signal; }
+
+void SignalWatch::count_interrupts() { most_interrupts = 2; }
+
+int SignalWatch::interrupts() const { return longhaul::interrupts; }
+
+void set_last_words(const std::string& line) {
+  const int next = 1 - words_in_use;
+  auto& text = words[static_cast<size_t>(next)];
+  const size_t bytes = std::min(line.size(), kWords - 2);
+  line.copy(text.data(), bytes);
+  std::strcpy(text.data() + bytes, line.empty() ? "" : "\n");
+  words_in_use = next;
+}
+
+std::string last_words() {
+  const std::string text = words[static_cast<size_t>(words_in_use.load())].data();
+  return text.substr(0, text.find('\n'));
+}
 
 RaisedSignal raised_signal() {
   if (!watching) return {};

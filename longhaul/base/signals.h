@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 namespace longhaul {
 
 /// While it lives, SIGTERM, SIGINT and SIGUSR1 are noted instead of ending the process; a
@@ -13,6 +15,10 @@ class SignalWatch {
 
   /// The first signal that came, or 0.
   int raised() const;
+  /// For who ends others before itself: how often SIGINT came. From now on the third, not
+  /// the second, ends the process at once.
+  void count_interrupts();
+  int interrupts() const;
 };
 
 /// What the watch that lives has noted.
@@ -25,6 +31,11 @@ RaisedSignal raised_signal();
 
 /// What is to be done about the signals is decided: nobody needs to hurry any more.
 void answer_signal();
+
+/// What a second SIGINT says on standard error before it ends the process: what is left
+/// behind. Of one line; the newest counts. One thread at a time.
+void set_last_words(const std::string& line);
+std::string last_words();
 
 /// How this process ends is settled: from now on the three signals do nothing, also after
 /// the watch. A launcher that ends the others as soon as one has left would otherwise

@@ -56,6 +56,43 @@ TEST(SignalWatchDeathTest, ASecondInterruptEndsTheProcessAtOnce) {
       ::testing::ExitedWithCode(130), "");
 }
 
+TEST(SignalWatchDeathTest, ASecondInterruptSaysWhatItLeavesBehind) {
+  EXPECT_EXIT(
+      {
+        const SignalWatch watch;
+        set_last_words("newest checkpoint step 8; step 9 will be trained again");
+        set_last_words("newest checkpoint step 12; steps 13 to 15 will be trained again");
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130),
+      "^longhaul: ended at once: newest checkpoint step 12; steps 13 to 15 will be "
+      "trained again\n$");
+}
+
+TEST(SignalWatchDeathTest, WhoEndsOthersFirstCountsInterruptsAndAThirdEndsIt) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        watch.count_interrupts();
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+        if (watch.interrupts() != 2) ::_exit(1);
+        std::raise(SIGINT);
+        ::_exit(2);
+      },
+      ::testing::ExitedWithCode(130), "");
+}
+
+TEST(LastWords, AreOneLineOfBoundedLength) {
+  set_last_words("");
+  EXPECT_EQ(last_words(), "");
+  set_last_words(std::string(1000, 'x'));
+  EXPECT_EQ(last_words(), std::string(398, 'x'));
+  set_last_words("short");
+  EXPECT_EQ(last_words(), "short");
+}
+
 TEST(SignalWatchDeathTest, EndingTheWatchRestoresWhatWasBefore) {
   EXPECT_EXIT(
       {

@@ -88,19 +88,14 @@ fs::path new_file(const fs::path& dir) {
 }  // namespace
 
 TensorBoardWriter::TensorBoardWriter(const fs::path& dir)
-    : file_(File::create(new_file(dir))), flushed_(std::chrono::steady_clock::now()) {
+    : file_(new_file(dir)), flushed_(std::chrono::steady_clock::now()) {
   // Event { wall_time = 1, file_version = 3 }
   record(field_double(1, unix_time()) + field_bytes(3, "brain.Event:2"));
   flush();
 }
 
 TensorBoardWriter::~TensorBoardWriter() {
-  if (!file_.is_open()) return;
-  try {
-    flush();
-  } catch (const Error&) {
-    // The last few scalars; metrics.jsonl has them.
-  }
+  if (file_.is_open()) flush();
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
@@ -116,7 +111,7 @@ void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value)
 void TensorBoardWriter::flush() {
   flushed_ = std::chrono::steady_clock::now();
   if (buffer_.empty()) return;
-  file_.write(std::exchange(buffer_, {}));
+  file_.append(std::exchange(buffer_, {}));
 }
 
 void TensorBoardWriter::record(const std::string& event) {

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string_view>
 
-#include "longhaul/base/file.h"
+#include "longhaul/base/append_file.h"
 
 namespace longhaul {
 
 /// Writes scalars as TensorBoard event files (TFRecord framing of the Event message).
 /// Each start of a run opens a file of its own in the directory, so that what earlier
-/// starts wrote survives. Not thread-safe.
+/// starts wrote survives. What cannot be written, for a full disk say, is left out.
+/// Not thread-safe.
 class TensorBoardWriter {
  public:
   explicit TensorBoardWriter(const fs::path& dir);
@@ -24,7 +25,7 @@ class TensorBoardWriter {
  private:
   void record(const std::string& event);
 
-  File file_;
+  AppendFile file_;
   std::string buffer_;
   std::chrono::steady_clock::time_point flushed_;
 };

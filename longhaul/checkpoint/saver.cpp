@@ -47,10 +47,14 @@ class Patience {
   milliseconds sleep_ = kShortestSleep;
 };
 
-/// A part of a save that may fail. Memory may be there again when the next one comes.
+/// A part of a save that may fail. A run that saves has begun, and what it reads here it
+/// has just written itself: whatever the disk does, and memory, the next save may be
+/// better off.
 std::optional<Failure> failure_of(const std::function<void()>& work) {
   auto failure = Failure::of(work);
-  if (failure && failure->area == "memory") failure->kind = ErrorKind::Temporary;
+  if (failure && (failure->area == "memory" || failure->kind == ErrorKind::Input)) {
+    failure->kind = ErrorKind::Temporary;
+  }
   return failure;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "longhaul/base/error.h"
@@ -231,6 +233,25 @@ CommandResult run_command(const std::vector<std::string>& words,
                           const CommandOptions& options) {
   LH_CHECK(!words.empty() && !words.front().empty(), "command", "no program is named");
   return RunningCommand(words, options).finish();
+}
+
+void require_program(const std::string& name, const std::string& area,
+                     const std::string& advice) {
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path == nullptr ? "/usr/bin:/bin" : path;
+  while (true) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    const std::string dir(rest.substr(0, end));
+    const std::string program = (dir.empty() ? "." : dir) + "/" + name;
+    struct stat info{};
+    if (::stat(program.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        ::access(program.c_str(), X_OK) == 0) {
+      return;
+    }
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  throw InputError(area, fmt::format("there is no {} in PATH; {}", name, advice));
 }
 
 std::string describe_command(const std::vector<std::string>& words) {

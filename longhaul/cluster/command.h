@@ -34,6 +34,10 @@ struct CommandResult {
 CommandResult run_command(const std::vector<std::string>& words,
                           const CommandOptions& options = {});
 
+/// InputError where no program of this name is in PATH: `advice` says what to do.
+void require_program(const std::string& name, const std::string& area,
+                     const std::string& advice);
+
 /// For messages: the command as a person would type it.
 std::string describe_command(const std::vector<std::string>& words);
 

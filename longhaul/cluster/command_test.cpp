@@ -100,5 +100,14 @@ TEST(Command, IsDescribedAsAPersonWouldTypeIt) {
             "srun -N4 'a b' 'it'\\''s' ''");
 }
 
+TEST(RequireProgram, OneThatIsNotInPathIsNamedWithWhatToDo) {
+  EXPECT_NO_THROW(require_program("sh", "launch", "install it"));
+  EXPECT_HAS(message_of<InputError>(
+                 [] { require_program("no-such-mpirun", "launch", "install Open MPI"); }),
+             "[launch] there is no no-such-mpirun in PATH; install Open MPI");
+  // A directory of that name is none.
+  EXPECT_THROW(require_program("..", "launch", ""), InputError);
+}
+
 }  // namespace
 }  // namespace longhaul::cluster

@@ -21,13 +21,17 @@ bool is_corruption(const ObservedRank& rank) {
   return rank.failure.find("[corruption]") != std::string::npos;
 }
 
+/// It ended in order, as something from outside wanted.
+bool was_asked(int exit_code) {
+  return exit_code == kExitTemporary || exit_code == kExitStopped;
+}
+
 /// Smaller came first.
 int order_of(const ObservedRank& rank) {
   if (rank.exit_code == kExitSettings) return 0;
   if (!rank.failure.empty() && !is_consequence(rank)) return 1;
   if (rank.killed()) return 2;
-  if (rank.exit_code > 0 && rank.exit_code != kExitTemporary && rank.failure.empty())
-    return 3;
+  if (rank.exit_code > 0 && !was_asked(rank.exit_code) && rank.failure.empty()) return 3;
   if (!rank.failure.empty()) return 4;
   return 5;
 }
@@ -109,7 +113,7 @@ std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
     fault.step = step;
     return fault;
   }
-  if (!launcher || launcher->exit_code == 0 || launcher->exit_code == kExitTemporary) {
+  if (!launcher || launcher->exit_code == 0 || was_asked(launcher->exit_code)) {
     return std::nullopt;
   }
   Fault fault;

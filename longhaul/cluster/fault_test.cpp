@@ -32,10 +32,12 @@ void kill(ObservedRank& one, double gone_age) {
 TEST(FindFault, NothingIsWrongWithRanksThatWork) {
   EXPECT_FALSE(find_fault(four(), {}));
   EXPECT_FALSE(find_fault(four(), LauncherEnd{.exit_code = 0}));
-  // Stopped by a signal and saved: no fault.
-  auto ranks = four();
-  for (ObservedRank& one : ranks) one.exit_code = 75;
-  EXPECT_FALSE(find_fault(ranks, LauncherEnd{.exit_code = 75}));
+  // Stopped by a signal, or by the file STOP, and saved: no fault.
+  for (const int code : {75, 79}) {
+    auto ranks = four();
+    for (ObservedRank& one : ranks) one.exit_code = code;
+    EXPECT_FALSE(find_fault(ranks, LauncherEnd{.exit_code = code}));
+  }
 }
 
 TEST(FindFault, ADeathWithoutAWordComesBeforeThoseWhoWaitedForIt) {

@@ -124,6 +124,7 @@ JobStep::JobStep(JobStep&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       errors_(std::exchange(other.errors_, -1)),
       rest_(std::move(other.rest_)),
+      noise_(std::move(other.noise_)),
       end_(std::move(other.end_)),
       ended_(other.ended_) {}
 
@@ -138,12 +139,18 @@ JobStep::~JobStep() {
 }
 
 void JobStep::read_line(const std::string& line) {
-  const std::string whole = line + "\n";
-  (void)!::write(STDERR_FILENO, whole.data(), whole.size());
   if (const auto killed = killed_rank(line)) {
     end_.signals.emplace(killed->first, killed->second);
   }
-  if (line.find_first_not_of(" \t-") != std::string::npos) end_.last_line = line;
+  show(noise_.pass(line));
+}
+
+void JobStep::show(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const std::string whole = line + "\n";
+    (void)!::write(STDERR_FILENO, whole.data(), whole.size());
+    if (line.find_first_not_of(" \t-") != std::string::npos) end_.last_line = line;
+  }
 }
 
 void JobStep::drain() {
@@ -171,6 +178,7 @@ std::optional<LauncherEnd> JobStep::poll() {
   ended_ = true;
   drain();
   if (!rest_.empty()) read_line(std::exchange(rest_, {}));
+  show(noise_.rest());
   end_.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   return end_;
 }

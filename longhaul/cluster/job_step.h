@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "longhaul/cluster/fault.h"
+#include "longhaul/cluster/launcher_noise.h"
 
 namespace longhaul::cluster {
 
 /// A launcher (mpirun, srun) with its workers: started, read, ended. What it writes to
-/// its error output goes to ours, and is read for what it says of ranks that were killed.
+/// its error output goes to ours, without the noise (launcher_noise.h), and is read for
+/// what it says of ranks that were killed.
 /// It ends when this process does. One thread; no shell.
 class JobStep {
  public:
@@ -33,10 +35,12 @@ class JobStep {
   JobStep() = default;
   void drain();
   void read_line(const std::string& line);
+  void show(const std::vector<std::string>& lines);
 
   int64_t pid_ = -1;
   int errors_ = -1;
   std::string rest_;  ///< of a line that has not ended
+  LauncherNoise noise_;
   LauncherEnd end_;
   bool ended_ = false;
 };

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <set>
 #include <stdexcept>
@@ -55,12 +56,21 @@ std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
   return ranks;
 }
 
-bool holds_checkpoint(const fs::path& dir) {
+/// The step of the newest checkpoint, by its name; absent where there is none.
+std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
+  std::optional<int64_t> newest;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (fs::exists(entry.path() / "manifest.json", error)) return true;
+    if (!fs::exists(entry.path() / "manifest.json", error)) continue;
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step_")) continue;
+    int64_t step = 0;
+    const char* const end = name.data() + name.size();
+    // One that was set aside has more behind its number.
+    if (std::from_chars(name.data() + 5, end, step).ptr != end) continue;
+    newest = std::max(newest.value_or(step), step);
   }
-  return false;
+  return newest;
 }
 
 /// Another supervisor has the lock.
@@ -68,7 +78,9 @@ struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// How an attempt ended: done, asked to stop, or by a fault.
+constexpr int kExitInterrupted = 128 + SIGINT;
+
+/// How an attempt ended: done, asked to stop, interrupted a second time, or by a fault.
 struct AttemptEnd {
   int exit_code = 0;
   std::optional<Fault> fault;
@@ -92,7 +104,8 @@ struct Supervisor::State {
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
   void wait_for_last_words(JobStep& step, FaultKind kind);
-  std::optional<LauncherEnd> end_workers(JobStep& step, bool node_is_lost);
+  std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
+  std::string left_behind() const;
   void pass_signals();
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
@@ -147,6 +160,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
   s.status.job = s.options.job;
   s.status.max_restarts = s.options.rules.max_restarts;
+  s.signals.count_interrupts();
 }
 
 Supervisor::~Supervisor() = default;
@@ -156,8 +170,15 @@ int Supervisor::run() { return state_->run(); }
 void Supervisor::State::event(const char* name, Json fields) {
   fields["event"] = name;
   fields["time"] = unix_time();
-  // Opened each time: a worker that was killed may have left half a line.
-  JsonLines(options.run_dir / "events.jsonl").append(fields);
+  try {
+    // Opened each time: a worker that was killed may have left half a line.
+    JsonLines(options.run_dir / "events.jsonl", [&](const std::string& line) {
+      log.to_terminal_only(line);
+    }).append(fields);
+  } catch (const std::exception& problem) {
+    // As with status.json below: a full or lost disk ends no supervisor.
+    log.to_terminal_only(fmt::format("events.jsonl: {}", problem.what()));
+  }
 }
 
 void Supervisor::State::set_state(const char* name) {
@@ -187,6 +208,8 @@ void Supervisor::State::show_status(bool now) {
 void Supervisor::State::check_lock() const {
   try {
     lock->check();
+  } catch (const TemporaryError&) {
+    // It cannot be read now: looked at again in a second.
   } catch (const Error& lost) {
     throw Superseded(lost.what());
   }
@@ -240,7 +263,25 @@ int Supervisor::State::run_attempts() {
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
   lock->release();
+  if (end.exit_code == kExitInterrupted) log.warning(left_behind());
   return end.exit_code;
+}
+
+/// What an end without a save costs.
+std::string Supervisor::State::left_behind() const {
+  const std::optional<int64_t> newest = newest_checkpoint(options.checkpoint_dir);
+  int64_t step = 0;
+  for (const ObservedRank& rank : ranks) step = std::max(step, rank.step);
+  std::string text = "ended at once by a second SIGINT: ";
+  text += newest ? fmt::format("newest checkpoint step {}", *newest)
+                 : "there is no checkpoint";
+  const int64_t first = newest.value_or(0) + 1;
+  if (step > first) {
+    text += fmt::format("; steps {} to {} will be trained again", first, step);
+  } else if (step == first) {
+    text += fmt::format("; step {} will be trained again", step);
+  }
+  return text;
 }
 
 /// Names the starts of this run so that a later one may take the run over at once. The
@@ -252,8 +293,8 @@ std::string Supervisor::State::start_name(int64_t restart) const {
 AttemptEnd Supervisor::State::attempt(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
-  plan.resume =
-      (restart > 0 || options.resume_first) && holds_checkpoint(options.checkpoint_dir);
+  plan.resume = (restart > 0 || options.resume_first) &&
+                newest_checkpoint(options.checkpoint_dir).has_value();
   read_excluded_again();
   for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
   fleet.forget();
@@ -282,6 +323,10 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     for (const ObservedRank& rank : ranks) used_nodes.insert(rank.node);
     for (const std::string& note : fleet.take_notes()) log.warning(note);
     pass_signals();
+    if (signals.interrupts() > 1) {
+      end_workers(step, /*at_once=*/true);
+      return {kExitInterrupted, std::nullopt};
+    }
     if (auto fault = look_for_fault(end)) {
       fault_at = unix_time();
       const bool of_ranks =
@@ -321,7 +366,8 @@ void Supervisor::State::pass_signals() {
   if (passed_signal == 0) {
     passed_signal = raised;
     passed_at = now;
-    log.info(fmt::format("{}: the workers save and end", signal_name(raised)));
+    log.info(fmt::format("{}: the workers save and end{}", signal_name(raised),
+                         raised == SIGINT ? "; once more, and they end unsaved" : ""));
     set_state("draining");
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
@@ -381,7 +427,11 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
     for (const auto& [rank, stack] : stacks) {
       text += fmt::format("\nrank {}\n{}\n", rank, stack);
     }
-    write_text_durable(options.run_dir / file, text);
+    try {
+      write_text_durable(options.run_dir / file, text);
+    } catch (const Error& problem) {
+      log.warning(fmt::format("stack traces are lost: {}", problem.what()));
+    }
   }
   event("hang", {{"verdict", verdict.text},
                  {"ranks", verdict.ranks},
@@ -391,11 +441,10 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   return fault;
 }
 
-std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step,
-                                                          bool node_is_lost) {
-  // It would wait for the lost node.
-  const double ask = node_is_lost ? 0.0 : kLauncherAskSeconds;
-  const double patience = node_is_lost ? kLauncherLostSeconds : kLauncherEndSeconds;
+std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
+  // A launcher would wait for a lost node; so does a person for nothing.
+  const double ask = at_once ? 0.0 : kLauncherAskSeconds;
+  const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
   fleet.signal(SIGKILL, {});
   const Stopwatch watch;
   bool asked = false;
@@ -485,7 +534,11 @@ void Supervisor::State::exclude(const std::string& node, const std::string& caus
   const auto same = [&](const ExcludedNode& one) { return one.node == node; };
   if (std::ranges::any_of(excluded, same)) return;
   excluded.push_back({node, unix_time(), cause});
-  write_excluded(options.run_dir / "excluded_nodes.json", excluded);
+  try {
+    write_excluded(options.run_dir / "excluded_nodes.json", excluded);
+  } catch (const Error& problem) {
+    log.warning(problem.what());  // it is left out in this life of the job
+  }
   log.warning(fmt::format("{} is left out: {}", node, cause));
   if (options.job.empty()) return;
   log.info(

@@ -110,12 +110,12 @@ TEST(HfWeights, OldBuffersAndPickledCopiesAreIgnoredAndReported) {
 TEST(HfWeights, WithoutSafetensorsItSaysWhatLiesThere) {
   const TempDir dir;
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir / "absent"); }),
-             "no such directory");
+             "no such file or directory");
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
              "an empty directory");
   write_file(dir / "pytorch_model.bin", "pickle");
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
-             "save the model again as safetensors");
+             "`longhaul import` makes safetensors of them");
 }
 
 TEST(HfWeights, AWrongShapeAnAbsentTensorAndIntegersAreRefused) {

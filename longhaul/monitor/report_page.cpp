@@ -109,7 +109,8 @@ std::string ledger_strip(const Ledger& ledger) {
   const auto parts = ledger_parts(ledger, kParts);
   const double width = 1000.0 / static_cast<double>(kParts);
   std::string svg =
-      "<svg viewBox=\"0 0 1000 118\" shape-rendering=\"crispEdges\" role=\"img\" "
+      "<svg class=\"strip\" viewBox=\"0 0 1000 118\" shape-rendering=\"crispEdges\" "
+      "role=\"img\" "
       "aria-label=\"Shares over time\">";
   for (size_t part = 0; part < parts.size(); ++part) {
     double y = 100.0;

@@ -179,6 +179,27 @@ TEST(RunView, SaysWhatTheLastEventMeantWhereNobodyLives) {
             "failed");
 }
 
+TEST(RunView, TellsAStopByTheFileFromOneByASignal) {
+  const auto look = [](const std::string& by, int signal) {
+    const TestDirectory dir;
+    append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));
+    append(dir / "events.jsonl", Json{{"event", "end"},
+                                      {"signal", signal},
+                                      {"stopped_by", by},
+                                      {"attempt", 1},
+                                      {"time", 101}}
+                                         .dump() +
+                                     "\n");
+    RunFiles run(dir.path());
+    run.refresh();
+    const RunView view = make_view(run, 1000.0);
+    return view.state + (view.on_request ? " on request" : "");
+  };
+  EXPECT_EQ(look("the file STOP", 0), "stopped on request");
+  EXPECT_EQ(look("SIGTERM", 15), "stopped");
+  EXPECT_EQ(look("", 0), "done");
+}
+
 TEST(RunView, TrustsAFreshStatusAndNotAnOldOne) {
   const TestDirectory dir;
   append(dir / "metrics.jsonl", step_line(1, 1, 3.0, 100.0));

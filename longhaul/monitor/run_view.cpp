@@ -50,6 +50,7 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
   if (last != nullptr && last->kind == "end") {
     const auto goal = run.last_step();
     const bool stopped = integer_at(last->fields, "signal") != 0 ||
+                         !text_at(last->fields, "stopped_by").empty() ||
                          (goal && integer_at(last->fields, "step", *goal) < *goal);
     view.state = stopped ? "stopped" : "done";
   } else if (last != nullptr && last->kind == "failure") {
@@ -205,6 +206,9 @@ RunView make_view(RunFiles& run, double now) {
   view.now = now;
   view.notes = run.notes();
   judge_state(run, view);
+  const Event* last = last_of_attempts(run.events());
+  view.on_request = view.state == "stopped" && last != nullptr && last->kind == "end" &&
+                    text_at(last->fields, "stopped_by") == "the file STOP";
   take_progress(run, view);
   guess_time_left(run, view);
   rank_speeds(run, view);

@@ -19,12 +19,13 @@ struct RankSpeed {
 /// How a run stands, put together from its files. Texts are plain.
 struct RunView {
   std::string name;
-  double now = 0.0;    ///< seconds since 1970
-  std::string state;   ///< as in status.json; "killed", "not started",
-                       ///< "not running" (no lock is there) and "paused" besides
-  std::string detail;  ///< why, in one line; may be empty
-  bool alive = false;  ///< somebody trains or supervises
-  bool ended = false;  ///< done, failed or stopped: nothing more will come by itself
+  double now = 0.0;         ///< seconds since 1970
+  std::string state;        ///< as in status.json; "killed", "not started",
+                            ///< "not running" (no lock is there) and "paused" besides
+  std::string detail;       ///< why, in one line; may be empty
+  bool alive = false;       ///< somebody trains or supervises
+  bool ended = false;       ///< done, failed or stopped: nothing more will come by itself
+  bool on_request = false;  ///< stopped by the file STOP: not to be started by itself
   std::string job;
   std::string host;
   int64_t attempt = 0;

@@ -6,7 +6,7 @@
 namespace longhaul {
 
 comm::Buffer buffer_of(const at::Tensor& x) {
-  LH_CHECK(x.is_contiguous(), "tensor", "a tensor that is sent must be contiguous");
+  LH_CHECK(x.is_contiguous(), "comm", "a tensor that is sent must be contiguous");
   return {x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type())};
 }
 

@@ -56,12 +56,20 @@ FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t laye
   return {dense + 12.0 * attention, dense + 6.0 * attention};
 }
 
+namespace {
+
+std::function<void(const std::string&)> warn(Logger& log) {
+  return [&log](const std::string& line) { log.warning(line); };
+}
+
+}  // namespace
+
 MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_every,
                              bool tensorboard)
     : log_(log),
       log_every_(log_every),
-      metrics_(run_dir / "metrics.jsonl"),
-      events_(run_dir / "events.jsonl") {
+      metrics_(run_dir / "metrics.jsonl", warn(log)),
+      events_(run_dir / "events.jsonl", warn(log)) {
   if (tensorboard) tensorboard_.emplace(run_dir / "tensorboard");
   if (metrics_.repaired() > 0) {
     log_.warning(

@@ -3,15 +3,18 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdlib>
 
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
@@ -24,9 +27,9 @@ namespace {
 
 /// Environment variables that change how a run behaves; no others are written down.
 constexpr const char* kPrintedEnvironment[] = {
-    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",    "SLURM_JOB_NODELIST",
-    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
-    "GOMP_SPINCOUNT"};
+    "OMP_NUM_THREADS",    "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",
+    "SLURM_JOB_NODELIST", "SLURM_NTASKS",         "OMPI_COMM_WORLD_SIZE",
+    "MALLOC_ARENA_MAX",   "OMP_WAIT_POLICY",      "GOMP_SPINCOUNT"};
 
 /// Times that a save may fail in a row before the run stops.
 constexpr int kSaveTries = 3;
@@ -57,6 +60,11 @@ std::string describe_sources(const History& history) {
     between = ", ";
   }
   return line + fmt::format("; chain {:016x}", history.batch_hash);
+}
+
+void require_writable(const fs::path& dir) {
+  if (::access(dir.c_str(), W_OK | X_OK) == 0) return;
+  throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
 }  // namespace
@@ -97,6 +105,12 @@ int RunLog::failed_starts(const fs::path& step_dir) const {
 
 void RunLog::begin_start(int64_t step) {
   if (starts_) starts_->begin(step);
+}
+
+void RunLog::find_newest_checkpoint() {
+  if (log_->silent()) return;
+  const auto newest = checkpoint::find_latest(checkpoint_dir(config_));
+  newest_checkpoint_ = newest ? std::optional(newest->step) : std::nullopt;
 }
 
 void RunLog::event(const char* name, const Json& fields) {
@@ -144,7 +158,7 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
 
 void RunLog::settle_peak(const Session& session, int64_t step, double step_rate,
                          int64_t& peak_resident) {
-  if (!peak_) peak_.emplace(dtype_name(session.policy.compute));
+  if (!peak_) peak_.emplace(std::string(dtype_name(session.policy.compute)));
   // Rank 0 says whether to measure, since all do so at the same time, as they compute.
   const bool wanted = session.world->rank() == 0 &&
                       peak_->wants_measurement(step_rate, seconds_since_process_start());
@@ -179,9 +193,19 @@ void RunLog::start(const Session& session, const History& history, int64_t total
     write_text_atomic(config_.run.dir / "config.toml", to_toml(config_));
     return std::string();
   });
+  const fs::path checkpoints = checkpoint_dir(config_);
+  comm::on_rank_zero(*session.world, [&] {
+    make_directories_durable(checkpoints);
+    return std::string();
+  });
+  // What is wrong with it from the beginning is said now, not after hours of training.
+  comm::on_all_ranks(*session.world, [&] { require_writable(checkpoints); });
   saver_.emplace(checkpoint_options(session), *session.world);
   if (read_checkpoint_) saver_->trust(*read_checkpoint_);
   if (log_->silent()) return;
+  find_newest_checkpoint();
+  reached_ = history.step;
+  set_last_words();
   metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);
   write_head(session, hosts);
@@ -230,6 +254,8 @@ void RunLog::record(const Session& session, const History& history,
   settle_peak(session, history.step, per_rank * flops_.full, peak);
   if (log_->silent()) return;
   starts_->done();
+  reached_ = history.step;
+  set_last_words();
   StepMetrics m;
   m.step = history.step;
   m.attempt = attempt_;
@@ -399,6 +425,8 @@ void RunLog::tell(const checkpoint::SaveReport& report) {
   failed_saves_ = 0;
   longest_save_ = std::max(longest_save_, report.seconds);
   if (!metrics_) return;
+  newest_checkpoint_ = report.step;
+  set_last_words();
   log_->info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                          report.step, human_bytes(static_cast<double>(report.bytes)),
                          report.seconds, report.stall));
@@ -434,10 +462,30 @@ void RunLog::save_capture(const Session& session, int64_t step,
                          report.path.string()));
 }
 
-void RunLog::finish(const Session& session, const History& history, int signal,
-                    const std::string& stopped_by) {
-  if (!metrics_) return;
-  starts_->done();
+/// What a stop at this step leaves: never more than is true.
+std::string RunLog::saved_words(int64_t step) const {
+  if (step == 0) return "nothing was trained, so there is nothing to save";
+  if (newest_checkpoint_ == step) return "saved";
+  return newest_checkpoint_ ? fmt::format("not saved: the newest checkpoint is step {}",
+                                          *newest_checkpoint_)
+                            : "not saved: there is no checkpoint";
+}
+
+/// Of an end at once, between saves.
+void RunLog::set_last_words() const {
+  const int64_t newest = newest_checkpoint_.value_or(0);
+  std::string words = newest_checkpoint_
+                          ? fmt::format("newest checkpoint step {}", newest)
+                          : "there is no checkpoint";
+  if (reached_ == newest + 1) {
+    words += fmt::format("; step {} will be trained again", reached_);
+  } else if (reached_ > newest) {
+    words += fmt::format("; steps {} to {} will be trained again", newest + 1, reached_);
+  }
+  longhaul::set_last_words(words);
+}
+
+void RunLog::write_results_file(const Session& session) {
   std::string dataset;
   for (const data::WeightedSource& source : session.train_sources) {
     dataset += (dataset.empty() ? "" : ", ") + source.name;
@@ -454,6 +502,17 @@ void RunLog::finish(const Session& session, const History& history, int signal,
                     "read; look at the disk",
                     unreadable));
   }
+}
+
+void RunLog::finish(const Session& session, const History& history,
+                    const StopCause& stopped) {
+  if (!metrics_) return;
+  starts_->done();
+  try {
+    write_results_file(session);
+  } catch (const Error& problem) {
+    log_->warning(fmt::format("results.json was not written: {}", problem.what()));
+  }
   const double seconds = unix_time() - started_;
   if (session.world->size() > 1) {
     metrics_->event("traffic", {{"attempt", attempt_},
@@ -462,12 +521,12 @@ void RunLog::finish(const Session& session, const History& history, int signal,
   }
   metrics_->event("end", {{"step", history.step},
                           {"attempt", attempt_},
-                          {"signal", signal},
-                          {"stopped_by", stopped_by},
+                          {"signal", stopped.signal},
+                          {"stopped_by", stopped.by},
                           {"seconds", seconds}});
-  if (!stopped_by.empty()) {
-    log_->info(fmt::format("stopped by {} after step {}; saved; the same command goes on",
-                           stopped_by, history.step));
+  if (!stopped.by.empty()) {
+    log_->info(fmt::format("stopped by {} after step {}; {}; the same command goes on",
+                           stopped.by, history.step, saved_words(history.step)));
   } else {
     log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
                            human_duration(seconds)));

@@ -25,6 +25,12 @@ struct StepRecord {
   Verdict verdict;  ///< a bad step's update was not made
 };
 
+/// Why a run ends before its last step.
+struct StopCause {
+  int signal = 0;  ///< 0: a control file, or nothing
+  std::string by;  ///< the signal's or file's name; empty: all steps are done
+};
+
 /// World and mesh, for the record.
 Json layout_of(const Session& session);
 
@@ -45,6 +51,9 @@ class RunLog {
   void begin_start(int64_t step);
   /// The checkpoint of this step was read whole and found good; before start().
   void checkpoint_was_read(int64_t step) { read_checkpoint_ = step; }
+  /// Looks on the disk for what a stop would leave: at the start, and after checkpoints
+  /// have been set aside.
+  void find_newest_checkpoint();
   /// A line of events.jsonl.
   void event(const char* name, const Json& fields);
 
@@ -86,9 +95,7 @@ class RunLog {
   void save_capture(const Session& session, int64_t step,
                     const std::vector<checkpoint::StateTensor>& tensors);
   /// results.json, what rank 0 has sent to other ranks (event "traffic"), the last lines.
-  /// `stopped_by`: a signal's or control file's name; empty: all steps are done.
-  void finish(const Session& session, const History& history, int signal,
-              const std::string& stopped_by);
+  void finish(const Session& session, const History& history, const StopCause& stopped);
   /// Leaves the error that ends the attempt in log.txt and events.jsonl, where they can
   /// still be written.
   void fail(const std::string& message) noexcept;
@@ -97,6 +104,9 @@ class RunLog {
   void write_head(const Session& session, const std::string& hosts);
   void tell(const checkpoint::SaveReport& report);
   void tell_deletions();
+  void write_results_file(const Session& session);
+  std::string saved_words(int64_t step) const;
+  void set_last_words() const;
   checkpoint::SaverOptions saver_options(const Session& session,
                                          const fs::path& dir) const;
   checkpoint::SaverOptions checkpoint_options(const Session& session);
@@ -123,6 +133,8 @@ class RunLog {
   double started_ = 0.0;
   int64_t first_step_ = 0;
   std::optional<int64_t> read_checkpoint_;
+  int64_t reached_ = 0;                       ///< the newest step that was done
+  std::optional<int64_t> newest_checkpoint_;  ///< step of what a start would go on from
 };
 
 }  // namespace longhaul::train

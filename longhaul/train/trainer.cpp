@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/process_title.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
@@ -208,6 +209,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, run_, history_, steps);
     saved_step_ = history_.step;
+    run_.find_newest_checkpoint();
     memory_.forget(session_);
     loader_ = open_loader();
     run_.event("rollback", {{"from_step", from},
@@ -234,7 +236,6 @@ class Trainer {
   }
 
   void stopped_by_file(const char* file) {
-    if (std::string_view(file) == "STOP") stopped_by_ = "the file STOP";
     run_.event("signal", {{"file", file}, {"step", history_.step}});
     run_.log().info(
         fmt::format("the file {} was found after step {}", file, history_.step));
@@ -256,18 +257,25 @@ class Trainer {
   }
 
   TrainResult finish() {
-    const bool all_done = history_.step == last_step_;
+    // Beyond it where run.steps was lowered since.
+    const bool all_done = history_.step >= last_step_;
     if (!requests_.ends()) data_check_.finish();
     run_.finish_saves();
     session_.replicas->finish_weights();
     memory_.end(session_, requests_.ends());
-    const int signal = all_done ? 0 : requests_.signal;
-    if (signal != 0) {
-      stopped_by_ = signal_name(signal);
-      run_.event("signal", {{"signal", stopped_by_}, {"step", history_.step}});
+    if (all_done) {
+      run_.finish(session_, history_, {});
+      return {history_.step, TrainEnd::Done};
     }
-    run_.finish(session_, history_, signal, all_done ? "" : stopped_by_);
-    return {history_.step, signal != 0};
+    // Who has said STOP wants no start again, whatever signals come as well.
+    if (requests_.stop) {
+      run_.finish(session_, history_, {0, "the file STOP"});
+      return {history_.step, TrainEnd::Stopped};
+    }
+    const char* name = signal_name(requests_.signal);
+    run_.event("signal", {{"signal", name}, {"step", history_.step}});
+    run_.finish(session_, history_, {requests_.signal, name});
+    return {history_.step, TrainEnd::Interrupted};
   }
 
   /// What errors and the rank's record say that this rank is doing.
@@ -418,9 +426,20 @@ class Trainer {
   ReplicaCheck replica_check_;
   ControlFiles control_;
   Requests requests_;
-  std::string stopped_by_;
   std::string title_;
 };
+
+}  // namespace
+
+namespace {
+
+/// The error under way, as it is meant once steps are being done.
+[[noreturn]] void raise_of_running() {
+  const auto failure = Failure::of([] { throw; });
+  const Failure now = Failure::once_running(*failure);
+  if (now.kind != failure->kind) now.raise();
+  throw;
+}
 
 }  // namespace
 
@@ -428,15 +447,18 @@ TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready) {
   RunLog run(loaded, *world);
+  bool running = false;
   try {
     Trainer trainer(run, loaded, std::move(world));
     if (on_ready) on_ready();
+    running = true;
     return trainer.run();
   } catch (const EndedEarly&) {
     run.log().info("ends before the first step, as it was asked to");
-    return {0, true};
+    return {0, TrainEnd::Interrupted};
   } catch (const std::exception& error) {
     run.fail(error.what());
+    if (running) raise_of_running();
     throw;
   }
 }

@@ -8,9 +8,15 @@
 
 namespace longhaul::train {
 
+enum class TrainEnd {
+  Done,         ///< all steps that this start was to do
+  Interrupted,  ///< a signal asked to stop; what is new has been saved
+  Stopped,      ///< the file STOP did: no start is to follow by itself
+};
+
 struct TrainResult {
-  int64_t step = 0;          ///< the last one that was executed
-  bool interrupted = false;  ///< a signal asked to stop; what is new has been saved
+  int64_t step = 0;  ///< the last one that was executed
+  TrainEnd end = TrainEnd::Done;
 };
 
 /// Trains as a configuration says: sets up, continues from the newest checkpoint or from

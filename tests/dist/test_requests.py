@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from test_failures import ENVIRONMENT, rank_pids, sets
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import curve, steps_of, write_config  # noqa: E402
 
-STOPPED = 75
+# A signal asks to end, the file STOP does; both save.
+INTERRUPTED, STOPPED = 75, 79
 LIMIT = 60
 LONG = ["run.steps=100000", "checkpoint.every=0", "batch.micro_size=1", "checkpoint.keep=0"]
 
@@ -82,6 +84,9 @@ class Job:
     def checkpoints(self):
         return sorted(int(p.parent.name[5:]) for p in self.dir.glob("checkpoints/*/manifest.json"))
 
+    def log(self):
+        return (self.dir / "log.txt").read_text()
+
     def events(self, name):
         lines = (self.dir / "events.jsonl").read_text().splitlines()
         return [e for e in map(json.loads, lines) if e["event"] == name]
@@ -106,7 +111,7 @@ def test_before_the_first_step_nothing_is_saved(binary, tmp_path, ranks, number,
     job.in_phase(phase)
     job.send(number)
     code, seconds = job.end()
-    assert code == STOPPED and seconds < 10
+    assert code == INTERRUPTED and seconds < 10
     assert signal.Signals(number).name + " before the first step" in job.errors
     assert job.checkpoints() == []
 
@@ -117,7 +122,7 @@ def test_a_start_that_is_nearly_through_ends_in_order(binary, tmp_path, ranks, o
     job.in_phase("load")
     job.send(signal.SIGTERM, only)
     code, _ = job.end()
-    assert code == STOPPED and job.checkpoints() == []
+    assert code == INTERRUPTED and job.checkpoints() == []
     assert "ends before the first step" in (job.dir / "log.txt").read_text()
 
 
@@ -130,7 +135,7 @@ def test_in_a_step_that_step_is_saved(binary, tmp_path, ranks, number, only, pha
     job.in_phase(phase)
     job.send(number, only)
     code, seconds = job.end()
-    assert code == STOPPED and seconds < 20
+    assert code == INTERRUPTED and seconds < 20
     assert job.checkpoints() == [step]
     assert [e["signal"] for e in job.events("signal")] == [signal.Signals(number).name]
     assert job.events("end")[0]["step"] == step
@@ -145,8 +150,9 @@ def test_a_validation_ends_between_its_batches(binary, store, tmp_path, ranks, o
     job.in_phase("validation")  # that of step 0
     job.send(signal.SIGTERM, only)
     code, seconds = job.end()
-    assert code == STOPPED and seconds < 5
+    assert code == INTERRUPTED and seconds < 5
     assert job.checkpoints() == []  # nothing new
+    assert "stopped by SIGTERM after step 0; nothing was trained" in job.log()
     assert not [line for line in (job.dir / "metrics.jsonl").read_text().splitlines()
                 if "validation" in line]
 
@@ -158,8 +164,49 @@ def test_during_a_save_that_save_is_the_last(binary, tmp_path, ranks):
     job.in_phase("checkpoint")
     job.send(signal.SIGINT)
     code, _ = job.end()
-    assert code == STOPPED
+    assert code == INTERRUPTED
     assert job.checkpoints() == [4] and max(steps_of(job.dir)) == 4
+
+
+@pytest.mark.parametrize("number,slow", [(signal.SIGTERM, False), (signal.SIGINT, False),
+                                         (signal.SIGTERM, True)])
+def test_a_signal_to_mpirun_saves_if_there_is_time_and_says_which(binary, run, tmp_path, number,
+                                                                  slow):
+    if slow:  # no machine saves within the second that mpirun leaves
+        run("longhaul", "train", write_config(tmp_path), *sets(*LONG, "run.stop_after=3"))
+    job = Job(binary, tmp_path, 2, *([delay("gradients", 5)] if slow else []))
+    if slow:
+        job.in_phase("gradients")
+    else:
+        job.at_step(5)
+    job.process.send_signal(number)
+    job.end()
+    said = job.errors + job.log()
+    assert "another rank" not in said, said
+    saved = re.search(r"^stopped by SIGTERM after step (\d+); saved", job.log(), re.M)
+    if saved:
+        assert not slow and job.checkpoints() == [int(saved[1])]
+        return
+    ours = [line for line in job.errors.splitlines() if line.startswith("longhaul: error: ")]
+    assert len(ours) == 1 and "[signal] SIGTERM of mpirun" in ours[0], job.errors
+    assert ours[0].removeprefix("longhaul: ") in job.log()
+    assert re.search("newest checkpoint step 3$" if slow else
+                     r"there is no checkpoint|newest checkpoint step \d", ours[0])
+
+
+def test_a_second_interrupt_says_what_it_leaves_behind(binary, run, tmp_path):
+    run("longhaul", "train", write_config(tmp_path), *sets(*LONG, "run.stop_after=3"))
+    job = Job(binary, tmp_path, 1, delay("checkpoint", 100))
+    job.at_step(5)
+    job.send(signal.SIGINT)
+    job.in_phase("checkpoint")
+    job.send(signal.SIGINT)
+    code, seconds = job.end()
+    assert code == 130 and seconds < 20
+    last = max(steps_of(job.dir))
+    assert job.errors.splitlines()[-1] == ("longhaul: ended at once: newest checkpoint step 3; "
+                                           f"steps 4 to {last} will be trained again")
+    assert job.checkpoints() == [3]
 
 
 def test_a_dead_rank_does_not_hold_the_signal_up(binary, tmp_path):
@@ -170,7 +217,7 @@ def test_a_dead_rank_does_not_hold_the_signal_up(binary, tmp_path):
     time.sleep(0.2)
     os.kill(pids[0], signal.SIGTERM)
     code, seconds = job.end()
-    assert code == STOPPED and seconds < 30, job.errors
+    assert code == INTERRUPTED and seconds < 30, job.errors
     assert "did not end within 2.0 s" in job.errors
 
 
@@ -180,15 +227,16 @@ def test_stop_saves_and_ends_once(binary, tmp_path, ranks):
     job.at_step(2)
     (job.dir / "STOP").touch()
     code, _ = job.end()
-    assert code == 0
+    assert code == STOPPED
     last = max(steps_of(job.dir))
     assert job.checkpoints() == [last]
+    assert f"stopped by the file STOP after step {last}; saved" in job.log()
     assert not (job.dir / "STOP").exists()
     assert job.events("signal") == [{**job.events("signal")[0], "file": "STOP", "step": last}]
     again = Job(binary, tmp_path, ranks)  # goes on
     again.at_step(last + 2)
     again.send(signal.SIGTERM)
-    assert again.end()[0] == STOPPED
+    assert again.end()[0] == INTERRUPTED
 
 
 def test_save_makes_one_checkpoint_now(binary, tmp_path):
@@ -200,7 +248,7 @@ def test_save_makes_one_checkpoint_now(binary, tmp_path):
     job.at_step(saved + 20)
     assert job.checkpoints() == [saved] and not (job.dir / "SAVE").exists()
     job.send(signal.SIGTERM)
-    assert job.end()[0] == STOPPED
+    assert job.end()[0] == INTERRUPTED
 
 
 def test_pause_holds_longer_than_the_deadline_and_signals_still_work(binary, tmp_path):
@@ -216,7 +264,7 @@ def test_pause_holds_longer_than_the_deadline_and_signals_still_work(binary, tmp
     (job.dir / "PAUSE").touch()
     job.in_phase("paused")
     job.send(signal.SIGUSR1)
-    assert job.end()[0] == STOPPED
+    assert job.end()[0] == INTERRUPTED
     assert job.checkpoints() == [max(steps_of(job.dir))]
     assert [e["step"] for e in job.events("resumed")] == [held, max(steps_of(job.dir))]
 
@@ -245,4 +293,4 @@ def test_ps_shows_rank_place_and_step(binary, tmp_path):
         words, _, step = title.rpartition(" ")
         assert words == f"longhaul rank {rank} pp0 dp0 tp{rank} step" and int(step) >= 3, title
     job.send(signal.SIGTERM)
-    assert job.end()[0] == STOPPED
+    assert job.end()[0] == INTERRUPTED

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -115,6 +116,7 @@ def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, 
     process.send_signal(number)
     code, said = end(process)
     assert code == 75, said
+    assert "; saved; the same command goes on" in without_noise(said), said
     assert not events(tmp_path / "told", "fault")
     saved = events(tmp_path / "told", "checkpoint")[-1]["step"]
     assert saved == events(tmp_path / "told", "end")[-1]["step"] < STEPS
@@ -123,11 +125,96 @@ def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, 
     assert events(tmp_path / "told", "start")[-1]["step"] == saved
 
 
-def test_a_wrong_setting_is_not_retried(binary, tmp_path):
+def test_a_wrong_setting_that_only_ranks_can_find_is_not_retried(binary, run, tmp_path):
     config = runs.write_config(tmp_path, "wrong")
-    code, said = end(start(binary, config, "parallel.tp=2", "parallel.pp=2"))
-    assert code == 78, said
+    run("longhaul", "train", config, "--set", "run.stop_after=1")
+    code, said = end(start(binary, config, "run.seed=99"))
+    assert code == 78 and said.count("longhaul: error: ") == 1, said
+    assert "run.seed" in without_noise(said)
     assert not events(tmp_path / "wrong", "restart")
+
+
+def without_noise(said):
+    """Nothing of Open MPI's stands under what longhaul says."""
+    for words in ("Primary job", "mpirun noticed", "mpirun detected", "MPI_ABORT", "-----"):
+        assert words not in said, said
+    return said.strip().splitlines()[-1]
+
+
+def test_the_file_stop_ends_it_for_good(binary, tmp_path):
+    config = runs.write_config(tmp_path, "stop")
+    process = start(binary, config)
+    wait_for_step(tmp_path / "stop", 7)
+    (tmp_path / "stop" / "STOP").touch()
+    code, said = end(process)
+    assert code == 79, said
+    assert not events(tmp_path / "stop", "fault") and not events(tmp_path / "stop", "restart")
+    [last] = events(tmp_path / "stop", "end")
+    assert without_noise(said).startswith(f"stopped by the file STOP after step {last['step']}; "
+                                          "saved"), said
+
+
+def test_a_second_interrupt_ends_at_once_and_says_what_it_leaves_behind(binary, run, tmp_path):
+    config = runs.write_config(tmp_path, "twice")
+    run("longhaul", "train", config, "--set", "run.steps=60", "--set", "run.stop_after=10")
+    # The save that the first asks for takes longer than anybody waits.
+    process = start(binary, config, "checkpoint.every=0",
+                    'debug.delays=[{phase = "checkpoint", seconds = 100}, '
+                    '{phase = "update", seconds = 0.2}]')
+    wait_for_step(tmp_path / "twice", 12)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    code, said = end(process)
+    assert code == 130, said
+    reached = max(runs.steps_of(tmp_path / "twice"))
+    again = re.search(r"newest checkpoint step 10; steps 11 to (\d+) will be trained again$",
+                      without_noise(said))
+    assert again and reached <= int(again[1]) <= reached + 1, said
+    assert not workers(config)
+
+
+def fake_programs(tmp_path, *names):
+    """A directory for PATH in which these only leave a mark."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in names:
+        (programs / name).write_text(f"#!/bin/sh\n: > {tmp_path}/started\nexit 3\n")
+        (programs / name).chmod(0o755)
+    return programs
+
+
+def launch_with(binary, programs, config, *words):
+    return subprocess.run([binary("longhaul"), "launch", *words, config], text=True,
+                          capture_output=True, env=dict(os.environ, PATH=str(programs)),
+                          timeout=60)
+
+
+def test_without_mpirun_it_says_what_to_install(binary, tmp_path):
+    config = runs.write_config(tmp_path, "alone")
+    done = launch_with(binary, fake_programs(tmp_path), config, "-n", "2")
+    assert done.returncode == 78
+    assert done.stderr.startswith("longhaul: error: [launch] there is no mpirun in PATH; install")
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "alone").exists()
+
+
+@pytest.mark.parametrize("words,said", [
+    (["-n", "2", "--set", "optimizer.lrr=1"], "optimizer.lrr"),
+    (["-n", "3"], "batch.global_size"),
+    (["-n", "2", "--set", "parallel.tp=4"], "parallel.tp"),
+    (["-n", "2", "--set", 'model.config="nowhere"'], "model.config: nowhere is not on this"),
+    (["-n", "2", "--set", 'init.weights="nowhere"'], "init.weights: nowhere is not on this"),
+    (["-n", "2", "--set", 'data.train=[{path="nowhere"}]'], "nowhere"),
+    (["-n", "2", "--set", "data.seq_len=1000000"], "max_position_embeddings"),
+], ids=["key", "batch", "layout", "model", "weights", "data", "length"])
+def test_what_can_be_known_is_refused_before_mpirun_is_started(binary, tmp_path, words, said):
+    config = runs.write_config(tmp_path, "wrong")
+    done = launch_with(binary, fake_programs(tmp_path, "mpirun"), config, *words)
+    assert done.returncode == 78, done.stderr
+    [line] = done.stderr.splitlines()
+    assert line.startswith("longhaul: error: ") and said in line
+    assert not (tmp_path / "started").exists()
 
 
 def test_a_second_supervisor_of_the_run_is_refused(binary, tmp_path):

@@ -148,6 +148,17 @@ def test_hostile_directory_names_are_quoted_or_refused(submit, tmp_path):
     assert done.returncode == 78 and script is None
 
 
+def test_without_slurm_nothing_is_written_and_it_says_so(binary, tmp_path):
+    config = write_config(tmp_path)
+    (tmp_path / "empty").mkdir()
+    done = subprocess.run([binary("longhaul"), "submit", config, "--nodes", "1"], text=True,
+                          capture_output=True, cwd=tmp_path,
+                          env=dict(os.environ, PATH=str(tmp_path / "empty")))
+    assert done.returncode == 78
+    assert done.stderr.startswith("longhaul: error: [submit] there is no sbatch in PATH; ")
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_slurm_refuses_is_passed_on(submit, tmp_path):
     write_config(tmp_path)
     done, _ = submit("run.toml", "--nodes", 2, REFUSES="invalid partition specified: p5")

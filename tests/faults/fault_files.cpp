@@ -62,8 +62,11 @@ constexpr Named kOps[] = {
     {"create", kCreate}, {"write", kWrite},   {"sync", kSync},    {"rename", kRename},
     {"link", kLink},     {"unlink", kUnlink}, {"mkdir", kMkdir},  {"truncate", kTruncate},
     {"close", kClose},   {"read", kRead},     {"change", kChange}};
-constexpr Named kErrors[] = {{"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},
-                             {"ESTALE", ESTALE}, {"EROFS", EROFS},   {"EACCES", EACCES}};
+constexpr Named kErrors[] = {
+    {"ENOSPC", ENOSPC},     {"EDQUOT", EDQUOT},       {"EIO", EIO},
+    {"ESTALE", ESTALE},     {"EROFS", EROFS},         {"EACCES", EACCES},
+    {"ENOTCONN", ENOTCONN}, {"ESHUTDOWN", ESHUTDOWN}, {"ETIMEDOUT", ETIMEDOUT},
+    {"EPROTO", EPROTO}};
 
 struct Rule {
   std::string action;

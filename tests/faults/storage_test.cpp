@@ -17,9 +17,18 @@ namespace {
 
 using checkpoint::SaveReport;
 
-constexpr std::array kErrors = {"ENOSPC", "EDQUOT", "EIO", "ESTALE"};
-constexpr std::array kWords = {"No space left on device", "Disk quota exceeded",
-                               "Input/output error", "Stale file handle"};
+// The last is one that nobody has thought of.
+constexpr std::array kErrors = {"ENOSPC",   "EDQUOT",    "EIO",       "ESTALE", "EROFS",
+                                "ENOTCONN", "ESHUTDOWN", "ETIMEDOUT", "EPROTO"};
+constexpr std::array kWords = {"No space left on device",
+                               "Disk quota exceeded",
+                               "Input/output error",
+                               "Stale file handle",
+                               "Read-only file system",
+                               "Transport endpoint is not connected",
+                               "Cannot send after transport endpoint shutdown",
+                               "Connection timed out",
+                               "Protocol error"};
 
 Faulty three_saves(const FaultDir& dir) {
   dir.clear();

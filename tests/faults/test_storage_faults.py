@@ -1,13 +1,18 @@
 """A disk that is full, over quota or broken while training saves or starts."""
 
+import json
 import re
 
 import pytest
-from faulty_training import TEMPORARY, Whole, break_and_go_on, faults, arguments, resumed_at
-from runs import write_config
+from faulty_training import (TEMPORARY, Whole, arguments, break_and_go_on, faults,
+                             last_checkpoint, resumed_at)
+from runs import tensors, write_config
 
 WORDS = {"ENOSPC": "No space left on device", "EDQUOT": "Disk quota exceeded",
-         "EIO": "Input/output error", "ESTALE": "Stale file handle"}
+         "EIO": "Input/output error", "ESTALE": "Stale file handle",
+         "EROFS": "Read-only file system", "ENOTCONN": "Transport endpoint is not connected",
+         "ESHUTDOWN": "Cannot send after transport endpoint shutdown",
+         "EPROTO": "Protocol error"}
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,10 @@ def whole(run, binary, tmp_path_factory):
     ("op=write:path=rank_00000.safetensors:n=3", "ENOSPC"),
     ("op=rename:path=rank_00000.json:n=2", "EDQUOT"),
     ("op=sync:path=step_00000004:n=4", "EIO"),
-], ids=["data", "sidecar", "sync"])
+    ("op=mkdir:path=step_00000004:n=1", "EROFS"),
+    ("op=mkdir:path=step_00000002:n=1", "ESHUTDOWN"),
+    ("op=create:path=step_00000004:n=2", "EPROTO"),  # one that nobody has thought of
+], ids=["data", "sidecar", "sync", "evicted", "shutdown", "unknown"])
 def test_a_save_that_fails_once_is_tried_again(run, binary, tmp_path, whole, rule, error):
     broken, _ = break_and_go_on(run, binary, tmp_path, whole, f"nosync;fail:{rule}:error={error}")
     assert broken.returncode == 0, broken.stderr
@@ -38,6 +46,42 @@ def test_a_disk_that_stays_full_ends_the_run_as_temporary(run, binary, tmp_path,
     assert len(errors) == 1 and WORDS["ENOSPC"] in errors[0], broken.stderr
     assert "earlier checkpoints are untouched" in errors[0]
     assert resumed_at(again.stdout) == 2
+
+
+def test_what_is_wrong_before_the_first_step_is_an_input(run, binary, tmp_path):
+    config = write_config(tmp_path, "run")
+    done = run(*arguments(config), check=False, env=faults(
+        binary, tmp_path / "run", "fail:op=mkdir:error=EROFS"))
+    assert done.returncode == 78 and WORDS["EROFS"] in done.stderr, done.stderr
+    assert (tmp_path / "run/metrics.jsonl").read_text() == ""
+
+
+def test_a_full_disk_under_the_run_directory_costs_lines_and_not_the_run(run, binary, tmp_path,
+                                                                        whole):
+    config = write_config(tmp_path, "run")
+    run_dir = tmp_path / "run"
+    # The second line of metrics is cut in its middle, and the third has no room at all.
+    environment = faults(binary, run_dir, "nosync;short:op=write:path=metrics.jsonl:n=2;"
+                         "fail:op=write:path=metrics.jsonl:n=3:error=ENOSPC;"
+                         "fail:op=write:path=metrics.jsonl:n=4:error=ENOSPC;"
+                         "short:op=write:path=events.jsonl:n=2;"
+                         "fail:op=write:path=events.jsonl:n=3:error=ENOSPC;"
+                         "fail:op=write:path=log.txt:n=5:error=ENOSPC;"
+                         "fail:op=write:path=tfevents:error=ENOSPC:n=1:forever=1;"
+                         "fail:op=create:path=results.json:error=ENOSPC")
+    environment["LONGHAUL_FAULT_DIR"] = str(run_dir)
+    done = run(*arguments(config, "log.tensorboard=true"), env=environment)
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 4, 5, 6]
+    assert all(json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines())
+    for words in ("metrics.jsonl cannot be written: No space left on device",
+                  "metrics.jsonl is written again; 2 lines are missing there",
+                  "events.jsonl is written again; 1 line is missing there",
+                  "log.txt is written again; 1 line is missing there",
+                  "results.json was not written"):
+        assert done.stdout.count(words) == 1, (words, done.stdout)
+    assert "1 of this log's lines could not be written here" in (run_dir / "log.txt").read_text()
+    assert tensors(last_checkpoint(run_dir)) == whole.tensors
 
 
 def test_a_checkpoint_that_cannot_be_read_is_passed_over_for_the_one_before(run, binary, tmp_path,

@@ -26,12 +26,12 @@ mkdir -p "$(dirname "$to")"
 cp "$from" "$to"
 """
 MPIRUN = """#!/bin/bash
-# Ends with the next of the codes in $CODES; "wait" waits for SIGTERM and ends with 75.
+# Ends with the next of the codes in $CODES; "wait" waits for SIGUSR1 and ends with 75.
 echo "$*" >> "$CALLS"
 code=$(head -n 1 "$CODES")
 sed -i 1d "$CODES"
 if [ "$code" = wait ]; then
-  trap 'exit 75' TERM
+  trap 'exit 75' USR1
   touch "$CALLS.ready"
   for _ in $(seq 300); do sleep 0.1; done
   exit 9
@@ -201,10 +201,13 @@ class Launcher(Sandbox):
     def test_a_wrong_setting_is_not_tried_again(self):
         self.assertEqual((78, 2), self.launch(75, 78, 0))
 
+    def test_after_the_file_stop_nobody_starts_it_again(self):
+        self.assertEqual((0, 2), self.launch(75, 79, 0))
+
     def test_it_gives_up_after_the_allowed_restarts(self):
         self.assertEqual((75, 4), self.launch(75, 75, 75, 75, 75))
 
-    def test_sigterm_reaches_the_ranks_and_nothing_starts_again(self):
+    def test_sigterm_reaches_the_ranks_as_a_save_and_nothing_starts_again(self):
         (self.dir / "codes").write_text("wait\n0\n")
         child = subprocess.Popen(["bash", str(self.script)], env=self.env,
                                  stdout=subprocess.PIPE, text=True)

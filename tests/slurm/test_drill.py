@@ -39,7 +39,7 @@ def test_a_live_run_is_hit_by_rank_and_by_node_and_comes_back(cluster, binary, f
     assert (entry["node"], entry["cause"]) == (result["node"], "marked by longhaul drill")
 
     (run.dir / "STOP").touch()
-    run.cluster.wait_for_job(run.job, "COMPLETED", 60)
+    assert run.cluster.wait_for_job(run.job, "FAILED", 60)["ExitCode"] == "79:0"
     whole_curve(run.dir)  # what was done again has the same losses
 
 

@@ -2,8 +2,10 @@
 
 import json
 import random
+import shlex
 
-from runs import curve, write_config
+import pytest
+from runs import curve, steps_of, write_config
 
 WIDE = ["-N4", "-n8", "--ntasks-per-node=2", "--mpi=pmix"]
 RING = {"SLURM_PMIX_FENCE": "ring"}  # what the scripts of submit set; see docs/running.md
@@ -32,6 +34,26 @@ def test_tasks_without_pmix_are_refused(cluster, binary, folder):
     assert done.returncode == 78
     assert "use srun --mpi=pmix" in done.stderr
     assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize("ask", ["kill -USR1 $!", "scancel --signal=TERM $(squeue -h -s -o %i)"],
+                         ids=["usr1_to_srun", "term_by_scancel"])
+def test_a_signal_that_slurm_passes_on_is_saved_and_ends_with_75(cluster, binary, folder, ask):
+    config = write_config(folder)
+    script = folder / "go.sh"
+    words = ["srun", "-N2", "-n2", "--mpi=pmix", binary("longhaul"), "train", config,
+             *sets("run.steps=100000", "checkpoint.every=0")]
+    script.write_text(f"""{shlex.join(map(str, words))} &
+until [ "$(cat run/metrics.jsonl 2> /dev/null | wc -l)" -ge 5 ]; do sleep 0.1; done
+{ask}
+wait $!
+""")
+    done = cluster.call("bash", script, check=False, env=RING, cwd=folder)
+    assert done.returncode == 75, done.stdout + done.stderr
+    saved = [int(path.parent.name[5:])
+             for path in (folder / "run").glob("checkpoints/*/manifest.json")]
+    assert saved == [max(steps_of(folder / "run"))]
+    assert f"after step {saved[0]}; saved" in (folder / "run" / "log.txt").read_text()
 
 
 def files_of(store):

@@ -170,6 +170,7 @@ while :; do
     0) exit 0 ;;
     75) again "the supervisor asks for it" ;;
     1 | 78) exit "$status" ;;  # nothing that a start again would mend
+    79) exit "$status" ;;      # the file STOP: saved, and nobody is to start it again
     77)
       # This machine was cut off for a while. The other supervisor ends the job.
       say "another node's supervisor has taken the run over; nothing to do here"

@@ -193,7 +193,7 @@ std::string when_ready(RunningScript& script, const std::string& act) {
 }
 
 TEST(BatchScript, EndsAsTheSupervisorDoes) {
-  for (const int code : {0, 1, 78}) {
+  for (const int code : {0, 1, 78, 79}) {
     RunningScript script("exit " + std::to_string(code));
     EXPECT_EQ(script.run().exit_code, code);
     EXPECT_EQ(script.text("asked"), "");

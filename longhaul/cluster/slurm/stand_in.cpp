@@ -123,7 +123,8 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
   for (int crashes = 0;; sleep_for(crashes)) {
     const int status = supervise(options);
     if (options.raised() == SIGTERM || status == kExitSuperseded) return status;
-    const bool failed = status == 1 || status == kExitSettings;
+    // A job that goes back to the queue would train on: not after STOP either.
+    const bool failed = status == 1 || status == kExitSettings || status == kExitStopped;
     if (!failed && status != 0 && status != kExitTemporary && ++crashes <= kMostCrashes) {
       say(fmt::format("the supervisor ended with {}; starts again", status));
       continue;

@@ -82,8 +82,8 @@ TEST(StandIn, TheSupervisorRequeuesTheJobWhereItCan) {
   EXPECT_EQ(saved.text("asked"), "by itself\n");
 }
 
-TEST(StandIn, ARunThatFailedEndsTheJob) {
-  for (const int code : {1, 78}) {
+TEST(StandIn, ARunThatFailedOrWasStoppedByRequestEndsTheJob) {
+  for (const int code : {1, 78, 79}) {
     StandIn failed;
     EXPECT_EQ(failed.run("exit " + std::to_string(code)), code);
     EXPECT_EQ(failed.text("asked"), "scancel 7\n");

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -58,18 +60,43 @@ class ResumeTest : public BuildTest {
   std::map<std::string, std::string> held_out;
 };
 
+/// Kills its own process a moment after the build has asked `n` times whether to stop,
+/// which it does as it goes on, however fast the machine.
+std::function<bool()> dies_after(int n, std::chrono::microseconds moment) {
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  return [=] {
+    if (++*asked == n) {
+      std::thread([=] {
+        std::this_thread::sleep_for(moment);
+        ::raise(SIGKILL);
+      }).detach();
+      if (moment.count() == 0) ::pause();
+    }
+    return false;
+  };
+}
+
 TEST_F(ResumeTest, KilledAtAnyMomentItGoesOnToTheSameBytes) {
   const uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   SCOPED_TRACE("seed " + std::to_string(seed));
-  int killed = 0;
+  std::atomic<int> asked = 0;
+  wanted.stop = [&] { return ++asked, false; };
+  wanted.out = dir / "counted";
+  build_store(&tokenizer, wanted);
+  wanted.out = dir / "store";
+  ASSERT_GT(asked, 12);
+  // Each start gets a part of the way further, and the last not to the end.
   for (int kills = 0; kills < 6; ++kills) {
-    const pid_t child = start_build(tokenizer, wanted);
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 120'000));
-    ::kill(child, SIGKILL);
-    killed += wait_for(child) == -SIGKILL ? 1 : 0;
+    const int n = 1 + static_cast<int>(random() % static_cast<uint64_t>(asked / 12));
+    wanted.stop = dies_after(n, std::chrono::microseconds(kills * 300));
+    const int ended = wait_for(start_build(tokenizer, wanted));
+    if (kills == 0) {
+      EXPECT_EQ(ended, -SIGKILL);
+    }
+    EXPECT_TRUE(ended == -SIGKILL || ended == 0) << ended;
   }
-  EXPECT_GE(killed, 1);
+  wanted.stop = nullptr;
   EXPECT_EQ(wait_for(start_build(tokenizer, wanted)), 0);
   expect_same_bytes();
 }

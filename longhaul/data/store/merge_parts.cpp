@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
@@ -120,9 +121,11 @@ class Merger {
         dropped += fmt::format("{} {}; ", grouped(count), cause);
       }
       discard();
-      throw InputError("data", fmt::format("{} files hold no document with text; {}name "
+      throw InputError("data", fmt::format("{} no document with text; {}name "
                                            "files that do",
-                                           context_.inputs.files().size(), dropped));
+                                           counted(std::ssize(context_.inputs.files()),
+                                                   "file holds", "files hold"),
+                                           dropped));
     }
     if (options.holdout > 0 && !(any_train && any_held_out)) {
       discard();

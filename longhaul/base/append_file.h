@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul {
+
+/// A file to which pieces (lines, records) are appended, each whole or not at all. What
+/// cannot be written, for a full disk say, is counted and left out, and ends nobody; the
+/// next piece is tried again. Other processes may append to the same file. One thread.
+class AppendFile {
+ public:
+  AppendFile() = default;
+  /// Creates it where absent; throws where it cannot be opened.
+  explicit AppendFile(const fs::path& path);
+
+  bool is_open() const { return file_.is_open(); }
+  const fs::path& path() const { return file_.path(); }
+
+  /// Called with a line for people when pieces begin to be lost, and when they are
+  /// written again. It must not append to this file.
+  void on_trouble(std::function<void(const std::string& line)> tell);
+
+  /// False when the piece was not written.
+  bool append(std::string_view piece);
+  /// Pieces that are missing since it was opened.
+  int64_t lost() const { return lost_; }
+
+ private:
+  void begin_trouble(const std::string& why);
+  void end_trouble();
+
+  File file_;
+  std::function<void(const std::string&)> tell_;
+  int64_t lost_ = 0;
+  int64_t lost_in_a_row_ = 0;
+};
+
+}  // namespace longhaul
