@@ -5,6 +5,8 @@ PREFIX ?= /usr/local/longhaul
 JOBS ?= $(shell nproc)
 # Lets ccache keep what was compiled with a precompiled header.
 export CCACHE_SLOPPINESS := pch_defines,time_macros,include_file_mtime,include_file_ctime
+# And serve any checkout on the machine.
+export CCACHE_BASEDIR := $(CURDIR)
 
 .PHONY: help
 help: ## list the targets
