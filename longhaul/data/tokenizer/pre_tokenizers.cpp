@@ -191,7 +191,7 @@ class Metaspace final : public PreTokenizer {
           const bool wanted =
               options_.scheme == PrependScheme::Always ||
               (options_.scheme == PrependScheme::First && piece.at_start > 0);
-          return std::string_view(wanted && !starts ? mark_ : "");
+          return wanted && !starts ? std::string_view(mark_) : std::string_view();
         },
         [&](std::string_view part, std::string& text) {
           for (const char c : part) {
