@@ -38,6 +38,7 @@ std::string_view advice(int error) {
   if (error == ENOTDIR || error == EEXIST) {
     return "; a file stands where a directory was meant to be: choose another path";
   }
+  if (error == ENXIO) return "; it is a pipe that nobody reads: remove it";
   if (error == EROFS) return "; choose a place that can be written";
   if (error == EACCES || error == EPERM) return "; look at its owner and permissions";
   return "";
@@ -79,8 +80,9 @@ File File::open_read(const fs::path& path) {
 File File::create(const fs::path& path) {
   return File(open_or_fail(path, O_WRONLY | O_CREAT | O_TRUNC), path);
 }
+// A pipe that nobody reads would hold its writer for ever.
 File File::open_append(const fs::path& path) {
-  return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND), path);
+  return File(open_or_fail(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK), path);
 }
 
 File::File(File&& other) noexcept

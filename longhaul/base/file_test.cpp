@@ -71,6 +71,15 @@ TEST(File, APipeOrADeviceIsRefusedInsteadOfWaitedFor) {
   }
 }
 
+TEST(File, APipeThatNobodyReadsIsNotWaitedForByItsWriter) {
+  const TestDirectory dir;
+  ASSERT_EQ(::mkfifo((dir / "log.txt").c_str(), 0600), 0);
+  const std::string message =
+      message_of<InputError>([&] { File::open_append(dir / "log.txt"); });
+  EXPECT_HAS(message, "log.txt");
+  EXPECT_HAS(message, "a pipe that nobody reads");
+}
+
 TEST(File, AFailureOfTheStandardLibraryReadsAsOurOwn) {
   const auto told = [](std::errc code) {
     return to_error(fs::filesystem_error("cannot create directories", "/data/run",

@@ -372,8 +372,10 @@ TEST(CheckpointDirectory, ResumeTriesWhatTheSettingSays) {
   EXPECT_EQ(resume_candidates({Kind::Step, 5, {}}, all), Paths{five});
   EXPECT_EQ(resume_candidates({Kind::Path, 0, run}, dir / "other"), (Paths{ten, five}));
   EXPECT_EQ(resume_candidates({Kind::Path, 0, five}, dir / "other"), Paths{five});
-  EXPECT_HAS(message_of<InputError>([&] { resume_candidates({Kind::Step, 7, {}}, all); }),
-             "valid steps in " + all.string() + ": 5, 10");
+  const std::string none =
+      message_of<InputError>([&] { resume_candidates({Kind::Step, 7, {}}, all); });
+  EXPECT_HAS(none, "[checkpoint] resume = 7: " + (all / "step_00000007").string());
+  EXPECT_HAS(none, "valid steps in " + all.string() + ": 5, 10");
   EXPECT_THROW(resume_candidates({Kind::Path, 0, dir / "nothing"}, all), InputError);
 }
 

@@ -32,7 +32,8 @@ void judge(CheckpointEntry& entry) {
                                   manifest.step);
     }
   } catch (const Error& error) {
-    entry.problem = error.what();
+    // Without "[area] ": what tells of it has one of its own.
+    entry.problem = std::string(error.what()).substr(error.area().size() + 3);
   }
   entry.valid = entry.problem.empty();
 }

@@ -152,7 +152,12 @@ std::string list_names(const std::vector<std::string>& names) {
 ModelSource resolve_model_source(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    throw InputError("weights", missing_path(path));
+    const bool wanted_none = path == "random" || path == "none" || path == "scratch";
+    throw InputError("weights",
+                     missing_path(path) +
+                         (wanted_none ? "; leave init.weights out to begin with random "
+                                        "weights"
+                                      : ""));
   }
   if (!fs::is_directory(path, error)) {
     throw InputError("weights", path.string() +

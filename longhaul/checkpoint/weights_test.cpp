@@ -123,6 +123,12 @@ TEST(FallBack, ErrorsThatAreNotOfTheFilesGoThrough) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(WeightsSource, TheWordRandomIsAnsweredWithHowRandomWeightsAreHad) {
+  const std::string message =
+      message_of<InputError>([] { WeightsSource::open("random"); });
+  EXPECT_HAS(message, "leave init.weights out");
+}
+
 TEST(WeightsSource, MissingUnexpectedAndMisshapenTensorsAreNamedTogether) {
   const TempDir dir;
   save_run(dir / "run", 1);

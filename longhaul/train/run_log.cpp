@@ -142,6 +142,12 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                          config_.parallel.zero));
   const double epoch = static_cast<double>(session.train_sequences) /
                        static_cast<double>(config_.batch.global_size);
+  if (epoch < 1.0) {
+    log_->warning(fmt::format(
+        "one batch is {:.1f} epochs: the data has {} and batch.global_size is {}",
+        1.0 / epoch, counted(session.train_sequences, "sequence"),
+        grouped(config_.batch.global_size)));
+  }
   if (first_step_ < last_step_) {
     log_->info(fmt::format("steps {} to {} of {}; one epoch is {:.1f} steps",
                            first_step_ + 1, last_step_, total_steps_, epoch));
