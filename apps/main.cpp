@@ -1,29 +1,41 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <exception>
-#include <span>
-#include <string>
-#include <vector>
+#include <cerrno>
+#include <cstring>
 
-#include "apps/setting_hint.h"
-#include "apps/verbs.h"
-#include "apps/version.h"
+#include "apps/program.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process_title.h"
-#include "longhaul/base/terminal.h"
-#include "longhaul/base/text.h"
-#include "longhaul/tensor/vector_math.h"
+
+// The program that people type. LibTorch takes a third of a second and 140 MB to load, so
+// the verbs that compute with it are in a second program beside this one, which this
+// process becomes for them: same number, same arguments.
 
 namespace longhaul::apps {
 namespace {
 
-/// Verbs that a later version has.
-constexpr const char* kLaterVerbs[] = {"bench", "plan"};
+[[noreturn]] void become_torch_program(char** argv) {
+  const fs::path ours = fs::read_symlink("/proc/self/exe");
+  const fs::path program = ours.parent_path() / "longhaul-torch";
+  ::execv(program.c_str(), argv);
+  throw InputError("file",
+                   fmt::format("{}: {}; train, eval, generate and --version "
+                               "are in it, and it belongs beside {}",
+                               program.string(), std::strerror(errno), ours.string()));
+}
+
+void add_torch_verbs(CLI::App& program, char** argv) {
+  for (const TorchVerb& known : kTorchVerbs) {
+    CLI::App* verb = program.add_subcommand(known.name, known.description);
+    verb->prefix_command();
+    verb->set_help_flag();
+    verb->callback([argv] { become_torch_program(argv); });
+  }
+  program.set_version_flag(
+      "--version", [argv]() -> std::string { become_torch_program(argv); }, kVersionHelp);
+}
 
 void add_verbs(CLI::App& program, Outcome& outcome) {
   add_agent(program, outcome);
@@ -32,9 +44,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_data(program, outcome);
   add_doctor(program, outcome);
   add_drill(program, outcome);
-  add_eval(program, outcome);
   add_export(program, outcome);
-  add_generate(program, outcome);
   add_import(program, outcome);
   add_inspect(program, outcome);
   add_launch(program, outcome);
@@ -42,110 +52,19 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_report(program, outcome);
   add_submit(program, outcome);
   add_supervise(program, outcome);
-  add_train(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);
-}
-
-/// "data build " of the words after the program's name.
-std::string verbs_of(const CLI::App& program, std::span<const std::string> words) {
-  std::string text;
-  const CLI::App* at = &program;
-  for (const std::string& word : words) {
-    const auto under = at->get_subcommands({});
-    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
-    if (next == under.end()) break;
-    at = *next;
-    text += word + " ";
-  }
-  return text;
-}
-
-/// What is wrong with the command line and what to type instead. `words` begin with the
-/// verb.
-std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
-                          const CLI::ParseError& error) {
-  const std::string verb = words.empty() ? "" : words[0];
-  std::vector<std::string> verbs;
-  for (const CLI::App* known : program.get_subcommands({})) {
-    if (!known->get_group().empty()) verbs.push_back(known->get_name());
-  }
-  const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
-  if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
-  if (std::ranges::find(kLaterVerbs, verb) != std::end(kLaterVerbs)) {
-    return fmt::format("{} is not available yet in this version; available: {}", verb,
-                       list);
-  }
-  for (const CLI::App* known : program.get_subcommands({})) {
-    if (known->get_name() != verb) continue;
-    if (const auto hint = setting_hint(*known, words.subspan(1))) return *hint;
-  }
-  if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
-    return fmt::format("{}; see longhaul {}--help", error.what(),
-                       verbs_of(program, words));
-  }
-  if (verb.ends_with(".toml")) {
-    return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
-                       verb);
-  }
-  if (verb == "help") return "there is no verb 'help'; did you mean 'longhaul --help'?";
-  const auto near = nearest_name(verb, verbs);
-  return fmt::format("there is no verb '{}'; {}", verb,
-                     near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
-}
-
-void say_error(const std::string& text) {
-  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), text);
-}
-
-int fail(const Error& error) {
-  say_error(error.what());
-  return error.exit_code();
-}
-
-int run(int argc, char** argv) {
-  CLI::App program("Pretrains and continues to pretrain large language models.",
-                   "longhaul");
-  program.set_version_flag("--version", version_text,
-                           "Print the version, the commit and every library's version");
-  program.require_subcommand(1);
-  program.footer(
-      "Example:\n"
-      "  longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B --out "
-      "data/wiki\n"
-      "  longhaul train run.toml\n"
-      "  longhaul export runs/cpt --out hf/\n"
-      "`longhaul VERB --help` says more of each; `longhaul config` prints every "
-      "setting.\n"
-      "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
-      "succeed\n"
-      "later, 79 stopped by request: saved and not finished, 1 anything else.");
-  expand_build_bert(argc, argv);
-  Outcome outcome;
-  add_verbs(program, outcome);
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return program.exit(error);  // --help
-    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-    say_error("[arguments] " + usage_problem(program, words, error));
-    return kExitSettings;
-  } catch (const Error& error) {
-    return fail(error);
-  } catch (const fs::filesystem_error& problem) {
-    return fail(to_error(problem));
-  } catch (const std::exception& error) {
-    say_error(fmt::format("[internal] {}", error.what()));
-    return 1;
-  }
-  return outcome.exit_code;
 }
 
 }  // namespace
 }  // namespace longhaul::apps
 
 int main(int argc, char** argv) {
+  using namespace longhaul::apps;
   argv = longhaul::keep_arguments(argc, argv);
-  longhaul::warm_up_vector_math();
-  return longhaul::apps::run(argc, argv);
+  expand_build_bert(argc, argv);
+  return run_program(argc, argv, [argv](CLI::App& program, Outcome& outcome) {
+    add_verbs(program, outcome);
+    add_torch_verbs(program, argv);
+  });
 }

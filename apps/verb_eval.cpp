@@ -84,8 +84,7 @@ void run(const EvalOptions& options) {
 
 void add_eval(CLI::App& program, Outcome& /*outcome*/) {
   auto options = std::make_shared<EvalOptions>();
-  CLI::App* verb = program.add_subcommand(
-      "eval", "Loss, perplexity and bits per byte of a model on a token store");
+  CLI::App* verb = program.add_subcommand(kEvalVerb.name, kEvalVerb.description);
   verb->add_option("model", options->model, "HF directory, checkpoint or run")
       ->required();
   verb->add_option("--data", options->data, "token store or save_to_disk directory")

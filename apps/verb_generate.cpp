@@ -101,8 +101,7 @@ void run(GenerateOptions options) {
 
 void add_generate(CLI::App& program, Outcome& /*outcome*/) {
   auto options = std::make_shared<GenerateOptions>();
-  CLI::App* verb = program.add_subcommand(
-      "generate", "Continues a text, to read what a model has learned");
+  CLI::App* verb = program.add_subcommand(kGenerateVerb.name, kGenerateVerb.description);
   verb->add_option("model", options->model, "HF directory, checkpoint or run")
       ->required();
   verb->add_option("--prompt", options->prompt, "text to continue")->required();

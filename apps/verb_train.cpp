@@ -183,8 +183,7 @@ int train(const TrainOptions& options) {
 
 void add_train(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<TrainOptions>();
-  CLI::App* verb =
-      program.add_subcommand("train", "Trains a model, or goes on training it");
+  CLI::App* verb = program.add_subcommand(kTrainVerb.name, kTrainVerb.description);
   verb->add_option("config", options->file, "configuration (TOML)")->required();
   verb->add_option(
           "--set", options->sets,

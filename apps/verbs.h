@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <array>
 
 namespace longhaul::apps {
 
@@ -8,6 +9,21 @@ namespace longhaul::apps {
 struct Outcome {
   int exit_code = 0;
 };
+
+/// A verb of longhaul-torch, which longhaul lists among its own.
+struct TorchVerb {
+  const char* name;
+  const char* description;
+};
+inline constexpr TorchVerb kEvalVerb = {
+    "eval", "Loss, perplexity and bits per byte of a model on a token store"};
+inline constexpr TorchVerb kGenerateVerb = {
+    "generate", "Continues a text, to read what a model has learned"};
+inline constexpr TorchVerb kTrainVerb = {"train",
+                                         "Trains a model, or goes on training it"};
+inline constexpr std::array kTorchVerbs = {kEvalVerb, kGenerateVerb, kTrainVerb};
+inline constexpr const char* kVersionHelp =
+    "Print the version, the commit and every library's version";
 
 // One function per verb: adds its subcommand, with an example in its footer, to the
 // program. The subcommand's callback does the work, throws longhaul::Error on failure and

@@ -4,7 +4,7 @@ if(NOT TARGET longhaul)
   return()
 endif()
 find_program(PATCHELF_PROGRAM patchelf)
-install(TARGETS longhaul RUNTIME DESTINATION bin)
+install(TARGETS longhaul longhaul_torch_program RUNTIME DESTINATION bin)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml")
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/longhaul OPTIONAL)

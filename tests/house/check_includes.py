@@ -81,7 +81,7 @@ def problems_of(name, source):
                 report(match.start(), f"kernels are free of LibTorch ({target})")
     main_function = MAIN.search(source)
     computes = any(COMPUTES.match(m.group(2)) for m in INCLUDE.finditer(source))
-    if main_function and (computes or name == "apps/main.cpp") and WARM_UP not in source:
+    if main_function and (computes or name == "apps/main_torch.cpp") and WARM_UP not in source:
         report(main_function.start(), f"a main that uses LibTorch begins with {WARM_UP}")
     return found
 

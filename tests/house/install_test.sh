@@ -12,7 +12,7 @@ tree=$scratch/moved
 env -i "$tree/bin/longhaul" --version
 env -i "$tree/bin/longhaul" --help >/dev/null
 
-resolved=$(env -i ldd "$tree/bin/longhaul")
+resolved=$(env -i ldd "$tree/bin/longhaul-torch"; env -i ldd "$tree/bin/longhaul")
 if grep -E "not found|$source|\.venv|python|site-packages" <<<"$resolved"; then
   echo "a library is missing or comes from the source tree"
   exit 1

@@ -50,7 +50,7 @@ class Includes(unittest.TestCase):
         for torch_free in ('"longhaul/comm/mesh.h"', '"longhaul/ops/kernels/cpu.h"'):
             source = f"#include {torch_free}\nint main() {{}}\n"
             self.assertEqual([], check_includes.problems_of("bench/x.cpp", source))
-            self.assertEqual(1, len(check_includes.problems_of("apps/main.cpp", source)))
+            self.assertEqual(1, len(check_includes.problems_of("apps/main_torch.cpp", source)))
 
     def test_a_folder_without_a_row_and_a_relative_include_are_refused(self):
         self.assertEqual(1, len(self.problems("longhaul/newcomer/x.h")))

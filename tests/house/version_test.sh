@@ -12,3 +12,11 @@ for library in LibTorch fmt toml++ CLI11 nlohmann-json simdjson xxHash zlib libs
 done
 grep -qE '^  HDF5 +([0-9.]+|not built in)$' <<<"$output"
 grep -qE '^  MPI +(Open MPI v|MPICH|Intel|not built in)' <<<"$output"
+
+# Verbs that do not compute start in milliseconds: nothing of LibTorch is loaded for them.
+for library in torch c10; do
+  if ldd "$1" | grep -q "lib$library"; then
+    echo "$1 loads lib$library"
+    exit 1
+  fi
+done

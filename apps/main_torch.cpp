@@ -1,0 +1,18 @@
+#include "apps/program.h"
+#include "apps/version.h"
+#include "longhaul/base/process_title.h"
+#include "longhaul/tensor/vector_math.h"
+
+// The verbs that compute with LibTorch; longhaul becomes this program for them.
+
+int main(int argc, char** argv) {
+  using namespace longhaul::apps;
+  argv = longhaul::keep_arguments(argc, argv);
+  longhaul::warm_up_vector_math();
+  return run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
+    add_eval(program, outcome);
+    add_generate(program, outcome);
+    add_train(program, outcome);
+    program.set_version_flag("--version", version_text, kVersionHelp);
+  });
+}

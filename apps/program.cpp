@@ -1,0 +1,119 @@
+#include "apps/program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/setting_hint.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/terminal.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// Verbs that a later version has.
+constexpr const char* kLaterVerbs[] = {"bench", "plan"};
+
+/// "data build " of the words after the program's name.
+std::string verbs_of(const CLI::App& program, std::span<const std::string> words) {
+  std::string text;
+  const CLI::App* at = &program;
+  for (const std::string& word : words) {
+    const auto under = at->get_subcommands({});
+    const auto next = std::ranges::find(under, word, &CLI::App::get_name);
+    if (next == under.end()) break;
+    at = *next;
+    text += word + " ";
+  }
+  return text;
+}
+
+/// What is wrong with the command line and what to type instead. `words` begin with the
+/// verb.
+std::string usage_problem(const CLI::App& program, std::span<const std::string> words,
+                          const CLI::ParseError& error) {
+  const std::string verb = words.empty() ? "" : words[0];
+  std::vector<std::string> verbs;
+  for (const CLI::App* known : program.get_subcommands({})) {
+    if (!known->get_group().empty()) verbs.push_back(known->get_name());
+  }
+  const std::string list = fmt::format("{}", fmt::join(verbs, ", "));
+  if (verb.empty()) return fmt::format("no verb; one of {}, or --help", list);
+  if (std::ranges::find(kLaterVerbs, verb) != std::end(kLaterVerbs)) {
+    return fmt::format("{} is not available yet in this version; available: {}", verb,
+                       list);
+  }
+  for (const CLI::App* known : program.get_subcommands({})) {
+    if (known->get_name() != verb) continue;
+    if (const auto hint = setting_hint(*known, words.subspan(1))) return *hint;
+  }
+  if (verb.starts_with('-') || std::ranges::find(verbs, verb) != verbs.end()) {
+    return fmt::format("{}; see longhaul {}--help", error.what(),
+                       verbs_of(program, words));
+  }
+  if (verb.ends_with(".toml")) {
+    return fmt::format("no verb before {}; did you mean 'longhaul train {}'?", verb,
+                       verb);
+  }
+  if (verb == "help") return "there is no verb 'help'; did you mean 'longhaul --help'?";
+  const auto near = nearest_name(verb, verbs);
+  return fmt::format("there is no verb '{}'; {}", verb,
+                     near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
+}
+
+void say_error(const std::string& text) {
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), text);
+}
+
+int fail(const Error& error) {
+  say_error(error.what());
+  return error.exit_code();
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
+  CLI::App program("Pretrains and continues to pretrain large language models.",
+                   "longhaul");
+  program.require_subcommand(1);
+  program.footer(
+      "Example:\n"
+      "  longhaul data build 'corpus/*.jsonl.gz' --tokenizer models/Llama-3-8B --out "
+      "data/wiki\n"
+      "  longhaul train run.toml\n"
+      "  longhaul export runs/cpt --out hf/\n"
+      "`longhaul VERB --help` says more of each; `longhaul config` prints every "
+      "setting.\n"
+      "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
+      "succeed\n"
+      "later, 79 stopped by request: saved and not finished, 1 anything else.");
+  Outcome outcome;
+  add_verbs(program, outcome);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help
+    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    say_error("[arguments] " + usage_problem(program, words, error));
+    return kExitSettings;
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const fs::filesystem_error& problem) {
+    return fail(to_error(problem));
+  } catch (const std::exception& error) {
+    say_error(fmt::format("[internal] {}", error.what()));
+    return 1;
+  }
+  return outcome.exit_code;
+}
+
+}  // namespace longhaul::apps

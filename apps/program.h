@@ -1,0 +1,17 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "apps/verbs.h"
+
+namespace longhaul::apps {
+
+/// Adds subcommands, whose callbacks do the work, and what else the program can do.
+using AddVerbs = std::function<void(CLI::App& program, Outcome& outcome)>;
+
+/// Reads the command line, runs the verb in it and returns the exit code. Errors are said
+/// on standard error.
+int run_program(int argc, char** argv, const AddVerbs& add_verbs);
+
+}  // namespace longhaul::apps
