@@ -1,8 +1,14 @@
 #include "apps/supervision.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
+#include "longhaul/train/metrics.h"
 
 namespace longhaul::apps {
 namespace {
@@ -41,6 +47,21 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
   options.health.unhealthy_file = config.resilience.unhealthy_file;
   options.ranks = ranks;
   return options;
+}
+
+int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
+                   cluster::Fleet& fleet) {
+  const fs::path run_dir = options.run_dir;
+  const int code =
+      cluster::Supervisor(std::move(options), std::move(launcher), fleet).run();
+  if (code == kExitSuperseded) return code;
+  try {
+    train::settle_time_to_train(run_dir);
+  } catch (const Error& problem) {
+    fmt::print(stderr, "longhaul: results.json lacks the last seconds: {}\n",
+               problem.what());
+  }
+  return code;
 }
 
 std::string this_program() { return fs::read_symlink("/proc/self/exe").string(); }

@@ -14,6 +14,11 @@ int ranks_of_this_node();
 /// What a run's settings mean for its supervisor.
 cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks);
 
+/// Supervises the run to its end; the exit code. What came after the ranks' own end is
+/// added to results.json.
+int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
+                   cluster::Fleet& fleet);
+
 /// The absolute path of this program.
 std::string this_program();
 

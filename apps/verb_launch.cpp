@@ -89,7 +89,7 @@ int launch_on_hosts(const LaunchOptions& options) {
     append(words, train_words(options.file, options.sets, attempt));
     return words;
   };
-  return cluster::Supervisor(std::move(supervisor), std::move(launcher), fleet).run();
+  return run_supervisor(std::move(supervisor), std::move(launcher), fleet);
 }
 
 int launch(const LaunchOptions& options) {
@@ -105,7 +105,7 @@ int launch(const LaunchOptions& options) {
     append(words, train_words(options.file, options.sets, attempt));
     return words;
   };
-  return cluster::Supervisor(std::move(supervisor), std::move(launcher), fleet).run();
+  return run_supervisor(std::move(supervisor), std::move(launcher), fleet);
 }
 
 }  // namespace

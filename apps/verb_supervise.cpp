@@ -157,7 +157,7 @@ int supervise(const SuperviseArguments& arguments) {
       // slurmctld is being started again: the workers were killed by their agents.
     }
   };
-  return cluster::Supervisor(std::move(options), std::move(launcher), fleet).run();
+  return run_supervisor(std::move(options), std::move(launcher), fleet);
 }
 
 }  // namespace

@@ -24,6 +24,11 @@ std::string job_id() {
   return id == nullptr ? std::string() : id;
 }
 
+int64_t job_requeues() {
+  const char* count = std::getenv("SLURM_RESTART_COUNT");
+  return count == nullptr ? 0 : std::strtoll(count, nullptr, 10);
+}
+
 int64_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   int64_t size = 0;

@@ -8,6 +8,9 @@ namespace longhaul {
 std::string host_name();
 /// SLURM_JOB_ID, or empty.
 std::string job_id();
+/// How often Slurm has put this job back into its queue: a job with another number has
+/// another allocation. 0 outside of Slurm.
+int64_t job_requeues();
 /// Resident memory of this process, now and at its largest, in bytes.
 int64_t resident_bytes();
 int64_t peak_resident_bytes();

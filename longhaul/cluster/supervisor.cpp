@@ -18,6 +18,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/down_time.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/stragglers.h"
@@ -95,6 +96,7 @@ struct Supervisor::State {
         fleet(fleet_),
         policy(options.rules),
         hang(options.hang),
+        down_time(options.run_dir),
         stragglers(options.straggler_ratio) {}
 
   int run();
@@ -109,6 +111,7 @@ struct Supervisor::State {
   void pass_signals();
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
+  void tell_restart(std::optional<Json> done);
   void tell_stragglers();
   std::vector<HealthReport> check_health(const std::vector<std::string>& nodes);
   void blame_sick_node(Fault& fault);
@@ -126,6 +129,7 @@ struct Supervisor::State {
   Fleet& fleet;
   RestartPolicy policy;
   HangWatch hang;
+  DownTime down_time;
   Stragglers stragglers;
   Logger log = Logger::to_terminal();
   std::optional<OwnerLock> lock;
@@ -239,6 +243,7 @@ bool Supervisor::State::replace_lost_node() {
 int Supervisor::State::run_attempts() {
   set_state("starting");
   event("supervisor_start", {{"job", options.job},
+                             {"requeues", job_requeues()},
                              {"host", host_name()},
                              {"ranks", options.ranks},
                              {"max_restarts", options.rules.max_restarts}});
@@ -257,6 +262,7 @@ int Supervisor::State::run_attempts() {
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
+  tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
   set_state(done ? "done" : end.fault ? "failed" : "stopped");
   event("supervisor_end",
@@ -343,9 +349,15 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     if (passed_signal == 0 && work != WorkKind::Start) {
       set_state(work == WorkKind::Save ? "saving" : "training");
     }
+    tell_restart(down_time.look());
     tell_stragglers();
     show_status(false);
   }
+}
+
+/// Only now is known from which step the workers went on, and what it has cost.
+void Supervisor::State::tell_restart(std::optional<Json> done) {
+  if (done) event("restart", std::move(*done));
 }
 
 /// The first failure that is seen need not be the first that happened.
@@ -475,6 +487,7 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
   Fault fault = *end.fault;
   if (!options.rules.node_faults) blame_sick_node(fault);
   status.cause = fault.text;
+  tell_restart(down_time.fault(fault_at));
   const Decision decision = policy.decide(fault);
   event("fault", {{"kind", fault_name(fault.kind)},
                   {"rank", fault.rank},
@@ -502,14 +515,12 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                                     : std::vector<std::string>{fault.node});
   }
   pause(decision.delay_seconds);
-  event("restart", {{"restart", policy.restarts()},
-                    {"from_step", fault.step},
-                    {"cause", fault.text},
-                    {"kind", fault_name(fault.kind)},
-                    {"ranks", Json::array({fault.rank})},
-                    {"nodes", Json::array({fault.node})},
-                    {"excluded", decision.exclude_node},
-                    {"seconds_down", unix_time() - fault_at}});
+  down_time.restarts({{"restart", policy.restarts()},
+                      {"cause", fault.text},
+                      {"kind", fault_name(fault.kind)},
+                      {"ranks", Json::array({fault.rank})},
+                      {"nodes", Json::array({fault.node})},
+                      {"excluded", decision.exclude_node}});
   return signals.raised() == 0;
 }
 

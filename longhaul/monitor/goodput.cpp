@@ -27,7 +27,8 @@ constexpr std::array<ClassText, kTimeClasses> kTexts = {{
     {"redone steps", "redone", "steps that a later start or a rollback took back"},
     {"restarts", "restart", "start-up, loading, and from a failure to the next start"},
     {"paused", "paused", "held by a PAUSE file"},
-    {"between jobs", "idle", "nobody ran or supervised it"},
+    {"idle", "idle", "allocated, but nobody ran or supervised it"},
+    {"between jobs", "waiting", "in the queue, or nobody asked for it"},
     {"other", "other", "between steps, and the step under way"},
 }};
 
@@ -177,7 +178,7 @@ double Ledger::share(TimeClass kind) const {
 }
 
 double Ledger::goodput_of_allocation() const {
-  const double allocated = total_seconds() - seconds(TimeClass::Idle);
+  const double allocated = total_seconds() - seconds(TimeClass::Waiting);
   return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : 0.0;
 }
 

@@ -19,10 +19,11 @@ enum class TimeClass : uint8_t {
   Redone,      ///< steps that count no more: a later start or a rollback did them again
   Restart,     ///< start-up, loading, and the time from a failure to the next start
   Paused,      ///< held by a person
-  Idle,        ///< between jobs: nobody ran or supervised it
+  Idle,        ///< allocated, but nobody ran or supervised it
+  Waiting,     ///< between jobs: nothing was allocated
   Other        ///< between steps: log, first checks; and the step under way
 };
-inline constexpr size_t kTimeClasses = 9;
+inline constexpr size_t kTimeClasses = 10;
 
 /// "compute", "waiting for data", ...
 const char* time_class_name(TimeClass kind);
@@ -56,7 +57,8 @@ struct Ledger {
   double share(TimeClass kind) const;
   /// Compute of steps that count, of the whole time.
   double goodput() const { return share(TimeClass::Compute); }
-  /// The same without the time between jobs, in which nothing was allocated.
+  /// The same without the time between jobs, in which nothing was allocated. Idle time
+  /// within a job counts.
   double goodput_of_allocation() const;
 };
 

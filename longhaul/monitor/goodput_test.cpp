@@ -45,6 +45,14 @@ void train(MadeUpRun& run) {
   run.step();
 }
 
+void leave_alone(MadeUpRun& run) {
+  if (run.chance(0.5)) {
+    run.idle();
+  } else {
+    run.wait_in_queue();
+  }
+}
+
 TEST(Goodput, FindsTheTrueClassOfEachMicrosecondOfSupervisedRuns) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
@@ -65,7 +73,7 @@ TEST(Goodput, FindsTheTrueClassOfEachMicrosecondOfSupervisedRuns) {
       run.end();
       run.down();
       run.supervisor_ends();
-      if (jobs > 1) run.idle();
+      if (jobs > 1) leave_alone(run);
     }
     expect_truth(run, make_ledger(run.records, run.events, std::nullopt));
   }
@@ -81,7 +89,7 @@ TEST(Goodput, FindsTheTrueClassOfEachMicrosecondWithoutASupervisor) {
       if (starts == 1) break;
       if (run.chance(0.5)) {
         run.end();
-        run.idle();
+        leave_alone(run);
       } else {
         run.die();
         run.down();
@@ -146,6 +154,31 @@ TEST(Goodput, PartsOfTheTimeAddUpToOneEachAndToTheLedger) {
   }
   EXPECT_EQ(ledger.steps_redone, 100);
   EXPECT_EQ(ledger.steps_counted, 10);
+}
+
+TEST(Goodput, OfTheAllocationCountsIdleTimeAndLeavesTheQueueOut) {
+  MadeUpRun run(3);
+  run.supervisor_starts();
+  run.start();
+  run.step();
+  run.end();
+  run.supervisor_ends();
+  run.idle();
+  run.supervisor_starts();
+  run.start();
+  run.step();
+  run.end();
+  run.supervisor_ends();
+  run.wait_in_queue();
+  run.supervisor_starts();
+  run.start();
+  run.step();
+  const Ledger ledger = make_ledger(run.records, run.events, std::nullopt);
+  EXPECT_GE(ledger.seconds(TimeClass::Idle), 1.0);
+  EXPECT_GE(ledger.seconds(TimeClass::Waiting), 1.0);
+  EXPECT_DOUBLE_EQ(ledger.goodput_of_allocation(),
+                   ledger.seconds(TimeClass::Compute) /
+                       (ledger.total_seconds() - ledger.seconds(TimeClass::Waiting)));
 }
 
 TEST(Goodput, OfNothingIsEmpty) {

@@ -15,9 +15,8 @@ namespace longhaul::monitor {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-/// What a supervisor says when the workers are gone.
-constexpr std::array<std::string_view, 4> kFaults = {"fault", "hang", "restart",
-                                                     "requeue"};
+/// What a supervisor says when the workers are gone. `restart` comes when they are back.
+constexpr std::array<std::string_view, 3> kFaults = {"fault", "hang", "requeue"};
 
 /// One start of the run. Microseconds since 1970.
 struct Attempt {
@@ -26,7 +25,7 @@ struct Attempt {
   int64_t last_sign = 0;
   int64_t down = kNever;  ///< ended, failed or was found dead
   bool orderly = false;
-  std::string job;
+  std::string allocation;
 
   void sign(int64_t from, int64_t to) {
     begin = std::min(begin, from);
@@ -37,7 +36,23 @@ struct Attempt {
 struct Supervisor {
   int64_t begin = 0;
   int64_t end = kNever;
+  std::string allocation;
 };
+
+/// The allocation that a start names: a job, and how often it went back to the queue.
+/// Empty where nobody allocates.
+std::string allocation_of(const Event& event) {
+  std::string job = text_at(event.fields, "job", 60);
+  if (!job.empty()) {
+    job += "." + std::to_string(integer_at(event.fields, "requeues"));
+  }
+  return job;
+}
+
+/// Nobody ran or supervised the run between these two.
+TimeClass gap_between(const std::string& before, const std::string& after) {
+  return !before.empty() && before == after ? TimeClass::Idle : TimeClass::Waiting;
+}
 
 using Attempts = std::map<int64_t, Attempt>;
 
@@ -67,7 +82,7 @@ void add_event(const Event& event, Attempts& attempts) {
   Attempt& attempt = attempts[number];
   const bool start = event.kind == "start";
   attempt.sign(start ? time - to_micros(number_at(event.fields, "seconds")) : time, time);
-  if (start) attempt.job = text_at(event.fields, "job", 60);
+  if (start) attempt.allocation = allocation_of(event);
   if (event.kind == "end" || event.kind == "failure") {
     attempt.down = time;
     attempt.orderly = event.kind == "end";
@@ -122,7 +137,7 @@ std::vector<Supervisor> supervisors_of(const std::vector<Event>& events,
     // A clock that went back: they stay in order.
     const int64_t earliest = found.empty() ? 0 : found.back().begin;
     if (event.kind == "supervisor_start") {
-      found.push_back({std::max(time, earliest), kNever});
+      found.push_back({std::max(time, earliest), kNever, allocation_of(event)});
     } else if (event.kind == "supervisor_end" && !found.empty() &&
                found.back().end == kNever) {
       found.back().end = std::max(time, earliest);
@@ -132,18 +147,34 @@ std::vector<Supervisor> supervisors_of(const std::vector<Event>& events,
   return found;
 }
 
-/// Nobody trains from `from` to `to`: with a supervisor that is down time, without one
-/// time between jobs; where the run never had one, `unsupervised`.
-void add_down(int64_t from, int64_t to, const std::vector<Supervisor>& supervisors,
+/// A time without training, and the allocations of the starts before and after it.
+struct Gap {
+  int64_t from = 0;
+  int64_t to = 0;
+  std::string before;
+  std::string after;
+};
+
+/// With a supervisor that is down time, without one nobody's time; where the run never
+/// had one, `unsupervised`.
+void add_down(const Gap& gap, const std::vector<Supervisor>& supervisors,
               TimeClass unsupervised, std::vector<LifeChange>& changes) {
-  changes.push_back({from, supervisors.empty() ? unsupervised : TimeClass::Idle});
-  auto one = std::ranges::lower_bound(supervisors, from, {}, &Supervisor::begin);
-  if (one != supervisors.begin()) --one;
-  for (; one != supervisors.end() && one->begin < to; ++one) {
-    if (one->end <= from) continue;
-    changes.push_back({std::max(from, one->begin), TimeClass::Restart});
-    if (one->end < to) changes.push_back({one->end, TimeClass::Idle});
+  if (supervisors.empty()) {
+    changes.push_back({gap.from, unsupervised});
+    return;
   }
+  int64_t at = gap.from;
+  std::string before = gap.before;
+  auto one = std::ranges::lower_bound(supervisors, gap.from, {}, &Supervisor::begin);
+  if (one != supervisors.begin()) --one;
+  for (; one != supervisors.end() && one->begin < gap.to; ++one) {
+    if (one->begin > at) changes.push_back({at, gap_between(before, one->allocation)});
+    before = one->allocation;
+    if (one->end <= at) continue;
+    changes.push_back({std::max(at, one->begin), TimeClass::Restart});
+    at = one->end;
+  }
+  if (at < gap.to) changes.push_back({at, gap_between(before, gap.after)});
 }
 
 void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& changes) {
@@ -163,8 +194,10 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
 
 /// A start by hand after an orderly end, or as another job, was not waited for.
 TimeClass between(const Attempt& before, const Attempt* after) {
-  if (after == nullptr) return TimeClass::Idle;
-  if (before.orderly || before.job != after->job) return TimeClass::Idle;
+  if (after == nullptr) return TimeClass::Waiting;
+  if (before.orderly || before.allocation != after->allocation) {
+    return gap_between(before.allocation, after->allocation);
+  }
   return TimeClass::Restart;
 }
 
@@ -182,7 +215,7 @@ bool begins_pause(const Event& event) {
 
 bool ends_pause(const Event& event) {
   constexpr std::array<std::string_view, 6> kEnds = {
-      "resumed", "start", "end", "failure", "restart", "supervisor_end"};
+      "resumed", "start", "end", "failure", "fault", "supervisor_end"};
   return std::ranges::find(kEnds, event.kind) != kEnds.end();
 }
 
@@ -212,7 +245,7 @@ Life life_of(const Records& records, const std::vector<Event>& events,
 
   add_pauses(events, life.changes);
   const int64_t first = attempts.empty() ? life.end : attempts[0]->begin;
-  add_down(life.begin, first, supervisors, TimeClass::Restart, life.changes);
+  add_down({life.begin, first, {}, {}}, supervisors, TimeClass::Restart, life.changes);
   for (size_t i = 0; i < attempts.size(); ++i) {
     const Attempt& one = *attempts[i];
     const Attempt* next = i + 1 < attempts.size() ? attempts[i + 1] : nullptr;
@@ -223,7 +256,10 @@ Life life_of(const Records& records, const std::vector<Event>& events,
     if (next == nullptr && until && one.down == kNever) break;  // it lives
     const int64_t down = one.down == kNever ? one.last_sign : one.down;
     const int64_t to = next != nullptr ? next->begin : life.end;
-    if (down < to) add_down(down, to, supervisors, between(one, next), life.changes);
+    if (down >= to) continue;
+    const std::string after = next == nullptr ? std::string() : next->allocation;
+    add_down({down, to, one.allocation, after}, supervisors, between(one, next),
+             life.changes);
   }
   std::ranges::stable_sort(life.changes, {}, &LifeChange::time);
   return life;

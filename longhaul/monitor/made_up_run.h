@@ -42,14 +42,20 @@ class MadeUpRun {
 
   void supervisor_starts() {
     supervised = true;
-    event("supervisor_start", {{"job", "7"}});
+    event("supervisor_start", {{"job", "7"}, {"requeues", requeues_}});
     spend(TimeClass::Restart, 500'000, 3'000'000);
   }
   void supervisor_ends() {
     supervised = false;
     event("supervisor_end", {});
   }
+  /// Nobody runs it, in the same allocation.
   void idle() { spend(TimeClass::Idle, 1'000'000, 90'000'000); }
+  /// The job goes back to the queue.
+  void wait_in_queue() {
+    ++requeues_;
+    spend(TimeClass::Waiting, 1'000'000, 90'000'000);
+  }
   void down() { spend(TimeClass::Restart, 200'000, 20'000'000); }
 
   /// Starts from the newest checkpoint.
@@ -60,6 +66,7 @@ class MadeUpRun {
     event("start", {{"attempt", attempt_},
                     {"step", saved_},
                     {"job", "7"},
+                    {"requeues", requeues_},
                     {"seconds", static_cast<double>(now - process) * 1e-6}});
     records.take_back(saved_, attempt_ - 1, 1e11);
     step_ = saved_;
@@ -148,6 +155,7 @@ class MadeUpRun {
   std::mt19937 random_;
   std::vector<Piece> pieces_;
   int attempt_ = 0;
+  int requeues_ = 0;
   int64_t step_ = 0;
   int64_t saved_ = 0;
 };

@@ -9,8 +9,15 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/progress.h"
+#include "longhaul/monitor/goodput.h"
+#include "longhaul/monitor/run_files.h"
 
 namespace longhaul::train {
+namespace {
+
+constexpr const char* kTimeToTrain = "Time to train";
+
+}  // namespace
 
 Json StepMetrics::to_json() const {
   Json of_sources = Json::object();
@@ -136,9 +143,7 @@ namespace {
 struct Summary {
   std::map<int64_t, Json> last;  ///< the last record of each step
   std::map<int, int64_t> first;  ///< per attempt its first step
-  int64_t records = 0;
   int64_t unreadable = 0;
-  double seconds = 0.0;  ///< of all steps, redone ones included
 };
 
 Summary summarize(const fs::path& run_dir) {
@@ -149,12 +154,11 @@ Summary summarize(const fs::path& run_dir) {
       Json record = parse_json(line, "metrics.jsonl");
       if (!record.contains("grad_norm")) continue;
       const auto step = record.at("step").get<int64_t>();
-      sum.seconds += record.at("step_time_s").get<double>();
+      (void)record.at("step_time_s").get<double>();
       sum.first.try_emplace(record.at("attempt").get<int>(), step);
       (void)record.at("seqs_per_s").get<double>();
       (void)record.at("loss");
       sum.last[step] = std::move(record);
-      ++sum.records;
     } catch (const InputError&) {
       ++sum.unreadable;
     } catch (const Json::exception&) {
@@ -197,17 +201,31 @@ Json metric(const char* name, const Json& value, const char* units, Json more) {
           {"AdditionalData", std::move(more)}};
 }
 
-Json metrics_of(const Summary& sum) {
+/// Wall time, by the ledger that `report` shows.
+Json time_to_train(const fs::path& run_dir) {
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  const monitor::Ledger ledger =
+      monitor::make_ledger(run.records(), run.events(), std::nullopt);
+  Json seconds = Json::object();
+  for (size_t i = 0; i < monitor::kTimeClasses; ++i) {
+    const auto kind = static_cast<monitor::TimeClass>(i);
+    seconds[monitor::time_class_key(kind)] = ledger.seconds(kind);
+  }
+  return metric(kTimeToTrain, ledger.total_seconds() / 60.0, "minutes",
+                {{"Steps", ledger.steps_counted},
+                 {"Steps done again", ledger.steps_redone},
+                 {"Starts", ledger.starts},
+                 {"Seconds", std::move(seconds)}});
+}
+
+Json metrics_of(const Summary& sum, const fs::path& run_dir) {
   Json metrics = Json::array();
   if (sum.last.empty()) return metrics;
   const auto& [step, record] = *sum.last.rbegin();
   const Throughput speed = throughput_of(sum, false);
-  const auto redone = sum.records - static_cast<int64_t>(sum.last.size());
   metrics.push_back(metric("Final loss", record["loss"], "", {{"Step", step}}));
-  metrics.push_back(metric("Time to train", sum.seconds / 60.0, "minutes",
-                           {{"Steps", sum.last.size()},
-                            {"Steps done again", redone},
-                            {"Starts", sum.first.size()}}));
+  metrics.push_back(time_to_train(run_dir));
   metrics.push_back(
       metric("Average throughput", speed.average, "seq/s", {{"Steps", speed.steps}}));
   metrics.push_back(metric("Peak throughput", speed.peak, "seq/s", nullptr));
@@ -227,9 +245,23 @@ int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
                            {"Warmup steps", facts.warmup_steps},
                            {"Dataset", facts.dataset}};
   const Json results = {
-      {"results", {{"parameters", parameters}, {"metrics", metrics_of(sum)}}}};
+      {"results", {{"parameters", parameters}, {"metrics", metrics_of(sum, run_dir)}}}};
   write_text_atomic(run_dir / "results.json", results.dump(2) + "\n");
   return sum.unreadable;
+}
+
+void settle_time_to_train(const fs::path& run_dir) {
+  const fs::path path = run_dir / "results.json";
+  if (!fs::exists(path)) return;
+  Json results = read_json(path);
+  const Json::json_pointer place("/results/metrics");
+  if (!results.contains(place) || !results.at(place).is_array()) return;
+  for (Json& one : results.at(place)) {
+    if (one.is_object() && one.value("MetricName", Json()) == kTimeToTrain) {
+      one = time_to_train(run_dir);
+    }
+  }
+  write_text_atomic(path, results.dump(2) + "\n");
 }
 
 }  // namespace longhaul::train

@@ -91,10 +91,16 @@ struct RunFacts {
   std::string dataset;
 };
 
-/// Writes results.json in the source systems' fields, from all of metrics.jsonl, so that
-/// a restart loses nothing: the time to train counts redone steps too, the throughput
-/// each step once and not the first of a start, which warms up. Returns the lines of
-/// metrics.jsonl that cannot be read and were passed over; 0 but for a damaged disk.
+/// Writes results.json in the source systems' fields, from all of metrics.jsonl and
+/// events.jsonl, so that a restart loses nothing: the time to train is the wall time from
+/// the first start on, by classes, as `report` has it; the throughput counts each step once
+/// and not the first of a start, which warms up. Returns the lines of metrics.jsonl that
+/// cannot be read and were passed over; 0 but for a damaged disk.
 int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
+
+/// Brings the time to train up to what events.jsonl says by now: what a supervisor does
+/// after its ranks have ended is time of the run too. Nothing where there is no
+/// results.json; InputError or TemporaryError where it cannot be read or written.
+void settle_time_to_train(const fs::path& run_dir);
 
 }  // namespace longhaul::train

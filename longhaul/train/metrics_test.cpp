@@ -10,8 +10,9 @@
 namespace longhaul::train {
 namespace {
 
-StepMetrics step_of(int64_t step, int attempt, double seconds) {
+StepMetrics step_of(int64_t step, int attempt, double seconds, double ended = 1000.0) {
   StepMetrics m;
+  m.time = ended;
   m.step = step;
   m.attempt = attempt;
   m.loss = 2.0 - 0.1 * static_cast<double>(step);
@@ -161,12 +162,17 @@ class Results : public ::testing::Test {
   TestDirectory dir_;
 };
 
-TEST_F(Results, CountTheTimeOfRedoneStepsAndTheLossOfTheLast) {
-  // Steps 1 to 3, then a restart from the checkpoint of step 2.
-  write({step_of(1, 1, 60.0), step_of(2, 1, 2.0), step_of(3, 1, 2.0)});
-  write({step_of(3, 2, 30.0), step_of(4, 2, 1.0)});
+TEST_F(Results, CountTheWallTimeAndTheLossOfTheLast) {
+  // Steps 1 to 3, then, ten seconds later, a restart from the checkpoint of step 2.
+  write({step_of(1, 1, 60.0, 1060.0), step_of(2, 1, 2.0, 1062.0),
+         step_of(3, 1, 2.0, 1064.0)});
+  write({step_of(3, 2, 30.0, 1104.0), step_of(4, 2, 1.0, 1105.0)});
   const Json json = results();
-  EXPECT_DOUBLE_EQ(value(json, "Time to train"), 95.0 / 60.0);
+  EXPECT_DOUBLE_EQ(value(json, "Time to train"), 105.0 / 60.0);
+  const Json& seconds = json["metrics"][1]["AdditionalData"]["Seconds"];
+  EXPECT_DOUBLE_EQ(seconds["restart"], 10.0);
+  EXPECT_DOUBLE_EQ(seconds["redone"], 2.0);
+  EXPECT_DOUBLE_EQ(seconds["compute"], 93.0);
   EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.6);
   // Steps 2 and 4; 1 and the second 3 warm up.
   EXPECT_DOUBLE_EQ(value(json, "Average throughput"), 20.0 / 3.0);
@@ -174,6 +180,20 @@ TEST_F(Results, CountTheTimeOfRedoneStepsAndTheLossOfTheLast) {
   EXPECT_EQ(json["metrics"][1]["AdditionalData"]["Steps done again"], 1);
   EXPECT_EQ(json["parameters"]["Model"], "models/llama");
   EXPECT_EQ(json["parameters"]["Batch size"], 10);
+}
+
+TEST_F(Results, AreBroughtUpToWhatTheSupervisorDidAfterwards) {
+  settle_time_to_train(dir_.path());  // there is none yet
+  write({step_of(1, 1, 60.0, 1060.0)});
+  EXPECT_DOUBLE_EQ(value(results(), "Time to train"), 1.0);
+  File::open_append(dir_ / "events.jsonl")
+      .write(
+          "{\"event\":\"supervisor_start\",\"time\":1000}\n"
+          "{\"event\":\"supervisor_end\",\"time\":1090}\n");
+  settle_time_to_train(dir_.path());
+  const Json json = read_json(dir_ / "results.json")["results"];
+  EXPECT_DOUBLE_EQ(value(json, "Time to train"), 1.5);
+  EXPECT_DOUBLE_EQ(value(json, "Final loss"), 1.9);
 }
 
 TEST_F(Results, OfASingleStepHaveAThroughput) {

@@ -37,6 +37,17 @@ std::vector<fs::path> agree_on_paths(const Session& session,
   return paths;
 }
 
+/// Newer checkpoints that were whole once and have lost a file since. Rank 0.
+void tell_passed_over(const fs::path& taken, RunLog& run) {
+  for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
+    const bool committed = fs::exists(entry.path / checkpoint::kManifestName);
+    if (entry.valid || !committed || entry.step <= checkpoint::step_of(taken)) continue;
+    run.event("fall_back", {{"from", entry.path.filename().string()},
+                            {"to", taken.filename().string()},
+                            {"message", entry.problem}});
+  }
+}
+
 /// The checkpoints to continue from, the best first; the same on all ranks.
 std::vector<fs::path> candidates(const Session& session, RunLog& run) {
   return agree_on_paths(session, [&] {
@@ -44,6 +55,7 @@ std::vector<fs::path> candidates(const Session& session, RunLog& run) {
     auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
                                                checkpoint_dir(session.config), &skipped);
     for (const std::string& line : skipped) run.log().warning(line);
+    if (!found.empty()) tell_passed_over(found[0], run);
     if (found.size() > 1 && run.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
       run.log().warning(fmt::format(

@@ -220,6 +220,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                             {"last_step", last_step},
                             {"world", session.world->size()},
                             {"job", job_id()},
+                            {"requeues", job_requeues()},
                             {"seconds", seconds_since_process_start()}});
 }
 
@@ -514,11 +515,6 @@ void RunLog::finish(const Session& session, const History& history,
                     const StopCause& stopped) {
   if (!metrics_) return;
   starts_->done();
-  try {
-    write_results_file(session);
-  } catch (const Error& problem) {
-    log_->warning(fmt::format("results.json was not written: {}", problem.what()));
-  }
   const double seconds = unix_time() - started_;
   if (session.world->size() > 1) {
     metrics_->event("traffic", {{"attempt", attempt_},
@@ -530,6 +526,11 @@ void RunLog::finish(const Session& session, const History& history,
                           {"signal", stopped.signal},
                           {"stopped_by", stopped.by},
                           {"seconds", seconds}});
+  try {
+    write_results_file(session);
+  } catch (const Error& problem) {
+    log_->warning(fmt::format("results.json was not written: {}", problem.what()));
+  }
   if (!stopped.by.empty()) {
     log_->info(fmt::format("stopped by {} after step {}; {}; the same command goes on",
                            stopped.by, history.step, saved_words(history.step)));

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import platform
 import re
 import signal
 import subprocess
@@ -90,6 +91,9 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
     assert "rank 1" in fault["cause"] and "dp 1" in fault["cause"]
     [restart] = events(tmp_path / "killed", "restart")
     assert restart["seconds_down"] < 10
+    # The step gone on from, not the one that the fault happened in.
+    starts = events(tmp_path / "killed", "start")
+    assert restart["from_step"] == starts[1]["step"] and restart["from_step"] % 5 == 0
     assert "restart 1 after step" in said
     status = json.loads((tmp_path / "killed" / "status.json").read_text())
     assert (status["state"], status["restarts"]) == ("done", 1)
@@ -225,3 +229,99 @@ def test_a_second_supervisor_of_the_run_is_refused(binary, tmp_path):
     assert code == 78 and "supervises this run" in said, said
     code, said = end(first)
     assert code == 0, said
+
+
+def ledger_of(binary, run_dir):
+    done = subprocess.run([binary("longhaul"), "report", run_dir, "--json"], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["ledger"]
+
+
+def test_every_second_of_two_lives_of_a_job_is_in_one_class_of_one_ledger(binary, tmp_path,
+                                                                          monkeypatch):
+    """A rank killed, a supervisor killed in its allocation, a queue, a pause."""
+    config, run = runs.write_config(tmp_path, "ledger"), tmp_path / "ledger"
+    slow = ("run.steps=400", 'debug.delays=[{phase = "gradients", seconds = 0.03}]')
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    begun = time.time()
+    process = start(binary, config, *slow, ranks=1)
+    wait_for_step(run, 17)
+    os.kill(json.loads((run / "status.json").read_text())["ranks"][0]["pid"], signal.SIGKILL)
+    wait_for_step(run, 40)
+    process.kill()
+    process.wait()
+    os.kill(json.loads((run / "status.json").read_text())["ranks"][0]["pid"], signal.SIGKILL)
+    time.sleep(2)  # allocated, and nobody there
+    process = start(binary, config, *slow, ranks=1)
+    wait_for_step(run, 60)
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 75
+    time.sleep(3)
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    process = start(binary, config, "run.steps=110", *slow[1:], ranks=1)
+    (run / "PAUSE").touch()
+    limit = time.monotonic() + 60
+    while not any("file" in event for event in events(run, "signal")):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    time.sleep(2)
+    (run / "PAUSE").unlink()
+    code, said = end(process)
+    ended = time.time()
+    assert code == 0, said
+    ledger = ledger_of(binary, run)
+    seconds = ledger["by_class"]
+    assert abs(sum(seconds.values()) - ledger["seconds"]) < 1e-6
+    assert abs(ledger["seconds"] - (ended - begun)) < 2.0, (seconds, ended - begun)
+    assert 2.0 <= seconds["idle"] < 6 and 3.0 <= seconds["waiting"] < 6, seconds
+    assert 2.0 <= seconds["paused"] < 4, seconds
+    assert ledger["goodput_of_allocation"] == pytest.approx(
+        seconds["compute"] / (ledger["seconds"] - seconds["waiting"]))
+    [restart] = events(run, "restart")
+    assert 0 < restart["seconds_down"] < seconds["restart"]
+    [train] = [metric for metric in json.loads((run / "results.json").read_text())["results"][
+        "metrics"] if metric["MetricName"] == "Time to train"]
+    assert train["MeasuredValue"] * 60 == pytest.approx(ledger["seconds"], abs=1e-3)
+    for name, value in train["AdditionalData"]["Seconds"].items():
+        assert seconds[name] == pytest.approx(value, abs=1e-3), name
+
+
+def processes_below(pid):
+    """It and all that it has started."""
+    children = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, [])
+    return found
+
+
+def test_the_secret_is_in_no_environment_and_no_list_of_arguments(binary, tmp_path):
+    config = runs.write_config(tmp_path, "hosts")
+    words = [binary("longhaul"), "launch", "--hosts", platform.node(), "-n", "1",
+             "--ranks-per-node", "1", config, "--set", "run.steps=100000"]
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=environment)
+    try:
+        wait_for_step(tmp_path / "hosts", 3)
+        seen = []
+        for pid in processes_below(process.pid):
+            text = b"\0".join(pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
+                              for name in ("cmdline", "environ"))
+            seen.append(text[:60].replace(b"\0", b" ").decode())
+            # 64 hex digits, and nothing else here has as many.
+            assert b"CONTROL_SECRET" not in text, seen
+            assert not re.search(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text), seen
+        for who in ("longhaul launch", "longhaul agent", "longhaul rank 0"):
+            assert any(who in one for one in seen), seen
+    finally:
+        process.send_signal(signal.SIGTERM)
+        end(process)

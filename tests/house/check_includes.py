@@ -18,7 +18,7 @@ ROWS = {
     "checkpoint": {"comm", "tensor"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
     "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
-              "checkpoint", "infer"},
+              "checkpoint", "infer", "monitor"},
 }
 STRICT = {"base", "config", "format"}
 TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster", "monitor"}

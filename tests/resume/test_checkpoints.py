@@ -65,6 +65,18 @@ def test_a_damaged_checkpoint_makes_all_ranks_go_back_together(run, tmp_path, ra
     assert run("longhaul", "verify", str(newest)).returncode == 0  # saved again
 
 
+def test_a_checkpoint_that_has_lost_a_shard_leaves_an_event_and_one_never_finished_none(
+        run, tmp_path):
+    path = write_config(tmp_path)
+    train(run, path, "checkpoint.every=2", "run.stop_after=6")
+    (tmp_path / "run/checkpoints/step_00000006/a1_rank_00000.safetensors").unlink()
+    (tmp_path / "run/checkpoints/step_00000007").mkdir()
+    train(run, path, "checkpoint.every=2")
+    [event] = events(tmp_path / "run", "fall_back")
+    assert (event["from"], event["to"]) == ("step_00000006", "step_00000004")
+    assert "a1_rank_00000.safetensors" in event["message"]
+
+
 @pytest.mark.parametrize("file", ["manifest.json", "a1_state.json", "a1_rank_00000.json"])
 def test_a_step_whose_checkpoint_was_damaged_is_saved_again(run, tmp_path, file):
     path = write_config(tmp_path)

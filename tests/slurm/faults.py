@@ -199,7 +199,7 @@ def recovery(run, moment, before, seconds=240, meanwhile=lambda: None):
         meanwhile()
         run.alive()
         starts = [event["time"] for event in run.events()
-                  if event["event"] in ("restart", "supervisor_start") and event["time"] > moment]
+                  if event["event"] in ("fault", "supervisor_start") and event["time"] > moment]
         if not starts:
             return False
         made = records(run.dir)

@@ -84,10 +84,9 @@ class Storm:
         limit = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < limit and run.done() < STEPS - 20:
             time.sleep(0.2)
-            for event in run.events("restart"):
+            for event in run.events("fault"):
                 if event["time"] > moment:
-                    return recovery(run, event["time"] - event["seconds_down"], before, 300,
-                                    lambda: self.tend(run))
+                    return recovery(run, event["time"], before, 300, lambda: self.tend(run))
         return 0.0, 0
 
     def at(self, run):

@@ -1,0 +1,112 @@
+#include "longhaul/cluster/down_time.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/lenient_json.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// More than some seconds of steps write.
+constexpr uint64_t kTailBytes = uint64_t{256} << 10;
+constexpr int kMostDepth = 16;
+
+/// The last whole lines of a file that are JSON objects of a start of the ranks, in their
+/// order. None where it is not there or cannot be read: it is looked at again.
+std::vector<Json> records_at_end(const fs::path& path) {
+  std::vector<Json> lines;
+  try {
+    const File file = File::open_read(path);
+    const uint64_t size = file.size();
+    std::string text(std::min(size, kTailBytes), '\0');
+    file.read_at(size - text.size(), std::as_writable_bytes(std::span(text)));
+    // The first may be a part of one.
+    size_t at = text.size() < size ? text.find('\n') + 1 : 0;
+    for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+      try {
+        Json line = parse_json(std::string_view(text).substr(at, end - at), path.string(),
+                               kMostDepth);
+        if (line.is_object() && line.contains("attempt"))
+          lines.push_back(std::move(line));
+      } catch (const InputError&) {
+        // A torn line is nobody's.
+      }
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  return lines;
+}
+
+uint64_t size_of(const fs::path& path) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+}  // namespace
+
+std::optional<Json> DownTime::fault(double now) {
+  std::optional<Json> early = give_up(now);
+  for (const char* name : {"metrics.jsonl", "events.jsonl"}) {
+    for (const Json& line : records_at_end(run_dir_ / name)) {
+      attempt_ = std::max(attempt_, integer_at(line, "attempt"));
+      const double time = number_at(line, "time");
+      if (time <= now) since_ = std::max(since_, time);
+    }
+  }
+  if (since_ <= 0.0) since_ = now;
+  return early;
+}
+
+void DownTime::restarts(Json fields) {
+  pending_ = std::move(fields);
+  seen_bytes_ = 0;
+}
+
+std::optional<Json> DownTime::look() {
+  if (!pending_) return std::nullopt;
+  const fs::path metrics = run_dir_ / "metrics.jsonl";
+  const uint64_t bytes = size_of(metrics);
+  if (std::exchange(seen_bytes_, bytes) == bytes) return std::nullopt;
+  for (const Json& row : records_at_end(metrics)) {
+    const int64_t attempt = integer_at(row, "attempt");
+    if (attempt <= attempt_ || !row.contains("step_time_s")) continue;
+    Json from = integer_at(row, "step") - 1;
+    for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
+      if (integer_at(event, "attempt") == attempt &&
+          event.value("event", Json()) == "start")
+        from = integer_at(event, "step");
+    }
+    return finished(from, number_at(row, "time") - number_at(row, "step_time_s"));
+  }
+  return std::nullopt;
+}
+
+std::optional<Json> DownTime::give_up(double now) {
+  if (!pending_) return std::nullopt;
+  if (auto event = look()) return event;
+  Json from;
+  for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
+    const int64_t attempt = integer_at(event, "attempt");
+    if (attempt <= attempt_ || event.value("event", Json()) != "start") continue;
+    from = integer_at(event, "step");
+  }
+  return finished(from, now);
+}
+
+Json DownTime::finished(const Json& from_step, double until) {
+  Json event = std::move(*pending_);
+  pending_.reset();
+  event["from_step"] = from_step;
+  event["seconds_down"] = std::max(0.0, until - since_);
+  since_ = std::max(since_, until);
+  return event;
+}
+
+}  // namespace longhaul::cluster
