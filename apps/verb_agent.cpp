@@ -1,6 +1,6 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,19 +21,10 @@ struct AgentArguments {
   int port = 0;
   std::string run_dir;
   std::string job;
-  bool secret_from_input = false;
 };
 
-/// The job's secret; by ssh it comes as the first line of the input.
-std::optional<cluster::Secret> secret_of(const AgentArguments& arguments) {
-  if (!arguments.secret_from_input) return cluster::Secret::take_from_environment();
-  std::string line;
-  if (!std::getline(std::cin, line)) return std::nullopt;
-  return cluster::Secret::from_text(line);
-}
-
 int agent(const AgentArguments& arguments) {
-  const auto secret = secret_of(arguments);
+  const auto secret = cluster::Secret::read_line(STDIN_FILENO);
   if (!secret) {
     throw ConfigError("agent",
                       "no secret came with it: agents are started by longhaul "
@@ -70,9 +61,9 @@ void add_agent(CLI::App& program, Outcome& outcome) {
   verb->add_option("--port", arguments->port, "its port")->required();
   verb->add_option("--run-dir", arguments->run_dir, "run.dir")->required();
   verb->add_option("--job", arguments->job, "Slurm's number of the job");
-  verb->add_flag("--secret-from-input", arguments->secret_from_input,
-                 "the job's secret is the first line of the input");
-  verb->footer("Started by longhaul supervise, with the job's secret.");
+  verb->footer(
+      "Started by longhaul supervise, with the job's secret as the first line of its "
+      "input.");
   verb->callback([arguments, &outcome] { outcome.exit_code = agent(*arguments); });
 }
 

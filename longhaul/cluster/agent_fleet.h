@@ -21,9 +21,7 @@ struct AgentFleetOptions {
   fs::path run_dir;
   /// Starts a supervisor on another node of the job when this one is lost: the deputy's.
   std::vector<std::string> stand_in;
-  /// Starts these words on a node, where they find the secret: in
-  /// LONGHAUL_CONTROL_SECRET, or as the first line of their input where they end in
-  /// --secret-from-input.
+  /// Starts these words on a node, where the secret is the first line of their input.
   std::function<JobStep(const std::string& node, std::vector<std::string> words,
                         const Secret& secret)>
       start_agent;

@@ -164,6 +164,106 @@ TEST_F(Hostile, AnAuthenticPeerThatSendsNoJsonIsDropped) {
   EXPECT_HAS(events_[1].reason, "a control message from 127.0.0.1");
 }
 
+/// Somebody on the wire: hears what an honest agent says and says it in another order.
+class OnTheWire : public Hostile {
+ protected:
+  /// The server's answers reach the agent; what the agent says is kept.
+  void turn() {
+    std::array<std::byte, 4096> bytes;
+    size_t count = 0;
+    std::string why;
+    for (ChannelEvent& event : server_.poll(0.02)) events_.push_back(std::move(event));
+    if (read_some(wire_->get(), bytes, count, why) == IoResult::Done) {
+      agent_.feed(std::span(bytes).first(count));
+    }
+  }
+  std::string next_words() {
+    std::string words(agent_.output());
+    agent_.written(words.size());
+    return words;
+  }
+  /// The agent's side of a handshake, as the wire has it.
+  std::string shake_hands() {
+    wire_.emplace(connect());
+    std::string all;
+    for (int i = 0; i < 50 && !agent_.established(); ++i) {
+      const std::string words = next_words();
+      all += words;
+      if (!words.empty()) say(*wire_, words);
+      turn();
+    }
+    EXPECT_TRUE(agent_.established());
+    return all;
+  }
+  std::string sealed(const std::string& json) {
+    agent_.send(json);
+    return next_words();
+  }
+  /// Says it, and waits until the server has heard a message more.
+  void deliver(const std::string& words) {
+    const size_t before = events_.size();
+    say(*wire_, words);
+    for (int i = 0; i < 100 && events_.size() == before; ++i) turn();
+  }
+  /// What the server took, in its order, and why it then dropped the connection.
+  void expect(const std::vector<std::string>& taken) {
+    for (int i = 0; i < 100 && (events_.empty() || events_.back().reason.empty()); ++i) {
+      turn();
+    }
+    std::vector<std::string> messages;
+    for (const ChannelEvent& event : events_) {
+      if (event.kind == ChannelEvent::Kind::Message) {
+        messages.push_back(event.message.get<std::string>());
+      }
+    }
+    EXPECT_EQ(messages, taken);
+    ASSERT_EQ(events_.back().kind, ChannelEvent::Kind::Lost);
+    EXPECT_FALSE(events_.back().goodbye);
+    EXPECT_HAS(events_.back().reason, "not authentic");
+  }
+
+  ControlSession agent_{ControlRole::Connects, secret_};
+  std::optional<Descriptor> wire_;
+};
+
+TEST_F(OnTheWire, AMessageThatIsSentAgainIsRefused) {
+  shake_hands();
+  const std::string first = sealed("\"first\"");
+  deliver(first);
+  deliver(sealed("\"second\""));
+  say(*wire_, first);
+  expect({"first", "second"});
+}
+
+TEST_F(OnTheWire, MessagesInAnotherOrderAreRefused) {
+  shake_hands();
+  deliver(sealed("\"first\""));
+  const std::string second = sealed("\"second\"");
+  say(*wire_, sealed("\"third\"") + second);
+  expect({"first"});
+}
+
+TEST_F(OnTheWire, AMessageThatIsLeftOutIsNoticedAtTheNext) {
+  shake_hands();
+  deliver(sealed("\"first\""));
+  sealed("\"second\"");
+  say(*wire_, sealed("\"third\""));
+  expect({"first"});
+}
+
+TEST_F(OnTheWire, ARecordedConnectionIsWorthNothingInAnother) {
+  std::string recorded = shake_hands();
+  recorded += sealed("\"first\"");
+  const Descriptor again = connect();
+  say(again, recorded);
+  poll_until([&] { return server_.refused() > 0; });
+  EXPECT_EQ(server_.refused(), 1U);
+  EXPECT_HAS(server_.last_refusal(), "does not know this job's secret");
+  EXPECT_TRUE(std::ranges::none_of(events_, [](const ChannelEvent& event) {
+    return event.kind == ChannelEvent::Kind::Message;
+  }));
+}
+
 TEST_F(Hostile, AHugeLengthFromAnAuthenticPeerIsRefused) {
   Channel channel = [&] {
     std::optional<Channel> made;

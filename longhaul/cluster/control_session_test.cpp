@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sodium.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +13,8 @@
 
 namespace longhaul::cluster {
 namespace {
+
+using namespace std::string_literals;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -219,15 +222,22 @@ TEST(Secret, SurvivesTheWayThroughTextAndNothingElseDoes) {
   }
 }
 
-TEST(Secret, IsTakenOutOfTheEnvironment) {
-  ::unsetenv(kSecretVariable);
-  EXPECT_FALSE(Secret::take_from_environment());
-  const std::string text = Secret::make().to_text();
-  ::setenv(kSecretVariable, text.c_str(), 1);
-  const auto secret = Secret::take_from_environment();
-  ASSERT_TRUE(secret);
-  EXPECT_EQ(secret->to_text(), text);
-  EXPECT_EQ(std::getenv(kSecretVariable), nullptr);
+TEST(Secret, IsTheFirstLineOfAnInputAndNoByteMore) {
+  const Secret secret = Secret::make();
+  const TestDirectory dir;
+  const auto read = [&](const std::string& input) {
+    write_file(dir / "input", input);
+    const File file = File::open_read(dir / "input");
+    const auto taken = Secret::read_line(file.fd());
+    std::string rest(input.size(), '\0');
+    rest.resize(static_cast<size_t>(::read(file.fd(), rest.data(), rest.size())));
+    return std::pair(taken ? taken->to_text() : "", rest);
+  };
+  EXPECT_EQ(read(secret.to_line() + "more"), std::pair(secret.to_text(), "more"s));
+  EXPECT_EQ(read(secret.to_text()), std::pair(secret.to_text(), ""s));
+  EXPECT_EQ(read(""), std::pair(""s, ""s));
+  EXPECT_THROW(read(secret.to_text() + "0\n"), InputError);
+  EXPECT_THROW(read("abc\n"), InputError);
 }
 
 }  // namespace

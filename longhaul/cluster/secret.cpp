@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 #include <sodium.h>
+#include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
+#include <cerrno>
 
 #include "longhaul/base/error.h"
 
@@ -30,27 +30,31 @@ Secret Secret::from_text(std::string_view text) {
       text.data(), text.size(), nullptr, &read, nullptr);
   if (wrong != 0 || read != secret.bytes_.size() || text.size() != 2 * read) {
     throw InputError("control",
-                     fmt::format("the job's secret ({}) must be 64 hex digits, it has {} "
-                                 "characters; the supervisor sets it, do not set it "
-                                 "by hand",
-                                 kSecretVariable, text.size()));
+                     fmt::format("the job's secret must be 64 hex digits, it has {} "
+                                 "characters; the supervisor hands it over, agents are "
+                                 "not started by hand",
+                                 text.size()));
   }
   return secret;
 }
 
-std::optional<Secret> Secret::take_from_environment() {
-  char* text = std::getenv(kSecretVariable);
-  if (text == nullptr) return std::nullopt;
-  std::string copy(text);
-  // unsetenv alone leaves the text where /proc/PID/environ shows it.
-  ::sodium_memzero(text, copy.size());
-  ::unsetenv(kSecretVariable);
+std::optional<Secret> Secret::read_line(int fd) {
+  // A byte more than the digits: a longer line is none.
+  std::array<char, 2 * 32 + 1> text{};
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(fd, &text[size], 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != 1 || text[size] == '\n') break;
+    ++size;
+  }
+  if (size == 0) return std::nullopt;
   try {
-    Secret secret = from_text(copy);
-    ::sodium_memzero(copy.data(), copy.size());
+    Secret secret = from_text({text.data(), size});
+    ::sodium_memzero(text.data(), text.size());
     return secret;
   } catch (...) {
-    ::sodium_memzero(copy.data(), copy.size());
+    ::sodium_memzero(text.data(), text.size());
     throw;
   }
 }

@@ -9,28 +9,27 @@
 
 namespace longhaul::cluster {
 
-/// The environment variable that carries a job's secret to its agents.
-inline constexpr const char* kSecretVariable = "LONGHAUL_CONTROL_SECRET";
-
 /// 32 random bytes that only the processes of one job know. Wiped when it goes; never on
-/// a command line, never in a log.
+/// a command line, in an environment (/proc shows the first one of a process for as long
+/// as it lives) or in a log.
 class Secret {
  public:
   /// A new one, from the kernel's random numbers.
   static Secret make();
   /// From 64 hex digits. InputError, which does not repeat the text.
   static Secret from_text(std::string_view text);
-  /// Reads LONGHAUL_CONTROL_SECRET and removes it, out of /proc/PID/environ as well, so
-  /// that children do not inherit it. Nothing where it is not set. Not thread-safe, as
-  /// the environment is not: call it at the start of the program.
-  static std::optional<Secret> take_from_environment();
+  /// Reads to_line() from a descriptor, as an agent does from its input. Nothing where
+  /// that is empty; InputError for anything else. Takes no byte of what follows.
+  static std::optional<Secret> read_line(int fd);
 
   Secret(const Secret&) = default;
   Secret& operator=(const Secret&) = default;
   ~Secret();
 
-  /// 64 hex digits, for the environment of a child alone.
+  /// 64 hex digits.
   std::string to_text() const;
+  /// The same as a line: the first of an agent's input.
+  std::string to_line() const { return to_text() + "\n"; }
   std::span<const std::byte, 32> bytes() const { return bytes_; }
 
  private:

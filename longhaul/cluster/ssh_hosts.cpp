@@ -65,7 +65,6 @@ std::vector<std::string> read_hosts(const std::string& hosts) {
 JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
                            std::vector<std::string> words, const Secret& secret) {
   check_host(host);
-  words.emplace_back("--secret-from-input");
   std::vector<std::string> command;
   if (host == here) {
     command = std::move(words);
@@ -77,7 +76,7 @@ JobStep start_agent_by_ssh(const std::string& host, const std::string& here,
     }
     command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", host, line};
   }
-  return JobStep::start(command, {}, secret.to_text() + "\n");
+  return JobStep::start(command, {}, secret.to_line());
 }
 
 std::vector<std::string> mpirun_words(const std::vector<std::string>& hosts,

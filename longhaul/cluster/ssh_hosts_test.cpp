@@ -51,7 +51,6 @@ TEST(SshHosts, TheSecretIsTheFirstLineOfAnAgentsInputAndOnNoCommandLine) {
   }
   EXPECT_EQ(read_text(file), secret.to_text());
   EXPECT_EQ(read_text(file + ".words").find(secret.to_text()), std::string::npos);
-  EXPECT_NE(read_text(file + ".words").find("--secret-from-input"), std::string::npos);
   EXPECT_EQ(read_text(file + ".env").find(secret.to_text()), std::string::npos);
 }
 

@@ -3,7 +3,10 @@ where the platform replaces nodes (a fake of HyperPod's plug-in)."""
 
 import json
 import os
+import pathlib
+import re
 
+import machines
 import pytest
 from faults import Supervised, reference, strike, whole_curve
 from machines import kill_process, wait_until
@@ -136,3 +139,22 @@ def test_a_platform_replaces_nodes_and_the_supervisor_restarts_processes(
     kinds = [event["kind"] for event in run.events("fault") if event["kind"] != "launcher"]
     assert kinds == ["killed", "node"]
     assert "node" not in [event["kind"] for event in run.events("restart")]
+
+
+def test_the_jobs_secret_is_in_no_environment_and_no_list_of_arguments(cluster, binary, folder):
+    run = Supervised(cluster, binary, folder, steps=200)
+    run.wait_for_step(5)
+    seen = set()
+    for machine in cluster.nodes.values():
+        for pid in machine.processes():
+            words = machines.arguments_of(pid)
+            try:
+                text = b"\0".join(pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
+                                  for name in ("environ", "cmdline"))
+            except OSError:
+                continue  # it has ended
+            assert b"CONTROL_SECRET" not in text and not re.search(
+                rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text), (pid, words)
+            seen |= {word for word in ("supervise", "agent", "srun") if word in words[:2]}
+            seen |= {"rank"} if "rank" in " ".join(words[:1]).split() else set()
+    assert seen == {"supervise", "agent", "srun", "rank"}

@@ -23,7 +23,8 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
       "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
-  return JobStep::start(command, {{kSecretVariable, secret.to_text()}});
+  // srun hands its input on; its environment any process of this user could read.
+  return JobStep::start(command, {}, secret.to_line());
 }
 
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,

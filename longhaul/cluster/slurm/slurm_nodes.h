@@ -15,7 +15,7 @@ inline constexpr const char* kAgentStep = "longhaul-agent";
 inline constexpr const char* kWorkerStep = "longhaul-train";
 
 /// Starts an agent on a node of this job, as a step of its own, which outlives the
-/// workers and other nodes. The secret travels in its environment.
+/// workers and other nodes. The secret is the first line of its input.
 JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
                          const Secret& secret);
 
