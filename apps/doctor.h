@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/health.h"
@@ -24,7 +25,7 @@ struct DoctorOptions {
   cluster::HealthOptions health;
   std::string version;  ///< of the program: must be the same everywhere
   std::string machine = comm::machine_name();
-  std::function<double()> clock = unix_time;
+  std::function<double()> clock = system_time;
   double max_skew_seconds = 0.5;
   /// Until a file that one node has renamed must be there for the others.
   double visible_seconds = 10.0;

@@ -8,6 +8,7 @@
 #include "apps/run_inputs.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -30,7 +31,8 @@ struct LaunchOptions {
 
 /// What a worker on another machine has to know from here.
 const std::vector<std::string> kExported = {"LONGHAUL_RECORD_DIR", "LONGHAUL_MEMORY_DIR",
-                                            "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART"};
+                                            "LONGHAUL_SUPERVISOR", "LONGHAUL_RESTART",
+                                            kClockVariable};
 
 /// The words that start `ranks` workers on this machine.
 std::vector<std::string> start_words(const LaunchOptions& options, int ranks) {

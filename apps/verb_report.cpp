@@ -5,6 +5,7 @@
 
 #include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/process.h"
 #include "longhaul/monitor/against.h"
 #include "longhaul/monitor/report_page.h"
@@ -45,7 +46,7 @@ int run_report(ReportCall options) {
   }
   monitor::RunFiles run(options.run);
   run.refresh();
-  const monitor::RunView view = monitor::make_view(run, unix_time());
+  const monitor::RunView view = monitor::make_view(run, system_time());
   Json json = options.json ? monitor::report_json(run, view) : Json::object();
   const int exit_code = options.against.empty() ? 0 : compare(options, run, json);
   const bool page = !options.out.empty() || (!options.json && options.against.empty());

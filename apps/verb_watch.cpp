@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/verbs.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
@@ -47,7 +48,7 @@ RunView look(RunFiles& run, bool& changed) {
   } catch (const Error& error) {
     problem = monitor::plain_text(error.what());
   }
-  RunView view = monitor::make_view(run, unix_time());
+  RunView view = monitor::make_view(run, system_time());
   if (!problem.empty()) view.notes.push_back(problem);
   return view;
 }

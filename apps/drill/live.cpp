@@ -9,6 +9,7 @@
 
 #include "apps/drill/recovery.h"
 #include "apps/drill/strike.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
@@ -39,7 +40,7 @@ struct Target {
 Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
   run.refresh();
   Target target;
-  target.view = monitor::make_view(run, unix_time());
+  target.view = monitor::make_view(run, system_time());
   if (!run.status()) {
     throw InputError("drill", fmt::format("{} has no status.json: a run without a "
                                           "supervisor does not come back by itself; "

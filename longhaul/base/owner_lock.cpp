@@ -19,6 +19,7 @@
 #include <thread>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
@@ -133,7 +134,7 @@ std::string describe(const LockHolder& holder) {
 double lease_age(const fs::path& lock, bool with_probe) {
   struct stat held{};
   if (::stat(lock.c_str(), &held) != 0) return 1e9;
-  if (!with_probe) return unix_time() - static_cast<double>(held.st_mtim.tv_sec);
+  if (!with_probe) return system_time() - static_cast<double>(held.st_mtim.tv_sec);
   const fs::path probe =
       lock.string() + fmt::format(".probe.{}.{}", host_name(), ::getpid());
   write_text_atomic(probe, "probe");

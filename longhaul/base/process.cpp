@@ -67,9 +67,4 @@ std::string utc_now() {
                      parts.tm_sec);
 }
 
-double unix_time() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
 }  // namespace longhaul

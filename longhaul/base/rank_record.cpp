@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
@@ -23,7 +24,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr const char* kSuffix = ".record";
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
@@ -138,7 +139,7 @@ Layout first_content(int rank, int world) {
   layout.rank = rank;
   layout.world = world;
   layout.pid = ::getpid();
-  layout.created = layout.phase_since = unix_time();
+  layout.created = layout.phase_since = machine_seconds();
   layout.exit_code = -1;
   put(layout.host, host_name());
   put(layout.phase, "start");
@@ -199,7 +200,7 @@ void RankRecord::set_coordinates(std::string_view coordinates) {
 
 void RankRecord::set(std::string_view phase, int64_t step) {
   Layout& layout = *map_->layout;
-  const double now = unix_time();
+  const double now = machine_seconds();
   const Change change(layout);
   keep_longest(layout, now - layout.phase_since);
   put(layout.phase, phase);
@@ -209,7 +210,7 @@ void RankRecord::set(std::string_view phase, int64_t step) {
 
 uint64_t RankRecord::started(const OperationName& name) {
   Layout& layout = *map_->layout;
-  const double now = unix_time();
+  const double now = machine_seconds();
   const Change change(layout);
   const uint64_t ticket = ++layout.tickets;
   Operation& slot = slot_of(layout, ticket);
@@ -224,14 +225,14 @@ void RankRecord::ended(uint64_t operation) {
   Layout& layout = *map_->layout;
   Operation& slot = slot_of(layout, operation);
   if (slot.ticket != operation) return;  // younger ones took its place
-  const double now = unix_time();
+  const double now = machine_seconds();
   const Change change(layout);
   slot.ended = now;
 }
 
 void RankRecord::waits(uint64_t operation, const OperationName& name) {
   Layout& layout = *map_->layout;
-  const double now = unix_time();
+  const double now = machine_seconds();
   const Change change(layout);
   put(layout.waits_for, name);
   const Operation& slot = slot_of(layout, operation);
@@ -248,7 +249,7 @@ void RankRecord::waited() {
 
 void RankRecord::step_done(double wall_seconds, double busy_seconds) {
   Layout& layout = *map_->layout;
-  const double now = unix_time();
+  const double now = machine_seconds();
   const Change change(layout);
   const int64_t slot = layout.steps_done++ % kRecordedSteps;
   layout.step_wall[slot] = wall_seconds;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <thread>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/test_files.h"
 
@@ -34,7 +35,7 @@ TEST(RankRecord, SaysWhatTheRankWaitsForAndForHowLong) {
   EXPECT_EQ(state.world, 8);
   EXPECT_EQ(state.pid, ::getpid());
   EXPECT_EQ(state.host, host_name());
-  EXPECT_NEAR(state.waits_since, unix_time(), 5.0);
+  EXPECT_NEAR(state.waits_since, machine_seconds(), 5.0);
   EXPECT_FALSE(state.torn);
 }
 
@@ -58,7 +59,7 @@ TEST(RankRecord, ARankThatWaitsForNothingSaysWhatItDidLast) {
   state = read_rank_record(path);
   EXPECT_GE(state.operations.back().ended, state.operations.back().started);
   EXPECT_GT(state.operations.back().ended, 0.0);
-  EXPECT_EQ(to_string(state, unix_time()),
+  EXPECT_EQ(to_string(state, machine_seconds()),
             "rank 0 step 0 phase start: failed: [comm] the other rank is gone");
 }
 
@@ -171,7 +172,7 @@ TEST(RankRecord, AWriterThatDiedInTheMiddleOfAChangeIsTold) {
   write_text_atomic(path, text);
   const RankState state = read_rank_record(path);
   EXPECT_TRUE(state.torn);
-  EXPECT_HAS(to_string(state, unix_time()), "(read in the middle of a change)");
+  EXPECT_HAS(to_string(state, machine_seconds()), "(read in the middle of a change)");
 }
 
 TEST(RankRecord, IsReadWholeWhileItsWriterIsAtWork) {

@@ -60,7 +60,6 @@ std::optional<Json> DownTime::fault(double now) {
       if (time <= now) since_ = std::max(since_, time);
     }
   }
-  if (since_ <= 0.0) since_ = now;
   return early;
 }
 

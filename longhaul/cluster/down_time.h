@@ -13,7 +13,9 @@ namespace longhaul::cluster {
 /// the ends of metrics.jsonl and events.jsonl; one thread.
 class DownTime {
  public:
-  explicit DownTime(fs::path run_dir) : run_dir_(std::move(run_dir)) {}
+  /// What lies before `begin` (seconds since 1970) is an earlier supervisor's.
+  DownTime(fs::path run_dir, double begin)
+      : run_dir_(std::move(run_dir)), since_(begin) {}
 
   /// A fault was found (seconds since 1970). Returns the event of the restart before it,
   /// where that had not come to a step: the rest of the time is this fault's.
@@ -32,7 +34,7 @@ class DownTime {
 
   fs::path run_dir_;
   int64_t attempt_ = 0;  ///< the newest before the fault
-  double since_ = 0.0;   ///< seconds since 1970; what lies before is counted already
+  double since_;         ///< seconds since 1970; what lies before is counted already
   std::optional<Json> pending_;
   uint64_t seen_bytes_ = 0;
 };

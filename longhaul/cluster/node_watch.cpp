@@ -13,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
@@ -41,7 +42,7 @@ char state_letter(int64_t pid) {
                                                                     : text[bracket + 2];
 }
 
-/// Did the process begin before this moment (seconds since 1970)? Else it is another one
+/// Did the process begin before this moment (machine_seconds)? Else it is another one
 /// that was given the same number.
 bool began_before(int64_t pid, double moment) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
@@ -52,12 +53,8 @@ bool began_before(int64_t pid, double moment) {
   std::istringstream fields(text.substr(bracket + 1));
   std::string field;
   for (int number = 3; number <= 22 && fields >> field;) ++number;
-  std::ifstream uptime("/proc/uptime");
-  double seconds_up = 0.0;
-  uptime >> seconds_up;
-  const double started = unix_time() - seconds_up +
-                         static_cast<double>(std::atoll(field.c_str())) /
-                             static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const double started = static_cast<double>(std::atoll(field.c_str())) /
+                         static_cast<double>(::sysconf(_SC_CLK_TCK));
   return started < moment + 1.0;  // the kernel counts in hundredths
 }
 
@@ -102,14 +99,14 @@ void NodeWatch::look_for(const RankState& state, double now) {
 }
 
 NodeReport NodeWatch::report() {
-  if (unix_time() - measured_at_ >= kMeasureSeconds) measure();
+  if (machine_seconds() - measured_at_ >= kMeasureSeconds) measure();
   NodeReport report = used_;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(records_, error)) {
     if (entry.path().extension() != ".record") continue;
     try {
       const RankState state = read_rank_record(entry.path());
-      const double now = unix_time();
+      const double now = machine_seconds();
       look_for(state, now);
       const Worker& worker = workers_[state.rank];
       ObservedRank rank = observe(state, node_, now);
@@ -184,7 +181,7 @@ void NodeWatch::forget() {
 }
 
 void NodeWatch::measure() {
-  measured_at_ = unix_time();
+  measured_at_ = machine_seconds();
   used_.devices = devices_.look();
   std::ifstream memory("/proc/meminfo");
   std::string key;

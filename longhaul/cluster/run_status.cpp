@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 
@@ -63,7 +64,7 @@ void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
     node.state = "excluded";
     status.nodes.push_back(std::move(node));
   }
-  status.updated = unix_time();
+  status.updated = system_time();
   status.host = host_name();
   status.process = ::getpid();
 }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
@@ -96,7 +97,7 @@ struct Supervisor::State {
         fleet(fleet_),
         policy(options.rules),
         hang(options.hang),
-        down_time(options.run_dir),
+        down_time(options.run_dir, unix_time()),
         stragglers(options.straggler_ratio) {}
 
   int run();
@@ -130,6 +131,7 @@ struct Supervisor::State {
   RestartPolicy policy;
   HangWatch hang;
   DownTime down_time;
+  ClockWatch clock;
   Stragglers stragglers;
   Logger log = Logger::to_terminal();
   std::optional<OwnerLock> lock;
@@ -173,7 +175,7 @@ int Supervisor::run() { return state_->run(); }
 
 void Supervisor::State::event(const char* name, Json fields) {
   fields["event"] = name;
-  fields["time"] = unix_time();
+  put_time(fields);
   try {
     // Opened each time: a worker that was killed may have left half a line.
     JsonLines(options.run_dir / "events.jsonl", [&](const std::string& line) {
@@ -196,6 +198,10 @@ void Supervisor::State::show_status(bool now) {
   const double time = unix_time();
   if (!now && time - status_shown < kStatusSeconds) return;
   status_shown = time;
+  if (const auto jump = clock.look()) {
+    log.warning(describe_jump(*jump));
+    event("clock_jump", {{"seconds", *jump}, {"host", host_name()}});
+  }
   check_lock();
   status.restarts = policy.restarts();
   take_reports(status, reports, excluded);
@@ -315,6 +321,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
       command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
                 {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
                 {"LONGHAUL_SUPERVISOR", start_name(restart)},
+                {kClockVariable, clock_words()},
                 {"LONGHAUL_RESTART", std::to_string(restart)}});
   started_at = unix_time();
   return watch(step);

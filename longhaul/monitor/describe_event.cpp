@@ -25,7 +25,7 @@ std::string value_text(const Json& value) {
 std::string all_fields(const Json& fields) {
   std::string text;
   for (const auto& [key, value] : fields.items()) {
-    if (key == "event" || key == "time") continue;
+    if (key == "event" || key == "time" || key == "boot" || key == "booted") continue;
     if (!text.empty()) text += ", ";
     text += plain_text(key, 40) + " " + value_text(value);
   }

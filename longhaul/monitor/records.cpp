@@ -159,6 +159,16 @@ void Records::take_back(int64_t step, int attempt, double before) {
   }
 }
 
+void Records::set_clocks(const std::function<double(int attempt)>& shift) {
+  for (; set_steps_ < all_.size(); ++set_steps_) {
+    all_[set_steps_].time += shift(all_[set_steps_].attempt);
+  }
+  for (; set_validations_ < validations_.size(); ++set_validations_) {
+    ValidationRecord& one = validations_[set_validations_];
+    one.time += shift(one.attempt);
+  }
+}
+
 void Records::clear() { *this = Records(); }
 
 bool Records::is_first_of_attempt(const StepRecord& record) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <string>
@@ -59,6 +60,9 @@ class Records {
   /// A start from the checkpoint of `step`, or a return to it: what attempts up to
   /// `attempt` recorded above it until `before` (seconds since 1970) counts no more.
   void take_back(int64_t step, int attempt, double before);
+  /// Moves the times of what has come since the last call by what this says of its
+  /// attempt, in seconds: to the clock that the run began with.
+  void set_clocks(const std::function<double(int attempt)>& shift);
   void clear();
 
   /// All, those that count no more included.
@@ -82,6 +86,8 @@ class Records {
   std::vector<size_t> counted_;
   std::vector<ValidationRecord> validations_;
   std::map<int, int64_t> first_;
+  size_t set_steps_ = 0;  ///< of all_, whose clocks are set
+  size_t set_validations_ = 0;
   int newest_attempt_ = 0;
   int64_t unreadable_ = 0;
 };

@@ -144,11 +144,14 @@ bool RunFiles::refresh() {
   const auto events = events_tail_.read([&](std::string_view line) { add_event(line); },
                                         [&] {
                                           events_.clear();
+                                          clock_ = {};
                                           settled_ = 0;
                                           event_bytes_ = 0;
                                           events_left_out_ = 0;
                                           unreadable_events_ = 0;
                                         });
+  // After the events: who wrote a row has said before by which clock.
+  records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
   settle_takebacks();
   const Stamp status_before = status_stamp_;
   read_changed("status.json", status_stamp_, kLargestStatus,
@@ -199,7 +202,7 @@ void RunFiles::add_event(std::string_view line) {
     event.fields = parse_json(line, "events.jsonl", kMaxFileDepth);
     if (!event.fields.is_object()) throw InputError("json", "no object");
     event.kind = text_at(event.fields, "event", 60);
-    event.time = number_at(event.fields, "time", -1.0);
+    event.time = clock_.time_of(event.fields);
     if (event.kind.empty() || event.time < 0.0 || event.time > kLastTime) {
       throw InputError("json", "no event");
     }

@@ -11,6 +11,7 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/monitor/line_tail.h"
 #include "longhaul/monitor/records.h"
+#include "longhaul/monitor/run_clock.h"
 
 namespace longhaul::monitor {
 
@@ -47,6 +48,8 @@ class RunFiles {
   const fs::path& dir() const { return dir_; }
   const Records& records() const { return records_; }
   const std::vector<Event>& events() const { return events_; }
+  /// The clock of all times in records() and events().
+  const RunClock& clock() const { return clock_; }
   /// Texts are plain.
   const std::optional<RunStatus>& status() const { return status_; }
   const std::optional<Json>& results() const { return results_; }
@@ -87,6 +90,7 @@ class RunFiles {
   LineTail events_tail_;
   Records records_;
   std::vector<Event> events_;
+  RunClock clock_;
   size_t settled_ = 0;  ///< events whose take-backs are done
   uint64_t event_bytes_ = 0;
   int64_t events_left_out_ = 0;

@@ -121,7 +121,7 @@ void take_progress(const RunFiles& run, RunView& view) {
   view.grad_norm = last->grad_norm;
   view.lr = last->lr;
   view.memory_peak = last->memory_peak;
-  view.step_age = std::max(0.0, view.now - last->time);
+  view.step_age = std::max(0.0, run.clock().now(view.now) - last->time);
   view.step_time = recent(records, &StepRecord::step_time);
   view.seqs_per_s = recent(records, &StepRecord::seqs_per_s);
   view.tokens_per_s = recent(records, &StepRecord::tokens_per_s);
@@ -213,8 +213,9 @@ RunView make_view(RunFiles& run, double now) {
   guess_time_left(run, view);
   rank_speeds(run, view);
   view.checkpoint = run.newest_checkpoint();
-  view.ledger = make_ledger(run.records(), run.events(),
-                            view.alive ? std::optional(now) : std::nullopt);
+  view.ledger =
+      make_ledger(run.records(), run.events(),
+                  view.alive ? std::optional(run.clock().now(now)) : std::nullopt);
   view.restarts = std::max(view.restarts, view.ledger.starts - 1);
   return view;
 }

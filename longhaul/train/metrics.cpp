@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/progress.h"
@@ -133,7 +134,7 @@ void MetricsWriter::validation(int64_t step, int attempt, const std::string& nam
 
 void MetricsWriter::event(const std::string& kind, Json fields) {
   fields["event"] = kind;
-  fields["time"] = unix_time();
+  put_time(fields);
   events_.append(fields);
 }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "longhaul/base/build_info.h"
+#include "longhaul/base/clock.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
@@ -287,6 +288,15 @@ void RunLog::record(const Session& session, const History& history,
   }
   m.time = ended;
   metrics_->step(m);
+  tell_clock();
+}
+
+void RunLog::tell_clock() {
+  const auto jump = clock_.look();
+  if (!jump) return;
+  log_->warning(describe_jump(*jump));
+  metrics_->event("clock_jump",
+                  {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
 }
 
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,

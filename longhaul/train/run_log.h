@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "longhaul/base/clock.h"
 #include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/checkpoint/start_record.h"
@@ -104,6 +105,7 @@ class RunLog {
   void write_head(const Session& session, const std::string& hosts);
   void tell(const checkpoint::SaveReport& report);
   void tell_deletions();
+  void tell_clock();
   void write_results_file(const Session& session);
   std::string saved_words(int64_t step) const;
   void set_last_words() const;
@@ -131,6 +133,7 @@ class RunLog {
   FlopsPerToken flops_;
   std::optional<PeakRate> peak_;
   double started_ = 0.0;
+  ClockWatch clock_;
   int64_t first_step_ = 0;
   std::optional<int64_t> read_checkpoint_;
   int64_t reached_ = 0;                       ///< the newest step that was done

@@ -1,0 +1,44 @@
+#include "longhaul/monitor/run_clock.h"
+
+#include <algorithm>
+
+#include "longhaul/base/lenient_json.h"
+#include "longhaul/monitor/plain_text.h"
+
+namespace longhaul::monitor {
+namespace {
+
+constexpr size_t kMostBoots = 100'000;
+/// Lines of two writers may come in another order than their times.
+constexpr double kOutOfOrder = 5.0;
+
+}  // namespace
+
+double RunClock::time_of(const Json& event) {
+  const double time = number_at(event, "time", -1.0);
+  const std::string boot = text_at(event, "boot", 60);
+  const double booted = number_at(event, "booted", 0.0);
+  if (boot.empty() || booted <= 0.0 || time < 0.0) return time;
+  if (!booted_.contains(boot) && booted_.size() < kMostBoots) {
+    const bool behind = time < newest_ - kOutOfOrder;
+    booted_[boot] = booted + (behind ? newest_ - time : 0.0);
+  }
+  const auto known = booted_.find(boot);
+  const double shift = known == booted_.end() ? 0.0 : known->second - booted;
+  const int64_t attempt = integer_at(event, "attempt", -1);
+  if (attempt >= 0 && shifts_.size() < kMostBoots) shifts_[attempt] = shift;
+  newest_ = std::max(newest_, time + shift);
+  return time + shift;
+}
+
+double RunClock::shift_of(int64_t attempt) const {
+  const auto found = shifts_.find(attempt);
+  return found == shifts_.end() ? 0.0 : found->second;
+}
+
+double RunClock::now(double system_now) const {
+  const auto here = booted_.find(own_clock().boot);
+  return here == booted_.end() ? system_now : here->second + machine_seconds();
+}
+
+}  // namespace longhaul::monitor

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/json.h"
+
+namespace longhaul::monitor {
+
+/// One clock for all that the starts of a run have written: that of its first event.
+/// Where the wall clock was set between two starts on a machine, the second says that the
+/// machine was booted at another time than the first said, and the difference is the
+/// jump. A start elsewhere whose clock is behind begins with the newest time that is
+/// known.
+class RunClock {
+ public:
+  /// The time of an event by the run's clock, in the order of events.jsonl.
+  double time_of(const Json& event);
+  /// What the times of an attempt's rows in metrics.jsonl have to be moved by.
+  double shift_of(int64_t attempt) const;
+  /// `now` by the run's clock, where this machine has written a part of it.
+  double now(double system_now) const;
+
+ private:
+  std::map<std::string, double> booted_;  ///< of each boot, by the run's clock
+  std::map<int64_t, double> shifts_;      ///< by attempt
+  double newest_ = 0.0;
+};
+
+}  // namespace longhaul::monitor
