@@ -50,10 +50,11 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 }
 
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
-                   cluster::Fleet& fleet) {
+                   cluster::Fleet& fleet, OwnerLock lease) {
   const fs::path run_dir = options.run_dir;
-  const int code =
-      cluster::Supervisor(std::move(options), std::move(launcher), fleet).run();
+  const int code = cluster::Supervisor(std::move(options), std::move(launcher), fleet,
+                                       std::move(lease))
+                       .run();
   if (code == kExitSuperseded) return code;
   try {
     train::settle_time_to_train(run_dir);

@@ -17,7 +17,7 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 /// Supervises the run to its end; the exit code. What came after the ranks' own end is
 /// added to results.json.
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
-                   cluster::Fleet& fleet);
+                   cluster::Fleet& fleet, OwnerLock lease);
 
 /// The absolute path of this program.
 std::string this_program();

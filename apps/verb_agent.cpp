@@ -37,14 +37,18 @@ int agent(const AgentArguments& arguments) {
   options.port = arguments.port;
   options.directories = cluster::node_directories(arguments.run_dir, arguments.job);
   options.supervisor_lock = supervisor_lock(arguments.run_dir);
+  cluster::StandInOptions stand_in;
+  stand_in.job = arguments.job;
+  stand_in.log = fmt::format("{}/slurm-{}.log", arguments.run_dir, arguments.job);
   options.stand_in = [&](const std::vector<std::string>& words,
                          const std::function<int()>& raised) {
-    cluster::StandInOptions stand_in;
-    stand_in.job = arguments.job;
     stand_in.words = words;
     stand_in.raised = raised;
-    stand_in.log = fmt::format("{}/slurm-{}.log", arguments.run_dir, arguments.job);
     return cluster::stand_in_for_script(stand_in, slurm);
+  };
+  options.requeue = [&](const std::vector<std::string>& words) {
+    stand_in.words = words;
+    cluster::requeue_orphan(stand_in, slurm);
   };
   return cluster::run_agent(options, *secret);
 }

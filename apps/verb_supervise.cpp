@@ -11,6 +11,7 @@
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/run_status.h"
@@ -26,7 +27,8 @@ namespace {
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
   bool requeue = false;   ///< instead of supervising
-  std::string stands_in;  ///< for the supervisor of this node, which is lost
+  std::string stands_in;  ///< for the supervisor of this node, which does not answer
+  int replaces = 0;       ///< the number of its lease
 };
 
 /// Chooses nodes for a start and says how srun puts workers on them.
@@ -107,6 +109,9 @@ int supervise(const SuperviseArguments& arguments) {
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
   const cluster::SlurmClient slurm;
+  // Before anything else is done for the run: another one may do it.
+  auto lease = cluster::take_supervision(loaded.config.run.dir, arguments.replaces);
+  if (!lease) return kExitSuperseded;
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
   cluster::SupervisorOptions options =
@@ -133,14 +138,18 @@ int supervise(const SuperviseArguments& arguments) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
   }
-  std::erase(of_fleet.nodes, arguments.stands_in);
+  of_fleet.not_awaited.push_back(arguments.stands_in);
   for (const cluster::ExcludedNode& node :
        cluster::read_excluded(options.run_dir / "excluded_nodes.json")) {
     of_fleet.not_awaited.push_back(node.node);
   }
   of_fleet.stand_in = cluster::supervise_words(this_program(), command);
   of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job->here});
+  of_fleet.lease_number = lease->attempt();
+  of_fleet.successors =
+      cluster::succession_order(job->here, of_fleet.nodes, slurm.query_switches());
   of_fleet.start_agent = cluster::start_agent_step;
+  of_fleet.agent_came = cluster::let_step_outlive_srun;
   of_fleet.usable = [&](const std::vector<std::string>& nodes) {
     return cluster::usable_nodes(slurm, job->id, nodes);
   };
@@ -157,7 +166,8 @@ int supervise(const SuperviseArguments& arguments) {
       // slurmctld is being started again: the workers were killed by their agents.
     }
   };
-  return run_supervisor(std::move(options), std::move(launcher), fleet);
+  return run_supervisor(std::move(options), std::move(launcher), fleet,
+                        std::move(*lease));
 }
 
 }  // namespace
@@ -188,7 +198,9 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
                    "for the batch script saves and ends")
       ->check(CLI::Range(1, 86400));
   verb->add_option("--stands-in", arguments->stands_in,
-                   "started by the deputy of a supervisor that was lost with this node");
+                   "started by an agent in place of the supervisor of this node");
+  verb->add_option("--replaces", arguments->replaces,
+                   "with --stands-in: the number of the lease that has run out");
   verb->add_flag(
       "--requeue", arguments->requeue,
       "only gives the job back to the queue, and has Slurm leave out the nodes "

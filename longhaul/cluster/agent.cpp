@@ -2,62 +2,80 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <thread>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/owner_lock.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/channel.h"
 #include "longhaul/cluster/health.h"
 #include "longhaul/cluster/node_watch.h"
+#include "longhaul/cluster/pause_watch.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr double kWaitSeconds = 0.05;
+constexpr double kOrphanWaitSeconds = 0.5;
 constexpr double kReportSeconds = 0.5;
 constexpr double kConnectSeconds = 60.0;
+constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
-/// No supervisor comes back after that: Slurm itself has ended the job.
-constexpr double kDeputySeconds = 3600.0;
+/// An agent that was not at work for so long has heard nothing in that time.
+constexpr double kAgentPauseSeconds = 5.0;
 
 class Agent {
  public:
   Agent(const AgentOptions& options, const Secret& secret)
       : options_(options),
-        watch_(options.node, options.directories.records()),
-        channel_(Channel::connect(options.host, options.port, secret, kConnectSeconds)) {}
+        secret_(secret),
+        watch_(options.node, options.directories.records()) {
+    connect(kConnectSeconds);
+  }
 
   int run() {
-    channel_.send({{"hello", options_.node}});
-    try {
-      while (!ended_) {
-        const bool news = watch_.wait(kWaitSeconds);
-        while (!ended_) {
-          const auto order = channel_.receive(0.0);
-          if (!order) break;
-          obey(*order);
-        }
-        if (news || due()) report();
-        // Slurm ends the job: the workers save first.
-        if (signals_.raised() != 0 && !alive_) break;
-      }
-      channel_.close();
-      return 0;
-    } catch (const TemporaryError& lost) {
-      fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, lost.what());
-      std::fflush(stderr);
+    while (!ended_) {
+      const bool news = watch_.wait(channel_ ? kWaitSeconds : kOrphanWaitSeconds);
+      if (channel_) serve(news);
+      if (!ended_) look_at_supervisor();
     }
-    return deputy_words_.empty() ? kExitTemporary : await_supervisor();
+    return exit_code_;
   }
 
  private:
+  void connect(double seconds) {
+    channel_.emplace(Channel::connect(options_.host, options_.port, secret_, seconds));
+    channel_->send({{"hello", options_.node}});
+    heard_ = Stopwatch();
+    reported_ = -1.0;
+  }
+
+  void serve(bool news) {
+    try {
+      while (!ended_) {
+        const auto order = channel_->receive(0.0);
+        if (!order) break;
+        heard_ = Stopwatch();
+        obey(*order);
+      }
+      if (!ended_ && (news || due())) report();
+      if (ended_) channel_->close();
+    } catch (const TemporaryError& lost) {
+      say(lost.what());
+      channel_.reset();
+      heard_ = Stopwatch();
+      // Without a supervisor that could be replaced, nobody waits for one.
+      if (words_.empty()) end(kExitTemporary);
+    }
+  }
+
   void obey(const Json& order) {
     const std::string what = order.value("order", "");
     if (what == "end") {
@@ -68,19 +86,22 @@ class Agent {
       reported_ = -1.0;
     } else if (what == "signal") {
       watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
-    } else if (what == "deputy") {
-      deputy_words_ = order.value("words", std::vector<std::string>());
+    } else if (what == "beat") {
+      served_ = order.value("lease", 0);
+    } else if (what == "succeed") {
+      turn_ = order.value("turn", -1);
+      words_ = order.value("words", std::vector<std::string>());
     } else if (what == "health") {
       HealthReport health = check_node(health_options(order.at("options")));
       health.node = options_.node;
-      channel_.send({{"health", health.to_json()}});
+      channel_->send({{"health", health.to_json()}});
     } else if (what == "stacks") {
       Json stacks = Json::object();
       const auto ranks = order.value("ranks", std::vector<int>());
       for (const auto& [rank, text] : watch_.stacks(ranks)) {
         stacks[std::to_string(rank)] = text;
       }
-      channel_.send({{"stacks", std::move(stacks)}});
+      channel_->send({{"stacks", std::move(stacks)}});
     }
   }
 
@@ -91,44 +112,131 @@ class Agent {
   /// Reading the records takes time from the workers, so this is not called all the time.
   void report() {
     const NodeReport now = watch_.report();
-    alive_ = std::ranges::any_of(now.ranks, [](const ObservedRank& rank) {
-      return rank.process != ProcessState::Gone;
-    });
     reported_ = clock_.seconds();
-    channel_.send(
+    channel_->send(
         {{"report", now.to_json()}, {"start", start_}, {"notes", watch_.take_notes()}});
   }
 
-  /// The supervisor is gone. Its batch script may start another one, which takes the lock
-  /// and sends agents of its own; if its machine is gone, nobody does.
-  int await_supervisor() {
+  /// Is there anything to be done about a supervisor that is not heard?
+  void look_at_supervisor() {
+    if (pauses_.turn() > 0.0) heard_ = lease_since_ = Stopwatch();
+    if (channel_ && heard_.seconds() < options_.succession.silence) return;
+    if (words_.empty() || looked_.seconds() < kLeaseLookSeconds) return;
+    looked_ = Stopwatch();
+    const SuccessionView view = look_at_lease();
+    switch (decide_succession(options_.succession, view)) {
+      case SuccessionAct::Wait:
+        return;
+      case SuccessionAct::Leave:
+        return end(0);
+      case SuccessionAct::Reconnect:
+        return reconnect();
+      case SuccessionAct::EndFrozen:
+        say(
+            fmt::format("the supervisor here (process {}) does not answer and does not "
+                        "renew its lease: ended, so that its script starts another",
+                        holder_process_));
+        ::kill(static_cast<pid_t>(holder_process_), SIGKILL);
+        return;
+      case SuccessionAct::StandIn:
+        return stand_in(view.holder);
+      case SuccessionAct::Requeue:
+        say("no supervisor answers and none can be had here: the job is requeued");
+        options_.requeue(words_);
+        return end(kExitTemporary);
+    }
+  }
+
+  SuccessionView look_at_lease() {
+    SuccessionView view;
+    view.connected = channel_.has_value();
+    view.unheard = heard_.seconds();
+    view.served = served_;
+    view.turn = turn_;
+    view.asked_to_end = signals_.raised() == SIGTERM;
     OwnerLockOptions lock;
     lock.lease_seconds = options_.lease_seconds;
-    const Stopwatch watch;
-    const auto before = OwnerLock::look(options_.supervisor_lock, lock);
-    while (watch.seconds() < kDeputySeconds && signals_.raised() != SIGTERM) {
+    try {
       const auto state = OwnerLock::look(options_.supervisor_lock, lock);
-      if (!state || state->holder.released) return 0;
-      if (before && state->holder.token != before->holder.token) return 0;
-      if (!state->alive) {
-        return options_.stand_in(deputy_words_, [&] { return signals_.raised(); });
-      }
-      std::this_thread::sleep_for(std::chrono::duration<double>(kLeaseLookSeconds));
+      view.lease = !state || state->holder.released ? LeaseState::Released
+                   : state->alive                   ? LeaseState::Held
+                                                    : LeaseState::Expired;
+      if (state) judge_holder(*state, view);
+    } catch (const Error&) {
+      view.lease = LeaseState::Unknown;
     }
-    return kExitTemporary;
+    if (std::exchange(lease_, view.lease) != view.lease) lease_since_ = Stopwatch();
+    view.lease_since = lease_since_.seconds();
+    return view;
+  }
+
+  /// On its own machine a holder counts as alive while its process is there, frozen or
+  /// not: here it is the lease that says so.
+  void judge_holder(const LockState& state, SuccessionView& view) {
+    view.holder = state.holder.attempt;
+    holder_process_ = state.holder.process;
+    std::error_code error;
+    const auto renewed = fs::last_write_time(options_.supervisor_lock, error);
+    if (error || std::exchange(renewed_, renewed) != renewed) renewal_ = Stopwatch();
+    if (!state.alive || state.holder.host != host_name()) return;
+    view.holder_here = true;
+    if (renewal_.seconds() >= options_.lease_seconds) view.lease = LeaseState::Expired;
+  }
+
+  void reconnect() {
+    try {
+      connect(kReconnectSeconds);
+    } catch (const Error& problem) {
+      channel_.reset();  // asked again in a second
+    }
+  }
+
+  void stand_in(int lease) {
+    say(
+        fmt::format("the supervisor does not answer and its lease has run out: this node "
+                    "takes over from number {}",
+                    lease));
+    channel_.reset();
+    std::vector<std::string> words = words_;
+    words.insert(words.end(), {"--replaces", std::to_string(lease)});
+    const int status = options_.stand_in(words, [&] { return signals_.raised(); });
+    // Another one was first: it may be lost as well.
+    if (status != kExitSuperseded) return end(status);
+    heard_ = lease_since_ = Stopwatch();
+  }
+
+  void end(int exit_code) {
+    exit_code_ = exit_code;
+    ended_ = true;
+  }
+
+  void say(const std::string& line) const {
+    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, line);
+    std::fflush(stderr);
   }
 
   const AgentOptions& options_;
+  const Secret& secret_;
   NodeWatch watch_;
-  Channel channel_;
+  std::optional<Channel> channel_;  ///< absent: the supervisor is lost
   SignalWatch signals_;
   Stopwatch clock_;
   double reported_ = -1.0;
   int64_t start_ = 0;
-  bool alive_ = false;  ///< any worker of this node
-  /// Not empty: this is the deputy, and these start a supervisor that stands in.
-  std::vector<std::string> deputy_words_;
+  // Of succession.
+  std::vector<std::string> words_;  ///< start a supervisor that stands in; may be empty
+  int turn_ = -1;
+  int served_ = 0;
+  PauseWatch pauses_{kAgentPauseSeconds};
+  Stopwatch heard_;   ///< since the supervisor said something, or was lost
+  Stopwatch looked_;  ///< since the lease was looked at
+  LeaseState lease_ = LeaseState::Held;
+  Stopwatch lease_since_;
+  fs::file_time_type renewed_;
+  Stopwatch renewal_;  ///< since the lease was seen renewed
+  int64_t holder_process_ = 0;
   bool ended_ = false;
+  int exit_code_ = 0;
 };
 
 }  // namespace

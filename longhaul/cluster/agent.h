@@ -6,6 +6,7 @@
 
 #include "longhaul/cluster/fleet.h"
 #include "longhaul/cluster/secret.h"
+#include "longhaul/cluster/succession.h"
 #include "longhaul/cluster/supervisor.h"
 
 namespace longhaul::cluster {
@@ -18,18 +19,22 @@ struct AgentOptions {
   /// The supervisor's lock: whose lease runs out when it is lost.
   fs::path supervisor_lock;
   double lease_seconds = kSupervisorLease;
-  /// For a deputy: runs a supervisor with these words in place of the one that is lost;
-  /// `raised` tells the signal that this process was sent, or 0. Returns an exit code.
+  SuccessionRules succession;
+  /// Runs a supervisor with these words in place of the one that is lost; `raised` tells
+  /// the signal that this process was sent, or 0. Returns an exit code, 77 where another
+  /// was first.
   std::function<int(const std::vector<std::string>& words,
                     const std::function<int()>& raised)>
       stand_in;
+  /// Gives a job that still runs back to the queue; `words` as above.
+  std::function<void(const std::vector<std::string>& words)> requeue;
 };
 
 /// The eyes and hands of a supervisor on one node: reports the node's workers, sends them
-/// signals, looks at the stacks of those that hang. Ends when it is told to, or when the
-/// supervisor is gone. One of a job's agents is its deputy: where the supervisor's
-/// machine is lost, and its lease has run out, that one stands in for it. Returns the
-/// exit code. One thread; the process must have no other.
+/// signals, looks at the stacks of those that hang. Ends when it is told to, or when
+/// nobody needs it. Where the supervisor is lost, or does not answer, and its lease has
+/// run out, the first of the agents that can stands in for it (cluster/succession.h).
+/// Returns the exit code. One thread; the process must have no other.
 int run_agent(const AgentOptions& options, const Secret& secret);
 
 }  // namespace longhaul::cluster

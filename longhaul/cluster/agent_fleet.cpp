@@ -11,6 +11,7 @@
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/pause_watch.h"
 #include "longhaul/cluster/socket.h"
 
 namespace longhaul::cluster {
@@ -25,6 +26,14 @@ constexpr int kAgentStarts = 5;
 constexpr double kAgentSeconds = 60.0;
 /// One that was started again comes back within that time, or its node is lost.
 constexpr double kReturnSeconds = 20.0;
+/// So often agents hear that their supervisor lives, and which of them follows it.
+constexpr double kBeatSeconds = 1.0;
+/// A supervisor that did not listen for so long blames nobody for it.
+constexpr double kFleetPauseSeconds = 2.0;
+/// Agents behind so many others need not know their place to the last one: the loss of
+/// one node must not be a message to thousands.
+constexpr int kLastTurn = 8;
+constexpr int kNotTold = -1;
 
 struct AgentState {
   std::optional<JobStep> step;
@@ -36,6 +45,7 @@ struct AgentState {
   bool told_lost = false;
   bool busy = false;    ///< with a health check, in which it says nothing
   int64_t forgot = -1;  ///< the start for which its records were removed
+  int turn = kNotTold;
   std::optional<NodeReport> report;
   std::map<int, std::string> stacks;
   std::optional<HealthReport> health;
@@ -59,14 +69,17 @@ struct AgentFleet::State {
   void take_message(uint64_t peer, const Json& message);
   void lose(const std::string& node, const std::string& reason, double patience);
   void look_at_silent();
-  void choose_deputy();
+  void tell_turns();
+  void look_at_pauses();
   std::string node_of(uint64_t peer) const;
 
   AgentFleetOptions options;
   Secret secret;
   ChannelServer server;
   std::map<std::string, AgentState> agents;
-  std::string deputy;
+  PauseWatch pauses{kFleetPauseSeconds};
+  Stopwatch beats;
+  double beaten = -kBeatSeconds;
   int64_t start = 0;
   std::vector<std::string> notes;
   std::vector<ChannelEvent> postponed;
@@ -76,6 +89,9 @@ struct AgentFleet::State {
 
 AgentFleet::AgentFleet(AgentFleetOptions options)
     : state_(std::make_unique<State>(std::move(options))) {
+  if (state_->options.successors.empty()) {
+    state_->options.successors = state_->options.nodes;
+  }
   for (const std::string& node : state_->options.nodes) state_->start_agent(node);
 }
 
@@ -132,7 +148,8 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
                        {"start", start},
                        {"records", agent->second.forgot != start}});
     agent->second.forgot = start;
-    choose_deputy();
+    agent->second.turn = kNotTold;
+    if (options.agent_came && agent->second.step) options.agent_came(*agent->second.step);
     return;
   }
   const auto agent = agents.find(node_of(peer));
@@ -208,7 +225,6 @@ void AgentFleet::State::lose(const std::string& node, const std::string& reason,
     agent.report.reset();
     notes.push_back(fmt::format("the agent on {} does not answer: {}", node, reason));
   }
-  choose_deputy();
 }
 
 void AgentFleet::State::look_at_silent() {
@@ -234,23 +250,39 @@ void AgentFleet::State::look_at_silent() {
   }
 }
 
-void AgentFleet::State::choose_deputy() {
-  const Json order = {{"order", "deputy"}, {"words", options.stand_in}};
-  const auto holds = [&](const std::string& node) {
+/// Says that this supervisor lives, and to each agent, where it changed, how many follow
+/// it before that one.
+void AgentFleet::State::tell_turns() {
+  if (beats.seconds() - beaten < kBeatSeconds) return;
+  beaten = beats.seconds();
+  server.send_all({{"order", "beat"}, {"lease", options.lease_number}});
+  if (options.stand_in.empty()) return;
+  const auto tell = [&](const std::string& node, int turn) {
     const auto agent = agents.find(node);
-    return agent != agents.end() && agent->second.peer != 0;
+    if (agent == agents.end() || agent->second.peer == 0) return false;
+    if (std::exchange(agent->second.turn, turn) != turn) {
+      server.send(agent->second.peer,
+                  {{"order", "succeed"}, {"turn", turn}, {"words", options.stand_in}});
+    }
+    return true;
   };
-  if (!deputy.empty() && holds(deputy)) {
-    server.send(agents[deputy].peer, order);
-    return;
+  int turn = 0;
+  for (const std::string& node : options.successors) {
+    if (node != options.here && tell(node, turn)) turn = std::min(turn + 1, kLastTurn);
   }
-  deputy.clear();
-  for (const std::string& node : options.nodes) {
-    if (node == options.here || !holds(node)) continue;
-    deputy = node;
-    server.send(agents[node].peer, order);
-    return;
-  }
+  tell(options.here, kLastTurn);  // its node is probably lost too
+}
+
+/// What was not heard in a pause may have been said.
+void AgentFleet::State::look_at_pauses() {
+  const double pause = pauses.turn();
+  if (pause == 0.0) return;
+  server.forgive_silence();
+  for (auto& [node, agent] : agents) agent.started = Stopwatch();
+  notes.push_back(
+      fmt::format("this supervisor stood still for {:.0f} s: nobody's silence in that "
+                  "time counts",
+                  pause));
 }
 
 void AgentFleet::wait(double seconds) {
@@ -263,8 +295,10 @@ void AgentFleet::wait(double seconds) {
   do {
     const double left = std::max(0.0, seconds - watch.seconds());
     for (const ChannelEvent& event : state_->server.poll(left)) state_->take(event);
+    state_->look_at_pauses();
   } while (!state_->news && watch.seconds() < seconds);
   state_->look_at_silent();
+  state_->tell_turns();
   for (auto& [node, agent] : state_->agents) {
     if (agent.step) agent.step->poll();  // copies what its srun says
   }

@@ -19,12 +19,18 @@ struct AgentFleetOptions {
   std::vector<std::string> not_awaited;  ///< of these: their agents may never come
   std::string program;                   ///< longhaul itself
   fs::path run_dir;
-  /// Starts a supervisor on another node of the job when this one is lost: the deputy's.
+  /// Starts a supervisor on another node of the job when this one is lost: every agent on
+  /// another node may. Empty: none.
   std::vector<std::string> stand_in;
+  /// The nodes in the order in which their agents do; empty: that of `nodes`.
+  std::vector<std::string> successors;
+  int lease_number = 0;  ///< of the supervisor's lease
   /// Starts these words on a node, where the secret is the first line of their input.
   std::function<JobStep(const std::string& node, std::vector<std::string> words,
                         const Secret& secret)>
       start_agent;
+  /// Called when the agent of such a step has come; may be empty.
+  std::function<void(const JobStep& step)> agent_came;
   /// The names among these that may be used now, by whoever manages the nodes.
   std::function<std::vector<std::string>(const std::vector<std::string>& nodes)> usable;
 };

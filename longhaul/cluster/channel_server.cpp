@@ -307,6 +307,13 @@ double ChannelServer::silent_seconds(uint64_t peer) const {
   return state_->clock.seconds() - place->second.last_bytes;
 }
 
+void ChannelServer::forgive_silence() {
+  for (auto& [number, peer] : state_->peers) {
+    peer.last_bytes = state_->clock.seconds();
+    if (!peer.proved) peer.since = peer.last_bytes;
+  }
+}
+
 std::vector<uint64_t> ChannelServer::peers() const {
   std::vector<uint64_t> numbers;
   for (const auto& [number, peer] : state_->peers) {

@@ -70,6 +70,8 @@ class ChannelServer {
   void close(uint64_t peer);
   /// Seconds since the last bytes of a peer; infinity for one that is gone.
   double silent_seconds(uint64_t peer) const;
+  /// Every peer's silence begins anew: this process may have slept through their words.
+  void forgive_silence();
   std::vector<uint64_t> peers() const;
   /// Connections that have been dropped before they proved themselves, and the last
   /// reason: a sign of somebody who tries.

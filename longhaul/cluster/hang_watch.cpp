@@ -72,10 +72,11 @@ void HangWatch::learn_phases(const std::vector<ObservedRank>& ranks) {
 }
 
 std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks,
-                                      double started_seconds) {
+                                      double started_seconds, double awake_seconds) {
   // Ranks that wait for each other in MPI's own start have no record yet.
   double quiet = ranks.empty() ? started_seconds : ranks.front().progress_age;
   for (const ObservedRank& rank : ranks) quiet = std::min(quiet, rank.progress_age);
+  quiet = std::min(quiet, awake_seconds);
   learn_phases(ranks);
   const WorkKind kind = work_of(ranks);
   // It was longer before: that pause has ended by itself.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +37,11 @@ class HangWatch {
   explicit HangWatch(const HangLimits& limits) : limits_(limits) {}
 
   /// To be called often. The seconds of quiet where they are too many. Before the first
-  /// rank is seen all of `started_seconds`, the age of this start, are quiet.
-  std::optional<double> look(const std::vector<ObservedRank>& ranks,
-                             double started_seconds = 0.0);
+  /// rank is seen all of `started_seconds`, the age of this start, are quiet. No quiet is
+  /// longer than `awake_seconds`: before that nobody looked.
+  std::optional<double> look(
+      const std::vector<ObservedRank>& ranks, double started_seconds = 0.0,
+      double awake_seconds = std::numeric_limits<double>::infinity());
   /// A new start: what stood still is gone.
   void restart();
   /// Seconds that are a hang in this work now.

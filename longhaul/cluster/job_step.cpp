@@ -22,10 +22,10 @@ constexpr size_t kLongestLine = 4096;
 
 [[noreturn]] void become(const std::vector<std::string>& command,
                          const std::map<std::string, std::string>& environment, int input,
-                         int errors, pid_t parent) {
+                         int errors, pid_t parent, int at_our_death) {
   // Signals meant for the supervisor (Ctrl-C) are its own to hand on.
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  ::prctl(PR_SET_PDEATHSIG, at_our_death);
   if (::getppid() != parent) ::_exit(1);
   ::dup2(errors, STDERR_FILENO);
   if (input >= 0) ::dup2(input, STDIN_FILENO);
@@ -96,7 +96,7 @@ std::optional<std::pair<int, int>> killed_rank(const std::string& line) {
 
 JobStep JobStep::start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
-                       const std::string& input) {
+                       const std::string& input, int at_our_death) {
   const int reads = input.empty() ? -1 : holding(input);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
@@ -105,7 +105,7 @@ JobStep JobStep::start(const std::vector<std::string>& command,
   }
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child == 0) become(command, environment, reads, ends[1], parent);
+  if (child == 0) become(command, environment, reads, ends[1], parent, at_our_death);
   const int error = errno;
   ::close(ends[1]);
   if (reads >= 0) ::close(reads);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,10 +18,12 @@ namespace longhaul::cluster {
 class JobStep {
  public:
   /// `environment` is set over ours. `input`, at most 4 KiB, is all that it can read;
-  /// without one it has our input. TemporaryError where it cannot be started.
+  /// without one it has our input. `at_our_death`: the signal that it gets when this
+  /// process dies; srun ends its step after SIGTERM and leaves it after SIGKILL.
+  /// TemporaryError where it cannot be started.
   static JobStep start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& environment,
-                       const std::string& input = {});
+                       const std::string& input = {}, int at_our_death = SIGTERM);
   JobStep(JobStep&& other) noexcept;
   JobStep& operator=(JobStep&&) = delete;
   /// Kills a launcher that is still there.

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <set>
 #include <stdexcept>
@@ -15,14 +14,15 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/log.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/down_time.h"
 #include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/pause_watch.h"
 #include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/stragglers.h"
+#include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/verdict.h"
 
 namespace longhaul::cluster {
@@ -34,6 +34,8 @@ constexpr double kLookSeconds = 0.2;
 /// While something ends.
 constexpr double kShortLookSeconds = 0.05;
 constexpr double kStatusSeconds = 1.0;
+/// A supervisor that was not at work for so long judges nobody by that time.
+constexpr double kSupervisorPauseSeconds = 2.0;
 constexpr double kRepeatSeconds = 1.0;
 constexpr double kHealthSeconds = 120.0;
 /// Agents report twice a second.
@@ -58,23 +60,6 @@ std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
   return ranks;
 }
 
-/// The step of the newest checkpoint, by its name; absent where there is none.
-std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
-  std::optional<int64_t> newest;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (!fs::exists(entry.path() / "manifest.json", error)) continue;
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step_")) continue;
-    int64_t step = 0;
-    const char* const end = name.data() + name.size();
-    // One that was set aside has more behind its number.
-    if (std::from_chars(name.data() + 5, end, step).ptr != end) continue;
-    newest = std::max(newest.value_or(step), step);
-  }
-  return newest;
-}
-
 /// Another supervisor has the lock.
 struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -91,10 +76,11 @@ struct AttemptEnd {
 }  // namespace
 
 struct Supervisor::State {
-  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_)
+  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_, OwnerLock lease)
       : options(std::move(options_)),
         launcher(std::move(launcher_)),
         fleet(fleet_),
+        lock(std::move(lease)),
         policy(options.rules),
         hang(options.hang),
         down_time(options.run_dir, unix_time()),
@@ -104,6 +90,7 @@ struct Supervisor::State {
   AttemptEnd attempt(int64_t restart);
   std::string start_name(int64_t restart) const;
   AttemptEnd watch(JobStep& step);
+  void wake_up();
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
   void wait_for_last_words(JobStep& step, FaultKind kind);
@@ -128,13 +115,14 @@ struct Supervisor::State {
   SupervisorOptions options;
   Launcher launcher;
   Fleet& fleet;
+  OwnerLock lock;
   RestartPolicy policy;
   HangWatch hang;
   DownTime down_time;
   ClockWatch clock;
   Stragglers stragglers;
   Logger log = Logger::to_terminal();
-  std::optional<OwnerLock> lock;
+  PauseWatch pauses{kSupervisorPauseSeconds};
   SignalWatch signals;
   std::vector<NodeReport> reports;
   std::vector<ObservedRank> ranks;
@@ -150,18 +138,11 @@ struct Supervisor::State {
   Stopwatch life;
 };
 
-Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet)
-    : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet)) {
+Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
+                       OwnerLock lease)
+    : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet,
+                                     std::move(lease))) {
   State& s = *state_;
-  make_directories_durable(s.options.run_dir);
-  OwnerLockOptions lock;
-  lock.area = "supervisor";
-  lock.object = "the run's supervision";
-  lock.occupation = "supervises this run";
-  lock.advice = "give this run another run.dir";
-  lock.lease_seconds = kSupervisorLease;
-  lock.renew_seconds = kSupervisorLease / 4;
-  s.lock.emplace(OwnerLock::acquire(s.options.run_dir / kSupervisorLock, lock));
   s.log = Logger::to_file(s.options.run_dir / "log.txt");
   s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
   s.status.job = s.options.job;
@@ -174,6 +155,7 @@ Supervisor::~Supervisor() = default;
 int Supervisor::run() { return state_->run(); }
 
 void Supervisor::State::event(const char* name, Json fields) {
+  check_lock();
   fields["event"] = name;
   put_time(fields);
   try {
@@ -217,7 +199,7 @@ void Supervisor::State::show_status(bool now) {
 /// another's: it must touch nothing.
 void Supervisor::State::check_lock() const {
   try {
-    lock->check();
+    lock.check();
   } catch (const TemporaryError&) {
     // It cannot be read now: looked at again in a second.
   } catch (const Error& lost) {
@@ -243,6 +225,17 @@ bool Supervisor::State::replace_lost_node() {
   fault.node = options.lost_node;
   fault.text =
       fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
+  const auto answers = [&](const NodeReport& report) {
+    return report.node == options.lost_node;
+  };
+  if (std::ranges::any_of(fleet.reports(), answers)) {
+    fault.kind = FaultKind::Killed;
+    fault.text = fmt::format(
+        "the supervisor on {} did not answer any more and was "
+        "replaced; the node answers",
+        options.lost_node);
+    fault.node.clear();
+  }
   return decide({1, std::move(fault)});
 }
 
@@ -274,7 +267,7 @@ int Supervisor::State::run_attempts() {
   event("supervisor_end",
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
-  lock->release();
+  lock.release();
   if (end.exit_code == kExitInterrupted) log.warning(left_behind());
   return end.exit_code;
 }
@@ -299,7 +292,7 @@ std::string Supervisor::State::left_behind() const {
 /// Names the starts of this run so that a later one may take the run over at once. The
 /// supervisor's own lock orders them, over jobs and machines.
 std::string Supervisor::State::start_name(int64_t restart) const {
-  return fmt::format("supervised {}", lock->attempt() * kMostRestarts + restart);
+  return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
 }
 
 AttemptEnd Supervisor::State::attempt(int64_t restart) {
@@ -317,6 +310,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   stragglers.restart();
   set_state(restart == 0 ? "starting" : "restarting");
   const std::vector<std::string> command = launcher.command(plan);
+  check_lock();
   JobStep step = JobStep::start(
       command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
                 {"LONGHAUL_MEMORY_DIR", options.directories.memory().string()},
@@ -330,6 +324,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
 AttemptEnd Supervisor::State::watch(JobStep& step) {
   while (true) {
     fleet.wait(kLookSeconds);
+    wake_up();
     const std::optional<LauncherEnd> end = step.poll();
     reports = fleet.reports();
     ranks = ranks_of(reports);
@@ -365,6 +360,17 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
 /// Only now is known from which step the workers went on, and what it has cost.
 void Supervisor::State::tell_restart(std::optional<Json> done) {
   if (done) event("restart", std::move(*done));
+}
+
+/// After a pause of this process another one may be the supervisor, and no silence says
+/// anything.
+void Supervisor::State::wake_up() {
+  const double pause = pauses.turn();
+  if (pause == 0.0) return;
+  check_lock();
+  hang.restart();
+  started_at += pause;
+  if (passed_signal != 0) passed_at += pause;
 }
 
 /// The first failure that is seen need not be the first that happened.
@@ -423,7 +429,7 @@ std::optional<Fault> Supervisor::State::look_for_fault(
 }
 
 std::optional<Fault> Supervisor::State::look_for_hang() {
-  const auto quiet = hang.look(ranks, unix_time() - started_at);
+  const auto quiet = hang.look(ranks, unix_time() - started_at, pauses.awake_seconds());
   if (!quiet) return std::nullopt;
   // Ranks wait for a node that is lost, too: it is soon told as that.
   if (fleet.longest_silence() > kSilenceSeconds) return std::nullopt;
@@ -462,6 +468,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
 
 std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
   // A launcher would wait for a lost node; so does a person for nothing.
+  check_lock();
   const double ask = at_once ? 0.0 : kLauncherAskSeconds;
   const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
   fleet.signal(SIGKILL, {});
@@ -548,6 +555,7 @@ std::vector<HealthReport> Supervisor::State::check_health(
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
   if (!options.other_nodes) return;
+  check_lock();
   read_excluded_again();
   const auto same = [&](const ExcludedNode& one) { return one.node == node; };
   if (std::ranges::any_of(excluded, same)) return;

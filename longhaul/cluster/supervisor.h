@@ -10,13 +10,9 @@
 #include "longhaul/cluster/fleet.h"
 #include "longhaul/cluster/hang_watch.h"
 #include "longhaul/cluster/restart_policy.h"
+#include "longhaul/cluster/supervision.h"
 
 namespace longhaul::cluster {
-
-/// Under run.dir.
-inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
-/// Seconds after which a supervisor on another machine that does not renew it is lost.
-inline constexpr double kSupervisorLease = 12.0;
 
 /// What a start of the workers needs to know.
 struct Attempt {
@@ -46,8 +42,8 @@ struct SupervisorOptions {
   int ranks = 1;
   /// The first start goes on from the newest checkpoint too: an earlier life of the job.
   bool resume_first = false;
-  /// The node of an earlier supervisor of this job, which was lost with it: this one
-  /// stands in for it.
+  /// The node of an earlier supervisor of this job, which does not answer and may be lost
+  /// with it: this one stands in for it.
   std::string lost_node;
   /// After that many seconds the run saves and ends, as after SIGUSR1.
   double stop_after_seconds = std::numeric_limits<double>::infinity();
@@ -65,8 +61,8 @@ struct SupervisorOptions {
 /// restart, supervisor_end), status.json every second, excluded_nodes.json.
 class Supervisor {
  public:
-  /// InputError where another supervisor has this run.
-  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet);
+  /// `lease`: of take_supervision().
+  Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet, OwnerLock lease);
   ~Supervisor();
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;

@@ -172,10 +172,12 @@ while :; do
     1 | 78) exit "$status" ;;  # nothing that a start again would mend
     79) exit "$status" ;;      # the file STOP: saved, and nobody is to start it again
     77)
-      # This machine was cut off for a while. The other supervisor ends the job.
-      say "another node's supervisor has taken the run over; nothing to do here"
-      until [ -n "$stopped" ]; do sleep 5; done
-      exit 143
+      # This machine was cut off, or stood still, for a while. The next one waits until
+      # that supervisor is lost too.
+      say "another node's supervisor has taken the run over; this one waits"
+      [ -z "$stopped" ] || exit 143
+      sleep 5
+      continue
       ;;
   esac
   [ -z "$stopped" ] || again "the supervisor ended with $status"

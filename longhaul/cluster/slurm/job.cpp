@@ -309,6 +309,22 @@ std::vector<std::string> SlurmClient::query_partition(
   return nodes;
 }
 
+std::vector<std::vector<std::string>> SlurmClient::query_switches() const {
+  // Fails where no topology is configured.
+  const CommandResult result = call({"scontrol", "show", "topology"});
+  std::vector<std::vector<std::string>> switches;
+  if (!result.ok()) return switches;
+  for (const std::string_view line : lines_of(result.output)) {
+    if (line.find("Level=0") == std::string_view::npos) continue;
+    for (const std::string_view word : split(line, ' ')) {
+      constexpr std::string_view kKey = "Nodes=";
+      if (!word.starts_with(kKey)) continue;
+      switches.push_back(hosts_or_none(word.substr(kKey.size())));
+    }
+  }
+  return switches;
+}
+
 void SlurmClient::exclude(const std::string& job,
                           const std::vector<std::string>& nodes) const {
   check_job_id(job);

@@ -75,6 +75,9 @@ class SlurmClient {
   JobRequest query_request(const std::string& job) const;
   /// All nodes of a partition or several, in whatever state.
   std::vector<std::string> query_partition(const std::string& partition) const;
+  /// The nodes of each switch that has nodes of its own; nothing where Slurm knows no
+  /// topology.
+  std::vector<std::vector<std::string>> query_switches() const;
   /// Where the batch script's output goes.
   std::string query_log(const std::string& job) const;
   /// Ends the job and all of its steps, the caller's too.

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
+#include "longhaul/cluster/slurm/slurm_nodes.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -175,6 +176,23 @@ TEST(SlurmJobs, CommandsSayWhatTheyShould) {
   EXPECT_EQ(client.submit("/a/b"), "991");
   slurm.says("Submitted nothing\n");
   EXPECT_THROW(client.submit("/a/b"), InputError);
+}
+
+TEST(SlurmClient, SuccessorsOnAnotherSwitchThanTheSupervisorsComeFirst) {
+  const SlurmClient slurm(
+      1, [&](const std::vector<std::string>& words, const CommandOptions&) {
+        EXPECT_EQ(words, (std::vector<std::string>{"scontrol", "show", "topology"}));
+        CommandResult result;
+        result.output =
+            "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[1-2]\n"
+            "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+            "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=s[0-1]\n";
+        return result;
+      });
+  const std::vector<std::string> nodes = {"n1", "n2", "n3", "n4"};
+  EXPECT_EQ(succession_order("n2", nodes, slurm.query_switches()),
+            (std::vector<std::string>{"n3", "n4", "n1", "n2"}));
+  EXPECT_EQ(succession_order("n2", nodes, {}), nodes) << "no topology is known";
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -23,8 +25,22 @@ JobStep start_agent_step(const std::string& node, const std::vector<std::string>
       "--ntasks=1", "--nodelist=" + node, fmt::format("--job-name={}", kAgentStep),
       "--quiet"};
   command.insert(command.end(), words.begin(), words.end());
-  // srun hands its input on; its environment any process of this user could read.
-  return JobStep::start(command, {}, secret.to_line());
+  // srun hands its input on; its environment any process of this user could read. And
+  // the agents outlive their supervisor: one of them takes its place.
+  return JobStep::start(command, {}, secret.to_line(), SIGKILL);
+}
+
+void let_step_outlive_srun(const JobStep& step) {
+  std::error_code error;
+  const fs::path tasks = fmt::format("/proc/{}/task", step.pid());
+  for (const auto& task : fs::directory_iterator(tasks, error)) {
+    std::ifstream children(task.path() / "children");
+    for (pid_t child = 0; children >> child;) {
+      std::string name;
+      std::ifstream(fmt::format("/proc/{}/comm", child)) >> name;
+      if (name == "srun") ::kill(child, SIGKILL);
+    }
+  }
 }
 
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
@@ -40,6 +56,19 @@ std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::strin
   std::ranges::copy_if(nodes, std::back_inserter(usable),
                        [&](const std::string& node) { return of_slurm.contains(node); });
   return usable;
+}
+
+std::vector<std::string> succession_order(
+    const std::string& here, const std::vector<std::string>& nodes,
+    const std::vector<std::vector<std::string>>& switches) {
+  std::set<std::string> near;
+  for (const std::vector<std::string>& one : switches) {
+    if (std::ranges::count(one, here) > 0) near.insert(one.begin(), one.end());
+  }
+  std::vector<std::string> order = nodes;
+  std::ranges::stable_sort(order, {},
+                           [&](const std::string& node) { return near.contains(node); });
+  return order;
 }
 
 void StepKiller::kill(const SlurmClient& slurm, const SlurmJob& job,

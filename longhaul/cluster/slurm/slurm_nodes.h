@@ -19,9 +19,20 @@ inline constexpr const char* kWorkerStep = "longhaul-train";
 JobStep start_agent_step(const std::string& node, const std::vector<std::string>& words,
                          const Secret& secret);
 
+/// Has an agent's step outlive the srun that runs here, however that one ends: srun has a
+/// child that cancels the step when srun dies without a word, as it does in a shutdown,
+/// and the step's processes get SIGKILL at once. Call it when the step's task runs.
+void let_step_outlive_srun(const JobStep& step);
+
 /// Those of these nodes that still belong to the job and answer Slurm. TemporaryError.
 std::vector<std::string> usable_nodes(const SlurmClient& slurm, const std::string& job,
                                       const std::vector<std::string>& nodes);
+
+/// The order in which these nodes' agents take a lost supervisor's place: those that
+/// share no switch with `here` first, since a switch takes all of its nodes with it.
+std::vector<std::string> succession_order(
+    const std::string& here, const std::vector<std::string>& nodes,
+    const std::vector<std::vector<std::string>>& switches);
 
 /// Ends what earlier supervisors or launchers of a job have left. Slurm asks the nodes of
 /// a step one by one, lost ones too, so nobody waits for it for long.

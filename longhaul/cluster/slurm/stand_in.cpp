@@ -117,6 +117,15 @@ void forget_step_environment() {
   for (const std::string& name : step_variables(environment)) ::unsetenv(name.c_str());
 }
 
+void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
+  write_to(log_of(options, slurm));
+  say("no supervisor is left and none can be had here: the job is requeued if it runs");
+  insist(options, [&] {
+    const auto job = slurm.query_job(options.job);
+    if (job && job->state == "RUNNING") requeue(options, slurm);
+  });
+}
+
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
   write_to(log_of(options, slurm));
   forget_step_environment();

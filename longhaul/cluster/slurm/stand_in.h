@@ -27,6 +27,11 @@ struct StandInOptions {
 /// first. The process must be a job step with no other thread.
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm);
 
+/// For an agent that finds nobody to serve, where no supervisor can be had: gives the job
+/// back to the queue if Slurm says that it runs. Never a cancelled one: that would bring
+/// it back to life. `words` as for a supervisor.
+void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm);
+
 /// Removes from this process's environment what says something of its own step: a
 /// supervisor's steps must not inherit it. The process must have no other thread.
 void forget_step_environment();

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "longhaul/base/file.h"
+#include "longhaul/base/owner_lock.h"
+
+namespace longhaul::cluster {
+
+/// Under run.dir.
+inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
+/// Seconds after which a supervisor on another machine that does not renew it is lost.
+inline constexpr double kSupervisorLease = 12.0;
+
+/// Takes the lease of a run's supervisor, whose number fences all that it does: nobody
+/// acts for a run before. `replaces`: 0, or the number of the lease that ran out; nothing
+/// where somebody has taken it since. InputError where another supervisor has this run;
+/// one of the same job on another machine is waited for.
+std::optional<OwnerLock> take_supervision(const fs::path& run_dir, int replaces = 0);
+
+/// The step of the newest checkpoint, by its name; absent where there is none.
+std::optional<int64_t> newest_checkpoint(const fs::path& dir);
+
+}  // namespace longhaul::cluster

@@ -1,0 +1,97 @@
+"""Who supervises a run when its supervisor is lost, frozen, or taken down with its machine: the
+run goes on by itself, and no healthy node is left out."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+
+import machines
+import pytest
+from faults import Supervised, recovery, reference, whole_curve
+from machines import kill_process
+
+STEPS = 120
+
+
+@pytest.fixture(scope="session")
+def undisturbed(run, tmp_path_factory):
+    return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
+
+
+def left_out(run):
+    path = run.dir / "excluded_nodes.json"
+    return [node["node"] for node in json.loads(path.read_text())] if path.exists() else []
+
+
+def take_down_in_order(machine, pause=0.1):
+    """Kills the processes of a machine one after the other, Slurm's own first, as its link
+    stays up."""
+    for pid in machine.processes():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(pause)
+
+
+def wait_for_recovery(run, what, seconds):
+    took, again = recovery(run, time.time(), run.done(), seconds=seconds)
+    print(f"{what}: {took:.1f} s until the next new step, {again} made again")
+
+
+def test_a_supervisor_that_stood_still_takes_its_pause_for_nobodys_silence(
+        cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS)
+    run.wait_for_step(10)
+    _, pid = run.supervisor()
+    kill_process(pid, signal.SIGSTOP)
+    time.sleep(10)  # agents are lost after 8
+    kill_process(pid, signal.SIGCONT)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert left_out(run) == [], run.tail()
+    assert not run.events("restart"), run.tail()
+    assert "this supervisor stood still for" in run.log()
+
+
+def test_a_frozen_supervisor_is_replaced_and_a_rank_that_died_meanwhile_comes_back(
+        cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS)
+    run.wait_for_step(10)
+    _, pid = run.supervisor()
+    kill_process(pid, signal.SIGSTOP)
+    kill_process(run.workers()[5][1])
+    wait_for_recovery(run, "supervisor frozen, rank killed", 90)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert left_out(run) == [], run.tail()
+    assert machines.state_of(pid) in ("", "Z")
+
+
+def test_a_batch_host_that_goes_down_in_order_leaves_no_job_without_ranks(
+        cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    run.wait_for_step(10)
+    host, _ = run.supervisor()
+    take_down_in_order(cluster.nodes[host])
+    wait_for_recovery(run, "batch host down in order", 120)
+    cluster.power_off(host)
+    cluster.mend(host)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+
+
+def test_the_supervisor_and_its_first_successor_are_lost_together(
+        cluster, binary, folder, undisturbed):
+    run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
+    run.wait_for_step(10)
+    host, _ = run.supervisor()
+    first = next(name for name in cluster.nodes if name != host)
+    for name in (host, first):
+        cluster.power_off(name)
+    wait_for_recovery(run, "supervisor and first successor off", 120)
+    for name in (host, first):  # to end as completed the job goes through the queue
+        cluster.mend(name)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert set(left_out(run)) <= {host, first}
