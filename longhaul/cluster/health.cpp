@@ -49,11 +49,9 @@ HealthResult result_of(const std::string& name) {
 }
 
 Json check_to_json(const HealthCheck& check) {
-  return {{"name", check.name},
-          {"result", name_of(check.result)},
-          {"text", check.text},
-          {"seconds", check.seconds},
-          {"values", check.values}};
+  return {{"name", check.name},     {"result", name_of(check.result)},
+          {"text", check.text},     {"seconds", check.seconds},
+          {"values", check.values}, {"of_file_system", check.of_file_system}};
 }
 
 HealthCheck check_from_json(const Json& json) {
@@ -64,6 +62,7 @@ HealthCheck check_from_json(const Json& json) {
     check.text = json.at("text").get<std::string>();
     check.seconds = json.at("seconds").get<double>();
     check.values = json.at("values");
+    check.of_file_system = json.value("of_file_system", false);
   } catch (const nlohmann::json::exception& problem) {
     throw InputError(kArea, std::string("not a health check: ") + problem.what());
   }

@@ -21,6 +21,8 @@ struct HealthCheck {
   std::string text;  ///< one line: what was found and, where it failed, what to do
   double seconds = 0.0;
   Json values = Json::object();  ///< figures, for comparing nodes
+  /// Failed for what every node sees alike: the room on a file system.
+  bool of_file_system = false;
 };
 
 /// What was found on one node.

@@ -54,6 +54,12 @@ HealthCheck failed(const std::string& text) {
   return check;
 }
 
+HealthCheck no_room(const std::string& text) {
+  HealthCheck check = failed(text);
+  check.of_file_system = true;
+  return check;
+}
+
 /// Reads from the device where the file system lets us, else from what the cache keeps
 /// after it was asked to forget.
 bool read_back(const fs::path& path, std::span<std::byte> into) {
@@ -84,12 +90,12 @@ HealthCheck check_directory(const fs::path& directory, uint64_t bytes,
   check.values = {{"free_bytes", free_bytes},
                   {"free_files", counts_files ? Json(space.f_favail) : Json()}};
   if (free_bytes < min_free_bytes) {
-    return failed(fmt::format("{} are free, {} are wanted; make room",
-                              human_bytes(free_bytes), human_bytes(min_free_bytes)));
+    return no_room(fmt::format("{} are free, {} are wanted; make room",
+                               human_bytes(free_bytes), human_bytes(min_free_bytes)));
   }
   if (counts_files && space.f_favail < kMinFreeFiles) {
-    return failed(fmt::format("only {} more files can be made (inodes); make room",
-                              uint64_t{space.f_favail}));
+    return no_room(fmt::format("only {} more files can be made (inodes); make room",
+                               uint64_t{space.f_favail}));
   }
 
   bytes = std::max<uint64_t>(bytes / kAlignment, 1) * kAlignment;

@@ -18,6 +18,7 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/down_time.h"
+#include "longhaul/cluster/findings.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/pause_watch.h"
 #include "longhaul/cluster/run_status.h"
@@ -101,7 +102,7 @@ struct Supervisor::State {
   void pause(double seconds);
   void tell_restart(std::optional<Json> done);
   void tell_stragglers();
-  std::vector<HealthReport> check_health(const std::vector<std::string>& nodes);
+  std::vector<SickNode> check_health(const std::vector<std::string>& nodes);
   void blame_sick_node(Fault& fault);
   void exclude(const std::string& node, const std::string& cause);
   void read_excluded_again();
@@ -490,10 +491,9 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
 /// Somebody else replaces nodes: he has to hear of a process that died of its node.
 void Supervisor::State::blame_sick_node(Fault& fault) {
   if (fault.node.empty() || fault.kind == FaultKind::Settings) return;
-  for (const HealthReport& report : check_health({fault.node})) {
-    if (report.ok()) continue;
+  for (const SickNode& sick : check_health({fault.node})) {
     fault.kind = FaultKind::Node;
-    fault.text += fmt::format("; {} is sick: {}", report.node, report.cause());
+    fault.text += fmt::format("; {} is sick: {}", sick.node, sick.cause);
   }
 }
 
@@ -538,19 +538,25 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
   return signals.raised() == 0;
 }
 
-/// The reports of these nodes, or of all; who is sick is left out.
-std::vector<HealthReport> Supervisor::State::check_health(
+/// Those of these nodes, or of all, that are sick: they are left out. What concerns the
+/// job is told once and leaves nobody out.
+std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes) {
-  std::vector<HealthReport> found =
+  const std::vector<HealthReport> checked =
       fleet.check_health(nodes, options.health, kHealthSeconds);
-  for (const HealthReport& report : found) {
+  for (const HealthReport& report : checked) {
     event("health", {{"node", report.node},
                      {"ok", report.ok()},
                      {"cause", report.cause()},
                      {"checks", report.checks.size()}});
-    if (!report.ok()) exclude(report.node, report.cause());
   }
-  return found;
+  Findings found = judge_health(checked);
+  for (const std::string& finding : found.shared) {
+    log.warning("of the job, not of a node: " + finding);
+    event("shared_finding", {{"cause", finding}});
+  }
+  for (const SickNode& sick : found.sick) exclude(sick.node, sick.cause);
+  return std::move(found.sick);
 }
 
 void Supervisor::State::exclude(const std::string& node, const std::string& cause) {

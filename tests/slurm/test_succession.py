@@ -95,3 +95,21 @@ def test_the_supervisor_and_its_first_successor_are_lost_together(
     run.finish()
     assert whole_curve(run.dir) == undisturbed
     assert set(left_out(run)) <= {host, first}
+
+
+def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, undisturbed):
+    """The run's own directory, with less room than is wanted: one finding, told once, and a rank
+    that is killed comes back on the same nodes."""
+    small = cluster.shared / "small"
+    (folder / "run").symlink_to(small)
+    run = Supervised(cluster, binary, folder, "checkpoint.keep=1", steps=STEPS)
+    run.dir = cluster.head.path_inside(small)  # mounted on the machines alone
+    run.wait_for_step(10)
+    kill_process(run.workers()[5][1])
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert left_out(run) == [], run.tail()
+    assert cluster.job(run.job)["Restarts"] == "0"
+    shared = run.events("shared_finding")
+    assert shared and "are free" in shared[0]["cause"], run.tail()
+    assert len(shared[0]["cause"].split("(seen on ")[1].split(", ")) == 5
