@@ -14,6 +14,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/cluster/agent_fleet.h"
+#include "longhaul/cluster/requeue_count.h"
 #include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
@@ -91,6 +92,14 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   options.job = job.id;
   options.run_dir = config.run.dir;
   options.nodes = static_cast<size_t>(arguments.command.nodes + arguments.command.spares);
+  const cluster::RequeueDecision decision = cluster::count_requeue(
+      config.run.dir, job.id,
+      cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0));
+  if (!decision.allowed) {
+    fmt::print("longhaul: error: [requeue] {}\n", decision.reason);
+    return kExitStopped;
+  }
+  options.wait_seconds = decision.wait_seconds;
   const std::string told =
       cluster::requeue_without_excluded(options, cluster::SlurmClient());
   if (!told.empty()) fmt::print("{}\n", told);

@@ -141,11 +141,18 @@ again() {
     exit 143
   fi
   say "requeue: $*"
-  @REQUEUE@scontrol requeue "$SLURM_JOB_ID" || exit 75
+@REQUEUE@  scontrol requeue "$SLURM_JOB_ID" || exit 75
   # Slurm now ends this script.
   sleep 600
   exit 75
 }
+)sh";
+
+// 79: the run's record has counted enough of them.
+constexpr const char* kCountedRequeue = R"sh(  local status=0
+  {} || status=$?
+  [ "$status" != 79 ] || exit 78
+  if [ "$status" = 0 ]; then sleep 600; exit 75; fi
 )sh";
 
 /// `first`: a command that does more than scontrol; where it fails, scontrol does it.
@@ -154,7 +161,7 @@ std::string again_text(const BatchJob& job, const std::string& first = {}) {
   const auto put = [&](const std::string& mark, const std::string& value) {
     text.replace(text.find(mark), mark.size(), value);
   };
-  put("@REQUEUE@", first.empty() ? "" : first + " || ");
+  put("@REQUEUE@", first.empty() ? "" : fmt::format(kCountedRequeue, first));
   put("@SIGNAL@", std::to_string(job.signal_seconds));
   put("@EARLY@", std::to_string(std::max(1, job.signal_seconds - 5)));
   return text;

@@ -214,6 +214,14 @@ TEST(BatchScript, TheSupervisorRequeuesTheJobItselfWhereItCan) {
   EXPECT_EQ(script.text("asked"), "");
 }
 
+TEST(BatchScript, EndsForGoodWhenTheRunsRecordHasCountedEnoughRequeues) {
+  RunningScript script("exit 75", false, "echo enough; exit 79");
+  const CommandResult result = script.run();
+  EXPECT_EQ(result.exit_code, 78);
+  EXPECT_HAS(result.output, "enough");
+  EXPECT_EQ(script.text("asked"), "");
+}
+
 TEST(BatchScript, ASupervisorThatWasReplacedLeavesTheJobAlone) {
   RunningScript script("touch $0.ready; exit 77");
   const CommandResult result =

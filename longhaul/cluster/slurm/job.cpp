@@ -346,6 +346,13 @@ bool SlurmClient::start_now(const std::string& job) const {
   return call({"scontrol", "update", "JobId=" + job, "StartTime=now"}).ok();
 }
 
+bool SlurmClient::start_later(const std::string& job, double seconds) const {
+  check_job_id(job);
+  return call({"scontrol", "update", "JobId=" + job,
+               fmt::format("StartTime=now+{:.0f}", seconds)})
+      .ok();
+}
+
 std::string SlurmClient::submit(const std::string& script_path) const {
   std::string id = trimmed(answer({"sbatch", "--parsable", "--", script_path}));
   // On a federation the cluster's name follows.

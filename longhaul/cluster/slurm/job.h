@@ -89,6 +89,8 @@ class SlurmClient {
   /// Lets a job that waits for its BeginTime start now; false while Slurm is not ready
   /// to.
   bool start_now(const std::string& job) const;
+  /// Keeps a job that waits in the queue from starting for so long; false as above.
+  bool start_later(const std::string& job, double seconds) const;
   /// Submits a script file; the new job's number.
   std::string submit(const std::string& script_path) const;
 

@@ -81,6 +81,16 @@ Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
   return plan;
 }
 
+/// Slurm refuses it until the job is back in the queue. Where it goes on refusing the job
+/// starts earlier, and the next wait is longer.
+void start_later(const RequeueOptions& options, const SlurmClient& slurm) {
+  const Stopwatch watch;
+  while (!slurm.start_later(options.job, options.wait_seconds) &&
+         watch.seconds() < options.retry_limit_seconds) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.retry_seconds));
+  }
+}
+
 }  // namespace
 
 std::string requeue_without_excluded(const RequeueOptions& options,
@@ -93,6 +103,7 @@ std::string requeue_without_excluded(const RequeueOptions& options,
     exclusion.refusal = problem.what();
   }
   slurm.requeue(options.job);
+  if (options.wait_seconds > 0.0) start_later(options, slurm);
   if (exclusion.wanted == exclusion.before) return exclusion.refusal;
   const Stopwatch watch;
   while (true) {

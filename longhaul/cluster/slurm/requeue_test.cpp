@@ -22,6 +22,7 @@ class Requeue : public testing::Test {
     options.job = "7";
     options.run_dir = dir_.path();
     options.nodes = nodes;
+    options.wait_seconds = wait_;
     options.retry_seconds = 0.01;
     options.retry_limit_seconds = 0.2;
     waits_ = false;
@@ -33,6 +34,8 @@ class Requeue : public testing::Test {
   int requeues_ = 0;
   int refusals_ = 0;  ///< of the next updates
   bool silent_ = false;
+  double wait_ = 0.0;
+  std::string start_;
 
  private:
   SlurmClient client() {
@@ -51,7 +54,8 @@ class Requeue : public testing::Test {
       waits_ = true;
     } else if (words[1] == "update") {
       result.exit_code = waits_ && refusals_-- <= 0 ? 0 : 1;
-      if (result.ok()) excluded_ = words[3].substr(words[3].find('=') + 1);
+      const std::string value = words[3].substr(words[3].find('=') + 1);
+      if (result.ok()) (words[3].starts_with("StartTime") ? start_ : excluded_) = value;
     }
     return result;
   }
@@ -65,6 +69,15 @@ TEST_F(Requeue, SlurmIsToldWhichNodesToLeaveOut) {
   EXPECT_HAS(requeue(), "Slurm leaves out n2, n5");
   EXPECT_EQ(excluded_, "n[2,5]");
   EXPECT_EQ(requeues_, 1);
+}
+
+TEST_F(Requeue, AJobThatCameBackInVainWaitsBeforeItStarts) {
+  requeue();
+  EXPECT_EQ(start_, "");
+  wait_ = 60.0;
+  refusals_ = 2;
+  requeue();
+  EXPECT_EQ(start_, "now+60");
 }
 
 TEST_F(Requeue, WhatAPersonExcludedStaysAndWhatWasForgivenIsGivenBack) {

@@ -75,7 +75,11 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm) {
   patience.deadline_seconds = kRequeueSeconds;
   const CommandResult result = run_command(words, patience);
   say(result.output + result.errors);
-  if (!result.ok()) slurm.requeue(options.job);
+  if (result.exit_code == kExitStopped) {
+    slurm.cancel(options.job);
+  } else if (!result.ok()) {
+    slurm.requeue(options.job);
+  }
 }
 
 /// Asks Slurm until it does it. After that Slurm ends this process too.
