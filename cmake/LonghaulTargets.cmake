@@ -67,8 +67,6 @@ function(longhaul_test name)
   add_executable(${name} ${ARG_SOURCES})
   longhaul_join(${name})
   target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
-  # With a sanitizer's extra code, optimising the tests takes longer than it saves.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE longhaul::${dep})
   endforeach()
@@ -102,6 +100,5 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(LONGHAUL_SANITIZE)
   # With the sanitizers' extra code GCC 12 sees uninitialised values inside libstdc++.
-  list(APPEND LONGHAUL_WARNINGS
-       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized)
+  list(APPEND LONGHAUL_WARNINGS -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
