@@ -188,4 +188,13 @@ NodeReport NodeReport::from_json(const Json& json) {
   });
 }
 
+std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
+  std::vector<ObservedRank> ranks;
+  for (const NodeReport& report : reports) {
+    ranks.insert(ranks.end(), report.ranks.begin(), report.ranks.end());
+  }
+  std::ranges::sort(ranks, {}, &ObservedRank::rank);
+  return ranks;
+}
+
 }  // namespace longhaul::cluster

@@ -76,4 +76,7 @@ struct NodeReport {
   static NodeReport from_json(const Json& json);
 };
 
+/// The ranks of all nodes, ascending.
+std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports);
+
 }  // namespace longhaul::cluster

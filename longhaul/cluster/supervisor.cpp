@@ -52,15 +52,6 @@ constexpr double kLauncherLostSeconds = 0.5;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
-std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
-  std::vector<ObservedRank> ranks;
-  for (const NodeReport& report : reports) {
-    ranks.insert(ranks.end(), report.ranks.begin(), report.ranks.end());
-  }
-  std::ranges::sort(ranks, {}, &ObservedRank::rank);
-  return ranks;
-}
-
 /// Another supervisor has the lock.
 struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;

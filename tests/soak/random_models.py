@@ -44,7 +44,7 @@ def draw(rng):
         "dtype": rng.choice(["float32", "float32", "bfloat16", "float16"]),
         "old_config": rng.random() < 0.5,
         "shard_size": rng.choice(["5GB", "100KB", "20KB"]),
-        "sequences": rng.randint(1, 4), "length": rng.randint(2, 150), "hidden_targets": rng.random(),
+        "sequences": rng.randint(1, 4), "length": rng.randint(3, 150), "hidden_targets": rng.random(),
         "options": rng.choice([[], ["--plain"], ["--recompute"]]),
         "steps": rng.randint(2, 6), "micro": rng.choice([1, 2, 4]), "seed": rng.randrange(2 ** 31),
     }
@@ -87,7 +87,9 @@ def draw_tokens(case):
     targets = torch.full_like(tokens, -100)
     targets[:, :-1] = tokens[:, 1:]
     hidden = torch.rand(shape, generator=generator) < 0.5 * case["hidden_targets"]
-    hidden[0, 0] = False  # one target is left
+    # One target is left, of a token that looks at others: with the first token alone the
+    # gradients of queries and keys are zero, and rounding is all that could be compared.
+    hidden[0, -2] = False
     targets[hidden] = -100
     return tokens, targets
 

@@ -22,7 +22,7 @@
 namespace longhaul::cluster {
 namespace {
 
-constexpr double kLookSeconds = 0.1;
+constexpr double kLeaseLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
 constexpr double kRequeueSeconds = 120.0;
 
@@ -62,7 +62,7 @@ int supervise(const StandInOptions& options) {
       passed = raised;
       child.signal(raised);
     }
-    sleep_for(kLookSeconds);
+    sleep_for(kLeaseLookSeconds);
   }
 }
 
