@@ -26,25 +26,23 @@ namespace {
                                program.string(), std::strerror(errno), ours.string()));
 }
 
-void add_torch_verbs(CLI::App& program, char** argv) {
-  for (const TorchVerb& known : kTorchVerbs) {
-    CLI::App* verb = program.add_subcommand(known.name, known.description);
-    verb->prefix_command();
-    verb->set_help_flag();
-    verb->callback([argv] { become_torch_program(argv); });
-  }
-  program.set_version_flag(
-      "--version", [argv]() -> std::string { become_torch_program(argv); }, kVersionHelp);
+void add_torch_verb(CLI::App& program, const TorchVerb& known, char** argv) {
+  CLI::App* verb = program.add_subcommand(known.name, known.description);
+  verb->prefix_command();
+  verb->set_help_flag();
+  verb->callback([argv] { become_torch_program(argv); });
 }
 
-void add_verbs(CLI::App& program, Outcome& outcome) {
+void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_agent(program, outcome);
   add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);
   add_doctor(program, outcome);
   add_drill(program, outcome);
+  add_torch_verb(program, kEvalVerb, argv);
   add_export(program, outcome);
+  add_torch_verb(program, kGenerateVerb, argv);
   add_import(program, outcome);
   add_inspect(program, outcome);
   add_launch(program, outcome);
@@ -52,6 +50,7 @@ void add_verbs(CLI::App& program, Outcome& outcome) {
   add_report(program, outcome);
   add_submit(program, outcome);
   add_supervise(program, outcome);
+  add_torch_verb(program, kTrainVerb, argv);
   add_verify(program, outcome);
   add_watch(program, outcome);
 }
@@ -64,7 +63,9 @@ int main(int argc, char** argv) {
   argv = longhaul::keep_arguments(argc, argv);
   expand_build_bert(argc, argv);
   return run_program(argc, argv, [argv](CLI::App& program, Outcome& outcome) {
-    add_verbs(program, outcome);
-    add_torch_verbs(program, argv);
+    add_verbs(program, outcome, argv);
+    program.set_version_flag(
+        "--version", [argv]() -> std::string { become_torch_program(argv); },
+        kVersionHelp);
   });
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <array>
 
 namespace longhaul::apps {
 
@@ -21,7 +20,6 @@ inline constexpr TorchVerb kGenerateVerb = {
     "generate", "Continues a text, to read what a model has learned"};
 inline constexpr TorchVerb kTrainVerb = {"train",
                                          "Trains a model, or goes on training it"};
-inline constexpr std::array kTorchVerbs = {kEvalVerb, kGenerateVerb, kTrainVerb};
 inline constexpr const char* kVersionHelp =
     "Print the version, the commit and every library's version";
 

@@ -15,7 +15,7 @@ report=$(realpath -m "$build")/test-report.xml
 rm -f "$report"
 status=0
 ctest --test-dir "$build" --no-tests=error --output-on-failure \
-  --parallel "${TEST_JOBS:-2}" --test-output-size-passed 1000000 \
+  --parallel "${TEST_JOBS:-$(($(nproc) + 1))}" --test-output-size-passed 1000000 \
   --test-output-size-failed 1000000 --output-junit "$report" "$@" || status=$?
 [ -f "$report" ] || { echo "0 passed, 1 failed"; exit 1; }
 .venv/bin/python3 tools/test_summary.py "$report" || status=1

@@ -147,7 +147,7 @@ def without_noise(said):
 
 def test_the_file_stop_ends_it_for_good(binary, tmp_path):
     config = runs.write_config(tmp_path, "stop")
-    process = start(binary, config)
+    process = start(binary, config, "run.steps=2000")  # a step takes as little as 8 ms
     wait_for_step(tmp_path / "stop", 7)
     (tmp_path / "stop" / "STOP").touch()
     code, said = end(process)

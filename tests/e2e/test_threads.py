@@ -21,7 +21,7 @@ def environment(**variables):
 
 def policies(binary, **variables):
     """What the OpenMP library says that it waits by, once for each time it was loaded."""
-    shown = subprocess.run([binary("longhaul"), "--version"], text=True, capture_output=True,
+    shown = subprocess.run([binary("longhaul-torch"), "--version"], text=True, capture_output=True,
                            env=environment(OMP_DISPLAY_ENV="verbose", **variables), check=True)
     assert "LibTorch" in shown.stdout
     return re.findall(r"^ *(?:\[host\] )?GOMP_SPINCOUNT = '(\d+)'", shown.stderr, re.M)
@@ -46,13 +46,13 @@ def test_starting_again_changes_neither_name_nor_arguments_nor_the_environment(b
     """Seen from outside while it waits for the other end of a pipe."""
     pipe = tmp_path / "run.toml"
     os.mkfifo(pipe)
-    words = [binary("longhaul"), "config", str(pipe)]
+    words = [binary("longhaul"), "train", str(pipe)]
     process = subprocess.Popen(words, env=environment(KEPT="yes"), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
         with open(pipe, "w"):  # opened by both: it is in the middle of its work
             proc = pathlib.Path(f"/proc/{process.pid}")
-            assert proc.joinpath("comm").read_text() == "longhaul\n"
+            assert proc.joinpath("comm").read_text() == "longhaul-torch\n"
             assert proc.joinpath("cmdline").read_bytes() == "\0".join(words).encode() + b"\0"
             variables = proc.joinpath("environ").read_bytes().split(b"\0")
             assert b"KEPT=yes" in variables

@@ -4,8 +4,8 @@ import functools
 import json
 import math
 
-from layouts import (BF16_MODEL, IN_BF16, IN_FP32, MODEL, build_store, parallel, run_layout,
-                     violations)
+from layouts import (BF16_MODEL, IN_BF16, IN_FP32, MODEL, build_store, gradient_distance,
+                     parallel, run_layout, violations)
 from random_models import draw_sizes
 
 RANKS = 8
@@ -141,4 +141,13 @@ def check(case, path, run):
         results[name] = run_layout(on_nodes, path / name, store, layout, *common_sets(case),
                                    steps=case["steps"], **model)
     found = violations(results["ours"], results["one"], IN_BF16 if bf16 else IN_FP32)
+    if bf16 and set(found) == {"gradients"}:  # a few tokens round more than a batch does
+        (path / "exact").mkdir()
+        sets = [s.replace('"bf16"', '"fp32"') for s in common_sets(case)]
+        exact = run_layout(run, path / "exact", store, parallel(1, case["one_micro"]), *sets,
+                           steps=case["steps"], **model).first_gradients
+        rounding, distance = (gradient_distance(results[name].first_gradients, exact)[0]
+                              for name in ("one", "ours"))
+        assert distance <= 1.5 * rounding, (distance, rounding, json.dumps(case))
+        return
     assert not found, (found, json.dumps(case))
