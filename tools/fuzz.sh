@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
-build=build-fuzz
+build="build-fuzz"
 jobs=${JOBS:-$(nproc)}
 [ -f "$build/build.ninja" ] || cmake --preset fuzz
 cmake --build "$build" -j "$jobs" --target fuzz_targets

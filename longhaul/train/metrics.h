@@ -93,9 +93,9 @@ struct RunFacts {
 
 /// Writes results.json in the source systems' fields, from all of metrics.jsonl and
 /// events.jsonl, so that a restart loses nothing: the time to train is the wall time from
-/// the first start on, by classes, as `report` has it; the throughput counts each step once
-/// and not the first of a start, which warms up. Returns the lines of metrics.jsonl that
-/// cannot be read and were passed over; 0 but for a damaged disk.
+/// the first start on, by classes, as `report` has it; the throughput counts each step
+/// once and not the first of a start, which warms up. Returns the lines of metrics.jsonl
+/// that cannot be read and were passed over; 0 but for a damaged disk.
 int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
 
 /// Brings the time to train up to what events.jsonl says by now: what a supervisor does

@@ -10,8 +10,8 @@ namespace longhaul::cluster {
 
 struct RequeueOptions {
   std::string job;
-  fs::path run_dir;  ///< holds excluded_nodes.json
-  size_t nodes = 0;  ///< that the job asks for
+  fs::path run_dir;           ///< holds excluded_nodes.json
+  size_t nodes = 0;           ///< that the job asks for
   double wait_seconds = 0.0;  ///< before the job may start again
   double retry_seconds = 0.2;
   double retry_limit_seconds = 5.0;  ///< Slurm ends the caller soon after the requeue
