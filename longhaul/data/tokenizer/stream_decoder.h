@@ -8,8 +8,9 @@
 namespace longhaul::data {
 
 /// Text of ids that come one by one. What it gives together is what decode gives for all
-/// ids at once, wherever spaces are dropped or characters are spread over several tokens;
-/// only where bytes form no characters can it differ. One thread's; the tokenizer must
+/// ids at once, wherever spaces are dropped, characters are spread over several tokens, or
+/// each token ends one character and begins the next; only where bytes form no characters
+/// can it differ. One thread's; the tokenizer must
 /// outlive it.
 class StreamDecoder {
  public:
@@ -23,14 +24,17 @@ class StreamDecoder {
   std::string finish();
 
  private:
-  std::string take(std::string text);
+  std::string text_from(size_t first) const;
+  std::string take(std::string text, size_t open);
+  std::string take_broken();
+  void forget(size_t first, size_t open);
 
   const Tokenizer& tokenizer_;
   bool skip_special_tokens_;
   std::vector<TokenId> window_;  // ids that decide what comes next
-  size_t given_ = 0;             // the first so many have been given
-  std::string prefix_;           // their text
-  int open_ = 0;                 // ids in a row after which a character is unfinished
+  std::string given_;            // of their text, what has been given
+  size_t mark_ = 0;              // of the first so many, all was given at once
+  int broken_ = 0;               // ids in a row after which the text is another
 };
 
 }  // namespace longhaul::data
