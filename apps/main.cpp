@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "apps/program.h"
+#include "apps/supervision.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process_title.h"
@@ -17,7 +18,7 @@ namespace longhaul::apps {
 namespace {
 
 [[noreturn]] void become_torch_program(char** argv) {
-  const fs::path ours = fs::read_symlink("/proc/self/exe");
+  const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
   ::execv(program.c_str(), argv);
   throw InputError("file",

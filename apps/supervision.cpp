@@ -67,10 +67,6 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
 
 std::string this_program() { return fs::read_symlink("/proc/self/exe").string(); }
 
-fs::path supervisor_lock(const fs::path& run_dir) {
-  return run_dir / cluster::kSupervisorLock;
-}
-
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,
                                      const cluster::Attempt& attempt) {

@@ -22,9 +22,6 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
 /// The absolute path of this program.
 std::string this_program();
 
-/// The file whose lease says that a run's supervisor lives.
-fs::path supervisor_lock(const fs::path& run_dir);
-
 /// The words of a worker: this program, train, its file and settings.
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,

@@ -36,7 +36,7 @@ int agent(const AgentArguments& arguments) {
   options.host = arguments.host;
   options.port = arguments.port;
   options.directories = cluster::node_directories(arguments.run_dir, arguments.job);
-  options.supervisor_lock = supervisor_lock(arguments.run_dir);
+  options.supervisor_lock = fs::path(arguments.run_dir) / cluster::kSupervisorLock;
   cluster::StandInOptions stand_in;
   stand_in.job = arguments.job;
   stand_in.log = fmt::format("{}/slurm-{}.log", arguments.run_dir, arguments.job);

@@ -71,13 +71,13 @@ int launch_on_hosts(const LaunchOptions& options) {
   cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
-  auto lease = cluster::take_supervision(supervisor.run_dir);
+  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::AgentFleetOptions of_fleet;
   of_fleet.here = host_name();
   of_fleet.nodes = hosts;
   of_fleet.program = this_program();
   of_fleet.run_dir = fs::absolute(supervisor.run_dir);
-  of_fleet.lease_number = lease->attempt();
+  of_fleet.lease_number = lease.attempt();
   of_fleet.start_agent = [](const std::string& host, std::vector<std::string> words,
                             const cluster::Secret& secret) {
     return cluster::start_agent_by_ssh(host, host_name(), std::move(words), secret);
@@ -94,7 +94,7 @@ int launch_on_hosts(const LaunchOptions& options) {
     return words;
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
-                        std::move(*lease));
+                        std::move(lease));
 }
 
 int launch(const LaunchOptions& options) {
@@ -103,7 +103,7 @@ int launch(const LaunchOptions& options) {
   check_before_start(loaded.config, ranks);
   if (ranks > 1) cluster::require_program("mpirun", "launch", kNoMpirun);
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
-  auto lease = cluster::take_supervision(supervisor.run_dir);
+  OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::LocalFleet fleet(host_name(), supervisor.directories);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
@@ -112,7 +112,7 @@ int launch(const LaunchOptions& options) {
     return words;
   };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
-                        std::move(*lease));
+                        std::move(lease));
 }
 
 }  // namespace

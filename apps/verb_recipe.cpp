@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -15,8 +16,7 @@ namespace {
 
 /// The recipes beside an installed binary, or those of the source tree it was built in.
 fs::path recipes_dir() {
-  std::error_code failed;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", failed);
+  const fs::path binary = this_program();
   fs::path installed =
       binary.parent_path().parent_path() / "share" / "longhaul" / "recipes";
   if (fs::is_directory(installed)) return installed;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -133,7 +134,7 @@ cluster::BatchJob batch_job(const SubmitCommand& command) {
     }
   }
   job.options = command.slurm;
-  job.program = fs::read_symlink("/proc/self/exe").string();
+  job.program = this_program();
   return job;
 }
 

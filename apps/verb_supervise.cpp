@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,7 +120,11 @@ int supervise(const SuperviseArguments& arguments) {
   if (!job->step.empty()) cluster::forget_step_environment();
   const cluster::SlurmClient slurm;
   // Before anything else is done for the run: another one may do it.
-  auto lease = cluster::take_supervision(loaded.config.run.dir, arguments.replaces);
+  const fs::path run_dir = loaded.config.run.dir;
+  std::optional<OwnerLock> lease =
+      arguments.replaces == 0
+          ? cluster::take_supervision(run_dir)
+          : cluster::succeed_supervision(run_dir, arguments.replaces);
   if (!lease) return kExitSuperseded;
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();

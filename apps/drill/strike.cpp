@@ -88,7 +88,7 @@ bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
 void kill_supervisor_here(const fs::path& run_dir) {
   OwnerLockOptions options;
   options.probe = false;
-  const auto lock = OwnerLock::look(supervisor_lock(run_dir), options);
+  const auto lock = OwnerLock::look(run_dir / cluster::kSupervisorLock, options);
   if (!lock || !lock->alive || lock->holder.host != host_name()) return;
   const int64_t process = lock->holder.process;
   signal_if(process, SIGKILL, [&] {

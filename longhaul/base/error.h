@@ -23,6 +23,8 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
   const std::string& area() const { return area_; }
+  /// what() without "[area] ", for what tells of it under an area of its own.
+  std::string message() const { return what() + area_.size() + 3; }
   /// 78, 75 or 1.
   int exit_code() const;
 

@@ -1,6 +1,5 @@
 #include "longhaul/base/failure.h"
 
-#include <algorithm>
 #include <new>
 
 #include "longhaul/base/file.h"
@@ -20,10 +19,7 @@ std::optional<ErrorKind> kind_of(char digit) {
 }
 
 Failure failure_of(const Error& error) {
-  // what() begins with "[area] ", which the constructor puts there again.
-  const std::string text = error.what();
-  return {error.kind(), error.area(),
-          text.substr(std::min(error.area().size() + 3, text.size()))};
+  return {error.kind(), error.area(), error.message()};
 }
 
 }  // namespace

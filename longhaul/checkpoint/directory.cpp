@@ -32,8 +32,7 @@ void judge(CheckpointEntry& entry) {
                                   manifest.step);
     }
   } catch (const Error& error) {
-    // Without "[area] ": what tells of it has one of its own.
-    entry.problem = std::string(error.what()).substr(error.area().size() + 3);
+    entry.problem = error.message();
   }
   entry.valid = entry.problem.empty();
 }

@@ -149,7 +149,7 @@ std::string file_hash(const fs::path& path) {
   const File file = File::open_read(path);
   const uint64_t size = file.size();
   BlockHasher hasher;
-  std::vector<std::byte> buffer(8 * kHashBlockBytes);
+  std::vector<std::byte> buffer(std::min(8 * kHashBlockBytes, size));
   for (uint64_t at = 0; at < size; at += buffer.size()) {
     const std::span part =
         std::span(buffer).first(std::min<uint64_t>(buffer.size(), size - at));

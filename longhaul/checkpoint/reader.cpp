@@ -222,7 +222,9 @@ void CheckpointReader::read_flat_range(const std::string& kind, const TensorSlic
 
 uint64_t CheckpointReader::verify() const {
   uint64_t total = 0;
-  std::vector<std::byte> buffer(16 * kHashBlockBytes);
+  uint64_t largest = 0;
+  for (const auto& file : files_) largest = std::max(largest, file->size);
+  std::vector<std::byte> buffer(std::min(16 * kHashBlockBytes, largest));
   for (const auto& file : files_) {
     for (uint64_t at = 0; at < file->size; at += buffer.size()) {
       const uint64_t n = std::min<uint64_t>(buffer.size(), file->size - at);

@@ -76,12 +76,8 @@ std::optional<Json> DownTime::look() {
   for (const Json& row : records_at_end(metrics)) {
     const int64_t attempt = integer_at(row, "attempt");
     if (attempt <= attempt_ || !row.contains("step_time_s")) continue;
-    Json from = integer_at(row, "step") - 1;
-    for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
-      if (integer_at(event, "attempt") == attempt &&
-          event.value("event", Json()) == "start")
-        from = integer_at(event, "step");
-    }
+    Json from = started_from([&](int64_t started) { return started == attempt; });
+    if (from.is_null()) from = integer_at(row, "step") - 1;
     return finished(from, number_at(row, "time") - number_at(row, "step_time_s"));
   }
   return std::nullopt;
@@ -90,13 +86,16 @@ std::optional<Json> DownTime::look() {
 std::optional<Json> DownTime::give_up(double now) {
   if (!pending_) return std::nullopt;
   if (auto event = look()) return event;
-  Json from;
+  return finished(started_from([&](int64_t started) { return started > attempt_; }), now);
+}
+
+Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
+  Json step;
   for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
-    const int64_t attempt = integer_at(event, "attempt");
-    if (attempt <= attempt_ || event.value("event", Json()) != "start") continue;
-    from = integer_at(event, "step");
+    if (event.value("event", Json()) == "start" && of_attempt(integer_at(event, "attempt")))
+      step = integer_at(event, "step");
   }
-  return finished(from, now);
+  return step;
 }
 
 Json DownTime::finished(const Json& from_step, double until) {

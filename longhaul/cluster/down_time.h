@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -30,6 +31,8 @@ class DownTime {
   std::optional<Json> give_up(double now);
 
  private:
+  /// The step that the ranks last said they start from, in attempts like that; or null.
+  Json started_from(const std::function<bool(int64_t)>& of_attempt) const;
   Json finished(const Json& from_step, double until);
 
   fs::path run_dir_;

@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kNamedNodes = 8;
 
+bool is_disk(const HealthCheck& check) { return check.name.starts_with("disk "); }
+
 struct Finding {
   bool of_file_system = false;
   std::vector<std::string> nodes;
@@ -21,13 +23,13 @@ struct Finding {
 
 /// Figures of a file system differ from moment to moment; its name does not.
 std::string kind_of(const HealthCheck& check) {
-  return check.name.starts_with("disk ") ? check.name : check.name + ": " + check.text;
+  return is_disk(check) ? check.name : check.name + ": " + check.text;
 }
 
-bool is_shared(const Finding& finding, bool is_disk, size_t asked) {
+bool is_shared(const HealthCheck& check, const Finding& finding, size_t asked) {
   if (finding.of_file_system) return true;
   if (finding.nodes.size() < 2) return false;
-  return is_disk || 2 * finding.nodes.size() > asked;
+  return is_disk(check) || 2 * finding.nodes.size() > asked;
 }
 
 std::string told(const HealthCheck& check, const Finding& finding) {
@@ -61,8 +63,7 @@ Findings judge_health(const std::vector<HealthReport>& reports) {
     for (const HealthCheck& check : report.checks) {
       if (!failed(check)) continue;
       const Finding& finding = all[kind_of(check)];
-      const bool is_disk = check.name.starts_with("disk ");
-      if (!is_shared(finding, is_disk, reports.size())) {
+      if (!is_shared(check, finding, reports.size())) {
         own += fmt::format("{}{}: {}", own.empty() ? "" : "; ", check.name, check.text);
       } else if (finding.nodes.front() == report.node) {
         found.shared.push_back(told(check, finding));

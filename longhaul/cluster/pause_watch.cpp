@@ -1,21 +1,14 @@
 #include "longhaul/cluster/pause_watch.h"
 
-#include <chrono>
 #include <utility>
 
+#include "longhaul/base/stopwatch.h"
+
 namespace longhaul::cluster {
-namespace {
-
-double monotonic_seconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
-}  // namespace
 
 PauseWatch::PauseWatch(double longest_turn, Clock clock)
     : longest_turn_(longest_turn),
-      clock_(clock ? std::move(clock) : Clock(monotonic_seconds)),
+      clock_(clock ? std::move(clock) : [watch = Stopwatch()] { return watch.seconds(); }),
       turned_(clock_()),
       woke_(turned_) {}
 

@@ -7,9 +7,9 @@
 
 namespace longhaul::cluster {
 
-std::optional<OwnerLock> take_supervision(const fs::path& run_dir, int replaces) {
-  make_directories_durable(run_dir);
-  const fs::path file = run_dir / kSupervisorLock;
+namespace {
+
+OwnerLockOptions supervisor_lease() {
   OwnerLockOptions lock;
   lock.area = "supervisor";
   lock.object = "the run's supervision";
@@ -17,11 +17,20 @@ std::optional<OwnerLock> take_supervision(const fs::path& run_dir, int replaces)
   lock.advice = "give this run another run.dir";
   lock.lease_seconds = kSupervisorLease;
   lock.renew_seconds = kSupervisorLease / 4;
-  if (replaces != 0) {
-    const auto before = OwnerLock::look(file, lock);
-    if (before && before->holder.attempt != replaces) return std::nullopt;
-  }
-  return OwnerLock::acquire(file, lock);
+  return lock;
+}
+
+}  // namespace
+
+OwnerLock take_supervision(const fs::path& run_dir) {
+  make_directories_durable(run_dir);
+  return OwnerLock::acquire(run_dir / kSupervisorLock, supervisor_lease());
+}
+
+std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number) {
+  const auto before = OwnerLock::look(run_dir / kSupervisorLock, supervisor_lease());
+  if (before && before->holder.attempt != number) return std::nullopt;
+  return take_supervision(run_dir);
 }
 
 std::optional<int64_t> newest_checkpoint(const fs::path& dir) {

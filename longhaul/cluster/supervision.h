@@ -14,10 +14,13 @@ inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
 inline constexpr double kSupervisorLease = 12.0;
 
 /// Takes the lease of a run's supervisor, whose number fences all that it does: nobody
-/// acts for a run before. `replaces`: 0, or the number of the lease that ran out; nothing
-/// where somebody has taken it since. InputError where another supervisor has this run;
-/// one of the same job on another machine is waited for.
-std::optional<OwnerLock> take_supervision(const fs::path& run_dir, int replaces = 0);
+/// acts for a run before. InputError where another supervisor has this run; one of the
+/// same job on another machine is waited for.
+OwnerLock take_supervision(const fs::path& run_dir);
+
+/// The same in place of the supervisor whose lease of this number has run out; nothing
+/// where somebody has taken it since.
+std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number);
 
 /// The step of the newest checkpoint, by its name; absent where there is none.
 std::optional<int64_t> newest_checkpoint(const fs::path& dir);

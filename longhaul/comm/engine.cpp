@@ -19,11 +19,6 @@ constexpr int kPollsBeforeSleep = 2000;
 constexpr auto kShortestSleep = std::chrono::microseconds(20);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
 
-/// what() without the "[area] " that a new error would repeat.
-std::string plain_message(const Error& error) {
-  return std::string(error.what()).substr(error.area().size() + 3);
-}
-
 }  // namespace
 
 std::string OperationId::text() const {
@@ -76,7 +71,7 @@ void Engine::advance(Operation& operation, bool& moved) {
     moved |= operation.advance();
   } catch (const Error& error) {
     const std::string message = fmt::format("{}{} failed: {}", ledger_.where(),
-                                            operation.id().text(), plain_message(error));
+                                            operation.id().text(), error.message());
     if (error.kind() == ErrorKind::Temporary) throw TemporaryError(error.area(), message);
     throw Error(error.kind(), error.area(), message);
   }
