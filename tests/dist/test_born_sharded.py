@@ -56,7 +56,8 @@ def memory(run, tmp_path_factory):
     return call
 
 
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize("name", ["zero 3", pytest.param("tp 4", marks=pytest.mark.soak),
+                                  "tp 4, a save in mid-run"])
 def test_no_rank_holds_the_state_of_one_large_tensor(memory, name):
     ranks, sets, expected = SHARDED[name]
     grown = memory(ranks, sets)
@@ -67,6 +68,7 @@ def test_the_measure_sees_a_rank_that_holds_everything(memory):
     assert memory(1, [SYNCHRONOUS]) > 2 * ALLOWED
 
 
+@pytest.mark.soak
 def test_the_measure_sees_ranks_that_hold_all_weights(memory):
     """Under zero 1 the optimizer's state is split, weights and gradients are whole."""
     ranks, _, expected = SHARDED["zero 3"]

@@ -20,7 +20,8 @@ SOUND = {
     "hf_decay": (ONE, [*FP32, 'optimizer.convention="hf"', "optimizer.eps=1e-6",
                        'schedule.warmup_start="zero"', 'precision.moments="bf16"']),
 }
-SOUND_LATER = {"zero0", "tp2_cp2_bf16", "cp4_gather", "interleaved"}  # under the label soak
+SOUND_LATER = {"zero0", "tp2_cp2_bf16", "cp4_gather", "interleaved",
+               "tp4_sequence"}  # under the label soak
 # fault -> the layout that it is planted in, and what the message has to say.
 FAULTS = {
     "swapped_layers": (LAYOUTS["pp2"], r"layer 1 \(.*\), layer 2 give another result"),

@@ -126,7 +126,7 @@ def test_shard_groups_add_an_all_reduce_of_the_shards_over_replicas(sent):
     assert got["replicas"] == {"all_reduce": all_reduce(2, whole(4) * WIRE // 2)}
 
 
-@pytest.mark.parametrize("nodes", [2, 4])
+@pytest.mark.parametrize("nodes", [pytest.param(2, marks=pytest.mark.soak), 4])
 def test_shards_stay_on_their_node(sent, nodes):
     each = 4 // nodes
     got = sent(4, "parallel.zero=1", 'parallel.shard_group="node"', "batch.micro_size=1", nodes=nodes)

@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from test_tokenizer import BIN, compare, our_results
 from tokenizer_fuzz import random_spec, random_text
-from tokenizer_styles import STYLES, many_languages, odd_texts
+from tokenizer_styles import (bert_cased, deepseek_llm, many_languages, mistral, odd_texts, t5,
+                              unigram_bytes)
 
 POINTS = [chr(c) for c in range(1, 0x31000) if not 0xD800 <= c <= 0xDFFF]
 SOME_POINTS = POINTS[:0x1400] + POINTS[0x1400::29]
@@ -23,7 +24,8 @@ def texts():
     return many_languages(40_000)
 
 
-@pytest.mark.parametrize("style", STYLES)
+# Each with more texts, the others among them, in test_tokenizer_soak.py.
+@pytest.mark.parametrize("style", [mistral, bert_cased, t5, unigram_bytes, deepseek_llm])
 def test_ids_and_text_equal_in_every_style(style, texts, tmp_path):
     tokenizer = style(texts[::2])
     tokenizer.save(str(tmp_path / "tokenizer.json"))

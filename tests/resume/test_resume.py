@@ -55,14 +55,6 @@ def test_the_same_run_twice_is_bitwise_the_same(run, tmp_path):
     assert tensors(final(tmp_path / "one")) == tensors(final(tmp_path / "other"))
 
 
-def test_recompute_changes_no_bit(run, tmp_path):
-    plain, again = write_config(tmp_path, "plain"), write_config(tmp_path, "again")
-    train(run, plain)
-    train(run, again, 'memory.recompute="full"')
-    assert curve(tmp_path / "plain") == curve(tmp_path / "again")
-    assert tensors(final(tmp_path / "plain")) == tensors(final(tmp_path / "again"))
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM,
                                     pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_signal_saves_exits_75_and_the_same_command_goes_on(run, binary, tmp_path, number):
