@@ -206,6 +206,16 @@ def test_a_finished_run_says_that_nothing_is_left_and_what_to_raise(run, trained
             "runs/mine/config.toml")
 
 
+def test_a_batch_larger_than_the_data_is_trained_and_said(run, root):  # noqa: F811
+    (root / "run.toml").write_text(TRAINING)
+    said = run("longhaul", *TRAIN, "--set", "data.train=[{path = \"data/mine-val\"}]", "--set",
+               "run.steps=1", "--set", "batch.global_size=512", "--set", "batch.micro_size=64",
+               cwd=root).stdout
+    epochs, sequences = re.search(r"one batch is ([\d.]+) epochs: the data has (\d+) sequences and "
+                                  r"batch.global_size is 512", said).groups()
+    assert float(epochs) == pytest.approx(512 / int(sequences), abs=0.05)
+
+
 def test_one_of_a_thing_is_singular(run, trained):
     text = run("longhaul", "inspect", "runs/mine", cwd=trained).stdout
     assert "run runs/mine: 2 checkpoints" in text and ", 1 rank," in text

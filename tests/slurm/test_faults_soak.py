@@ -64,6 +64,7 @@ def test_scancel_saves_and_the_same_command_goes_on(cluster, binary, folder, und
     assert whole_curve(again.dir) == undisturbed
 
 
+@pytest.mark.soak
 def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbed):
     run = Supervised(
         cluster, binary, folder,
@@ -76,6 +77,7 @@ def test_a_slow_rank_is_named_and_waited_for(cluster, binary, folder, undisturbe
     assert whole_curve(run.dir) == undisturbed
 
 
+@pytest.mark.soak
 def test_the_time_limit_is_survived(cluster, binary, folder, undisturbed):
     """Slurm warns, the run saves, and goes on from the queue under the same job."""
     # 60 steps of 2 s do not end before the signal, 100 s after the start.
