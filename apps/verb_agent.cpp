@@ -50,6 +50,9 @@ int agent(const AgentArguments& arguments) {
     stand_in.words = words;
     cluster::requeue_orphan(stand_in, slurm);
   };
+  options.requeue_without_storage = [&] {
+    cluster::requeue_without_storage(stand_in, slurm);
+  };
   return cluster::run_agent(options, *secret);
 }
 

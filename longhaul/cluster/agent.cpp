@@ -10,12 +10,12 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/channel.h"
 #include "longhaul/cluster/health.h"
+#include "longhaul/cluster/lease_look.h"
 #include "longhaul/cluster/node_watch.h"
 #include "longhaul/cluster/pause_watch.h"
 
@@ -28,6 +28,10 @@ constexpr double kReportSeconds = 0.5;
 constexpr double kConnectSeconds = 60.0;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
+constexpr double kUnansweredLookSeconds = 10.0;
+/// Storage that does not answer a look within that time does not answer. Shorter than a
+/// pause of this process.
+constexpr double kStorageSeconds = 3.0;
 /// An agent that was not at work for so long has heard nothing in that time.
 constexpr double kAgentPauseSeconds = 5.0;
 
@@ -121,7 +125,10 @@ class Agent {
   void look_at_supervisor() {
     if (pauses_.turn() > 0.0) heard_ = lease_since_ = Stopwatch();
     if (channel_ && heard_.seconds() < options_.succession.silence) return;
-    if (words_.empty() || looked_.seconds() < kLeaseLookSeconds) return;
+    // Each look that the storage does not answer leaves a process behind for a while.
+    const double between =
+        lease_ == LeaseState::Unknown ? kUnansweredLookSeconds : kLeaseLookSeconds;
+    if (words_.empty() || looked_.seconds() < between) return;
     looked_ = Stopwatch();
     const SuccessionView view = look_at_lease();
     switch (decide_succession(options_.succession, view)) {
@@ -141,8 +148,16 @@ class Agent {
       case SuccessionAct::StandIn:
         return stand_in(view.holder);
       case SuccessionAct::Requeue:
-        say("no supervisor answers and none can be had here: the job is requeued");
-        options_.requeue(words_);
+        if (view.lease == LeaseState::Unknown) {
+          say(fmt::format(
+              "no supervisor answers, and {} has not for {:.0f} s either: the "
+              "job is requeued",
+              options_.supervisor_lock.string(), view.lease_since));
+          options_.requeue_without_storage();
+        } else {
+          say("no supervisor answers and none can be had here: the job is requeued");
+          options_.requeue(words_);
+        }
         return end(kExitTemporary);
     }
   }
@@ -154,17 +169,13 @@ class Agent {
     view.served = served_;
     view.turn = turn_;
     view.asked_to_end = signals_.raised() == SIGTERM;
-    OwnerLockOptions lock;
-    lock.lease_seconds = options_.lease_seconds;
-    try {
-      const auto state = OwnerLock::look(options_.supervisor_lock, lock);
-      view.lease = !state || state->holder.released ? LeaseState::Released
-                   : state->alive                   ? LeaseState::Held
-                                                    : LeaseState::Expired;
-      if (state) judge_holder(*state, view);
-    } catch (const Error&) {
-      view.lease = LeaseState::Unknown;
-    }
+    const auto look = cluster::look_at_lease(options_.supervisor_lock,
+                                             options_.lease_seconds, kStorageSeconds);
+    view.lease = !look                            ? LeaseState::Unknown
+                 : !look->there || look->released ? LeaseState::Released
+                 : look->alive                    ? LeaseState::Held
+                                                  : LeaseState::Expired;
+    if (look && look->there) judge_holder(*look, view);
     if (std::exchange(lease_, view.lease) != view.lease) lease_since_ = Stopwatch();
     view.lease_since = lease_since_.seconds();
     return view;
@@ -172,13 +183,11 @@ class Agent {
 
   /// On its own machine a holder counts as alive while its process is there, frozen or
   /// not: here it is the lease that says so.
-  void judge_holder(const LockState& state, SuccessionView& view) {
-    view.holder = state.holder.attempt;
-    holder_process_ = state.holder.process;
-    std::error_code error;
-    const auto renewed = fs::last_write_time(options_.supervisor_lock, error);
-    if (error || std::exchange(renewed_, renewed) != renewed) renewal_ = Stopwatch();
-    if (!state.alive || state.holder.host != host_name()) return;
+  void judge_holder(const LeaseLook& look, SuccessionView& view) {
+    view.holder = look.number;
+    holder_process_ = look.process;
+    if (std::exchange(renewed_, look.renewed) != look.renewed) renewal_ = Stopwatch();
+    if (!look.alive || look.host != host_name()) return;
     view.holder_here = true;
     if (renewal_.seconds() >= options_.lease_seconds) view.lease = LeaseState::Expired;
   }
@@ -232,7 +241,7 @@ class Agent {
   Stopwatch looked_;  ///< since the lease was looked at
   LeaseState lease_ = LeaseState::Held;
   Stopwatch lease_since_;
-  fs::file_time_type renewed_;
+  int64_t renewed_ = 0;
   Stopwatch renewal_;  ///< since the lease was seen renewed
   int64_t holder_process_ = 0;
   bool ended_ = false;

@@ -28,6 +28,8 @@ struct AgentOptions {
       stand_in;
   /// Gives a job that still runs back to the queue; `words` as above.
   std::function<void(const std::vector<std::string>& words)> requeue;
+  /// The same where the run's storage does not answer: touches none of its files.
+  std::function<void()> requeue_without_storage;
 };
 
 /// The eyes and hands of a supervisor on one node: reports the node's workers, sends them

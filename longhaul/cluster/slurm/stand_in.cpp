@@ -130,6 +130,13 @@ void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
   });
 }
 
+void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm) {
+  insist(options, [&] {
+    const auto job = slurm.query_job(options.job);
+    if (job && job->state == "RUNNING") slurm.requeue(options.job);
+  });
+}
+
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
   write_to(log_of(options, slurm));
   forget_step_environment();

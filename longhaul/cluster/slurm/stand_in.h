@@ -32,6 +32,10 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
 /// it back to life. `words` as for a supervisor.
 void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm);
 
+/// The same where the run's storage does not answer: no file of the run is touched, so
+/// this requeue is not counted and excludes no node.
+void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm);
+
 /// Removes from this process's environment what says something of its own step: a
 /// supervisor's steps must not inherit it. The process must have no other thread.
 void forget_step_environment();
