@@ -97,6 +97,7 @@ def test_plain_data_parallelism_all_reduces_the_gradients(sent, ranks):
                          + (ranks - 1) * TARGETS}
 
 
+@pytest.mark.soak
 def test_zero_1_scatters_gradients_and_gathers_weights(sent):
     assert sent(2, "parallel.zero=1")["dp"] == {
         "all_reduce": TARGETS,
@@ -153,6 +154,7 @@ def test_tensor_parallelism_all_reduces_twice_a_layer_and_direction(sent):
     }
 
 
+@pytest.mark.soak
 def test_a_recomputed_block_sends_its_forward_again(sent):
     times = MICRO_BATCHES * (6 * LAYERS + 2)
     got = sent(2, "parallel.tp=2", "parallel.sequence=false", 'memory.recompute="full"')

@@ -112,7 +112,8 @@ def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, und
     assert "rank 0" in hang["verdict"] and "stopped by a signal" in hang["verdict"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [
+    signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.soak)])
 def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number):
     config = runs.write_config(tmp_path, "told")
     process = start(binary, config)

@@ -220,6 +220,7 @@ def test_zstd_of_any_level_and_window_up_to_the_limit(tmp_path, read, run):
     assert "wide.jsonl.zst: a zstd frame with a window above 128 MiB" in result.stderr
 
 
+@pytest.mark.soak
 def test_a_parquet_row_group_is_read_in_constant_memory(tmp_path, binary):
     """120 MB of text in one row group, and as many ids, in 100 MiB of data."""
     words = [str(i) * 5 for i in range(1000)]

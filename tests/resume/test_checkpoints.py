@@ -47,7 +47,7 @@ def test_milestones_stay_and_others_go(run, tmp_path):
     assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 7, 8)]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_damaged_checkpoint_makes_all_ranks_go_back_together(run, tmp_path, ranks):
     path, whole = write_config(tmp_path, "run"), write_config(tmp_path, "whole")
     train(run, whole, "checkpoint.every=2", ranks=ranks)
@@ -77,7 +77,8 @@ def test_a_checkpoint_that_has_lost_a_shard_leaves_an_event_and_one_never_finish
     assert "a1_rank_00000.safetensors" in event["message"]
 
 
-@pytest.mark.parametrize("file", ["manifest.json", "a1_state.json", "a1_rank_00000.json"])
+@pytest.mark.parametrize("file", ["manifest.json", *(
+    pytest.param(name, marks=pytest.mark.soak) for name in ("a1_state.json", "a1_rank_00000.json"))])
 def test_a_step_whose_checkpoint_was_damaged_is_saved_again(run, tmp_path, file):
     path = write_config(tmp_path)
     train(run, path, "checkpoint.every=2", "run.stop_after=6")

@@ -142,6 +142,7 @@ def test_a_lost_machine_costs_no_step_and_no_bit(binary, tmp_path, undisturbed):
     assert not (cluster.run_dir / "memory.json").exists()
 
 
+@pytest.mark.soak
 def test_two_neighbours_lost_go_on_from_disk(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path)
     reached = cluster.kill_all(*ZERO)
@@ -214,6 +215,7 @@ def test_fewer_ranks_read_the_memory_of_more(binary, tmp_path, undisturbed):
         assert abs(mine[0] - theirs[0]) < 2e-3 * theirs[0]
 
 
+@pytest.mark.soak
 def test_a_rollback_by_hand_does_not_meet_its_future(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2)
     cluster.kill_all(*ZERO)
@@ -225,6 +227,7 @@ def test_a_rollback_by_hand_does_not_meet_its_future(binary, tmp_path, undisturb
     assert_undisturbed(cluster, undisturbed(2, *ZERO))
 
 
+@pytest.mark.soak
 def test_other_settings_are_refused_and_the_memory_stays(binary, tmp_path):
     cluster = Cluster(binary, tmp_path, nodes=2)
     cluster.kill_all(*ZERO)
@@ -240,6 +243,7 @@ def test_other_settings_are_refused_and_the_memory_stays(binary, tmp_path):
     assert parts_of(tmp_path / "memory") == parts
 
 
+@pytest.mark.soak
 def test_one_machine_alone_says_so_and_a_new_run_begins_anew(binary, tmp_path):
     cluster = Cluster(binary, tmp_path, nodes=1, per_node=2)
     cluster.kill_all(*ZERO, "checkpoint.every=0")
