@@ -15,7 +15,7 @@ constexpr double kAgentSeconds = 60.0;
 
 }  // namespace
 
-std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
+std::vector<std::string> NodeChoice::usable(const cluster::Attempt& attempt) {
   std::vector<std::string> usable = fleet_.usable_nodes(kAgentSeconds);
   std::erase_if(usable, [&](const std::string& node) {
     return std::ranges::count(attempt.excluded, node) > 0;
@@ -25,6 +25,11 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
       return std::ranges::count(last_, node) == 0;
     });
   }
+  return usable;
+}
+
+std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
+  std::vector<std::string> usable = this->usable(attempt);
   const size_t wanted = nodes_for(usable.size());
   if (wanted == 0) {
     throw TemporaryError(

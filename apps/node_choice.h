@@ -20,8 +20,13 @@ class NodeChoice {
   /// Those that trained last stay; spares fill the gaps; fewer where
   /// resilience.on_node_loss is "shrink". TemporaryError where too few are left.
   std::vector<std::string> choose(const cluster::Attempt& attempt);
+  /// Would choose() find fewer than wanted?
+  bool lacks(const cluster::Attempt& attempt) {
+    return usable(attempt).size() < static_cast<size_t>(nodes_);
+  }
 
  private:
+  std::vector<std::string> usable(const cluster::Attempt& attempt);
   size_t nodes_for(size_t usable) const;
 
   const RunConfig& config_;

@@ -93,6 +93,9 @@ int launch_on_hosts(const LaunchOptions& options) {
     append(words, train_words(options.file, options.sets, attempt));
     return words;
   };
+  launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
+    return nodes.lacks(attempt);
+  };
   return run_supervisor(std::move(supervisor), std::move(launcher), fleet,
                         std::move(lease));
 }

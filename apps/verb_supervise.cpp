@@ -15,8 +15,8 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/cluster/agent_fleet.h"
+#include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
-#include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/requeue.h"
@@ -42,6 +42,8 @@ class SlurmStart {
         all_(std::move(all)),
         nodes_(config, fleet, arguments.command.nodes, ranks_per_node),
         ranks_per_node_(ranks_per_node) {}
+
+  bool lacks_nodes(const cluster::Attempt& attempt) { return nodes_.lacks(attempt); }
 
   std::vector<std::string> command(const cluster::Attempt& attempt) {
     std::vector<std::string> nodes = nodes_.choose(attempt);
@@ -122,9 +124,8 @@ int supervise(const SuperviseArguments& arguments) {
   // Before anything else is done for the run: another one may do it.
   const fs::path run_dir = loaded.config.run.dir;
   std::optional<OwnerLock> lease =
-      arguments.replaces == 0
-          ? cluster::take_supervision(run_dir)
-          : cluster::succeed_supervision(run_dir, arguments.replaces);
+      arguments.replaces == 0 ? cluster::take_supervision(run_dir)
+                              : cluster::succeed_supervision(run_dir, arguments.replaces);
   if (!lease) return kExitSuperseded;
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
@@ -172,6 +173,9 @@ int supervise(const SuperviseArguments& arguments) {
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
     return start.command(attempt);
+  };
+  launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
+    return start.lacks_nodes(attempt);
   };
   launcher.clean_up = [&] {
     try {

@@ -17,8 +17,8 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/rank_record.h"
 #include "longhaul/cluster/command.h"
+#include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/node_watch.h"
-#include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/slurm/job.h"
 
 namespace longhaul::apps {

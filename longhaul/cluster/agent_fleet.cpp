@@ -374,7 +374,7 @@ std::vector<HealthReport> AgentFleet::check_health(const std::vector<std::string
                                                    const HealthOptions& options,
                                                    double seconds) {
   // Before the first start they are still on their way.
-  await_agents(std::min(seconds, kAgentSeconds));
+  await_agents(std::min(seconds, kAgentSeconds), nodes);
   std::vector<AgentState*> asked;
   for (auto& [node, agent] : state_->agents) {
     agent.health.reset();
@@ -401,13 +401,16 @@ std::vector<std::string> AgentFleet::take_notes() {
   return std::exchange(state_->notes, {});
 }
 
-void AgentFleet::await_agents(double seconds) {
+void AgentFleet::await_agents(double seconds, const std::vector<std::string>& asked) {
   const Stopwatch watch;
+  const auto awaited = [&](const std::string& node) {
+    return std::ranges::count(asked, node) > 0 ||
+           std::ranges::count(state_->options.not_awaited, node) == 0;
+  };
   const auto waiting = [&] {
     return std::ranges::any_of(state_->agents, [&](auto& agent) {
-      return std::ranges::count(state_->options.not_awaited, agent.first) == 0 &&
-             agent.second.peer == 0 && !agent.second.lost && agent.second.step &&
-             !agent.second.step->poll();
+      return awaited(agent.first) && agent.second.peer == 0 && !agent.second.lost &&
+             agent.second.step && !agent.second.step->poll();
     });
   };
   while (waiting() && watch.seconds() < seconds) wait(0.1);

@@ -62,8 +62,9 @@ class AgentFleet : public Fleet {
   std::vector<std::string> take_notes() override;
 
  private:
-  /// Until those that were started have come, or ended.
-  void await_agents(double seconds);
+  /// Until those that were started have come, or ended; those asked for by name also
+  /// where they are not awaited else.
+  void await_agents(double seconds, const std::vector<std::string>& asked = {});
 
   struct State;
   std::unique_ptr<State> state_;

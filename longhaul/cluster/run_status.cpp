@@ -1,18 +1,14 @@
 #include "longhaul/cluster/run_status.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "longhaul/base/clock.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 
 namespace longhaul::cluster {
 namespace {
-
-constexpr uint64_t kMostBytes = uint64_t{1} << 22;
 
 RunStatus::Rank of_rank(const ObservedRank& rank) {
   return {rank.rank,
@@ -76,32 +72,6 @@ void write_status(const fs::path& path, const RunStatus& status) {
              "\n");
   file.close();
   fs::rename(fresh, path);
-}
-
-std::vector<ExcludedNode> read_excluded(const fs::path& path) {
-  std::vector<ExcludedNode> nodes;
-  if (!fs::exists(path)) return nodes;
-  const Json json = read_json(path, kMostBytes);
-  try {
-    for (const Json& node : json) {
-      nodes.push_back({node.at("node").get<std::string>(), node.at("since").get<double>(),
-                       node.at("cause").get<std::string>()});
-    }
-  } catch (const Json::exception& error) {
-    throw InputError("cluster", fmt::format("{}: is no list of excluded nodes ({}); "
-                                            "remove it, or write it as a list of "
-                                            "{{\"node\", \"since\", \"cause\"}}",
-                                            path.string(), error.what()));
-  }
-  return nodes;
-}
-
-void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes) {
-  Json list = Json::array();
-  for (const ExcludedNode& node : nodes) {
-    list.push_back({{"node", node.node}, {"since", node.since}, {"cause", node.cause}});
-  }
-  write_text_atomic(path, list.dump(1) + "\n");
 }
 
 }  // namespace longhaul::cluster

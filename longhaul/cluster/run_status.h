@@ -4,18 +4,10 @@
 #include <vector>
 
 #include "longhaul/base/run_status.h"
+#include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/observed.h"
 
 namespace longhaul::cluster {
-
-/// Nodes that are not to be used again: a file that outlives the job.
-struct ExcludedNode {
-  std::string node;
-  double since = 0.0;
-  std::string cause;
-};
-std::vector<ExcludedNode> read_excluded(const fs::path& path);
-void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes);
 
 /// Puts in what changes from second to second: nodes, ranks, the time, this process.
 /// Nodes without ranks are spares where others have some.

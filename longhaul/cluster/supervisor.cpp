@@ -1,54 +1,23 @@
 #include "longhaul/cluster/supervisor.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <csignal>
-#include <set>
 #include <stdexcept>
 #include <utility>
 
-#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
-#include "longhaul/base/log.h"
-#include "longhaul/base/process.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
-#include "longhaul/cluster/down_time.h"
 #include "longhaul/cluster/findings.h"
-#include "longhaul/cluster/job_step.h"
-#include "longhaul/cluster/pause_watch.h"
-#include "longhaul/cluster/run_status.h"
-#include "longhaul/cluster/stragglers.h"
 #include "longhaul/cluster/supervision.h"
-#include "longhaul/cluster/verdict.h"
+#include "longhaul/cluster/supervisor_state.h"
 
 namespace longhaul::cluster {
 namespace {
 
-/// Between looks at ranks that train: reading their records takes time from them. A
-/// worker's end wakes the supervisor at once.
-constexpr double kLookSeconds = 0.2;
-/// While something ends.
-constexpr double kShortLookSeconds = 0.05;
 constexpr double kStatusSeconds = 1.0;
-/// A supervisor that was not at work for so long judges nobody by that time.
-constexpr double kSupervisorPauseSeconds = 2.0;
-constexpr double kRepeatSeconds = 1.0;
 constexpr double kHealthSeconds = 120.0;
-/// Agents report twice a second.
-constexpr double kSilenceSeconds = 3.0;
-/// A rank that fails by itself says so and ends the others within this time.
-constexpr double kLastWordsSeconds = 5.0;
-/// After a death without a word, others that died of the same cause are seen.
-constexpr double kEvidenceSeconds = 0.1;
-/// Its workers gone, a launcher ends by itself, then when asked, then when killed.
-constexpr double kLauncherAskSeconds = 2.0;
-constexpr double kLauncherEndSeconds = 5.0;
-constexpr double kLauncherLostSeconds = 0.5;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
@@ -57,78 +26,7 @@ struct Superseded : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-constexpr int kExitInterrupted = 128 + SIGINT;
-
-/// How an attempt ended: done, asked to stop, interrupted a second time, or by a fault.
-struct AttemptEnd {
-  int exit_code = 0;
-  std::optional<Fault> fault;
-};
-
 }  // namespace
-
-struct Supervisor::State {
-  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_, OwnerLock lease)
-      : options(std::move(options_)),
-        launcher(std::move(launcher_)),
-        fleet(fleet_),
-        lock(std::move(lease)),
-        policy(options.rules),
-        hang(options.hang),
-        down_time(options.run_dir, unix_time()),
-        stragglers(options.straggler_ratio) {}
-
-  int run();
-  AttemptEnd attempt(int64_t restart);
-  std::string start_name(int64_t restart) const;
-  AttemptEnd watch(JobStep& step);
-  void wake_up();
-  std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
-  std::optional<Fault> look_for_hang();
-  void wait_for_last_words(JobStep& step, FaultKind kind);
-  std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
-  std::string left_behind() const;
-  void pass_signals();
-  bool decide(const AttemptEnd& end);
-  void pause(double seconds);
-  void tell_restart(std::optional<Json> done);
-  void tell_stragglers();
-  std::vector<SickNode> check_health(const std::vector<std::string>& nodes);
-  void blame_sick_node(Fault& fault);
-  void exclude(const std::string& node, const std::string& cause);
-  void read_excluded_again();
-  void event(const char* name, Json fields);
-  void set_state(const char* name);
-  void show_status(bool now);
-  void check_lock() const;
-  int run_attempts();
-  bool replace_lost_node();
-
-  SupervisorOptions options;
-  Launcher launcher;
-  Fleet& fleet;
-  OwnerLock lock;
-  RestartPolicy policy;
-  HangWatch hang;
-  DownTime down_time;
-  ClockWatch clock;
-  Stragglers stragglers;
-  Logger log = Logger::to_terminal();
-  PauseWatch pauses{kSupervisorPauseSeconds};
-  SignalWatch signals;
-  std::vector<NodeReport> reports;
-  std::vector<ObservedRank> ranks;
-  std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
-  std::vector<ExcludedNode> excluded;
-  RunStatus status;
-  double status_shown = 0.0;
-  int passed_signal = 0;  ///< handed to the workers
-  double passed_at = 0.0;
-  double repeated_at = 0.0;
-  double fault_at = 0.0;
-  double started_at = 0.0;  ///< the newest attempt
-  Stopwatch life;
-};
 
 Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& fleet,
                        OwnerLock lease)
@@ -136,7 +34,6 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
                                      std::move(lease))) {
   State& s = *state_;
   s.log = Logger::to_file(s.options.run_dir / "log.txt");
-  s.excluded = read_excluded(s.options.run_dir / "excluded_nodes.json");
   s.status.job = s.options.job;
   s.status.max_restarts = s.options.rules.max_restarts;
   s.signals.count_interrupts();
@@ -178,7 +75,7 @@ void Supervisor::State::show_status(bool now) {
   }
   check_lock();
   status.restarts = policy.restarts();
-  take_reports(status, reports, excluded);
+  take_reports(status, reports, exclusions.nodes());
   try {
     write_status(options.run_dir / "status.json", status);
   } catch (const std::exception& problem) {
@@ -287,13 +184,28 @@ std::string Supervisor::State::start_name(int64_t restart) const {
   return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
 }
 
-AttemptEnd Supervisor::State::attempt(int64_t restart) {
+Attempt Supervisor::State::plan_start(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
   plan.resume = (restart > 0 || options.resume_first) &&
                 newest_checkpoint(options.checkpoint_dir).has_value();
-  read_excluded_again();
-  for (const ExcludedNode& node : excluded) plan.excluded.push_back(node.node);
+  exclusions.read_again(log);
+  for (const ExcludedNode& node : exclusions.nodes()) plan.excluded.push_back(node.node);
+  return plan;
+}
+
+/// Where nodes lack, those that are left out are looked at again first.
+std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
+  Attempt plan = plan_start(restart);
+  const std::vector<std::string> testable = exclusions.testable(unix_time());
+  if (!testable.empty() && launcher.lacks_nodes && launcher.lacks_nodes(plan)) {
+    check_health(testable);
+    plan = plan_start(restart);
+  }
+  return launcher.command(plan);
+}
+
+AttemptEnd Supervisor::State::attempt(int64_t restart) {
   fleet.forget();
   ranks.clear();
   used_nodes.clear();
@@ -301,7 +213,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   hang.restart();
   stragglers.restart();
   set_state(restart == 0 ? "starting" : "restarting");
-  const std::vector<std::string> command = launcher.command(plan);
+  const std::vector<std::string> command = start_words(restart);
   check_lock();
   JobStep step = JobStep::start(
       command, {{"LONGHAUL_RECORD_DIR", options.directories.records().string()},
@@ -311,172 +223,6 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
                 {"LONGHAUL_RESTART", std::to_string(restart)}});
   started_at = unix_time();
   return watch(step);
-}
-
-AttemptEnd Supervisor::State::watch(JobStep& step) {
-  while (true) {
-    fleet.wait(kLookSeconds);
-    wake_up();
-    const std::optional<LauncherEnd> end = step.poll();
-    reports = fleet.reports();
-    ranks = ranks_of(reports);
-    for (const ObservedRank& rank : ranks) used_nodes.insert(rank.node);
-    for (const std::string& note : fleet.take_notes()) log.warning(note);
-    pass_signals();
-    if (signals.interrupts() > 1) {
-      end_workers(step, /*at_once=*/true);
-      return {kExitInterrupted, std::nullopt};
-    }
-    if (auto fault = look_for_fault(end)) {
-      fault_at = unix_time();
-      const bool of_ranks =
-          fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
-      if (of_ranks && !end) wait_for_last_words(step, fault->kind);
-      const std::vector<ObservedRank> seen = ranks;  // before the rest is killed
-      const std::optional<LauncherEnd> last =
-          end_workers(step, fault->kind == FaultKind::Node);
-      if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
-      return {fault->kind == FaultKind::Settings ? kExitSettings : 1, std::move(fault)};
-    }
-    if (end) return {end->exit_code, std::nullopt};
-    const WorkKind work = work_of(ranks);
-    if (passed_signal == 0 && work != WorkKind::Start) {
-      set_state(work == WorkKind::Save ? "saving" : "training");
-    }
-    tell_restart(down_time.look());
-    tell_stragglers();
-    show_status(false);
-  }
-}
-
-/// Only now is known from which step the workers went on, and what it has cost.
-void Supervisor::State::tell_restart(std::optional<Json> done) {
-  if (done) event("restart", std::move(*done));
-}
-
-/// After a pause of this process another one may be the supervisor, and no silence says
-/// anything.
-void Supervisor::State::wake_up() {
-  const double pause = pauses.turn();
-  if (pause == 0.0) return;
-  check_lock();
-  hang.restart();
-  started_at += pause;
-  if (passed_signal != 0) passed_at += pause;
-}
-
-/// The first failure that is seen need not be the first that happened.
-void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
-  const Stopwatch watch;
-  const double patience =
-      kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
-  while (!step.poll() && watch.seconds() < patience) fleet.wait(kShortLookSeconds);
-  reports = fleet.reports();
-  ranks = ranks_of(reports);
-}
-
-void Supervisor::State::pass_signals() {
-  int raised = signals.raised();
-  if (raised == 0 && life.seconds() > options.stop_after_seconds) raised = SIGUSR1;
-  if (raised == 0) return;
-  const double now = unix_time();
-  if (passed_signal == 0) {
-    passed_signal = raised;
-    passed_at = now;
-    log.info(fmt::format("{}: the workers save and end{}", signal_name(raised),
-                         raised == SIGINT ? "; once more, and they end unsaved" : ""));
-    set_state("draining");
-  } else if (now - repeated_at < kRepeatSeconds) {
-    return;
-  }
-  // Again and again: a rank may have begun after the first.
-  repeated_at = now;
-  fleet.signal(SIGUSR1, {});
-}
-
-std::optional<Fault> Supervisor::State::look_for_fault(
-    const std::optional<LauncherEnd>& end) {
-  for (const std::string& node : fleet.lost_nodes()) {
-    if (!used_nodes.empty() && !used_nodes.contains(node)) {
-      exclude(node, "the spare does not answer any more");
-      continue;
-    }
-    Fault fault;
-    fault.kind = FaultKind::Node;
-    fault.node = node;
-    for (const ObservedRank& rank : ranks) fault.step = std::max(fault.step, rank.step);
-    fault.text = fmt::format("{} does not answer any more", node);
-    return fault;
-  }
-  if (auto fault = find_fault(ranks, end)) return fault;
-  if (end) return std::nullopt;
-  if (passed_signal != 0 && unix_time() - passed_at > options.signal_patience_seconds) {
-    Fault fault;
-    fault.kind = FaultKind::Hang;
-    fault.text = fmt::format("the workers did not end within {:.0f} s after {}",
-                             options.signal_patience_seconds, signal_name(passed_signal));
-    return fault;
-  }
-  return look_for_hang();
-}
-
-std::optional<Fault> Supervisor::State::look_for_hang() {
-  const auto quiet = hang.look(ranks, unix_time() - started_at, pauses.awake_seconds());
-  if (!quiet) return std::nullopt;
-  // Ranks wait for a node that is lost, too: it is soon told as that.
-  if (fleet.longest_silence() > kSilenceSeconds) return std::nullopt;
-  const HangVerdict verdict = judge_hang(ranks);
-  Fault fault;
-  fault.kind = FaultKind::Hang;
-  fault.text = "hang: " + verdict.text;
-  for (const ObservedRank& rank : ranks) {
-    fault.step = std::max(fault.step, rank.step);
-    if (!verdict.ranks.empty() && rank.rank == verdict.ranks.front()) {
-      fault.rank = rank.rank;
-      fault.node = rank.node;
-    }
-  }
-  const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
-  std::string file;
-  if (!stacks.empty()) {
-    file = fmt::format("control/stacks_{:.0f}.txt", unix_time());
-    std::string text = fault.text + "\n";
-    for (const auto& [rank, stack] : stacks) {
-      text += fmt::format("\nrank {}\n{}\n", rank, stack);
-    }
-    try {
-      write_text_durable(options.run_dir / file, text);
-    } catch (const Error& problem) {
-      log.warning(fmt::format("stack traces are lost: {}", problem.what()));
-    }
-  }
-  event("hang", {{"verdict", verdict.text},
-                 {"ranks", verdict.ranks},
-                 {"seconds", *quiet},
-                 {"work", work_name(work_of(ranks))},
-                 {"stacks", file}});
-  return fault;
-}
-
-std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at_once) {
-  // A launcher would wait for a lost node; so does a person for nothing.
-  check_lock();
-  const double ask = at_once ? 0.0 : kLauncherAskSeconds;
-  const double patience = at_once ? kLauncherLostSeconds : kLauncherEndSeconds;
-  fleet.signal(SIGKILL, {});
-  const Stopwatch watch;
-  bool asked = false;
-  std::optional<LauncherEnd> end;
-  while (!(end = step.poll()) && watch.seconds() < patience) {
-    if (!asked && watch.seconds() >= ask) {
-      step.signal(SIGTERM);
-      asked = true;
-    }
-    fleet.wait(0.01);
-    fleet.signal(SIGKILL, {});
-  }
-  if (launcher.clean_up) launcher.clean_up();
-  return end;
 }
 
 /// Somebody else replaces nodes: he has to hear of a process that died of its node.
@@ -499,7 +245,12 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                   {"node", fault.node},
                   {"step", fault.step},
                   {"cause", fault.text}});
-  if (decision.exclude_node) exclude(fault.node, fault.text);
+  if (decision.exclude_node) {
+    exclude(
+        fault.node,
+        fault.kind == FaultKind::Node ? ExclusionKind::Silence : ExclusionKind::Faults,
+        fault.text);
+  }
   if (passed_signal != 0) {
     log.warning(fault.text + "; not restarted: the run was asked to stop");
     return false;
@@ -546,22 +297,26 @@ std::vector<SickNode> Supervisor::State::check_health(
     log.warning("of the job, not of a node: " + finding);
     event("shared_finding", {{"cause", finding}});
   }
-  for (const SickNode& sick : found.sick) exclude(sick.node, sick.cause);
+  for (const SickNode& sick : found.sick) {
+    exclude(sick.node, ExclusionKind::Health, sick.cause);
+  }
+  for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log)) {
+    log.info(
+        fmt::format("{} is used again: a health check passes; it was left out for {}",
+                    node.node, node.cause));
+    event("node_readmitted", {{"node", node.node},
+                              {"kind", exclusion_name(node.kind)},
+                              {"since", node.since},
+                              {"cause", node.cause}});
+  }
   return std::move(found.sick);
 }
 
-void Supervisor::State::exclude(const std::string& node, const std::string& cause) {
+void Supervisor::State::exclude(const std::string& node, ExclusionKind kind,
+                                const std::string& cause) {
   if (!options.other_nodes) return;
   check_lock();
-  read_excluded_again();
-  const auto same = [&](const ExcludedNode& one) { return one.node == node; };
-  if (std::ranges::any_of(excluded, same)) return;
-  excluded.push_back({node, unix_time(), cause});
-  try {
-    write_excluded(options.run_dir / "excluded_nodes.json", excluded);
-  } catch (const Error& problem) {
-    log.warning(problem.what());  // it is left out in this life of the job
-  }
+  if (!exclusions.add(node, kind, cause, unix_time(), log)) return;
   log.warning(fmt::format("{} is left out: {}", node, cause));
   if (options.job.empty()) return;
   log.info(
@@ -570,30 +325,11 @@ void Supervisor::State::exclude(const std::string& node, const std::string& caus
                   node, options.job));
 }
 
-/// A person, or a drill, may have put nodes in or taken some out.
-void Supervisor::State::read_excluded_again() {
-  try {
-    excluded = read_excluded(options.run_dir / "excluded_nodes.json");
-  } catch (const Error& problem) {
-    log.warning(problem.what());  // the nodes that were known stay out
-  }
-}
-
 void Supervisor::State::pause(double seconds) {
   const Stopwatch watch;
   while (watch.seconds() < seconds && signals.raised() == 0) {
     fleet.wait(std::min(0.2, seconds));
     show_status(false);
-  }
-}
-
-void Supervisor::State::tell_stragglers() {
-  for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
-    log.warning(fmt::format("straggler: {}", slow.text));
-    event("straggler", {{"rank", slow.rank},
-                        {"node", slow.node},
-                        {"ratio", slow.ratio},
-                        {"seconds", slow.seconds}});
   }
 }
 

@@ -26,6 +26,8 @@ struct Launcher {
   /// The launcher's words, program first. TemporaryError where no start is possible now
   /// (too few nodes).
   std::function<std::vector<std::string>(const Attempt& attempt)> command;
+  /// Would a start now have fewer nodes than are wanted? May be empty: no.
+  std::function<bool(const Attempt& attempt)> lacks_nodes;
   /// Ends what a launcher that was killed may have left; may be empty.
   std::function<void()> clean_up;
 };
@@ -58,7 +60,8 @@ struct SupervisorOptions {
 /// this process (SIGTERM, SIGINT, SIGUSR1) are handed to the workers, who save and end.
 ///
 /// Leaves in the run's directory: events (supervisor_start, fault, hang, straggler,
-/// restart, supervisor_end), status.json every second, excluded_nodes.json.
+/// restart, node_readmitted, supervisor_end), status.json every second,
+/// excluded_nodes.json.
 class Supervisor {
  public:
   /// `lease`: of take_supervision().

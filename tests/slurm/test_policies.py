@@ -88,6 +88,27 @@ def test_a_node_that_a_health_check_finds_sick_is_left_out(cluster, binary, fold
     assert not any(":n2" in line for line in run.log().splitlines() if line.startswith("ranks "))
 
 
+def test_a_sick_node_that_was_mended_takes_a_lost_ones_place(cluster, binary, folder,
+                                                             undisturbed):
+    """No spare is left when a node is lost; the one that was sick passes its check again."""
+    sick = folder / "sick"
+    sick.write_text("n2")
+    run = Supervised(cluster, binary, folder,
+                     f'resilience.health_command="! grep -qx $(hostname) {sick}"', steps=STEPS)
+    run.wait_for_step(5)
+    sick.unlink()
+    strike(run, "lose_a_node", 3)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    [lost] = [event["node"] for event in run.events("fault") if event["kind"] == "node"]
+    [back] = run.events("node_readmitted")
+    assert back["node"] == "n2" and back["kind"] == "health" and lost != "n2"
+    [entry] = json.loads((run.dir / "excluded_nodes.json").read_text())
+    assert entry["node"] == lost and entry["kind"] == "silence"
+    assert any(":n2" in line for line in run.log().splitlines() if line.startswith("ranks "))
+    assert cluster.job(run.job)["Restarts"] == "0", run.tail()
+
+
 def test_slurm_is_told_not_to_give_a_sick_node_again(cluster, binary, folder, undisturbed):
     """Without spares: the job goes back to the queue, and comes again without the node."""
     run = Supervised(cluster, binary, folder,

@@ -9,8 +9,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
-#include "longhaul/cluster/run_status.h"
+#include "longhaul/cluster/exclusions.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -40,7 +41,8 @@ Names handed_before(const RequeueOptions& options) {
 Names excluded_of_run(const fs::path& run_dir) {
   Names names;
   for (const ExcludedNode& node : read_excluded(run_dir / "excluded_nodes.json")) {
-    names.insert(node.node);
+    // Nobody could test it again if Slurm never gave it.
+    if (!has_expired(node, unix_time())) names.insert(node.node);
   }
   return names;
 }

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/test_files.h"
-#include "longhaul/cluster/run_status.h"
+#include "longhaul/cluster/exclusions.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -15,6 +16,9 @@ class Requeue : public testing::Test {
   void exclude_in_run(const std::vector<std::string>& names) {
     std::vector<ExcludedNode> nodes;
     for (const std::string& name : names) nodes.push_back({name, 1.0, "lost"});
+    put_into_file(nodes);
+  }
+  void put_into_file(const std::vector<ExcludedNode>& nodes) {
     write_excluded(dir_ / "excluded_nodes.json", nodes);
   }
   std::string requeue(size_t nodes = 3) {
@@ -91,6 +95,15 @@ TEST_F(Requeue, WhatAPersonExcludedStaysAndWhatWasForgivenIsGivenBack) {
   exclude_in_run({});
   requeue();
   EXPECT_EQ(excluded_, "n4");
+}
+
+TEST_F(Requeue, AnExclusionThatHasExpiredIsNotHandedOverAndAPersonsIs) {
+  const double now = unix_time();
+  put_into_file({{"n1", now - kExclusionSeconds - 1, "sick", ExclusionKind::Health},
+                 {"n2", now, "sick", ExclusionKind::Health},
+                 {"n3", 1.0, "mine"}});
+  requeue();
+  EXPECT_EQ(excluded_, "n[2-3]");
 }
 
 TEST_F(Requeue, NothingIsExcludedWhereTooFewOtherNodesAre) {

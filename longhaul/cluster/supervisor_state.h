@@ -1,0 +1,106 @@
+#pragma once
+
+// What a supervisor knows and does, for its own sources alone: supervisor.cpp has its
+// life and its verdicts, supervisor_watch.cpp how it watches one start of the workers.
+
+#include <csignal>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/log.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/down_time.h"
+#include "longhaul/cluster/exclusions.h"
+#include "longhaul/cluster/findings.h"
+#include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/pause_watch.h"
+#include "longhaul/cluster/run_status.h"
+#include "longhaul/cluster/stragglers.h"
+#include "longhaul/cluster/supervisor.h"
+
+namespace longhaul::cluster {
+
+/// A supervisor that was not at work for so long judges nobody by that time.
+inline constexpr double kSupervisorPauseSeconds = 2.0;
+
+inline constexpr int kExitInterrupted = 128 + SIGINT;
+
+/// How an attempt ended: done, asked to stop, interrupted a second time, or by a fault.
+struct AttemptEnd {
+  int exit_code = 0;
+  std::optional<Fault> fault;
+};
+
+struct Supervisor::State {
+  State(SupervisorOptions options_, Launcher launcher_, Fleet& fleet_, OwnerLock lease)
+      : options(std::move(options_)),
+        launcher(std::move(launcher_)),
+        fleet(fleet_),
+        lock(std::move(lease)),
+        policy(options.rules),
+        exclusions(options.run_dir),
+        hang(options.hang),
+        down_time(options.run_dir, unix_time()),
+        stragglers(options.straggler_ratio) {}
+
+  int run();
+  AttemptEnd attempt(int64_t restart);
+  std::string start_name(int64_t restart) const;
+  AttemptEnd watch(JobStep& step);
+  void wake_up();
+  std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
+  std::optional<Fault> look_for_hang();
+  void wait_for_last_words(JobStep& step, FaultKind kind);
+  std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
+  std::string left_behind() const;
+  void pass_signals();
+  bool decide(const AttemptEnd& end);
+  void pause(double seconds);
+  void tell_restart(std::optional<Json> done);
+  void tell_stragglers();
+  std::vector<SickNode> check_health(const std::vector<std::string>& nodes);
+  void blame_sick_node(Fault& fault);
+  void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
+  Attempt plan_start(int64_t restart);
+  std::vector<std::string> start_words(int64_t restart);
+  void event(const char* name, Json fields);
+  void set_state(const char* name);
+  void show_status(bool now);
+  void check_lock() const;
+  int run_attempts();
+  bool replace_lost_node();
+
+  SupervisorOptions options;
+  Launcher launcher;
+  Fleet& fleet;
+  OwnerLock lock;
+  RestartPolicy policy;
+  Exclusions exclusions;
+  HangWatch hang;
+  DownTime down_time;
+  ClockWatch clock;
+  Stragglers stragglers;
+  Logger log = Logger::to_terminal();
+  PauseWatch pauses{kSupervisorPauseSeconds};
+  SignalWatch signals;
+  std::vector<NodeReport> reports;
+  std::vector<ObservedRank> ranks;
+  std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
+  RunStatus status;
+  double status_shown = 0.0;
+  int passed_signal = 0;  ///< handed to the workers
+  double passed_at = 0.0;
+  double repeated_at = 0.0;
+  double fault_at = 0.0;
+  double started_at = 0.0;  ///< the newest attempt
+  Stopwatch life;
+};
+
+}  // namespace longhaul::cluster

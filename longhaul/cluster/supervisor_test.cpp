@@ -1,0 +1,140 @@
+#include "longhaul/cluster/supervisor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/base/test_files.h"
+#include "longhaul/cluster/exclusions.h"
+
+namespace longhaul::cluster {
+namespace {
+
+/// Nodes that are there and healthy, or sick.
+class MadeUpFleet : public Fleet {
+ public:
+  void wait(double) override {}
+  std::vector<NodeReport> reports() override { return {}; }
+  std::vector<std::string> lost_nodes() override { return {}; }
+  void signal(int, const std::vector<int>&) override {}
+  void forget() override {}
+  std::map<int, std::string> stacks(const std::vector<int>&) override { return {}; }
+  std::vector<HealthReport> check_health(const std::vector<std::string>& asked,
+                                         const HealthOptions&, double) override {
+    std::vector<HealthReport> reports;
+    for (const auto& [node, healthy] : nodes) {
+      if (!asked.empty() && std::ranges::count(asked, node) == 0) continue;
+      ++checks;
+      HealthReport report;
+      report.node = node;
+      HealthCheck check;
+      check.name = "memory";
+      check.result = healthy ? HealthResult::Ok : HealthResult::Failed;
+      check.text = node;
+      report.checks.push_back(check);
+      reports.push_back(report);
+    }
+    return reports;
+  }
+  std::vector<std::string> take_notes() override { return {}; }
+
+  std::map<std::string, bool> nodes;
+  int checks = 0;
+};
+
+class SupervisorOfNodes : public testing::Test {
+ protected:
+  int run() {
+    SupervisorOptions options;
+    options.run_dir = dir_.path();
+    options.checkpoint_dir = dir_ / "checkpoints";
+    options.directories.root = dir_ / "memory";
+    options.other_nodes = true;
+    Launcher launcher;
+    launcher.command = [&](const Attempt& attempt) {
+      if (left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
+      started_without_ = attempt.excluded;
+      return std::vector<std::string>{"true"};
+    };
+    launcher.lacks_nodes = [&](const Attempt& attempt) {
+      fleet_.nodes.insert(late_.begin(), late_.end());
+      return left(attempt) < wanted_;
+    };
+    return Supervisor(std::move(options), std::move(launcher), fleet_,
+                      take_supervision(dir_.path()))
+        .run();
+  }
+  size_t left(const Attempt& attempt) const {
+    return fleet_.nodes.size() - static_cast<size_t>(std::ranges::count_if(
+                                     attempt.excluded, [&](const std::string& node) {
+                                       return fleet_.nodes.contains(node);
+                                     }));
+  }
+  void exclude(const std::string& node, ExclusionKind kind) {
+    std::vector<ExcludedNode> nodes = read_excluded(dir_ / "excluded_nodes.json");
+    nodes.push_back({node, unix_time(), "a cause", kind});
+    write_excluded(dir_ / "excluded_nodes.json", nodes);
+  }
+  std::vector<Json> events(const std::string& name) const {
+    std::vector<Json> found;
+    std::istringstream lines(read_text(dir_ / "events.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      Json event = parse_json(line, "events.jsonl");
+      if (event.at("event") == name) found.push_back(std::move(event));
+    }
+    return found;
+  }
+  using Names = std::vector<std::string>;
+
+  TestDirectory dir_;
+  MadeUpFleet fleet_;
+  size_t wanted_ = 2;
+  std::map<std::string, bool> late_;  ///< come after the first look
+  Names started_without_;
+};
+
+TEST_F(SupervisorOfNodes, OneThatWasMendedIsUsedAgainByTheNextSupervisor) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}};
+  exclude("n2", ExclusionKind::Health);
+  exclude("n3", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{"n3"});
+  const std::vector<Json> back = events("node_readmitted");
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back[0].at("node"), "n2");
+  EXPECT_EQ(back[0].at("kind"), "health");
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "n2 is used again");
+}
+
+TEST_F(SupervisorOfNodes, AStartThatLacksNodesLooksAtThoseThatAreLeftOut) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", true}};
+  exclude("n2", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, Names{});
+  EXPECT_EQ(fleet_.checks, 2);
+}
+
+TEST_F(SupervisorOfNodes, AStartThatLacksNodesUsesNoneWhoseCheckFails) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", false}};
+  exclude("n2", ExclusionKind::Silence);
+  EXPECT_EQ(run(), 75);
+  EXPECT_TRUE(events("node_readmitted").empty());
+  EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").size(), 1U);
+}
+
+TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
+  fleet_.nodes = {{"n1", true}};
+  late_ = {{"n2", true}};
+  exclude("n2", ExclusionKind::Person);
+  EXPECT_EQ(run(), 75);
+  EXPECT_EQ(fleet_.checks, 1);
+}
+
+}  // namespace
+}  // namespace longhaul::cluster
