@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/cluster/fault.h"
@@ -10,8 +11,8 @@
 namespace longhaul::cluster {
 
 struct RestartRules {
-  int64_t max_restarts = 100;
-  int same_fault_limit = 3;  ///< at the same step, in a row
+  int64_t max_restarts = 100;  ///< of one job
+  int same_fault_limit = 3;    ///< at the same step, in a row
   /// The same for errors that time may mend: with the delays a quarter of an hour.
   int temporary_fault_limit = 20;
   int node_fault_limit = 3;  ///< faults on one node, in a row, before it is left out
@@ -27,24 +28,32 @@ struct Decision {
   std::string reason;         ///< why it stops, for people
 };
 
+/// What the faults of a job have come to: over all of its supervisors, so that none of
+/// them begins a crash loop anew.
+struct RestartCounts {
+  int64_t restarts = 0;
+  std::optional<Fault> before;  ///< the newest
+  int same = 0;                 ///< faults like the newest, in a row
+  int without_progress = 0;     ///< faults in a row of which none came further
+  int64_t furthest = 0;
+  int on_node = 0;  ///< faults in a row on the newest fault's node
+};
+
 /// Decides after each fault of a run. Pure: no clock, no files.
 class RestartPolicy {
  public:
-  explicit RestartPolicy(const RestartRules& rules) : rules_(rules) {}
+  explicit RestartPolicy(const RestartRules& rules, RestartCounts counts = {})
+      : rules_(rules), counts_(std::move(counts)) {}
 
   Decision decide(const Fault& fault);
-  int64_t restarts() const { return restarts_; }
+  int64_t restarts() const { return counts_.restarts; }
+  const RestartCounts& counts() const { return counts_; }
 
  private:
   bool same_as_before(const Fault& fault) const;
 
   RestartRules rules_;
-  int64_t restarts_ = 0;
-  std::optional<Fault> before_;
-  int same_ = 0;              ///< faults like the newest, in a row
-  int without_progress_ = 0;  ///< faults in a row of which none came further
-  int64_t furthest_ = 0;
-  int on_node_ = 0;  ///< faults in a row on the newest fault's node
+  RestartCounts counts_;
 };
 
 }  // namespace longhaul::cluster

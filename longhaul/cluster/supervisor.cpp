@@ -10,6 +10,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
 #include "longhaul/cluster/findings.h"
+#include "longhaul/cluster/restart_record.h"
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor_state.h"
 
@@ -34,6 +35,8 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
                                      std::move(lease))) {
   State& s = *state_;
   s.log = Logger::to_file(s.options.run_dir / "log.txt");
+  s.policy = RestartPolicy(s.options.rules,
+                           read_restarts(s.options.run_dir, s.options.job, s.log));
   s.status.job = s.options.job;
   s.status.max_restarts = s.options.rules.max_restarts;
   s.signals.count_interrupts();
@@ -112,6 +115,8 @@ bool Supervisor::State::replace_lost_node() {
   Fault fault;
   fault.kind = FaultKind::Node;
   fault.node = options.lost_node;
+  // Of the ranks nothing is known; it says whether the job came on since its last fault.
+  fault.step = newest_checkpoint(options.checkpoint_dir).value_or(0);
   fault.text =
       fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
   const auto answers = [&](const NodeReport& report) {
@@ -119,6 +124,7 @@ bool Supervisor::State::replace_lost_node() {
   };
   if (std::ranges::any_of(fleet.reports(), answers)) {
     fault.kind = FaultKind::Killed;
+    fault.temporary = true;  // the supervisor's; the ranks may be well
     fault.text = fmt::format(
         "the supervisor on {} did not answer any more and was "
         "replaced; the node answers",
@@ -240,6 +246,8 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
   status.cause = fault.text;
   tell_restart(down_time.fault(fault_at));
   const Decision decision = policy.decide(fault);
+  check_lock();
+  write_restarts(options.run_dir, options.job, policy.counts(), log);
   event("fault", {{"kind", fault_name(fault.kind)},
                   {"rank", fault.rank},
                   {"node", fault.node},

@@ -54,11 +54,14 @@ class SupervisorOfNodes : public testing::Test {
     options.checkpoint_dir = dir_ / "checkpoints";
     options.directories.root = dir_ / "memory";
     options.other_nodes = true;
+    options.job = "7";
+    options.rules.first_delay_seconds = 0.0;
     Launcher launcher;
     launcher.command = [&](const Attempt& attempt) {
       if (left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
       started_without_ = attempt.excluded;
-      return std::vector<std::string>{"true"};
+      ++started_;
+      return words_;
     };
     launcher.lacks_nodes = [&](const Attempt& attempt) {
       fleet_.nodes.insert(late_.begin(), late_.end());
@@ -95,7 +98,20 @@ class SupervisorOfNodes : public testing::Test {
   size_t wanted_ = 2;
   std::map<std::string, bool> late_;  ///< come after the first look
   Names started_without_;
+  Names words_ = {"true"};
+  int started_ = 0;
 };
+
+TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"false"};
+  EXPECT_EQ(run(), 1);  // the third time in a row
+  EXPECT_EQ(started_, 3);
+  EXPECT_EQ(run(), 1);
+  EXPECT_EQ(started_, 4);
+  EXPECT_EQ(events("supervisor_end").back().at("restarts"), 2);
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "for the 4. time in a row");
+}
 
 TEST_F(SupervisorOfNodes, OneThatWasMendedIsUsedAgainByTheNextSupervisor) {
   fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}};

@@ -400,8 +400,8 @@ Fields fields_of(ResilienceSection& s) {
                  "without one the job goes back to the queue; wait: it always does; "
                  "shrink: a spare, else fewer data-parallel ranks with the same batch"),
       make_field("max_restarts", s.max_restarts, Free,
-                 "restarts by a supervisor (longhaul launch, longhaul submit) before it "
-                 "gives up")
+                 "restarts of one job, by all of its supervisors (longhaul launch, "
+                 "longhaul submit) and over requeues, before it gives up")
           .within(0, 1'000'000),
       make_field("hang_timeout_s", s.hang_timeout_s, Free,
                  "seconds without any progress that a supervisor takes for a hang; 0: "
