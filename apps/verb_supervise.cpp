@@ -29,6 +29,7 @@ namespace {
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
   bool requeue = false;   ///< instead of supervising
+  std::string because;    ///< of the requeue; empty: the supervisor's note
   std::string stands_in;  ///< for the supervisor of this node, which does not answer
   int replaces = 0;       ///< the number of its lease
 };
@@ -97,7 +98,8 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   options.nodes = static_cast<size_t>(arguments.command.nodes + arguments.command.spares);
   const cluster::RequeueDecision decision = cluster::count_requeue(
       config.run.dir, job.id,
-      cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0));
+      cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0),
+      cluster::requeue_reason(arguments.because));
   if (!decision.allowed) {
     fmt::print("longhaul: error: [requeue] {}\n", decision.reason);
     return kExitStopped;
@@ -223,6 +225,9 @@ void add_supervise(CLI::App& program, Outcome& outcome) {
       "--requeue", arguments->requeue,
       "only gives the job back to the queue, and has Slurm leave out the nodes "
       "that the run has excluded");
+  verb->add_option("--because", arguments->because,
+                   "with --requeue: signal, host, done, storage or crash; without it "
+                   "what the supervisor noted");
   verb->footer(
       "Examples:\n"
       "  longhaul supervise run.toml --nodes 4 --spares 1      # in a batch script\n"

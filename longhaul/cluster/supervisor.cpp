@@ -10,6 +10,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/jsonl.h"
 #include "longhaul/cluster/findings.h"
+#include "longhaul/cluster/requeue_count.h"
 #include "longhaul/cluster/restart_record.h"
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor_state.h"
@@ -149,12 +150,23 @@ int Supervisor::State::run_attempts() {
       end = attempt(restart);
       go_on = end.fault && decide(end);
     }
-  } catch (const TemporaryError& problem) {
-    // No start is possible now, in this job: too few nodes are left.
+  } catch (const Error& problem) {
+    if (problem.kind() != ErrorKind::Temporary) throw;
+    // No start is possible now, in this job: mostly since too few nodes are left.
     log.warning(problem.what());
+    note_requeue_reason(options.run_dir, options.job,
+                        problem.area() == "nodes"  ? RequeueReason::Nodes
+                        : problem.area() == "file" ? RequeueReason::Storage
+                                                   : RequeueReason::Unknown);
     event("requeue", {{"reason", problem.what()}});
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
+  }
+  // A fault that was not followed by a restart since the run was asked to stop: its next
+  // life goes on, from the queue as well.
+  if (request_came_first) end.exit_code = kExitTemporary;
+  if ((passed_signal != 0 || request_came_first) && end.exit_code == kExitTemporary) {
+    note_requeue_reason(options.run_dir, options.job, RequeueReason::Signal);
   }
   tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
@@ -259,12 +271,13 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
         fault.kind == FaultKind::Node ? ExclusionKind::Silence : ExclusionKind::Faults,
         fault.text);
   }
-  if (passed_signal != 0) {
-    log.warning(fault.text + "; not restarted: the run was asked to stop");
-    return false;
-  }
   if (!decision.restart) {
     log.warning(fmt::format("stopped: {}; {}", fault.text, decision.reason));
+    return false;
+  }
+  if (passed_signal != 0) {
+    log.warning(fault.text + "; not restarted: the run was asked to stop");
+    request_came_first = true;
     return false;
   }
   log.info(fmt::format("restart {} after step {}: {}{}", policy.restarts(), fault.step,
@@ -285,7 +298,8 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
                       {"ranks", Json::array({fault.rank})},
                       {"nodes", Json::array({fault.node})},
                       {"excluded", decision.exclude_node}});
-  return signals.raised() == 0;
+  request_came_first = signals.raised() != 0;
+  return !request_came_first;
 }
 
 /// Those of these nodes, or of all, that are sick: they are left out. What concerns the

@@ -97,6 +97,7 @@ struct Supervisor::State {
   double status_shown = 0.0;
   int passed_signal = 0;  ///< handed to the workers
   double passed_at = 0.0;
+  bool request_came_first = false;  ///< before the restart that a fault called for
   double repeated_at = 0.0;
   double fault_at = 0.0;
   double started_at = 0.0;  ///< the newest attempt

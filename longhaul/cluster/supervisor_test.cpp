@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <sstream>
+#include <system_error>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/exclusions.h"
+#include "longhaul/cluster/requeue_count.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -58,8 +60,9 @@ class SupervisorOfNodes : public testing::Test {
     options.rules.first_delay_seconds = 0.0;
     Launcher launcher;
     launcher.command = [&](const Attempt& attempt) {
-      if (left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
+      if (!trouble_ && left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
       started_without_ = attempt.excluded;
+      if (trouble_) throw to_error(fs::filesystem_error("open", dir_.path(), trouble_));
       ++started_;
       return words_;
     };
@@ -100,6 +103,7 @@ class SupervisorOfNodes : public testing::Test {
   Names started_without_;
   Names words_ = {"true"};
   int started_ = 0;
+  std::error_code trouble_;
 };
 
 TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
@@ -142,6 +146,24 @@ TEST_F(SupervisorOfNodes, AStartThatLacksNodesUsesNoneWhoseCheckFails) {
   EXPECT_EQ(run(), 75);
   EXPECT_TRUE(events("node_readmitted").empty());
   EXPECT_EQ(read_excluded(dir_ / "excluded_nodes.json").size(), 1U);
+}
+
+TEST_F(SupervisorOfNodes, TheReasonOfARequeueIsNoted) {
+  fleet_.nodes = {{"n1", true}};
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"nodes")");
+  EXPECT_EQ(count_requeue(dir_.path(), "7", 0).wait_seconds, 0.0);
+  trouble_ = std::make_error_code(std::errc::no_space_on_device);
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"storage")");
+}
+
+TEST_F(SupervisorOfNodes, AFaultOfARunThatWasAskedToStopIsNoFailureOfTheJob) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  words_ = {"sh", "-c", "kill -USR1 $PPID; exit 1"};
+  EXPECT_EQ(run(), 75);
+  EXPECT_HAS(read_text(dir_ / "control/requeues.json"), R"("note":"signal")");
+  EXPECT_EQ(started_, 1);
 }
 
 TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {

@@ -175,7 +175,7 @@ while :; do
   status=$?
   case $status in
     0) exit 0 ;;
-    75) again "the supervisor asks for it" ;;
+    75) again "the supervisor asks for it" ;;  # why is in the run's record
     1 | 78) exit "$status" ;;  # nothing that a start again would mend
     79) exit "$status" ;;      # the file STOP: saved, and nobody is to start it again
     77)
@@ -187,11 +187,12 @@ while :; do
       continue
       ;;
   esac
-  [ -z "$stopped" ] || again "the supervisor ended with $status"
+  [ -z "$stopped" ] || because=signal again "the supervisor ended with $status"
   # What dies at once in every life would wander through the queue for ever.
   [ "$SECONDS" -gt 600 ] || [ "${SLURM_RESTART_COUNT:-0}" -lt 20 ] || exit "$status"
   crashes=$((crashes + 1))
-  [ "$crashes" -le 3 ] || again "the supervisor has ended $crashes times, now with $status"
+  [ "$crashes" -le 3 ] ||
+    because=crash again "the supervisor has ended $crashes times, now with $status"
   say "the supervisor ended with $status; starts again"
   sleep "$crashes"
 done
@@ -264,7 +265,9 @@ std::string supervise_script(const SuperviseJob& job) {
   text += array_of("supervise", words);
   // Tells Slurm which nodes it is not to give again.
   const char* requeue =
-      command.platform_replaces_nodes ? "" : R"sh("${supervise[@]}" --requeue)sh";
+      command.platform_replaces_nodes
+          ? ""
+          : R"sh("${supervise[@]}" ${because:+--because "$because"} --requeue)sh";
   return text + kRun + again_text(job.batch, requeue) + kSuperviseLoop;
 }
 

@@ -210,7 +210,9 @@ TEST(BatchScript, RequeuesWhenTheSupervisorAsks) {
 TEST(BatchScript, TheSupervisorRequeuesTheJobItselfWhereItCan) {
   RunningScript script("exit 75", false, "echo \"$@\" > $0.requeued; exit 0");
   EXPECT_EQ(script.run().exit_code, 75);
-  EXPECT_HAS(script.text("longhaul.requeued"), "supervise /fsx/ann/my work/run.toml");
+  const std::string words = script.text("longhaul.requeued");
+  EXPECT_HAS(words, "supervise /fsx/ann/my work/run.toml");
+  EXPECT_EQ(words.find("--because"), std::string::npos) << "the supervisor has noted it";
   EXPECT_EQ(script.text("asked"), "");
 }
 
@@ -241,6 +243,19 @@ TEST(BatchScript, StartsACrashedSupervisorAgainAndThenRequeues) {
   RunningScript once("[ -e $0.lives ] && exit 0; touch $0.lives; kill -KILL $$");
   EXPECT_EQ(once.run().exit_code, 0);
   EXPECT_EQ(once.text("asked"), "");
+}
+
+TEST(BatchScript, ARequeueThatNoSupervisorAskedForSaysWhy) {
+  const std::string notes = "echo \"$@\" > $0.requeued; exit 0";
+  RunningScript crashes("kill -SEGV $$", false, notes);
+  crashes.run();
+  EXPECT_HAS(crashes.text("longhaul.requeued"), "--because crash --requeue");
+  RunningScript ended(
+      "trap : USR1; trap 'kill -KILL $$' TERM; touch $0.ready\n"
+      "for i in $(seq 200); do /bin/sleep 0.05; done",
+      false, notes);
+  ended.run(when_ready(ended, "kill -USR1 $script; /bin/sleep 2.2; kill -TERM $script"));
+  EXPECT_HAS(ended.text("longhaul.requeued"), "--because signal --requeue");
 }
 
 TEST(BatchScript, TheSignalBeforeTheLimitSavesAndRequeues) {

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -18,6 +19,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/job_step.h"
+#include "longhaul/cluster/requeue_count.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -67,10 +69,12 @@ int supervise(const StandInOptions& options) {
 }
 
 /// A supervisor knows which nodes Slurm is not to give again; should it fail, the job
-/// goes back all the same.
-void requeue(const StandInOptions& options, const SlurmClient& slurm) {
+/// goes back all the same. Without a reason its own note is taken.
+void requeue(const StandInOptions& options, const SlurmClient& slurm,
+             std::optional<RequeueReason> reason) {
   std::vector<std::string> words = options.words;
   words.emplace_back("--requeue");
+  if (reason) words.insert(words.end(), {"--because", reason_name(*reason)});
   CommandOptions patience;
   patience.deadline_seconds = kRequeueSeconds;
   const CommandResult result = run_command(words, patience);
@@ -126,7 +130,7 @@ void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
   say("no supervisor is left and none can be had here: the job is requeued if it runs");
   insist(options, [&] {
     const auto job = slurm.query_job(options.job);
-    if (job && job->state == "RUNNING") requeue(options, slurm);
+    if (job && job->state == "RUNNING") requeue(options, slurm, RequeueReason::Host);
   });
 }
 
@@ -156,7 +160,12 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
       say(status == 0 ? "the run is done; the job, which lost its script, is requeued to "
                         "end as completed"
                       : "requeue: the supervisor asks for it");
-      insist(options, [&] { requeue(options, slurm); });
+      insist(options, [&] {
+        requeue(options, slurm,
+                status == 0                ? std::optional(RequeueReason::Done)
+                : status == kExitTemporary ? std::nullopt
+                                           : std::optional(RequeueReason::Crash));
+      });
     }
     return status;
   }

@@ -50,7 +50,7 @@ class StandIn {
     options.words = {
         "bash", "-c",
         "cd " + dir_.path().string() +
-            "\nif [ \"$0\" = --requeue ]; then [ -e requeues ] && echo by itself "
+            "\nif [ \"$0\" = --requeue ]; then [ -e requeues ] && echo by itself $* "
             ">> asked; exit; fi\n" +
             supervisor};
     options.raised = [&] { return fs::exists(dir_ / "ready") ? signal : 0; };
@@ -80,6 +80,9 @@ TEST(StandIn, TheSupervisorRequeuesTheJobWhereItCan) {
   StandIn saved;
   EXPECT_EQ(saved.run("touch requeues; exit 75"), 75);
   EXPECT_EQ(saved.text("asked"), "by itself\n");
+  StandIn done;
+  EXPECT_EQ(done.run("touch requeues; exit 0"), 0);
+  EXPECT_EQ(done.text("asked"), "by itself --because done\n");
 }
 
 TEST(StandIn, ARunThatFailedOrWasStoppedByRequestEndsTheJob) {
