@@ -15,7 +15,8 @@ namespace longhaul::apps {
 namespace {
 
 void say_warning(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO), line);
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(line));
 }
 
 }  // namespace

@@ -71,7 +71,8 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
 }
 
 void say_error(const std::string& text) {
-  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), text);
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
+             printable(text));
 }
 
 int fail(const Error& error) {

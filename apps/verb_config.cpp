@@ -149,7 +149,7 @@ void run_config(const ConfigCall& options) {
   check_inputs(loaded.config, loaded.warnings);
   for (const std::string& warning : loaded.warnings) {
     fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-               warning);
+               printable(warning));
   }
   if (options.json) {
     print_json(loaded, options);

@@ -94,7 +94,8 @@ void add_export(CLI::App& program, Outcome& outcome) {
           [&](const std::string& line) {
             if (world.rank() > 0) return;
             fmt::print(stderr, "{} {}\n",
-                       warning_text("longhaul: warning:", STDERR_FILENO), line);
+                       warning_text("longhaul: warning:", STDERR_FILENO),
+                       printable(line));
           });
     });
   });

@@ -159,7 +159,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   const LoadedConfig loaded = load_run_config(command.words[0], command.sets);
   for (const std::string& warning : loaded.warnings) {
     fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-               warning);
+               printable(warning));
   }
   Prepared prepared;
   prepared.run_dir = absolute_text(loaded.config.run.dir);

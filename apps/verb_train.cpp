@@ -42,7 +42,8 @@ constexpr double kStartGrace = 5.0;
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
 void say(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO), line);
+  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
+             printable(line));
   std::fflush(stderr);
 }
 

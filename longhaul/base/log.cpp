@@ -71,7 +71,7 @@ Logger Logger::to_file(const fs::path& file) {
   logger.sink_->file = AppendFile(file);
   // The sink stays where it is when the logger is moved.
   logger.sink_->file.on_trouble([sink = logger.sink_.get()](const std::string& line) {
-    sink->terminal("warning: " + line);
+    sink->terminal("warning: " + printable(line));
   });
   return logger;
 }
@@ -79,14 +79,15 @@ Logger Logger::to_file(const fs::path& file) {
 void Logger::info(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
-  sink_->terminal(line);
-  sink_->disk(line);
+  const std::string plain = printable(line);
+  sink_->terminal(plain);
+  sink_->disk(plain);
 }
 
 void Logger::warning(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
-  const std::string plain = "warning: " + std::string(line);
+  const std::string plain = "warning: " + printable(line);
   sink_->terminal(warning_text(plain, STDOUT_FILENO));
   sink_->disk(plain);
 }
@@ -94,13 +95,13 @@ void Logger::warning(std::string_view line) {
 void Logger::to_file_only(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
-  sink_->disk(line);
+  sink_->disk(printable(line));
 }
 
 void Logger::to_terminal_only(std::string_view line) {
   if (silent()) return;
   const std::lock_guard lock(sink_->mutex);
-  sink_->terminal(line);
+  sink_->terminal(printable(line));
 }
 
 void Logger::status(std::string_view line) {
@@ -111,10 +112,10 @@ void Logger::status(std::string_view line) {
     // A line of the log has erased it: drawn again at once.
     const bool soon = now - sink_->status_time < std::chrono::milliseconds(200);
     if (sink_->status_drawn && soon) return;
-    sink_->draw_status(std::string(line));
+    sink_->draw_status(printable(line));
   } else {
     if (now - sink_->status_time < std::chrono::seconds(10)) return;
-    sink_->terminal(line);
+    sink_->terminal(printable(line));
   }
   sink_->status_time = now;
 }

@@ -9,7 +9,7 @@ namespace longhaul {
 
 /// Lines for people: to standard output and, where given, to a file that is appended to.
 /// Warnings are marked (in yellow on a terminal). Passed by reference, never global; any
-/// thread may write, a line is never torn.
+/// thread may write, a line is never torn, and control characters in it are written out.
 class Logger {
  public:
   /// Writes nothing: for ranks that do not speak.

@@ -26,6 +26,21 @@ TEST(Logger, WritesToBothPlacesAndMarksWarnings) {
   EXPECT_EQ(read_text(dir / "log.txt"), "step 1\nwarning: low disk\nfile\n");
 }
 
+TEST(Logger, WhatANameBringsAlongIsWrittenOut) {
+  const TestDirectory dir;
+  ::testing::internal::CaptureStdout();
+  {
+    Logger log = Logger::to_file(dir / "log.txt");
+    log.info("a\033[2J");
+    log.warning("b\nc");
+    log.to_file_only("d\r");
+    log.to_terminal_only("e\a");
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "a\\x1b[2J\nwarning: b\\nc\ne\\x07\n");
+  EXPECT_EQ(read_text(dir / "log.txt"), "a\\x1b[2J\nwarning: b\\nc\nd\\r\n");
+}
+
 TEST(Logger, AppendsToTheLogOfAnEarlierStart) {
   const TestDirectory dir;
   ::testing::internal::CaptureStdout();

@@ -39,6 +39,29 @@ bool wants_colour(int fd) {
   return is_terminal(fd) && (none == nullptr || *none == '\0');
 }
 
+std::string printable(std::string_view text) {
+  std::string line;
+  line.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // In UTF-8 the second set of control characters is C2 80 to C2 9F.
+    const bool second_set = c == 0xc2 && i + 1 < text.size() &&
+                            static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\r') {
+      line += "\\r";
+    } else if (second_set) {
+      line += fmt::format("\\xc2\\x{:02x}", static_cast<unsigned char>(text[++i]));
+    } else if ((c < 0x20 && c != '\t') || c == 0x7f) {
+      line += fmt::format("\\x{:02x}", c);
+    } else {
+      line += text[i];
+    }
+  }
+  return line;
+}
+
 std::string warning_text(std::string_view text, int fd) {
   return painted(text, "33", fd);
 }

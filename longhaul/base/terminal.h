@@ -13,6 +13,10 @@ bool is_terminal(int fd);
 /// Whether to colour what is written there: on a terminal, unless NO_COLOR is set.
 bool wants_colour(int fd);
 
+/// One line that a terminal shows and does not obey: control characters are written out
+/// (\n, \x1b), whatever a path or a name brings along. Tabs stay.
+std::string printable(std::string_view text);
+
 /// The text in yellow or red where wants_colour(fd), else as it is.
 std::string warning_text(std::string_view text, int fd);
 std::string error_text(std::string_view text, int fd);

@@ -67,6 +67,18 @@ TEST(Terminal, ARankOfMpirunHasTheOneThatMpirunHas) {
   ::close(file);
 }
 
+TEST(Terminal, ALineIsShownAndNotObeyed) {
+  EXPECT_EQ(printable("runs/\033[2Ja\nlonghaul: b\r\x7f\x01\tc"),
+            "runs/\\x1b[2Ja\\nlonghaul: b\\r\\x7f\\x01\tc");
+  EXPECT_EQ(printable("caf\xc3\xa9 \xc2\xa0 \xe2\x80\xa6"),
+            "caf\xc3\xa9 \xc2\xa0 \xe2\x80\xa6");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J"),
+            "\\xc2\\x9b"
+            "2J");
+  EXPECT_EQ(printable("cut \xc2"), "cut \xc2");
+}
+
 TEST(Terminal, WarningsAndErrorsAreColouredOnOneAndUnlessNoColorIsSet) {
   const Pty pty;
   const int file = ::open("/dev/null", O_WRONLY);

@@ -1,4 +1,5 @@
-"""A pipe in a file's place: refused, and not waited for."""
+"""A pipe in a file's place: refused, and not waited for. A name that a terminal would obey:
+written out."""
 
 import json
 import os
@@ -25,3 +26,14 @@ def test_a_pipe_is_refused_by_name(binary, tmp_path, verb, name):
                           capture_output=True)
     assert done.returncode == 78, done.stdout + done.stderr
     assert f"{name}: is a pipe" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", ["config", "train"])
+def test_a_name_with_control_characters_is_shown_and_not_obeyed(binary, tmp_path, verb):
+    """It has neither commands of a terminal left nor lines of its own."""
+    name = "no\x1b[2Jwhere\nlonghaul: error: [forged] a.toml"
+    done = subprocess.run([binary("longhaul"), verb, name], timeout=60, text=True,
+                          capture_output=True, cwd=tmp_path)
+    assert done.returncode == 78, done.stderr
+    assert "no\\x1b[2Jwhere\\nlonghaul: error: [forged] a.toml: no such file" in done.stderr
+    assert "\x1b" not in done.stderr and len(done.stderr.splitlines()) == 1

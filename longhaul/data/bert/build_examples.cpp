@@ -249,7 +249,7 @@ void ExamplesBuilder::read_inputs() {
   if (report.counts.documents == 0) {
     throw InputError("data", fmt::format("the inputs hold no document with text; {}name "
                                          "files that do",
-                                         report.dropped.describe()));
+                                         report.dropped.in_one_line()));
   }
   spool.finish();
   reading_ = reading_json(report);

@@ -110,11 +110,11 @@ class Collector {
       report.dropped.add(dropped.problem, {place, dropped.detail});
     }
     if (report.dropped.bad() > options_.max_bad_records) {
-      throw InputError("data", fmt::format("{} bad records, at most {} are let pass:\n{}"
+      throw InputError("data", fmt::format("{} bad records, at most {} are let pass: {}"
                                            "look at them, or allow more with "
                                            "--max-bad-records",
                                            report.dropped.bad(), options_.max_bad_records,
-                                           report.dropped.describe()));
+                                           report.dropped.in_one_line()));
     }
     out_.add(piece.documents);
     report.cut_sentences += piece.cut_sentences;

@@ -95,6 +95,12 @@ std::string DroppedRecords::describe() const {
   return text;
 }
 
+std::string DroppedRecords::in_one_line() const {
+  std::string line;
+  for (const char c : describe()) line += c == '\n' ? "; " : std::string(1, c);
+  return line;
+}
+
 std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
                             int64_t offset, RecordProblem problem,
                             std::string_view detail) {

@@ -111,6 +111,8 @@ struct DroppedRecords {
   int64_t bad() const;
   /// One line per cause and example; empty when nothing was dropped.
   std::string describe() const;
+  /// The same in one line, each problem followed by "; ": for an error.
+  std::string in_one_line() const;
 };
 
 /// What to do with a record that is broken (an empty one is always left out).
