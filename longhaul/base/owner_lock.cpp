@@ -149,6 +149,29 @@ double lease_age(const fs::path& lock, bool with_probe) {
 struct Verdict {
   bool alive = false;
   std::string reason;
+  bool by_lease = false;  ///< nothing else is known of it
+};
+
+/// Tells a holder that renews its lease from one that was lost before the lease ran out.
+class RenewalWatch {
+ public:
+  /// Has the lease been renewed since the first look at this holder?
+  bool renewed(const fs::path& lock, const LockHolder& holder) {
+    struct stat now{};
+    if (::stat(lock.c_str(), &now) != 0) return false;
+    const auto time = std::pair(now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
+    if (token_ != holder.token) {
+      token_ = holder.token;
+      first_ = time;
+    }
+    return time != first_;
+  }
+  bool told() { return std::exchange(told_, true); }
+
+ private:
+  std::string token_;
+  std::pair<time_t, long> first_;
+  bool told_ = false;
 };
 
 Verdict judge(const LockHolder& holder, const fs::path& lock,
@@ -172,7 +195,7 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
   }
   const double age = lease_age(lock, options.probe);
   return {age < options.lease_seconds,
-          fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0))};
+          fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
 }
 
 }  // namespace
@@ -217,6 +240,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
   mine.supervisor = options.supervisor;
   mine.start = options.start;
   bool waited = false;
+  RenewalWatch watch;
   while (true) {
     const std::optional<LockHolder> other = read_holder(lock.path_);
     if (other) {
@@ -224,7 +248,9 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
       if (verdict.alive) {
         const bool same_job =
             !mine.job.empty() && mine.job == other->job && mine.host != other->host;
-        if (!same_job) {
+        const bool watched =
+            options.on_watch && verdict.by_lease && !watch.renewed(lock.path_, *other);
+        if (!same_job && !watched) {
           throw InputError(options.area,
                            fmt::format("{}: another process {} ({}; {}); stop it, or {}",
                                        file.parent_path().string(), options.occupation,
@@ -232,7 +258,13 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
         }
         // A restart of the same job on other nodes: its old lease must run out first.
         waited = true;
-        std::this_thread::sleep_for(std::chrono::seconds(1));
+        if (watched && !watch.told()) {
+          options.on_watch(fmt::format(
+              "{}: {}; {}: waits until it is renewed or runs out, at most {:.0f} s",
+              options.area, describe(*other), verdict.reason, options.lease_seconds));
+        }
+        std::this_thread::sleep_for(
+            std::chrono::duration<double>(std::min(1.0, options.renew_seconds / 4)));
         continue;
       }
       if (!other->released) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct OwnerLockOptions {
   /// supervisor.
   std::string supervisor = {};
   int64_t start = 0;
+  /// Given: a holder that is judged by its lease alone is watched, at most until the
+  /// lease has run out, and refused only when it renews it. Told of that once, before.
+  std::function<void(const std::string& line)> on_watch = {};
   // For the messages: "[area] DIR: another process OCCUPATION (...); stop it, or ADVICE".
   std::string area = "run lock";
   std::string object = "the run";

@@ -1,9 +1,13 @@
 #include "longhaul/cluster/supervision.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <system_error>
+
+#include "longhaul/base/terminal.h"
 
 namespace longhaul::cluster {
 
@@ -17,6 +21,9 @@ OwnerLockOptions supervisor_lease() {
   lock.advice = "give this run another run.dir";
   lock.lease_seconds = kSupervisorLease;
   lock.renew_seconds = kSupervisorLease / 4;
+  lock.on_watch = [](const std::string& line) {
+    fmt::print(stderr, "longhaul: {}\n", printable(line));
+  };
   return lock;
 }
 

@@ -1,0 +1,80 @@
+#include "longhaul/base/owner_lock.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul {
+namespace {
+
+/// A lock that another machine seems to have, renewed just now.
+class LockOfAnotherMachine : public testing::Test {
+ protected:
+  LockOfAnotherMachine() {
+    {
+      const OwnerLock lock = OwnerLock::acquire(file_);
+    }
+    Json holder = read_json(file_);
+    holder.update({{"released", false}, {"host", "n7"}, {"boot", "b"}, {"token", "x"}});
+    write_file(file_, holder.dump());
+    options_.lease_seconds = 2.0;
+    options_.renew_seconds = 0.2;
+    options_.on_watch = [&](const std::string& line) { told_.push_back(line); };
+  }
+  TestDirectory dir_;
+  fs::path file_ = dir_ / "a.lock";
+  OwnerLockOptions options_;
+  std::vector<std::string> told_;
+};
+
+TEST_F(LockOfAnotherMachine, IsTakenWhenItsLeaseHasRunOutAndThatIsSaidBefore) {
+  const Stopwatch watch;
+  const OwnerLock lock = OwnerLock::acquire(file_, options_);
+  EXPECT_GT(watch.seconds(), 1.0);
+  EXPECT_LT(watch.seconds(), 4.0);
+  EXPECT_EQ(lock.attempt(), 2);
+  EXPECT_HAS(lock.notes().at(0), "waited for it");
+  ASSERT_EQ(told_.size(), 1U);
+  EXPECT_HAS(told_[0], "on host n7");
+  EXPECT_HAS(told_[0], "waits until it is renewed or runs out, at most 2 s");
+}
+
+TEST_F(LockOfAnotherMachine, IsRefusedAsSoonAsItIsSeenRenewed) {
+  options_.lease_seconds = 60.0;
+  std::atomic<bool> end = false;
+  std::jthread holder([&] {
+    while (!end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      ::utimensat(AT_FDCWD, file_.c_str(), nullptr, 0);
+    }
+  });
+  const Stopwatch watch;
+  EXPECT_THROW(OwnerLock::acquire(file_, options_), InputError);
+  EXPECT_LT(watch.seconds(), 10.0);
+  end = true;
+}
+
+TEST_F(LockOfAnotherMachine, IsRefusedAtOnceWhereNobodyAskedToWatch) {
+  options_.on_watch = nullptr;
+  const Stopwatch watch;
+  EXPECT_THROW(OwnerLock::acquire(file_, options_), InputError);
+  EXPECT_LT(watch.seconds(), 1.0);
+}
+
+/// This process lives, whether it renews or not.
+TEST_F(LockOfAnotherMachine, OfAProcessHereThatLivesIsRefusedAtOnce) {
+  const OwnerLock held = OwnerLock::acquire(dir_ / "b.lock", options_);
+  EXPECT_THROW(OwnerLock::acquire(dir_ / "b.lock", options_), InputError);
+  EXPECT_TRUE(told_.empty());
+}
+
+}  // namespace
+}  // namespace longhaul
