@@ -229,6 +229,8 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   used_nodes.clear();
   reports.clear();
   hang.restart();
+  storage.restart();
+  storage_told = false;
   stragglers.restart();
   set_state(restart == 0 ? "starting" : "restarting");
   const std::vector<std::string> command = start_words(restart);

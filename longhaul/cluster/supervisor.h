@@ -10,6 +10,7 @@
 #include "longhaul/cluster/fleet.h"
 #include "longhaul/cluster/hang_watch.h"
 #include "longhaul/cluster/restart_policy.h"
+#include "longhaul/cluster/storage_watch.h"
 #include "longhaul/cluster/supervision.h"
 
 namespace longhaul::cluster {
@@ -38,6 +39,8 @@ struct SupervisorOptions {
   NodeDirectories directories;
   RestartRules rules;
   HangLimits hang;
+  StorageLimits storage;
+  StorageWatch::Ask ask_storage = cluster::ask_storage;
   HealthOptions health;      ///< of the checks before the first start and after faults
   std::string job;           ///< Slurm's number, or empty
   bool other_nodes = false;  ///< a node at fault can be left out

@@ -47,6 +47,8 @@ struct Supervisor::State {
         policy(options.rules),
         exclusions(options.run_dir),
         hang(options.hang),
+        storage({options.run_dir, options.checkpoint_dir}, options.storage,
+                options.ask_storage),
         down_time(options.run_dir, unix_time()),
         stragglers(options.straggler_ratio) {}
 
@@ -57,6 +59,7 @@ struct Supervisor::State {
   void wake_up();
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
+  std::optional<Fault> judge_storage(StorageState state);
   void wait_for_last_words(JobStep& step, FaultKind kind);
   std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
   std::string left_behind() const;
@@ -84,6 +87,8 @@ struct Supervisor::State {
   RestartPolicy policy;
   Exclusions exclusions;
   HangWatch hang;
+  StorageWatch storage;
+  bool storage_told = false;
   DownTime down_time;
   ClockWatch clock;
   Stragglers stragglers;

@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <sstream>
 #include <system_error>
+#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
@@ -19,8 +23,12 @@ namespace {
 /// Nodes that are there and healthy, or sick.
 class MadeUpFleet : public Fleet {
  public:
-  void wait(double) override {}
-  std::vector<NodeReport> reports() override { return {}; }
+  void wait(double seconds) override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(seconds, 0.02)));
+  }
+  std::vector<NodeReport> reports() override {
+    return make_reports ? make_reports() : Reports();
+  }
   std::vector<std::string> lost_nodes() override { return {}; }
   void signal(int, const std::vector<int>&) override {}
   void forget() override {}
@@ -44,14 +52,15 @@ class MadeUpFleet : public Fleet {
   }
   std::vector<std::string> take_notes() override { return {}; }
 
+  using Reports = std::vector<NodeReport>;
+  std::function<Reports()> make_reports;
   std::map<std::string, bool> nodes;
   int checks = 0;
 };
 
 class SupervisorOfNodes : public testing::Test {
  protected:
-  int run() {
-    SupervisorOptions options;
+  int run(SupervisorOptions options = {}) {
     options.run_dir = dir_.path();
     options.checkpoint_dir = dir_ / "checkpoints";
     options.directories.root = dir_ / "memory";
@@ -172,6 +181,71 @@ TEST_F(SupervisorOfNodes, WhatAPersonLeftOutIsNotEvenAsked) {
   exclude("n2", ExclusionKind::Person);
   EXPECT_EQ(run(), 75);
   EXPECT_EQ(fleet_.checks, 1);
+}
+
+/// A rank that writes a checkpoint and stands still, beside storage that may too.
+class SupervisorOfAStillRank : public SupervisorOfNodes {
+ protected:
+  SupervisorOfAStillRank() {
+    fleet_.nodes = {{"n1", true}, {"n2", true}};
+    fleet_.make_reports = [this] {
+      ObservedRank rank;
+      rank.node = "n1";
+      rank.phase = "checkpoint";
+      rank.step = 12;
+      rank.progress_age =
+          clock_.seconds() < moves_at_ ? clock_.seconds() : clock_.seconds() - moves_at_;
+      NodeReport node;
+      node.node = "n1";
+      node.ranks.push_back(rank);
+      return std::vector<NodeReport>{node};
+    };
+  }
+  int run_for(double seconds, double answers_at, double moves_at) {
+    words_ = {"sleep", std::to_string(seconds)};
+    moves_at_ = moves_at;
+    SupervisorOptions options;
+    options.rules.max_restarts = 0;
+    options.hang.quiet_seconds = 0.5;
+    options.storage.answer_seconds = 0.3;
+    options.storage.wait_seconds = 2.0;
+    options.ask_storage = [this, answers_at](const fs::path&) {
+      return [this, answers_at] { return clock_.seconds() >= answers_at; };
+    };
+    clock_ = Stopwatch();
+    return run(std::move(options));
+  }
+  Stopwatch clock_;
+  double moves_at_ = 0.0;
+};
+
+TEST_F(SupervisorOfAStillRank, StorageThatDoesNotAnswerIsWaitedForAndNobodyIsBlamed) {
+  EXPECT_EQ(run_for(2.2, 1.5, 1.7), 0);
+  ASSERT_EQ(events("storage_silent").size(), 1U);
+  EXPECT_HAS(events("storage_silent")[0].at("directories").get<std::string>(),
+             dir_.path().string());
+  EXPECT_EQ(events("storage_answers").size(), 1U);
+  EXPECT_TRUE(events("hang").empty());
+  EXPECT_TRUE(events("fault").empty());
+  EXPECT_FALSE(fs::exists(dir_ / "excluded_nodes.json"));
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "no rank is at fault");
+}
+
+TEST_F(SupervisorOfAStillRank, StorageThatNeverAnswersIsWaitedForOnlySoLong) {
+  EXPECT_EQ(run_for(30, 1e9, 1e9), 1);
+  ASSERT_EQ(events("fault").size(), 1U);
+  const Json fault = events("fault")[0];
+  EXPECT_HAS(fault.at("cause").get<std::string>(), "has not answered for 2 s");
+  EXPECT_EQ(fault.at("rank"), -1);
+  EXPECT_EQ(fault.at("node"), "");
+  EXPECT_EQ(fault.at("step"), 12);
+}
+
+TEST_F(SupervisorOfAStillRank, ARankThatHangsBesideStorageThatAnswersIsNamed) {
+  EXPECT_EQ(run_for(30, 0.0, 1e9), 1);
+  ASSERT_EQ(events("hang").size(), 1U);
+  EXPECT_EQ(events("fault")[0].at("rank"), 0);
+  EXPECT_TRUE(events("storage_silent").empty());
 }
 
 }  // namespace

@@ -139,11 +139,47 @@ std::optional<Fault> Supervisor::State::look_for_fault(
   return look_for_hang();
 }
 
+/// Ranks that wait for storage go on by themselves when it answers: nobody is at fault,
+/// and a start now would only wait as well.
+std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
+  if (state == StorageState::Asked) return std::nullopt;
+  if (state == StorageState::Back) {
+    storage_told = false;
+    hang.restart();
+    log.info("the storage answers again: the ranks have time to go on");
+    event("storage_answers", Json::object());
+    return std::nullopt;
+  }
+  const std::string names = storage.names();
+  const double patience = options.storage.wait_seconds;
+  if (state == StorageState::GivenUp) {
+    Fault fault;
+    fault.kind = FaultKind::Hang;
+    fault.temporary = true;
+    for (const ObservedRank& rank : ranks) fault.step = std::max(fault.step, rank.step);
+    fault.text = fmt::format("the storage of {} has not answered for {:.0f} s", names,
+                             storage.asked_seconds());
+    return fault;
+  }
+  if (!std::exchange(storage_told, true)) {
+    log.warning(
+        fmt::format("hang: the storage of {} does not answer; no rank is at "
+                    "fault, the run waits for it, at most {:.0f} s",
+                    names, patience));
+    event("storage_silent", {{"directories", names}, {"wait_seconds", patience}});
+  }
+  return std::nullopt;
+}
+
 std::optional<Fault> Supervisor::State::look_for_hang() {
-  const auto quiet = hang.look(ranks, unix_time() - started_at, pauses.awake_seconds());
-  if (!quiet) return std::nullopt;
+  const auto quiet = hang.look(ranks, unix_time() - started_at,
+                               std::min(pauses.awake_seconds(), storage.back_seconds()));
   // Ranks wait for a node that is lost, too: it is soon told as that.
-  if (fleet.longest_silence() > kSilenceSeconds) return std::nullopt;
+  const bool hangs = quiet && fleet.longest_silence() <= kSilenceSeconds;
+  const StorageState state = storage.look(hangs);
+  if (state == StorageState::Back) return judge_storage(state);
+  if (!hangs) return std::nullopt;
+  if (state != StorageState::Answers) return judge_storage(state);
   const HangVerdict verdict = judge_hang(ranks);
   Fault fault;
   fault.kind = FaultKind::Hang;

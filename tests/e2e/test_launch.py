@@ -18,11 +18,12 @@ import runs  # noqa: E402
 STEPS = 60
 
 
-def start(binary, config, *sets, ranks=2):
+def start(binary, config, *sets, ranks=2, **variables):
     sets = ("run.steps=60", "checkpoint.every=5", *sets)
     words = [binary("longhaul"), "launch", "-n", str(ranks), config]
     words += [word for one in sets for word in ("--set", one)]
-    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                       **variables)
     return subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, env=environment)
 
@@ -110,6 +111,32 @@ def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, und
     [hang] = events(tmp_path / "hung", "hang")
     assert hang["ranks"] == [0]
     assert "rank 0" in hang["verdict"] and "stopped by a signal" in hang["verdict"]
+
+
+def test_storage_that_stands_still_is_nobodys_fault_and_is_waited_for(binary, tmp_path,
+                                                                      undisturbed):
+    """Rank 0 waits in the line of a step, the others for rank 0, and the supervisor's question
+    for storage as well, until the gate is there."""
+    config, gate = runs.write_config(tmp_path, "frozen"), tmp_path / "gate"
+    rules = [f"pause:{one}:gate={gate}" for one in
+             ("op=write:path=metrics.jsonl:n=12", "op=create:path=storage_probe")]
+    process = start(binary, config, "resilience.hang_timeout_s=3",
+                    LD_PRELOAD=str(binary("liblonghaul_fault_files.so")),
+                    LONGHAUL_FAULT=";".join(rules),
+                    LONGHAUL_FAULT_DIR=str(tmp_path / "frozen"))
+    limit = time.monotonic() + 90
+    log = tmp_path / "frozen" / "log.txt"
+    while time.monotonic() < limit and not (log.exists() and "storage of" in log.read_text()):
+        time.sleep(0.1)
+    gate.touch()
+    code, said = end(process)
+    assert code == 0, said
+    assert runs.curve(tmp_path / "frozen") == undisturbed
+    assert not events(tmp_path / "frozen", "hang") and not events(tmp_path / "frozen", "fault")
+    [silent] = events(tmp_path / "frozen", "storage_silent")
+    assert str(tmp_path / "frozen" / "checkpoints") in silent["directories"]
+    assert events(tmp_path / "frozen", "storage_answers")
+    assert "no rank is at fault" in said, said
 
 
 @pytest.mark.parametrize("number", [
