@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "longhaul/base/error.h"
 
@@ -37,9 +38,9 @@ std::vector<std::string> NodeChoice::choose(const cluster::Attempt& attempt) {
                              nodes_, usable.size(), fmt::join(usable, ", "),
                              fmt::join(attempt.excluded, ", ")));
   }
-  std::ranges::stable_sort(usable, {}, [&](const std::string& node) {
-    return std::ranges::count(last_, node) == 0;
-  });
+  const std::set<std::string> before(last_.begin(), last_.end());
+  std::ranges::stable_partition(
+      usable, [&](const std::string& node) { return before.contains(node); });
   usable.resize(wanted);
   last_ = usable;
   return usable;

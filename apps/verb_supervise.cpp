@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,8 +50,11 @@ class SlurmStart {
   std::vector<std::string> command(const cluster::Attempt& attempt) {
     std::vector<std::string> nodes = nodes_.choose(attempt);
     // Slurm numbers a step's nodes in the allocation's order.
+    std::map<std::string, size_t> places;
+    for (const std::string& node : all_) places.emplace(node, places.size());
     std::ranges::sort(nodes, {}, [&](const std::string& node) {
-      return std::ranges::find(all_, node) - all_.begin();
+      const auto place = places.find(node);
+      return place == places.end() ? places.size() : place->second;
     });
     const auto count = static_cast<int>(nodes.size());
     // Slurm's PMIx looks for a rank's node by its place in the step and in the job's list

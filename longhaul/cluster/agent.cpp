@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -24,7 +25,6 @@ namespace {
 
 constexpr double kWaitSeconds = 0.05;
 constexpr double kOrphanWaitSeconds = 0.5;
-constexpr double kReportSeconds = 0.5;
 constexpr double kConnectSeconds = 60.0;
 constexpr double kReconnectSeconds = 2.0;
 constexpr double kLeaseLookSeconds = 1.0;
@@ -92,6 +92,8 @@ class Agent {
       watch_.signal(order.value("number", 0), order.value("ranks", std::vector<int>()));
     } else if (what == "beat") {
       served_ = order.value("lease", 0);
+      report_seconds_ = std::clamp(order.value("every", kLeastReportSeconds),
+                                   kLeastReportSeconds, kMostReportSeconds);
     } else if (what == "succeed") {
       turn_ = order.value("turn", -1);
       words_ = order.value("words", std::vector<std::string>());
@@ -110,7 +112,7 @@ class Agent {
   }
 
   bool due() const {
-    return reported_ < 0.0 || clock_.seconds() - reported_ >= kReportSeconds;
+    return reported_ < 0.0 || clock_.seconds() - reported_ >= report_seconds_;
   }
 
   /// Reading the records takes time from the workers, so this is not called all the time.
@@ -231,6 +233,7 @@ class Agent {
   SignalWatch signals_;
   Stopwatch clock_;
   double reported_ = -1.0;
+  double report_seconds_ = kLeastReportSeconds;
   int64_t start_ = 0;
   // Of succession.
   std::vector<std::string> words_;  ///< start a supervisor that stands in; may be empty

@@ -11,6 +11,11 @@
 
 namespace longhaul::cluster {
 
+/// An agent reports at least so often, and the less often, the more there are
+/// (report_seconds()): reading them is most of a supervisor's work.
+inline constexpr double kLeastReportSeconds = 0.5;
+inline constexpr double kMostReportSeconds = 2.0;
+
 struct AgentOptions {
   std::string node;  ///< this node's name in Slurm
   std::string host;  ///< where the supervisor listens

@@ -1,14 +1,17 @@
 #include "longhaul/cluster/agent_fleet.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <csignal>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/pause_watch.h"
@@ -17,7 +20,7 @@
 namespace longhaul::cluster {
 namespace {
 
-/// An agent reports twice a second.
+/// An agent reports at least every two seconds.
 constexpr double kSilentSeconds = 8.0;
 constexpr double kStackSeconds = 10.0;
 /// An agent whose step ends within that time was killed alone; its node is there.
@@ -34,22 +37,44 @@ constexpr double kFleetPauseSeconds = 2.0;
 /// one node must not be a message to thousands.
 constexpr int kLastTurn = 8;
 constexpr int kNotTold = -1;
+constexpr double kReportsPerSecond = 2048.0;
+/// So often it is looked whether an agent's step has ended.
+constexpr double kStepLookSeconds = 0.2;
+/// Of each agent the supervisor has a connection and its step's error output open.
+constexpr size_t kDescriptorsPerAgent = 2;
+constexpr size_t kOtherDescriptors = 256;
 
 struct AgentState {
   std::optional<JobStep> step;
   int starts = 0;
   uint64_t peer = 0;  ///< 0: not connected
   Stopwatch started;
-  bool left = false;  ///< it said goodbye
+  bool left = false;                ///< it said goodbye
+  std::optional<Stopwatch> broken;  ///< since its connection broke, until that is settled
+  std::string reason;               ///< why it broke
   bool lost = false;
   bool told_lost = false;
   bool busy = false;    ///< with a health check, in which it says nothing
   int64_t forgot = -1;  ///< the start for which its records were removed
   int turn = kNotTold;
-  std::optional<NodeReport> report;
+  std::shared_ptr<const NodeReport> report;
   std::map<int, std::string> stacks;
   std::optional<HealthReport> health;
 };
+
+/// A shell's 1,024 are enough for 384 agents.
+void need_descriptors(size_t agents) {
+  const rlim_t needed = kOtherDescriptors + kDescriptorsPerAgent * agents;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
+  if (limit.rlim_max < needed) {
+    throw ConfigError("launch", fmt::format("{} nodes need {} open files, and {} are "
+                                            "allowed; raise the hard limit (ulimit -Hn)",
+                                            agents, needed, limit.rlim_max));
+  }
+  limit.rlim_cur = needed;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace
 
@@ -65,9 +90,11 @@ struct AgentFleet::State {
     return "127.0.0.1";
   }
   void start_agent(const std::string& node);
+  void serve(double seconds);
   void take(const ChannelEvent& event);
   void take_message(uint64_t peer, const Json& message);
-  void lose(const std::string& node, const std::string& reason, double patience);
+  void settle_broken();
+  void replace_or_lose(const std::string& node, const std::string& reason);
   void look_at_silent();
   void tell_turns();
   void look_at_pauses();
@@ -77,22 +104,33 @@ struct AgentFleet::State {
   Secret secret;
   ChannelServer server;
   std::map<std::string, AgentState> agents;
+  std::unordered_map<uint64_t, std::string> nodes;  ///< by peer
   PauseWatch pauses{kFleetPauseSeconds};
+  Stopwatch steps_looked;
   Stopwatch beats;
   double beaten = -kBeatSeconds;
   int64_t start = 0;
   std::vector<std::string> notes;
-  std::vector<ChannelEvent> postponed;
   uint64_t refused = 0;
   bool news = false;  ///< what a supervisor wants to hear of at once
 };
+
+double report_seconds(size_t agents) {
+  return std::clamp(static_cast<double>(agents) / kReportsPerSecond, kLeastReportSeconds,
+                    kMostReportSeconds);
+}
 
 AgentFleet::AgentFleet(AgentFleetOptions options)
     : state_(std::make_unique<State>(std::move(options))) {
   if (state_->options.successors.empty()) {
     state_->options.successors = state_->options.nodes;
   }
-  for (const std::string& node : state_->options.nodes) state_->start_agent(node);
+  need_descriptors(state_->options.nodes.size());
+  for (const std::string& node : state_->options.nodes) {
+    state_->start_agent(node);
+    // Thousands of starts take seconds: the first agents are let in meanwhile.
+    state_->serve(0.0);
+  }
 }
 
 AgentFleet::~AgentFleet() {
@@ -124,11 +162,15 @@ void AgentFleet::State::start_agent(const std::string& node) {
   agent.step.emplace(options.start_agent(node, std::move(words), secret));
 }
 
+/// Empty for a peer that is no agent, or none any more.
 std::string AgentFleet::State::node_of(uint64_t peer) const {
-  for (const auto& [node, agent] : agents) {
-    if (agent.peer == peer) return node;
-  }
-  return {};
+  const auto node = nodes.find(peer);
+  if (node == nodes.end() || agents.at(node->second).peer != peer) return {};
+  return node->second;
+}
+
+void AgentFleet::State::serve(double seconds) {
+  for (const ChannelEvent& event : server.poll(seconds)) take(event);
 }
 
 void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
@@ -142,6 +184,8 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
       return;
     }
     agent->second.peer = peer;
+    nodes[peer] = node;
+    agent->second.broken.reset();
     agent->second.lost = agent->second.told_lost = false;
     // An agent that was started again finds what the workers of this start have left.
     server.send(peer, {{"order", "forget"},
@@ -163,7 +207,8 @@ void AgentFleet::State::take_message(uint64_t peer, const Json& message) {
     agent->second.health = HealthReport::from_json(message["health"]);
   }
   if (message.contains("report") && message.value("start", int64_t{-1}) == start) {
-    agent->second.report = NodeReport::from_json(message["report"]);
+    agent->second.report =
+        std::make_shared<const NodeReport>(NodeReport::from_json(message["report"]));
     news = news || std::ranges::any_of(agent->second.report->ranks, [](const auto& rank) {
              return rank.failed() || rank.process == ProcessState::Gone;
            });
@@ -188,34 +233,37 @@ void AgentFleet::State::take(const ChannelEvent& event) {
     case ChannelEvent::Kind::Lost:
       news = true;
       if (const std::string node = node_of(event.peer); !node.empty()) {
+        nodes.erase(event.peer);
+        AgentState& agent = agents[node];
+        agent.peer = 0;
         if (event.goodbye) {
-          agents[node].peer = 0;  // its job ends
-          agents[node].left = true;
+          agent.left = true;  // its job ends
         } else {
-          lose(node, event.reason, kStepEndSeconds);
+          agent.broken.emplace();
+          agent.reason = event.reason;
         }
       }
       break;
   }
 }
 
-/// `patience`: seconds in which its step may end, if it was killed alone.
-void AgentFleet::State::lose(const std::string& node, const std::string& reason,
-                             double patience) {
-  AgentState& agent = agents[node];
-  agent.peer = 0;
-  // Killed alone, its step ends at once; with its node, Slurm takes a while to notice.
-  const Stopwatch watch;
-  while (agent.step && !agent.step->poll() && watch.seconds() < patience) {
-    for (ChannelEvent& event : server.poll(0.05)) {
-      // One at a time: the loss of another is dealt with after this one.
-      if (event.kind == ChannelEvent::Kind::Lost) {
-        postponed.push_back(std::move(event));
-      } else {
-        take(event);
-      }
+/// Killed alone, an agent's step ends at once; with its node, Slurm takes a while to
+/// notice. A switch may take many nodes: they are waited for together.
+void AgentFleet::State::settle_broken() {
+  for (auto& [node, agent] : agents) {
+    while (agent.broken && agent.step && !agent.step->poll() &&
+           agent.broken->seconds() < kStepEndSeconds) {
+      serve(0.05);
     }
+    if (!agent.broken) continue;
+    agent.broken.reset();
+    replace_or_lose(node, agent.reason);
   }
+}
+
+void AgentFleet::State::replace_or_lose(const std::string& node,
+                                        const std::string& reason) {
+  AgentState& agent = agents[node];
   if (agent.step && agent.step->poll() && agent.starts < kAgentStarts) {
     notes.push_back(
         fmt::format("the agent on {} ended ({}); started again", node, reason));
@@ -241,7 +289,8 @@ void AgentFleet::State::look_at_silent() {
     if (agent.peer == 0 || agent.busy) continue;
     if (server.silent_seconds(agent.peer) < kSilentSeconds) continue;
     server.close(agent.peer);
-    lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds), 0.0);
+    agent.peer = 0;
+    replace_or_lose(node, fmt::format("nothing heard for {:.0f} s", kSilentSeconds));
   }
   if (server.refused() > refused) {
     refused = server.refused();
@@ -255,7 +304,9 @@ void AgentFleet::State::look_at_silent() {
 void AgentFleet::State::tell_turns() {
   if (beats.seconds() - beaten < kBeatSeconds) return;
   beaten = beats.seconds();
-  server.send_all({{"order", "beat"}, {"lease", options.lease_number}});
+  server.send_all({{"order", "beat"},
+                   {"lease", options.lease_number},
+                   {"every", report_seconds(agents.size())}});
   if (options.stand_in.empty()) return;
   const auto tell = [&](const std::string& node, int turn) {
     const auto agent = agents.find(node);
@@ -289,26 +340,26 @@ void AgentFleet::wait(double seconds) {
   // Hundreds of agents report all the time: most of it can wait for the next look.
   state_->news = false;
   const Stopwatch watch;
-  for (const ChannelEvent& event : std::exchange(state_->postponed, {})) {
-    state_->take(event);
-  }
   do {
     const double left = std::max(0.0, seconds - watch.seconds());
-    for (const ChannelEvent& event : state_->server.poll(left)) state_->take(event);
+    state_->serve(left);
     state_->look_at_pauses();
   } while (!state_->news && watch.seconds() < seconds);
+  state_->settle_broken();
   state_->look_at_silent();
   state_->tell_turns();
+  if (state_->steps_looked.seconds() < kStepLookSeconds) return;
+  state_->steps_looked = Stopwatch();
   for (auto& [node, agent] : state_->agents) {
     if (agent.step) agent.step->poll();  // copies what its srun says
   }
 }
 
-std::vector<NodeReport> AgentFleet::reports() {
-  std::vector<NodeReport> all;
+NodeReports AgentFleet::reports() {
+  NodeReports all;
   for (const std::string& node : state_->options.nodes) {
     const AgentState& agent = state_->agents[node];
-    if (agent.report) all.push_back(*agent.report);
+    if (agent.report) all.push_back(agent.report);
   }
   return all;
 }

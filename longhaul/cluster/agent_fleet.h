@@ -35,6 +35,10 @@ struct AgentFleetOptions {
   std::function<std::vector<std::string>(const std::vector<std::string>& nodes)> usable;
 };
 
+/// How often each of so many agents is to report: 2,048 reports a second in all, as far
+/// as silence can still be told.
+double report_seconds(size_t agents);
+
 /// Several machines, each with an agent (cluster/agent.h) that outlives the workers and
 /// other machines. The agents prove with a secret of this job that they belong to it.
 class AgentFleet : public Fleet {
@@ -50,7 +54,7 @@ class AgentFleet : public Fleet {
   std::vector<std::string> usable_nodes(double patience_seconds);
 
   void wait(double seconds) override;
-  std::vector<NodeReport> reports() override;
+  NodeReports reports() override;
   std::vector<std::string> lost_nodes() override;
   double longest_silence() const override;
   void signal(int number, const std::vector<int>& ranks) override;

@@ -1,6 +1,8 @@
 #include "longhaul/cluster/agent_fleet.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -179,6 +181,80 @@ TEST(AgentFleet, AnAgentThatLeavesWhileAnotherIsLostIsNotedToo) {
   while (fleet.lost_nodes().empty() && watch.seconds() < 10.0) fleet.wait(0.05);
   fleet.wait(0.3);
   EXPECT_TRUE(fleet.usable_nodes(0).empty());
+}
+
+TEST(AgentFleet, NodesThatAreLostTogetherAreWaitedForTogether) {
+  const TestDirectory dir;
+  std::vector<std::string> words;
+  std::optional<Secret> secret;
+  AgentFleetOptions options;
+  options.here = "127.0.1.1";
+  for (int node = 1; node <= 6; ++node) {
+    options.nodes.push_back(fmt::format("127.0.1.{}", node));
+  }
+  options.program = "longhaul";
+  options.run_dir = dir.path();
+  options.usable = [](const std::vector<std::string>& nodes) { return nodes; };
+  options.start_agent = [&](const std::string&, std::vector<std::string> of_agent,
+                            const Secret& shared) {
+    words = std::move(of_agent);
+    secret.emplace(shared);
+    return JobStep::start({"sleep", "60"}, {});
+  };
+  const std::vector<std::string> nodes = options.nodes;
+  AgentFleet fleet(std::move(options));
+  std::vector<Channel> agents;
+  {
+    std::jthread client([&] {
+      const auto after = [&](const char* name) {
+        return *(std::ranges::find(words, name) + 1);
+      };
+      for (const std::string& node : nodes) {
+        agents.push_back(
+            Channel::connect(after("--host"), std::stoi(after("--port")), *secret, 10.0));
+        agents.back().send({{"hello", node}});
+      }
+    });
+    EXPECT_EQ(fleet.usable_nodes(10.0).size(), nodes.size());
+  }
+  agents.clear();
+  const Stopwatch watch;
+  size_t lost = 0;
+  while (lost < nodes.size() && watch.seconds() < 20.0) {
+    fleet.wait(0.05);
+    lost += fleet.lost_nodes().size();
+  }
+  EXPECT_EQ(lost, nodes.size());
+  EXPECT_LT(watch.seconds(), 8.0) << "two seconds, not for each of six";
+}
+
+TEST(AgentFleet, TheMoreAgentsThereAreTheLessOftenEachReports) {
+  EXPECT_EQ(report_seconds(1), 0.5);
+  EXPECT_EQ(report_seconds(512), 0.5);
+  EXPECT_EQ(report_seconds(2048), 1.0);
+  EXPECT_EQ(report_seconds(4096), 2.0);
+  EXPECT_EQ(report_seconds(100'000), 2.0) << "longer would look like a node that is lost";
+}
+
+TEST(AgentFleet, AsksTheKernelForTheConnectionsThatItNeeds) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto start = [](size_t agents) {
+    AgentFleetOptions options;
+    options.here = "localhost";
+    options.nodes = std::vector<std::string>(agents, "localhost");
+    options.start_agent = [](const std::string&, const std::vector<std::string>&,
+                             const Secret&) { return JobStep::start({"false"}, {}); };
+    const AgentFleet fleet(std::move(options));
+  };
+  const rlimit tight = {300, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  start(30);
+  rlimit after{};
+  ::getrlimit(RLIMIT_NOFILE, &after);
+  EXPECT_EQ(after.rlim_cur, 256U + 2U * 30U);
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THROW(start(before.rlim_max), ConfigError);
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ const char* fault_name(FaultKind kind) {
   return "?";
 }
 
-std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
+std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher) {
   const ObservedRank* first = nullptr;
   const auto before = [](const ObservedRank& a, const ObservedRank& b) {
@@ -103,10 +103,10 @@ std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
     return order_a != order_b ? order_a < order_b : a.gone_age > b.gone_age;
   };
   int64_t step = 0;
-  for (const ObservedRank& rank : ranks) {
-    step = std::max(step, rank.step);
-    if (!rank.failed() || order_of(rank) == 5) continue;
-    if (first == nullptr || before(rank, *first)) first = &rank;
+  for (const ObservedRank* rank : ranks) {
+    step = std::max(step, rank->step);
+    if (!rank->failed() || order_of(*rank) == 5) continue;
+    if (first == nullptr || before(*rank, *first)) first = rank;
   }
   if (first != nullptr) {
     Fault fault = fault_of(*first, launcher.value_or(LauncherEnd{}));

@@ -43,7 +43,7 @@ struct LauncherEnd {
 /// Which of the ranks began it: a wrong setting before anything else, then whoever was
 /// first to die without a word or to fail by itself; those that only gave up waiting for
 /// others come last. Nothing where no rank has failed.
-std::optional<Fault> find_fault(const std::vector<ObservedRank>& ranks,
+std::optional<Fault> find_fault(const RankList& ranks,
                                 const std::optional<LauncherEnd>& launcher);
 
 }  // namespace longhaul::cluster

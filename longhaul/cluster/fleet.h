@@ -17,7 +17,7 @@ class Fleet {
   /// Until a worker ends, a node says something, or the seconds are over.
   virtual void wait(double seconds) = 0;
   /// The newest report of each node that is there.
-  virtual std::vector<NodeReport> reports() = 0;
+  virtual NodeReports reports() = 0;
   /// Nodes that were there and do not answer any more, since the last forget().
   virtual std::vector<std::string> lost_nodes() = 0;
   /// Seconds since the node that is longest silent was heard, of those not given up.

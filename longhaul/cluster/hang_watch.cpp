@@ -30,15 +30,15 @@ const char* work_name(WorkKind kind) {
   return "?";
 }
 
-WorkKind work_of(const std::vector<ObservedRank>& ranks) {
+WorkKind work_of(const RankList& ranks) {
   const auto any_at = [&](const char* phase) {
     return std::ranges::any_of(
-        ranks, [&](const ObservedRank& rank) { return rank.phase == phase; });
+        ranks, [&](const ObservedRank* rank) { return rank->phase == phase; });
   };
   if (any_at(kSavePhase)) return WorkKind::Save;
   if (any_at(kValidationPhase)) return WorkKind::Validation;
   const bool began = std::ranges::all_of(
-      ranks, [](const ObservedRank& rank) { return rank.steps_done > 0; });
+      ranks, [](const ObservedRank* rank) { return rank->steps_done > 0; });
   return ranks.empty() || !began ? WorkKind::Start : WorkKind::Step;
 }
 
@@ -60,22 +60,22 @@ double HangWatch::limit(WorkKind kind) const {
 }
 
 /// A save or a validation may begin and end between two looks.
-void HangWatch::learn_phases(const std::vector<ObservedRank>& ranks) {
+void HangWatch::learn_phases(const RankList& ranks) {
   for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
                                     std::pair{kValidationPhase, WorkKind::Validation}}) {
     double& longest = longest_[index(kind)];
-    for (const ObservedRank& rank : ranks) {
-      const auto found = rank.longest_phases.find(phase);
-      if (found != rank.longest_phases.end()) longest = std::max(longest, found->second);
+    for (const ObservedRank* rank : ranks) {
+      const auto found = rank->longest_phases.find(phase);
+      if (found != rank->longest_phases.end()) longest = std::max(longest, found->second);
     }
   }
 }
 
-std::optional<double> HangWatch::look(const std::vector<ObservedRank>& ranks,
-                                      double started_seconds, double awake_seconds) {
+std::optional<double> HangWatch::look(const RankList& ranks, double started_seconds,
+                                      double awake_seconds) {
   // Ranks that wait for each other in MPI's own start have no record yet.
-  double quiet = ranks.empty() ? started_seconds : ranks.front().progress_age;
-  for (const ObservedRank& rank : ranks) quiet = std::min(quiet, rank.progress_age);
+  double quiet = ranks.empty() ? started_seconds : ranks.front()->progress_age;
+  for (const ObservedRank* rank : ranks) quiet = std::min(quiet, rank->progress_age);
   quiet = std::min(quiet, awake_seconds);
   learn_phases(ranks);
   const WorkKind kind = work_of(ranks);

@@ -17,7 +17,7 @@ const char* work_name(WorkKind kind);
 
 /// What the ranks are at: start until all have done a step, else what any of them does
 /// that takes longest.
-WorkKind work_of(const std::vector<ObservedRank>& ranks);
+WorkKind work_of(const RankList& ranks);
 
 struct HangLimits {
   /// Seconds without any progress that are a hang; 0: learned, five times the longest
@@ -40,7 +40,7 @@ class HangWatch {
   /// rank is seen all of `started_seconds`, the age of this start, are quiet. No quiet is
   /// longer than `awake_seconds`: before that nobody looked.
   std::optional<double> look(
-      const std::vector<ObservedRank>& ranks, double started_seconds = 0.0,
+      const RankList& ranks, double started_seconds = 0.0,
       double awake_seconds = std::numeric_limits<double>::infinity());
   /// A new start: what stood still is gone.
   void restart();
@@ -48,7 +48,7 @@ class HangWatch {
   double limit(WorkKind kind) const;
 
  private:
-  void learn_phases(const std::vector<ObservedRank>& ranks);
+  void learn_phases(const RankList& ranks);
 
   HangLimits limits_;
   /// Pauses that ended by themselves, and whole saves and validations.

@@ -257,6 +257,10 @@ std::vector<std::string> HealthReport::lines() const {
   return lines;
 }
 
+Json HealthReport::summary() const {
+  return {{"node", node}, {"ok", ok()}, {"cause", cause()}, {"checks", checks.size()}};
+}
+
 Json HealthReport::to_json() const {
   Json list = Json::array();
   for (const HealthCheck& check : checks) list.push_back(check_to_json(check));

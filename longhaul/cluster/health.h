@@ -37,6 +37,8 @@ struct HealthReport {
   std::string cause() const;
   /// One line a check: "ok       memory    ..." or "FAILED   disk /fsx   ...".
   std::vector<std::string> lines() const;
+  /// What a run's event says of it.
+  Json summary() const;
   Json to_json() const;
   /// InputError for what is no report: it may come from another node.
   static HealthReport from_json(const Json& json);

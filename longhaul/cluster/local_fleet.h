@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "longhaul/cluster/fleet.h"
 #include "longhaul/cluster/node_watch.h"
 
@@ -11,7 +13,9 @@ class LocalFleet : public Fleet {
   LocalFleet(std::string node, const NodeDirectories& directories);
 
   void wait(double seconds) override { watch_.wait(seconds); }
-  std::vector<NodeReport> reports() override { return {watch_.report()}; }
+  NodeReports reports() override {
+    return {std::make_shared<const NodeReport>(watch_.report())};
+  }
   std::vector<std::string> lost_nodes() override { return {}; }
   void signal(int number, const std::vector<int>& ranks) override {
     watch_.signal(number, ranks);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/run_status.h"
@@ -144,9 +145,17 @@ TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) 
   NodeReport out;
   out.node = "n3";
   RunStatus status;
-  take_reports(status, {idle}, {});
+  const auto seen = [](const std::vector<NodeReport>& reports) {
+    NodeReports all;
+    for (const NodeReport& one : reports) {
+      all.push_back(std::make_shared<const NodeReport>(one));
+    }
+    return all;
+  };
+  take_reports(status, seen({idle}), {});
   EXPECT_EQ(status.nodes.at(0).state, "up");  // nobody trains yet
-  take_reports(status, {busy, idle, out}, {{"n3", 1.0, "sick"}, {"n9", 1.0, "lost"}});
+  take_reports(status, seen({busy, idle, out}),
+               {{"n3", 1.0, "sick"}, {"n9", 1.0, "lost"}});
   ASSERT_EQ(status.nodes.size(), 4U);
   EXPECT_EQ(status.nodes[0].state, "up");
   EXPECT_EQ(status.nodes[0].ranks, (std::vector<int64_t>{0, 1}));
@@ -161,19 +170,50 @@ TEST(RunStatusNodes, WithoutRanksBesideOthersAreSparesAndExcludedOnesAreSaidSo) 
 
 TEST(NodeReport, SurvivesItsWayThroughJson) {
   ObservedRank rank;
+  // Each field another value: a row has no names that would tell two apart.
   rank.rank = 3;
+  rank.world = 4;
+  rank.pid = 5;
   rank.node = "n2";
+  rank.coordinates = "pp 0";
+  rank.step = 6;
+  rank.phase = "update";
+  rank.process = ProcessState::Stopped;
+  rank.exit_code = 7;
+  rank.failure = "why";
   rank.waits = true;
   rank.waits_group = "dp";
+  rank.waits_number = 8;
+  rank.waits_verb = "all_reduce";
+  rank.waits_for = "words";
+  rank.waits_age = 1.5;
+  rank.phase_age = 2.5;
+  rank.progress_age = 3.5;
+  rank.gone_age = 4.5;
+  rank.steps_done = 9;
+  rank.step_age = 5.5;
+  rank.wall_seconds = 6.5;
+  rank.busy_seconds = 7.5;
+  rank.longest_phases = {{"update", 8.5}};
   rank.entered = {{"dp", 7}};
-  rank.process = ProcessState::Stopped;
   NodeReport report;
   report.node = "n2";
   report.ranks = {rank};
   report.cpu_busy = 0.5;
-  EXPECT_EQ(NodeReport::from_json(report.to_json()).to_json(), report.to_json());
+  const NodeReport again = NodeReport::from_json(report.to_json());
+  EXPECT_EQ(again.ranks.at(0), rank);
+  EXPECT_EQ(again.to_json(), report.to_json());
+  EXPECT_LT(report.to_json().at("ranks").dump().size(), 200U);
   Json hostile = report.to_json();
-  hostile["ranks"][0]["process"] = "asleep";
+  hostile["ranks"][0].push_back(1);
+  EXPECT_THROW(NodeReport::from_json(hostile), InputError);
+  hostile["ranks"][0].erase(22);
+  hostile["ranks"][0].erase(22);
+  EXPECT_THROW(NodeReport::from_json(hostile), InputError);
+  hostile["ranks"][0] = Json::object();
+  EXPECT_THROW(NodeReport::from_json(hostile), InputError);
+  hostile = report.to_json();
+  hostile["ranks"][0][6] = "asleep";
   EXPECT_THROW(NodeReport::from_json(hostile), std::exception);
   hostile["ranks"] = 7;
   EXPECT_THROW(NodeReport::from_json(hostile), std::exception);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -21,6 +23,8 @@ ProcessState process_state_of(const std::string& name) {
                                           "start the same program on every node",
                                           name));
 }
+
+double rounded(double seconds) { return std::round(seconds * 1000.0) / 1000.0; }
 
 template <typename Work>
 auto parsed(const char* what, Work work) {
@@ -55,61 +59,51 @@ std::string ObservedRank::name() const {
 }
 
 Json ObservedRank::to_json() const {
-  return {{"rank", rank},
-          {"world", world},
-          {"pid", pid},
-          {"node", node},
-          {"coordinates", coordinates},
-          {"step", step},
-          {"phase", phase},
-          {"process", process_state_name(process)},
-          {"exit_code", exit_code},
-          {"failure", failure},
-          {"waits", waits},
-          {"waits_group", waits_group},
-          {"waits_number", waits_number},
-          {"waits_verb", waits_verb},
-          {"waits_for", waits_for},
-          {"waits_age", waits_age},
-          {"phase_age", phase_age},
-          {"progress_age", progress_age},
-          {"gone_age", gone_age},
-          {"steps_done", steps_done},
-          {"step_age", step_age},
-          {"wall_seconds", wall_seconds},
-          {"busy_seconds", busy_seconds},
-          {"longest_phases", longest_phases},
-          {"entered", entered}};
+  Json longest = Json::object();
+  for (const auto& [name, seconds] : longest_phases) longest[name] = rounded(seconds);
+  return Json::array({rank,
+                      world,
+                      pid,
+                      coordinates,
+                      step,
+                      phase,
+                      process_state_name(process),
+                      exit_code,
+                      failure,
+                      waits,
+                      waits_group,
+                      waits_number,
+                      waits_verb,
+                      waits_for,
+                      rounded(waits_age),
+                      rounded(phase_age),
+                      rounded(progress_age),
+                      rounded(gone_age),
+                      steps_done,
+                      rounded(step_age),
+                      wall_seconds,
+                      busy_seconds,
+                      std::move(longest),
+                      entered});
 }
 
-ObservedRank ObservedRank::from_json(const Json& json) {
+ObservedRank ObservedRank::from_json(const Json& json, const std::string& node) {
   return parsed("a rank's report", [&] {
     ObservedRank o;
-    json.at("rank").get_to(o.rank);
-    json.at("world").get_to(o.world);
-    json.at("pid").get_to(o.pid);
-    json.at("node").get_to(o.node);
-    json.at("coordinates").get_to(o.coordinates);
-    json.at("step").get_to(o.step);
-    json.at("phase").get_to(o.phase);
-    o.process = process_state_of(json.at("process").get<std::string>());
-    json.at("exit_code").get_to(o.exit_code);
-    json.at("failure").get_to(o.failure);
-    json.at("waits").get_to(o.waits);
-    json.at("waits_group").get_to(o.waits_group);
-    json.at("waits_number").get_to(o.waits_number);
-    json.at("waits_verb").get_to(o.waits_verb);
-    json.at("waits_for").get_to(o.waits_for);
-    json.at("waits_age").get_to(o.waits_age);
-    json.at("phase_age").get_to(o.phase_age);
-    json.at("progress_age").get_to(o.progress_age);
-    json.at("gone_age").get_to(o.gone_age);
-    json.at("steps_done").get_to(o.steps_done);
-    json.at("step_age").get_to(o.step_age);
-    json.at("wall_seconds").get_to(o.wall_seconds);
-    json.at("busy_seconds").get_to(o.busy_seconds);
-    json.at("longest_phases").get_to(o.longest_phases);
-    json.at("entered").get_to(o.entered);
+    std::string process_name;
+    size_t field = 0;
+    const auto take = [&](auto&... values) { (json.at(field++).get_to(values), ...); };
+    take(o.rank, o.world, o.pid, o.coordinates, o.step, o.phase, process_name,
+         o.exit_code, o.failure, o.waits, o.waits_group, o.waits_number, o.waits_verb,
+         o.waits_for, o.waits_age, o.phase_age, o.progress_age, o.gone_age, o.steps_done,
+         o.step_age, o.wall_seconds, o.busy_seconds, o.longest_phases, o.entered);
+    if (json.size() != field) {
+      throw InputError("cluster", fmt::format("a rank's report has {} fields, not {}; "
+                                              "start the same program on every node",
+                                              json.size(), field));
+    }
+    o.process = process_state_of(process_name);
+    o.node = node;
     return o;
   });
 }
@@ -174,7 +168,7 @@ NodeReport NodeReport::from_json(const Json& json) {
                        "than 4096");
     }
     for (const Json& rank : ranks) {
-      report.ranks.push_back(ObservedRank::from_json(rank));
+      report.ranks.push_back(ObservedRank::from_json(rank, report.node));
     }
     const Json& devices = json.at("devices");
     if (!devices.is_array() || devices.size() > kMaxDevices) {
@@ -188,13 +182,26 @@ NodeReport NodeReport::from_json(const Json& json) {
   });
 }
 
-std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports) {
-  std::vector<ObservedRank> ranks;
-  for (const NodeReport& report : reports) {
-    ranks.insert(ranks.end(), report.ranks.begin(), report.ranks.end());
+RankList::RankList(const std::vector<ObservedRank>& ranks) {
+  reserve(ranks.size());
+  for (const ObservedRank& rank : ranks) push_back(&rank);
+}
+
+RankList ranks_of(const NodeReports& reports) {
+  RankList ranks;
+  for (const auto& report : reports) {
+    for (const ObservedRank& rank : report->ranks) ranks.push_back(&rank);
   }
-  std::ranges::sort(ranks, {}, &ObservedRank::rank);
+  const auto number = [](const ObservedRank* rank) { return rank->rank; };
+  // As a rule nodes come in the order of their ranks.
+  if (!std::ranges::is_sorted(ranks, {}, number)) std::ranges::sort(ranks, {}, number);
   return ranks;
+}
+
+int64_t furthest_step(const RankList& ranks) {
+  int64_t step = 0;
+  for (const ObservedRank* rank : ranks) step = std::max(step, rank->step);
+  return step;
 }
 
 }  // namespace longhaul::cluster

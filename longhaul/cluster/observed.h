@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,13 +53,16 @@ struct ObservedRank {
 
   /// "rank 17 on n2 (pp 1 dp 0 cp 0 tp 3)"
   std::string name() const;
+  bool operator==(const ObservedRank&) const = default;
   /// Gone without having ended by itself.
   bool killed() const { return process == ProcessState::Gone && exit_code < 0; }
   bool failed() const { return !failure.empty() || exit_code > 0 || killed(); }
 
+  /// A row, without names and without the node, which the report has: a supervisor of
+  /// thousands reads thousands of them a second. Times to the millisecond.
   Json to_json() const;
   /// InputError for what another program of this version would not send.
-  static ObservedRank from_json(const Json& json);
+  static ObservedRank from_json(const Json& json, const std::string& node);
 };
 
 ObservedRank observe(const RankState& state, const std::string& node, double now);
@@ -76,7 +80,21 @@ struct NodeReport {
   static NodeReport from_json(const Json& json);
 };
 
-/// The ranks of all nodes, ascending.
-std::vector<ObservedRank> ranks_of(const std::vector<NodeReport>& reports);
+/// The newest reports of many nodes: copied many times a second, so by reference only.
+using NodeReports = std::vector<std::shared_ptr<const NodeReport>>;
+
+/// Ranks that somebody else keeps, without copies of them.
+class RankList : public std::vector<const ObservedRank*> {
+ public:
+  RankList() = default;
+  /// Of these, which must outlive it.
+  RankList(const std::vector<ObservedRank>& ranks);  // NOLINT: it is a view of them
+};
+
+/// The ranks of all nodes, ascending; the reports must outlive them.
+RankList ranks_of(const NodeReports& reports);
+
+/// The furthest step that any of them is at; 0 where there is none.
+int64_t furthest_step(const RankList& ranks);
 
 }  // namespace longhaul::cluster

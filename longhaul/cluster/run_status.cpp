@@ -26,7 +26,7 @@ RunStatus::Rank of_rank(const ObservedRank& rank) {
 
 }  // namespace
 
-void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
+void take_reports(RunStatus& status, const NodeReports& reports,
                   const std::vector<ExcludedNode>& excluded) {
   status.nodes.clear();
   status.ranks.clear();
@@ -35,8 +35,9 @@ void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
         excluded, [&](const ExcludedNode& node) { return node.node == name; });
   };
   const bool some_train = std::ranges::any_of(
-      reports, [](const NodeReport& report) { return !report.ranks.empty(); });
-  for (const NodeReport& report : reports) {
+      reports, [](const auto& report) { return !report->ranks.empty(); });
+  for (const auto& newest : reports) {
+    const NodeReport& report = *newest;
     RunStatus::Node node;
     node.name = report.node;
     node.state = is_out(report.node)                  ? "excluded"
@@ -53,7 +54,7 @@ void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
     status.nodes.push_back(std::move(node));
   }
   for (const ExcludedNode& out : excluded) {
-    const auto same = [&](const NodeReport& report) { return report.node == out.node; };
+    const auto same = [&](const auto& report) { return report->node == out.node; };
     if (std::ranges::any_of(reports, same)) continue;
     RunStatus::Node node;
     node.name = out.node;

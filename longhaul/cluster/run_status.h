@@ -11,7 +11,7 @@ namespace longhaul::cluster {
 
 /// Puts in what changes from second to second: nodes, ranks, the time, this process.
 /// Nodes without ranks are spares where others have some.
-void take_reports(RunStatus& status, const std::vector<NodeReport>& reports,
+void take_reports(RunStatus& status, const NodeReports& reports,
                   const std::vector<ExcludedNode>& excluded);
 
 /// Replaces the file in one step, without waiting for the disk: it is of now only.

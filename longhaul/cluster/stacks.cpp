@@ -202,4 +202,12 @@ std::string stack_traces(pid_t pid, double deadline_seconds) {
   return answer.text;
 }
 
+std::string describe_stacks(const std::map<int, std::string>& stacks) {
+  std::string text;
+  for (const auto& [rank, stack] : stacks) {
+    text += fmt::format("\nrank {}\n{}\n", rank, stack);
+  }
+  return text;
+}
+
 }  // namespace longhaul::cluster

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 
 namespace longhaul::cluster {
@@ -23,5 +24,8 @@ namespace longhaul::cluster {
 /// process, or a library's bug, costs no more. Not from a process with other threads that
 /// may hold locks.
 std::string stack_traces(pid_t pid, double deadline_seconds = 5.0);
+
+/// Those of several ranks, each under its number.
+std::string describe_stacks(const std::map<int, std::string>& stacks);
 
 }  // namespace longhaul::cluster

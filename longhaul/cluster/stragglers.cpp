@@ -19,30 +19,39 @@ std::string stage_of(const ObservedRank& rank) {
   return rank.coordinates.substr(0, rank.coordinates.find(" dp"));
 }
 
+/// Of two ranks the slower is compared with the faster.
+double lower_middle(std::vector<double>& seconds) {
+  const auto middle =
+      seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
+  std::ranges::nth_element(seconds, middle);
+  return *middle;
+}
+
 }  // namespace
 
 void Stragglers::restart() { known_.clear(); }
 
-std::vector<Straggler> Stragglers::look(const std::vector<ObservedRank>& ranks,
-                                        double now) {
+std::vector<Straggler> Stragglers::look(const RankList& ranks, double now) {
   std::vector<Straggler> found;
   if (now - looked_ < kLookEverySeconds) return found;
   looked_ = now;
   std::map<std::string, std::vector<double>> stages;
-  for (const ObservedRank& rank : ranks) {
-    if (rank.steps_done < kSteps) return found;
-    stages[stage_of(rank)].push_back(rank.busy_seconds);
+  for (const ObservedRank* rank : ranks) {
+    if (rank->steps_done < kSteps) return found;
+    stages[stage_of(*rank)].push_back(rank->busy_seconds);
   }
-  for (const ObservedRank& rank : ranks) {
-    std::vector<double>& seconds = stages[stage_of(rank)];
-    if (seconds.size() < 2) continue;
-    // The lower middle: of two ranks the slower is compared with the faster.
-    const auto middle =
-        seconds.begin() + static_cast<std::ptrdiff_t>((seconds.size() - 1) / 2);
-    std::ranges::nth_element(seconds, middle);
-    const double ratio = rank.busy_seconds / std::max(*middle, 1e-9);
+  std::map<std::string, double> middles;
+  for (auto& [stage, seconds] : stages) {
+    if (seconds.size() > 1) middles[stage] = lower_middle(seconds);
+  }
+  for (const ObservedRank* one : ranks) {
+    const ObservedRank& rank = *one;
+    const auto place = middles.find(stage_of(rank));
+    if (place == middles.end()) continue;
+    const double middle = place->second;
+    const double ratio = rank.busy_seconds / std::max(middle, 1e-9);
     Known& known = known_[rank.rank];
-    if (ratio < ratio_ || rank.busy_seconds - *middle < kLeastSeconds) {
+    if (ratio < ratio_ || rank.busy_seconds - middle < kLeastSeconds) {
       known = {};
       continue;
     }
@@ -51,7 +60,7 @@ std::vector<Straggler> Stragglers::look(const std::vector<ObservedRank>& ranks,
     found.push_back({rank.rank, rank.node, rank.busy_seconds, ratio,
                      fmt::format("{} works {:.3f} s for a step, {:.2f} times as long as "
                                  "the others of its stage ({:.3f} s)",
-                                 rank.name(), rank.busy_seconds, ratio, *middle)});
+                                 rank.name(), rank.busy_seconds, ratio, middle)});
   }
   return found;
 }

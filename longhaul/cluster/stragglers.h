@@ -23,7 +23,7 @@ class Stragglers {
   explicit Stragglers(double ratio) : ratio_(ratio) {}
   /// Those that are to be told now. Looks at most once in a few seconds; a rank counts
   /// when it was slow at several looks in a row.
-  std::vector<Straggler> look(const std::vector<ObservedRank>& ranks, double now);
+  std::vector<Straggler> look(const RankList& ranks, double now);
   void restart();
 
  private:

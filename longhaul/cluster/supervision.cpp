@@ -56,4 +56,18 @@ std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   return newest;
 }
 
+std::string describe_left_behind(const fs::path& checkpoint_dir, int64_t step) {
+  const std::optional<int64_t> newest = newest_checkpoint(checkpoint_dir);
+  std::string text = "ended at once by a second SIGINT: ";
+  text += newest ? fmt::format("newest checkpoint step {}", *newest)
+                 : "there is no checkpoint";
+  const int64_t first = newest.value_or(0) + 1;
+  if (step > first) {
+    text += fmt::format("; steps {} to {} will be trained again", first, step);
+  } else if (step == first) {
+    text += fmt::format("; step {} will be trained again", step);
+  }
+  return text;
+}
+
 }  // namespace longhaul::cluster

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/owner_lock.h"
@@ -25,5 +26,8 @@ std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number
 
 /// The step of the newest checkpoint, by its name; absent where there is none.
 std::optional<int64_t> newest_checkpoint(const fs::path& dir);
+
+/// What the end without a save of a run costs that was at this step, for people.
+std::string describe_left_behind(const fs::path& checkpoint_dir, int64_t step);
 
 }  // namespace longhaul::cluster

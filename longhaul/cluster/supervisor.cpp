@@ -19,6 +19,9 @@ namespace longhaul::cluster {
 namespace {
 
 constexpr double kStatusSeconds = 1.0;
+/// Of this supervisor's time that may go into status.json: with tens of thousands of
+/// ranks it is written less often.
+constexpr double kStatusShare = 0.05;
 constexpr double kHealthSeconds = 120.0;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
@@ -47,15 +50,17 @@ Supervisor::~Supervisor() = default;
 
 int Supervisor::run() { return state_->run(); }
 
-void Supervisor::State::event(const char* name, Json fields) {
+/// The file is opened each time: a worker that was killed may have left half a line.
+void Supervisor::State::events(const char* name, std::vector<Json> all) {
   check_lock();
-  fields["event"] = name;
-  put_time(fields);
   try {
-    // Opened each time: a worker that was killed may have left half a line.
-    JsonLines(options.run_dir / "events.jsonl", [&](const std::string& line) {
-      log.to_terminal_only(line);
-    }).append(fields);
+    JsonLines file(options.run_dir / "events.jsonl",
+                   [&](const std::string& line) { log.to_terminal_only(line); });
+    for (Json& fields : all) {
+      fields["event"] = name;
+      put_time(fields);
+      file.append(fields);
+    }
   } catch (const std::exception& problem) {
     // As with status.json below: a full or lost disk ends no supervisor.
     log.to_terminal_only(fmt::format("events.jsonl: {}", problem.what()));
@@ -71,21 +76,24 @@ void Supervisor::State::set_state(const char* name) {
 
 void Supervisor::State::show_status(bool now) {
   const double time = unix_time();
-  if (!now && time - status_shown < kStatusSeconds) return;
+  const double pause = std::max(kStatusSeconds, status_took / kStatusShare);
+  if (!now && time - status_shown < pause) return;
   status_shown = time;
   if (const auto jump = clock.look()) {
     log.warning(describe_jump(*jump));
     event("clock_jump", {{"seconds", *jump}, {"host", host_name()}});
   }
   check_lock();
+  const Stopwatch watch;
   status.restarts = policy.restarts();
-  take_reports(status, reports, exclusions.nodes());
+  cluster::take_reports(status, reports, exclusions.nodes());
   try {
     write_status(options.run_dir / "status.json", status);
   } catch (const std::exception& problem) {
     // A full disk must not end what would go on without it.
     log.to_terminal_only(fmt::format("status.json: {}", problem.what()));
   }
+  status_took = watch.seconds();
 }
 
 /// A machine that was cut off for longer than its lease comes back to a run that is
@@ -120,8 +128,8 @@ bool Supervisor::State::replace_lost_node() {
   fault.step = newest_checkpoint(options.checkpoint_dir).value_or(0);
   fault.text =
       fmt::format("{}, with the supervisor, does not answer any more", options.lost_node);
-  const auto answers = [&](const NodeReport& report) {
-    return report.node == options.lost_node;
+  const auto answers = [&](const auto& report) {
+    return report->node == options.lost_node;
   };
   if (std::ranges::any_of(fleet.reports(), answers)) {
     fault.kind = FaultKind::Killed;
@@ -175,25 +183,9 @@ int Supervisor::State::run_attempts() {
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
   lock.release();
-  if (end.exit_code == kExitInterrupted) log.warning(left_behind());
+  if (end.exit_code == kExitInterrupted)
+    log.warning(describe_left_behind(options.checkpoint_dir, furthest_step(ranks)));
   return end.exit_code;
-}
-
-/// What an end without a save costs.
-std::string Supervisor::State::left_behind() const {
-  const std::optional<int64_t> newest = newest_checkpoint(options.checkpoint_dir);
-  int64_t step = 0;
-  for (const ObservedRank& rank : ranks) step = std::max(step, rank.step);
-  std::string text = "ended at once by a second SIGINT: ";
-  text += newest ? fmt::format("newest checkpoint step {}", *newest)
-                 : "there is no checkpoint";
-  const int64_t first = newest.value_or(0) + 1;
-  if (step > first) {
-    text += fmt::format("; steps {} to {} will be trained again", first, step);
-  } else if (step == first) {
-    text += fmt::format("; step {} will be trained again", step);
-  }
-  return text;
 }
 
 /// Names the starts of this run so that a later one may take the run over at once. The
@@ -310,12 +302,9 @@ std::vector<SickNode> Supervisor::State::check_health(
     const std::vector<std::string>& nodes) {
   const std::vector<HealthReport> checked =
       fleet.check_health(nodes, options.health, kHealthSeconds);
-  for (const HealthReport& report : checked) {
-    event("health", {{"node", report.node},
-                     {"ok", report.ok()},
-                     {"cause", report.cause()},
-                     {"checks", report.checks.size()}});
-  }
+  std::vector<Json> of_nodes;
+  for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
+  events("health", std::move(of_nodes));
   Findings found = judge_health(checked);
   for (const std::string& finding : found.shared) {
     log.warning("of the job, not of a node: " + finding);

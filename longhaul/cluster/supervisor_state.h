@@ -56,13 +56,13 @@ struct Supervisor::State {
   AttemptEnd attempt(int64_t restart);
   std::string start_name(int64_t restart) const;
   AttemptEnd watch(JobStep& step);
+  void take_reports();
   void wake_up();
   std::optional<Fault> look_for_fault(const std::optional<LauncherEnd>& end);
   std::optional<Fault> look_for_hang();
   std::optional<Fault> judge_storage(StorageState state);
   void wait_for_last_words(JobStep& step, FaultKind kind);
   std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
-  std::string left_behind() const;
   void pass_signals();
   bool decide(const AttemptEnd& end);
   void pause(double seconds);
@@ -73,7 +73,8 @@ struct Supervisor::State {
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
   Attempt plan_start(int64_t restart);
   std::vector<std::string> start_words(int64_t restart);
-  void event(const char* name, Json fields);
+  void event(const char* name, Json fields) { events(name, {std::move(fields)}); }
+  void events(const char* name, std::vector<Json> all);
   void set_state(const char* name);
   void show_status(bool now);
   void check_lock() const;
@@ -95,12 +96,13 @@ struct Supervisor::State {
   Logger log = Logger::to_terminal();
   PauseWatch pauses{kSupervisorPauseSeconds};
   SignalWatch signals;
-  std::vector<NodeReport> reports;
-  std::vector<ObservedRank> ranks;
+  NodeReports reports;
+  RankList ranks;                    ///< of these reports
   std::set<std::string> used_nodes;  ///< on which ranks of this start were seen
   RunStatus status;
   double status_shown = 0.0;
-  int passed_signal = 0;  ///< handed to the workers
+  double status_took = 0.0;  ///< seconds, the last time
+  int passed_signal = 0;     ///< handed to the workers
   double passed_at = 0.0;
   bool request_came_first = false;  ///< before the restart that a fault called for
   double repeated_at = 0.0;

@@ -26,8 +26,13 @@ class MadeUpFleet : public Fleet {
   void wait(double seconds) override {
     std::this_thread::sleep_for(std::chrono::duration<double>(std::min(seconds, 0.02)));
   }
-  std::vector<NodeReport> reports() override {
-    return make_reports ? make_reports() : Reports();
+  NodeReports reports() override {
+    NodeReports newest;
+    Reports made = make_reports ? make_reports() : Reports();
+    for (NodeReport& report : made) {
+      newest.push_back(std::make_shared<const NodeReport>(std::move(report)));
+    }
+    return newest;
   }
   std::vector<std::string> lost_nodes() override { return {}; }
   void signal(int, const std::vector<int>&) override {}

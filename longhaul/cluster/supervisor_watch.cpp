@@ -19,7 +19,7 @@ constexpr double kLookSeconds = 0.2;
 /// While something ends.
 constexpr double kShortLookSeconds = 0.05;
 constexpr double kRepeatSeconds = 1.0;
-/// Agents report twice a second.
+/// Agents report at least every two seconds.
 constexpr double kSilenceSeconds = 3.0;
 /// A rank that fails by itself says so and ends the others within this time.
 constexpr double kLastWordsSeconds = 5.0;
@@ -29,6 +29,7 @@ constexpr double kEvidenceSeconds = 0.1;
 constexpr double kLauncherAskSeconds = 2.0;
 constexpr double kLauncherEndSeconds = 5.0;
 constexpr double kLauncherLostSeconds = 0.5;
+constexpr double kKillAgainSeconds = 0.1;
 
 }  // namespace
 
@@ -37,9 +38,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     fleet.wait(kLookSeconds);
     wake_up();
     const std::optional<LauncherEnd> end = step.poll();
-    reports = fleet.reports();
-    ranks = ranks_of(reports);
-    for (const ObservedRank& rank : ranks) used_nodes.insert(rank.node);
+    take_reports();
     for (const std::string& note : fleet.take_notes()) log.warning(note);
     pass_signals();
     if (signals.interrupts() > 1) {
@@ -51,7 +50,8 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       const bool of_ranks =
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
-      const std::vector<ObservedRank> seen = ranks;  // before the rest is killed
+      const NodeReports kept = reports;
+      const RankList seen = ranks;  // before the rest is killed
       const std::optional<LauncherEnd> last =
           end_workers(step, fault->kind == FaultKind::Node);
       if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));
@@ -90,8 +90,15 @@ void Supervisor::State::wait_for_last_words(JobStep& step, FaultKind kind) {
   const double patience =
       kind == FaultKind::Killed ? kEvidenceSeconds : kLastWordsSeconds;
   while (!step.poll() && watch.seconds() < patience) fleet.wait(kShortLookSeconds);
+  take_reports();
+}
+
+void Supervisor::State::take_reports() {
   reports = fleet.reports();
   ranks = ranks_of(reports);
+  for (const auto& report : reports) {
+    if (!report->ranks.empty()) used_nodes.insert(report->node);
+  }
 }
 
 void Supervisor::State::pass_signals() {
@@ -123,7 +130,7 @@ std::optional<Fault> Supervisor::State::look_for_fault(
     Fault fault;
     fault.kind = FaultKind::Node;
     fault.node = node;
-    for (const ObservedRank& rank : ranks) fault.step = std::max(fault.step, rank.step);
+    fault.step = furthest_step(ranks);
     fault.text = fmt::format("{} does not answer any more", node);
     return fault;
   }
@@ -156,7 +163,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
     Fault fault;
     fault.kind = FaultKind::Hang;
     fault.temporary = true;
-    for (const ObservedRank& rank : ranks) fault.step = std::max(fault.step, rank.step);
+    fault.step = furthest_step(ranks);
     fault.text = fmt::format("the storage of {} has not answered for {:.0f} s", names,
                              storage.asked_seconds());
     return fault;
@@ -184,23 +191,20 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   Fault fault;
   fault.kind = FaultKind::Hang;
   fault.text = "hang: " + verdict.text;
-  for (const ObservedRank& rank : ranks) {
-    fault.step = std::max(fault.step, rank.step);
-    if (!verdict.ranks.empty() && rank.rank == verdict.ranks.front()) {
-      fault.rank = rank.rank;
-      fault.node = rank.node;
+  fault.step = furthest_step(ranks);
+  for (const ObservedRank* rank : ranks) {
+    if (!verdict.ranks.empty() && rank->rank == verdict.ranks.front()) {
+      fault.rank = rank->rank;
+      fault.node = rank->node;
     }
   }
   const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
   std::string file;
   if (!stacks.empty()) {
     file = fmt::format("control/stacks_{:.0f}.txt", unix_time());
-    std::string text = fault.text + "\n";
-    for (const auto& [rank, stack] : stacks) {
-      text += fmt::format("\nrank {}\n{}\n", rank, stack);
-    }
     try {
-      write_text_durable(options.run_dir / file, text);
+      write_text_durable(options.run_dir / file,
+                         fault.text + "\n" + describe_stacks(stacks));
     } catch (const Error& problem) {
       log.warning(fmt::format("stack traces are lost: {}", problem.what()));
     }
@@ -221,6 +225,7 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
   fleet.signal(SIGKILL, {});
   const Stopwatch watch;
   bool asked = false;
+  double killed = 0.0;
   std::optional<LauncherEnd> end;
   while (!(end = step.poll()) && watch.seconds() < patience) {
     if (!asked && watch.seconds() >= ask) {
@@ -228,6 +233,9 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
       asked = true;
     }
     fleet.wait(0.01);
+    // Again: a rank may have begun meanwhile. A message to thousands of agents, though.
+    if (watch.seconds() - killed < kKillAgainSeconds) continue;
+    killed = watch.seconds();
     fleet.signal(SIGKILL, {});
   }
   if (launcher.clean_up) launcher.clean_up();

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -17,6 +20,7 @@ struct Place {
   int dp = 0;
   int cp = 0;
   int tp = 0;
+  auto operator<=>(const Place&) const = default;
 };
 
 /// Of "pp 1 dp 0 cp 0 tp 1"; nothing for a rank that has not come so far.
@@ -32,32 +36,69 @@ std::optional<Place> place_of(const ObservedRank& rank) {
   return place;
 }
 
-/// Do two ranks meet in the group of this name? Of names that are no axis all ranks that
-/// may are taken: then too many are pointed at, but none is missed.
-bool meet(const std::string& group, const Place& a, const Place& b) {
-  const bool pp = a.pp == b.pp;
-  const bool dp = a.dp == b.dp;
-  const bool cp = a.cp == b.cp;
-  const bool tp = a.tp == b.tp;
-  if (group == "pp") return dp && cp && tp;
-  if (group == "dp") return pp && cp && tp;
-  if (group == "cp") return pp && dp && tp;
-  if (group == "tp") return pp && dp && cp;
-  if (group == "data" || group == "shard" || group == "replicas") return pp && tp;
-  return true;
+/// What the members of a group of this name have in common: two ranks meet where it is
+/// the same. Of names that are no axis all ranks that may are taken: then too many are
+/// pointed at, but none is missed.
+Place meeting_place(const std::string& group, Place place) {
+  if (group == "pp") {
+    place.pp = 0;
+  } else if (group == "dp") {
+    place.dp = 0;
+  } else if (group == "cp") {
+    place.cp = 0;
+  } else if (group == "tp") {
+    place.tp = 0;
+  } else if (group == "data" || group == "shard" || group == "replicas") {
+    place.dp = place.cp = 0;
+  } else {
+    place = {};
+  }
+  return place;
 }
 
 constexpr const char* kTransfer = "send_recv";
 
+/// Ranks that meet, summed up: tens of thousands of them cannot each be compared with
+/// each other.
+struct Meeting {
+  std::vector<size_t> members;
+  std::vector<size_t> transfers;  ///< those that wait in one
+  int64_t least_entered = std::numeric_limits<int64_t>::max();
+  int64_t most_awaited = -1;
+};
+
+/// All groups of one name.
+struct Meetings {
+  std::map<Place, Meeting> at;
+  Meeting anywhere;  ///< of ranks without a place, which may meet all
+
+  /// Is it so of a meeting at which a rank of this place may be?
+  template <typename Predicate>
+  bool any(const std::optional<Place>& place, Predicate predicate) const {
+    if (predicate(anywhere)) return true;
+    if (place) {
+      const auto here = at.find(*place);
+      return here != at.end() && predicate(here->second);
+    }
+    return std::ranges::any_of(at,
+                               [&](const auto& one) { return predicate(one.second); });
+  }
+};
+
 class Judge {
  public:
-  explicit Judge(const std::vector<ObservedRank>& ranks) : ranks_(ranks) {
-    for (const ObservedRank& rank : ranks) places_.push_back(place_of(rank));
+  explicit Judge(const RankList& ranks) : ranks_(ranks) {
+    for (const ObservedRank* rank : ranks) places_.push_back(place_of(*rank));
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (!waits(r)) continue;
+      const auto [named, fresh] = meetings_.try_emplace(ranks[r]->waits_group);
+      if (fresh) gather(named->first, named->second);
+    }
   }
 
   HangVerdict judge() const {
     std::vector<size_t> guilty =
-        those([&](size_t r) { return ranks_[r].process != ProcessState::Running; });
+        those([&](size_t r) { return ranks_[r]->process != ProcessState::Running; });
     if (guilty.empty()) {
       guilty = those([&](size_t r) { return !waits(r) && awaited(r); });
     }
@@ -77,51 +118,93 @@ class Judge {
     return found;
   }
   bool waits(size_t r) const {
-    return ranks_[r].waits && ranks_[r].process == ProcessState::Running;
+    return ranks_[r]->waits && ranks_[r]->process == ProcessState::Running;
   }
   /// Does `from` wait for `to`?
   bool points_at(size_t from, size_t to) const;
-  bool awaited(size_t r) const {
-    for (size_t other = 0; other < ranks_.size(); ++other) {
-      if (waits(other) && points_at(other, r)) return true;
-    }
-    return false;
+  std::optional<Place> meeting_of(size_t r, const std::string& group) const {
+    if (!places_[r]) return std::nullopt;
+    return meeting_place(group, *places_[r]);
   }
-  bool pointing(size_t r) const {
-    for (size_t other = 0; other < ranks_.size(); ++other) {
-      if (points_at(r, other)) return true;
-    }
-    return false;
-  }
+  void gather(const std::string& group, Meetings& meetings) const;
+  int64_t entered(size_t r, const std::string& group) const;
+  bool awaited(size_t r) const;
+  bool pointing(size_t r) const;
   HangVerdict name(const std::vector<size_t>& guilty) const;
   HangVerdict nobody() const;
   std::string names(const std::vector<size_t>& guilty) const;
 
-  const std::vector<ObservedRank>& ranks_;
+  const RankList& ranks_;
   std::vector<std::optional<Place>> places_;
+  std::map<std::string, Meetings> meetings_;  ///< by the groups that are waited in
 };
 
+/// The number of the newest collective of this group that it has come to.
+int64_t Judge::entered(size_t r, const std::string& group) const {
+  const ObservedRank& rank = *ranks_[r];
+  if (rank.waits && rank.waits_group == group && rank.waits_verb != kTransfer) {
+    return rank.waits_number;
+  }
+  const auto found = rank.entered.find(group);
+  return found == rank.entered.end() ? -1 : found->second;
+}
+
+void Judge::gather(const std::string& group, Meetings& meetings) const {
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    const auto place = meeting_of(r, group);
+    Meeting& meeting = place ? meetings.at[*place] : meetings.anywhere;
+    meeting.members.push_back(r);
+    meeting.least_entered = std::min(meeting.least_entered, entered(r, group));
+    if (!waits(r) || ranks_[r]->waits_group != group) continue;
+    if (ranks_[r]->waits_verb == kTransfer) {
+      meeting.transfers.push_back(r);
+    } else {
+      meeting.most_awaited = std::max(meeting.most_awaited, ranks_[r]->waits_number);
+    }
+  }
+}
+
+/// Does any rank wait for it?
+bool Judge::awaited(size_t r) const {
+  return std::ranges::any_of(meetings_, [&](const auto& named) {
+    const auto& [group, meetings] = named;
+    const int64_t newest = entered(r, group);
+    return meetings.any(meeting_of(r, group), [&](const Meeting& meeting) {
+      return meeting.most_awaited > newest ||
+             std::ranges::any_of(meeting.transfers,
+                                 [&](size_t other) { return points_at(other, r); });
+    });
+  });
+}
+
+/// Does it wait for any rank?
+bool Judge::pointing(size_t r) const {
+  const ObservedRank& rank = *ranks_[r];
+  const auto named = meetings_.find(rank.waits_group);
+  if (named == meetings_.end()) return false;
+  return named->second.any(meeting_of(r, rank.waits_group), [&](const Meeting& meeting) {
+    if (rank.waits_verb != kTransfer) return meeting.least_entered < rank.waits_number;
+    return std::ranges::any_of(meeting.members,
+                               [&](size_t other) { return points_at(r, other); });
+  });
+}
+
 bool Judge::points_at(size_t from, size_t to) const {
-  const ObservedRank& waiter = ranks_[from];
-  const ObservedRank& other = ranks_[to];
+  const ObservedRank& waiter = *ranks_[from];
   if (from == to) return false;
   const auto& a = places_[from];
   const auto& b = places_[to];
-  if (a && b && !meet(waiter.waits_group, *a, *b)) return false;
+  const std::string& group = waiter.waits_group;
+  if (a && b && meeting_place(group, *a) != meeting_place(group, *b)) return false;
   if (waiter.waits_verb == kTransfer) return !a || !b || std::abs(a->pp - b->pp) == 1;
-  if (other.waits && other.waits_group == waiter.waits_group &&
-      other.waits_verb != kTransfer) {
-    return other.waits_number < waiter.waits_number;
-  }
-  const auto entered = other.entered.find(waiter.waits_group);
-  return entered == other.entered.end() || entered->second < waiter.waits_number;
+  return entered(to, group) < waiter.waits_number;
 }
 
 std::string Judge::names(const std::vector<size_t>& guilty) const {
   constexpr size_t kNamed = 4;
   std::string text;
   for (size_t i = 0; i < std::min(kNamed, guilty.size()); ++i) {
-    text += (i == 0 ? "" : ", ") + ranks_[guilty[i]].name();
+    text += (i == 0 ? "" : ", ") + ranks_[guilty[i]]->name();
   }
   if (guilty.size() > kNamed) text += fmt::format(" and {} more", guilty.size() - kNamed);
   return text;
@@ -137,17 +220,17 @@ std::string state_of(const ObservedRank& rank) {
 
 HangVerdict Judge::name(const std::vector<size_t>& guilty) const {
   HangVerdict verdict;
-  for (const size_t r : guilty) verdict.ranks.push_back(ranks_[r].rank);
+  for (const size_t r : guilty) verdict.ranks.push_back(ranks_[r]->rank);
   const std::vector<size_t> waiting =
-      those([&](size_t r) { return waits(r) && std::ranges::count(guilty, r) == 0; });
+      those([&](size_t r) { return waits(r) && !std::ranges::binary_search(guilty, r); });
   const ObservedRank* longest = nullptr;
   for (const size_t r : waiting) {
     if (!points_at(r, guilty.front())) continue;
-    if (longest == nullptr || ranks_[r].waits_age > longest->waits_age) {
-      longest = &ranks_[r];
+    if (longest == nullptr || ranks_[r]->waits_age > longest->waits_age) {
+      longest = ranks_[r];
     }
   }
-  const std::string state = state_of(ranks_[guilty.front()]);
+  const std::string state = state_of(*ranks_[guilty.front()]);
   const char* first = guilty.size() == 1 ? "it" : "the first";
   if (longest == nullptr) {
     verdict.text = fmt::format("{} stand{} still; {} is {}", names(guilty),
@@ -162,8 +245,8 @@ HangVerdict Judge::name(const std::vector<size_t>& guilty) const {
 }
 
 HangVerdict Judge::nobody() const {
-  const ObservedRank& oldest = *std::ranges::max_element(
-      ranks_, {}, [](const ObservedRank& rank) { return rank.waits_age; });
+  const ObservedRank& oldest = **std::ranges::max_element(
+      ranks_, {}, [](const ObservedRank* rank) { return rank->waits_age; });
   bool circle = false;
   for (size_t r = 0; r < ranks_.size(); ++r) circle = circle || pointing(r);
   return {{},
@@ -175,7 +258,7 @@ HangVerdict Judge::nobody() const {
 
 }  // namespace
 
-HangVerdict judge_hang(const std::vector<ObservedRank>& ranks) {
+HangVerdict judge_hang(const RankList& ranks) {
   if (ranks.empty()) return {{}, "no rank has begun"};
   return Judge(ranks).judge();
 }

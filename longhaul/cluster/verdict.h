@@ -19,6 +19,6 @@ struct HangVerdict {
 /// all have entered what they wait for, the network between them is; where they wait for
 /// each other in a circle, their calls differ. Transfers between pipeline stages point
 /// at the stages beside.
-HangVerdict judge_hang(const std::vector<ObservedRank>& ranks);
+HangVerdict judge_hang(const RankList& ranks);
 
 }  // namespace longhaul::cluster

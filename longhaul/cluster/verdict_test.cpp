@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <random>
+
 namespace longhaul::cluster {
 namespace {
 
@@ -107,6 +111,92 @@ TEST(HangVerdict, RanksThatWaitForEachOtherAreACircle) {
   const HangVerdict verdict = judge_hang(ranks);
   EXPECT_TRUE(verdict.ranks.empty());
   EXPECT_NE(verdict.text.find("their calls differ"), std::string::npos) << verdict.text;
+}
+
+/// pp 2 x dp 3 x tp 2, in which everybody waits for something, or for nothing.
+std::vector<ObservedRank> at_random(std::mt19937& random) {
+  const auto below = [&](int end) { return static_cast<int>(random() % end); };
+  std::vector<ObservedRank> ranks(12);
+  const int lazy = below(3);
+  for (int r = 0; r < 12; ++r) {
+    ObservedRank& rank = ranks[static_cast<size_t>(r)];
+    rank.rank = r;
+    if (below(10) > 0) {
+      rank.coordinates = fmt::format("pp {} dp {} cp 0 tp {}", r / 6, r / 2 % 3, r % 2);
+    }
+    for (const char* group : {"dp", "tp", "pp", "data", "world"}) {
+      if (below(4) > 0) rank.entered[group] = 3 + below(2);
+    }
+    if (r < lazy) continue;
+    rank.waits = true;
+    rank.waits_group = std::array{"dp", "tp", "pp", "data", "world"}[random() % 5];
+    rank.waits_verb = rank.waits_group == "pp" ? "send_recv" : "all_reduce";
+    rank.waits_number = 3 + below(2);
+    rank.waits_for = rank.waits_group;
+  }
+  return ranks;
+}
+
+/// The rule as it is meant, for each pair of ranks.
+bool waits_for(const ObservedRank& from, const ObservedRank& to) {
+  if (!from.waits || from.rank == to.rank) return false;
+  const std::string& group = from.waits_group;
+  const bool transfer = from.waits_verb == "send_recv";
+  if (!from.coordinates.empty() && !to.coordinates.empty()) {
+    const bool pp = from.rank / 6 == to.rank / 6;
+    const bool dp = from.rank / 2 % 3 == to.rank / 2 % 3;
+    const bool tp = from.rank % 2 == to.rank % 2;
+    if (group == "dp" && !(pp && tp)) return false;
+    if (group == "tp" && !(pp && dp)) return false;
+    if (group == "pp" && !(dp && tp)) return false;
+    if (group == "data" && !(pp && tp)) return false;
+    if (transfer) return !pp;
+  }
+  if (transfer) return true;
+  if (to.waits && to.waits_group == group && to.waits_verb != "send_recv") {
+    return to.waits_number < from.waits_number;
+  }
+  const auto entered = to.entered.find(group);
+  return entered == to.entered.end() || entered->second < from.waits_number;
+}
+
+TEST(HangVerdict, IsThatOfComparingEachRankWithEachOther) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 2000; ++round) {
+    const auto ranks = at_random(random);
+    std::vector<int> idle;
+    std::vector<int> idle_awaited;
+    std::vector<int> awaited_only;
+    for (const ObservedRank& rank : ranks) {
+      const bool awaited = std::ranges::any_of(
+          ranks, [&](const ObservedRank& other) { return waits_for(other, rank); });
+      const bool points = std::ranges::any_of(
+          ranks, [&](const ObservedRank& other) { return waits_for(rank, other); });
+      if (!rank.waits) idle.push_back(rank.rank);
+      if (!rank.waits && awaited) idle_awaited.push_back(rank.rank);
+      if (rank.waits && awaited && !points) awaited_only.push_back(rank.rank);
+    }
+    const std::vector<int>& expected = !idle_awaited.empty() ? idle_awaited
+                                       : !idle.empty()       ? idle
+                                                             : awaited_only;
+    ASSERT_EQ(judge_hang(ranks).ranks, expected) << "round " << round;
+  }
+}
+
+// Comparing each with each other would take minutes.
+TEST(HangVerdict, OfTensOfThousandsOfRanksTakesOneLook) {
+  constexpr int kRanks = 32'768;
+  auto ranks = std::vector<ObservedRank>(kRanks, all_in_dp(7).front());
+  for (int r = 0; r < kRanks; ++r) {
+    ObservedRank& rank = ranks[static_cast<size_t>(r)];
+    rank.rank = r;
+    rank.coordinates = fmt::format("pp 0 dp {} cp 0 tp {}", r / 8, r % 8);
+  }
+  EXPECT_TRUE(judge_hang(ranks).ranks.empty());
+  ranks[4711].waits_group = "tp";
+  ranks[4711].waits_number = 100;
+  ranks[4711].entered["dp"] = 6;
+  EXPECT_EQ(judge_hang(ranks).ranks, std::vector<int>{4711});
 }
 
 }  // namespace
