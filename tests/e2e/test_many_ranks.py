@@ -1,0 +1,41 @@
+"""What the control of a run costs for each rank must not grow with their number. The supervisor
+as it is, over ranks that only keep records (bench/control.cpp); bench/bench_control.py takes the
+same to thousands of them."""
+
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+from bench_control import measure  # noqa: E402
+
+
+def per_rank(result, ranks):
+    """Bytes on the wire a second at rest, bytes on it of a restart, bytes of status.json,
+    descriptors: of each rank."""
+    return {"rest": statistics.median(r["wire_bytes_per_second"] for r in result["rests"]) / ranks,
+            "restart": max(s["wire_bytes"] for s in result["starts"][1:]) / ranks,
+            "status": result["status_bytes"] / ranks,
+            "descriptors": result["descriptors"] / ranks}
+
+
+def test_a_rank_that_dies_among_many_is_replaced_and_costs_no_more_than_among_few(binary):
+    tool = binary("longhaul_control_tool")
+    few = measure(tool, 8, restarts=1, rest=2.0)
+    many = measure(tool, 64, restarts=1, rest=2.0)
+    assert [len(r["starts"]) for r in (few, many)] == [2, 2]
+    assert many["exit"] == 75 and many["notes"] == 0
+    of_few, of_many = per_rank(few, 64), per_rank(many, 512)
+    for key, cost in of_many.items():
+        assert cost < 1.1 * of_few[key], (key, of_few, of_many)
+    # Two rows of about 280 bytes a second; with the names of all fields it was 1,400.
+    assert of_many["rest"] < 800, of_many
+    assert of_many["status"] < 400, of_many
+
+
+def test_the_supervisors_work_for_a_rank_does_not_grow_with_their_number(binary):
+    tool = binary("longhaul_control_tool")
+    ranks = {nodes: 8 * nodes for nodes in (16, 512)}
+    cpu = {nodes: measure(tool, nodes, restarts=0, rest=4.0, played=True)["rests"][0]["cpu"]
+           for nodes in ranks}
+    assert cpu[512] / ranks[512] < cpu[16] / ranks[16], cpu
