@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
+#include "longhaul/cluster/stacks.h"
 #include "longhaul/cluster/supervisor_state.h"
 #include "longhaul/cluster/verdict.h"
 
