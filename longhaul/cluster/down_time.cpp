@@ -92,7 +92,8 @@ std::optional<Json> DownTime::give_up(double now) {
 Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
   Json step;
   for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
-    if (event.value("event", Json()) == "start" && of_attempt(integer_at(event, "attempt")))
+    if (event.value("event", Json()) == "start" &&
+        of_attempt(integer_at(event, "attempt")))
       step = integer_at(event, "step");
   }
   return step;

@@ -8,7 +8,8 @@ namespace longhaul::cluster {
 
 PauseWatch::PauseWatch(double longest_turn, Clock clock)
     : longest_turn_(longest_turn),
-      clock_(clock ? std::move(clock) : [watch = Stopwatch()] { return watch.seconds(); }),
+      clock_(clock ? std::move(clock)
+                   : [watch = Stopwatch()] { return watch.seconds(); }),
       turned_(clock_()),
       woke_(turned_) {}
 

@@ -8,10 +8,9 @@
 namespace longhaul::data {
 
 /// Text of ids that come one by one. What it gives together is what decode gives for all
-/// ids at once, wherever spaces are dropped, characters are spread over several tokens, or
-/// each token ends one character and begins the next; only where bytes form no characters
-/// can it differ. One thread's; the tokenizer must
-/// outlive it.
+/// ids at once, wherever spaces are dropped, characters are spread over several tokens,
+/// or each token ends one character and begins the next; only where bytes form no
+/// characters can it differ. One thread's; the tokenizer must outlive it.
 class StreamDecoder {
  public:
   /// `before`: ids that the text follows (a prompt), which are not given again.
