@@ -121,7 +121,13 @@ class Cluster:
 
     def start(self):
         small = self.shared / "small"
-        self.head.start(f"mkdir -p '{small}'; mount -t tmpfs -o size=4m tmpfs '{small}'")
+        # Of a file system of its own, which can be frozen; where there is no loop device it
+        # stays empty.
+        disk, image = self.shared / "disk", self._root / "disk.img"
+        self.head.start(
+            f"mkdir -p '{small}' '{disk}'; mount -t tmpfs -o size=4m tmpfs '{small}'; "
+            f"truncate -s 64m '{image}'; mkfs.ext4 -q -F '{image}'; "
+            f"mount -o loop '{image}' '{disk}' || true")
         self.head.run("ip", "link", "add", "bridge0", "type", "bridge")
         self.head.run("ip", "link", "set", "bridge0", "up")
         self.head.run("ip", "address", "add", "10.77.0.1/24", "dev", "bridge0")

@@ -113,3 +113,29 @@ def test_too_little_room_for_the_run_is_nobodys_fault(cluster, binary, folder, u
     shared = run.events("shared_finding")
     assert shared and "are free" in shared[0]["cause"], run.tail()
     assert len(shared[0]["cause"].split("(seen on ")[1].split(", ")) == 5
+
+
+def test_storage_that_stands_still_is_waited_for_and_nobody_is_blamed(
+        cluster, binary, folder, undisturbed):
+    """Every write to the run's directory hangs for half a minute: longer than the supervisor's
+    lease, which nobody can renew or take then."""
+    disk = cluster.shared / "disk"
+    inside = cluster.head.path_inside(disk)
+    if not (inside / "lost+found").exists():
+        pytest.skip("no loop device for a file system that can be frozen")
+    (folder / "run").symlink_to(disk)
+    run = Supervised(cluster, binary, folder, steps=STEPS)
+    run.dir = inside
+    run.wait_for_step(10)
+    cluster.call("fsfreeze", "--freeze", disk)
+    try:
+        time.sleep(5)
+        before = run.done()
+        time.sleep(25)
+        assert run.done() == before, "nothing stood still"
+    finally:
+        cluster.call("fsfreeze", "--unfreeze", disk)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
+    assert left_out(run) == [], run.tail()
+    assert cluster.job(run.job)["Restarts"] == "0", run.tail()
