@@ -43,4 +43,8 @@ if(LONGHAUL_SANITIZE)
   add_compile_options(-fsanitize=${LONGHAUL_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${LONGHAUL_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # Functions of a library that is loaded at run time have handles of its own types.
+    add_compile_options(-fno-sanitize=function)
+  endif()
 endif()

@@ -51,8 +51,9 @@ endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
 #               [TORCH])
-#   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs under mpiexec with that many
-#   ranks (its main comes from tests/dist); a wrong count fails loudly there.
+#   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
+#   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
+#   loudly there.
 function(longhaul_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
   if(NOT LONGHAUL_TESTS)
@@ -64,12 +65,12 @@ function(longhaul_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
+  if(LONGHAUL_SANITIZE)
+    math(EXPR ARG_TIMEOUT "3 * ${ARG_TIMEOUT}")
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   longhaul_join(${name})
   target_compile_options(${name} PRIVATE ${LONGHAUL_WARNINGS})
-  if(LONGHAUL_SANITIZE)  # what takes the time is what is tested; half of a build is this
-    target_compile_options(${name} PRIVATE -O0)
-  endif()
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE longhaul::${dep})
   endforeach()
@@ -103,5 +104,6 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(LONGHAUL_SANITIZE)
   # With the sanitizers' extra code GCC 12 sees uninitialised values inside libstdc++.
-  list(APPEND LONGHAUL_WARNINGS -Wno-maybe-uninitialized -Wno-uninitialized)
+  list(APPEND LONGHAUL_WARNINGS
+       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized> -Wno-uninitialized)
 endif()

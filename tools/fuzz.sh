@@ -1,13 +1,13 @@
 #!/bin/bash
 # tools/fuzz.sh [SECONDS]: builds every libFuzzer target and runs each for that long (10 s),
-# as many at a time as there are cores. What it finds stays in build-fuzz/findings/NAME/;
-# the corpus grows in build-fuzz/corpus/.
+# as many at a time as there are cores. What it finds stays in build-asan-ubsan/findings/NAME/;
+# the corpus grows in build-asan-ubsan/corpus/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
-build="build-fuzz"
+build="build-asan-ubsan"
 jobs=${JOBS:-$(nproc)}
-[ -f "$build/build.ninja" ] || cmake --preset fuzz
+[ -f "$build/build.ninja" ] || cmake --preset asan-ubsan
 cmake --build "$build" -j "$jobs" --target fuzz_targets
 
 # fuzz NAME: runs one target; its output is in $build/NAME.log.
