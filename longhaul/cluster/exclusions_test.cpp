@@ -4,22 +4,12 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
+#include "longhaul/cluster/test_health.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr double kNow = 1e6;
-
-HealthReport report_of(const std::string& node, bool ok, bool of_file_system = false) {
-  HealthReport report;
-  report.node = node;
-  HealthCheck check;
-  check.name = "memory";
-  check.result = ok ? HealthResult::Ok : HealthResult::Failed;
-  check.of_file_system = of_file_system;
-  report.checks.push_back(check);
-  return report;
-}
 
 class ExclusionsOfARun : public testing::Test {
  protected:

@@ -16,6 +16,7 @@
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
+#include "longhaul/cluster/test_health.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -44,14 +45,7 @@ class MadeUpFleet : public Fleet {
     for (const auto& [node, healthy] : nodes) {
       if (!asked.empty() && std::ranges::count(asked, node) == 0) continue;
       ++checks;
-      HealthReport report;
-      report.node = node;
-      HealthCheck check;
-      check.name = "memory";
-      check.result = healthy ? HealthResult::Ok : HealthResult::Failed;
-      check.text = node;
-      report.checks.push_back(check);
-      reports.push_back(report);
+      reports.push_back(report_of(node, healthy));
     }
     return reports;
   }

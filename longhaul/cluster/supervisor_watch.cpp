@@ -51,8 +51,9 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
       const bool of_ranks =
           fault->kind != FaultKind::Node && fault->kind != FaultKind::Hang;
       if (of_ranks && !end) wait_for_last_words(step, fault->kind);
+      // Before the rest is killed; the list is of ranks that these reports hold.
       const NodeReports kept = reports;
-      const RankList seen = ranks;  // before the rest is killed
+      const RankList seen = ranks;
       const std::optional<LauncherEnd> last =
           end_workers(step, fault->kind == FaultKind::Node);
       if (of_ranks) fault = find_fault(seen, last).value_or(std::move(*fault));

@@ -100,6 +100,15 @@ void insist(const StandInOptions& options, const std::function<void()>& ask) {
   }
 }
 
+/// Of a job that is cancelled meanwhile nothing is asked: that would bring it back.
+void insist_while_it_runs(const StandInOptions& options, const SlurmClient& slurm,
+                          const std::function<void()>& ask) {
+  insist(options, [&] {
+    const auto job = slurm.query_job(options.job);
+    if (job && job->state == "RUNNING") ask();
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> step_variables(const std::vector<std::string>& environment) {
@@ -128,17 +137,12 @@ void forget_step_environment() {
 void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
   write_to(log_of(options, slurm));
   say("no supervisor is left and none can be had here: the job is requeued if it runs");
-  insist(options, [&] {
-    const auto job = slurm.query_job(options.job);
-    if (job && job->state == "RUNNING") requeue(options, slurm, RequeueReason::Host);
-  });
+  insist_while_it_runs(options, slurm,
+                       [&] { requeue(options, slurm, RequeueReason::Host); });
 }
 
 void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm) {
-  insist(options, [&] {
-    const auto job = slurm.query_job(options.job);
-    if (job && job->state == "RUNNING") slurm.requeue(options.job);
-  });
+  insist_while_it_runs(options, slurm, [&] { slurm.requeue(options.job); });
 }
 
 int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm) {
