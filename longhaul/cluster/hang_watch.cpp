@@ -14,6 +14,12 @@ constexpr double kStartPatience = 20.0;
 
 size_t index(WorkKind kind) { return static_cast<size_t>(kind); }
 
+/// That every rank has made.
+int64_t least_steps(const RankList& ranks) {
+  if (ranks.empty()) return 0;
+  return std::ranges::min(ranks, {}, &ObservedRank::steps_done)->steps_done;
+}
+
 }  // namespace
 
 const char* work_name(WorkKind kind) {
@@ -53,7 +59,8 @@ double HangWatch::limit(WorkKind kind) const {
         {limits_.start_seconds, limits_.quiet_seconds, kStartPatience * longest});
   }
   if (limits_.quiet_seconds > 0.0) return limits_.quiet_seconds;
-  if (longest == 0.0) return limits_.unlearned_seconds;
+  const bool learned = longest > 0.0 || (kind == WorkKind::Step && saw_steps_);
+  if (!learned) return limits_.unlearned_seconds;
   const double least =
       kind == WorkKind::Save ? limits_.least_save_seconds : limits_.least_seconds;
   return std::max(least, kPatience * longest);
@@ -86,6 +93,10 @@ std::optional<double> HangWatch::look(const RankList& ranks, double started_seco
   }
   quiet_before_ = quiet;
   kind_before_ = kind;
+  // Steps of milliseconds never have an age, and say how long one takes all the same.
+  const int64_t steps = least_steps(ranks);
+  saw_steps_ = saw_steps_ || (steps_before_ > 0 && steps > steps_before_);
+  steps_before_ = steps;
   if (quiet <= limit(kind)) return std::nullopt;
   return quiet;
 }
@@ -93,6 +104,7 @@ std::optional<double> HangWatch::look(const RankList& ranks, double started_seco
 void HangWatch::restart() {
   quiet_before_ = 0.0;
   kind_before_ = WorkKind::Start;
+  steps_before_ = 0;
 }
 
 }  // namespace longhaul::cluster

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
@@ -53,6 +54,8 @@ class HangWatch {
   HangLimits limits_;
   /// Pauses that ended by themselves, and whole saves and validations.
   std::array<double, kWorkKinds> longest_{};
+  bool saw_steps_ = false;  ///< ranks went from one step to the next
+  int64_t steps_before_ = 0;
   double quiet_before_ = 0.0;
   WorkKind kind_before_ = WorkKind::Start;
 };

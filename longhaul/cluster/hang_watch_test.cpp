@@ -42,6 +42,23 @@ TEST(HangWatch, LearnsFromPausesThatEndedByThemselves) {
   EXPECT_EQ(quick.limit(WorkKind::Step), 10.0);
 }
 
+TEST(HangWatch, StepsTooShortToHaveAnAgeTeachToo) {
+  HangWatch watch({});
+  watch.look(two(0.0, "gradients", 3));
+  EXPECT_EQ(watch.limit(WorkKind::Step), 600.0);
+  watch.look(two(0.0, "gradients", 5));
+  EXPECT_EQ(watch.limit(WorkKind::Step), 10.0);
+  EXPECT_EQ(watch.look(two(11.0, "update", 5)), 11.0);
+  // Two starts are no step, and what was learned stays.
+  HangWatch other({});
+  other.look(two(0.0, "gradients", 3));
+  other.restart();
+  other.look(two(0.0, "gradients", 4));
+  EXPECT_EQ(other.limit(WorkKind::Step), 600.0);
+  watch.restart();
+  EXPECT_EQ(watch.limit(WorkKind::Step), 10.0);
+}
+
 TEST(HangWatch, LearnsOfSavesAndValidationsThatNoLookHasSeen) {
   HangWatch watch({});
   auto ranks = two(0.1);

@@ -165,15 +165,22 @@ def restart_slurmctld(run, choice):
 
 def damage_newest_checkpoint(run, choice):
     """A bit flips in the newest checkpoint, then a worker dies."""
+    def complete():
+        return sorted((run.dir / "checkpoints").glob("step_????????/manifest.json"))
+
     # A run whose only checkpoint is damaged ends: it does not begin anew by itself.
-    steps = wait_until(
-        lambda: len(found := sorted((run.dir / "checkpoints").glob("step_????????/manifest.json")))
-        > 1 and found, 60, "two checkpoints")
-    victim = choice.choice(sorted(steps[-1].parent.glob("*.safetensors")))
+    wait_until(lambda: len(complete()) > 1, 60, "two checkpoints")
+    workers = [pid for _, pid in run.workers().values()]
+    # All stand still meanwhile, or the next checkpoint would be complete before the death.
+    for pid in workers:
+        kill_process(pid, signal.SIGSTOP)
+    victim = choice.choice(sorted(complete()[-1].parent.glob("*.safetensors")))
     data = bytearray(victim.read_bytes())
     data[choice.randrange(len(data) // 2, len(data))] ^= 1 << choice.randrange(8)
     victim.write_bytes(bytes(data))
-    kill_one_worker(run, choice)
+    kill_process(choice.choice(workers))
+    for pid in workers:
+        kill_process(pid, signal.SIGCONT)
 
 
 def signal_before_limit(run, choice):
