@@ -190,6 +190,7 @@ class MeasuredFleet : public Fleet {
                   {"forget", forget_seconds_},
                   {"reported", all_at_ - launched_at_},
                   {"wire_bytes", wire_bytes() - wire_mark_},
+                  {"seconds", all_at_ - mark_at_},
                   {"cpu", cpu_seconds() - cpu_mark_}};
     if (verdict_at_ > 0.0) {
       start["verdict"] = verdict_at_ - killed_at_;
@@ -229,6 +230,7 @@ class MeasuredFleet : public Fleet {
     measure_status();
     cpu_mark_ = cpu_seconds();
     wire_mark_ = wire_bytes();
+    mark_at_ = clock_.seconds();
     rest_at_ = all_at_ = launched_at_ = verdict_at_ = 0.0;
     if (restarts_-- == 0) {
       std::raise(SIGTERM);
@@ -273,6 +275,7 @@ class MeasuredFleet : public Fleet {
   double agents_before_ = 0.0;
   uint64_t wire_before_ = 0;
   uint64_t wire_mark_ = 0;
+  double mark_at_ = 0.0;
   size_t notes_ = 0;
   size_t descriptors_ = 0;
   uint64_t status_bytes_ = 0;
