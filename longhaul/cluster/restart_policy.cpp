@@ -47,6 +47,7 @@ Decision RestartPolicy::decide(const Fault& fault) {
         "the same fault ({}) at step {} for the {}. time in a "
         "row; mend its cause, then start again",
         fault_name(fault.kind), fault.step, counts_.same);
+    decision.used_up = true;
     return decision;
   }
   if (counts_.restarts >= rules_.max_restarts) {
@@ -55,6 +56,7 @@ Decision RestartPolicy::decide(const Fault& fault) {
         "faults have in common, then submit the run again, which counts from "
         "the beginning, or raise it",
         rules_.max_restarts);
+    decision.used_up = true;
     return decision;
   }
   ++counts_.restarts;

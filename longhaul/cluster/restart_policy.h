@@ -26,6 +26,7 @@ struct Decision {
   double delay_seconds = 0.0;
   bool exclude_node = false;  ///< fault.node is not to be used again
   std::string reason;         ///< why it stops, for people
+  bool used_up = false;       ///< it stops for a bound: only a person can mend that
 };
 
 /// What the faults of a job have come to: over all of its supervisors, so that none of

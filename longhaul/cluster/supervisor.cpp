@@ -118,7 +118,7 @@ int Supervisor::State::run() {
 }
 
 /// The node of the supervisor before this one counts as a fault like any other.
-bool Supervisor::State::replace_lost_node() {
+bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
   if (options.lost_node.empty()) return true;
   fault_at = unix_time();
   Fault fault;
@@ -140,7 +140,8 @@ bool Supervisor::State::replace_lost_node() {
         options.lost_node);
     fault.node.clear();
   }
-  return decide({1, std::move(fault)});
+  end = {1, std::move(fault)};
+  return decide(end);
 }
 
 int Supervisor::State::run_attempts() {
@@ -153,7 +154,7 @@ int Supervisor::State::run_attempts() {
   AttemptEnd end;
   try {
     check_health({});
-    bool go_on = replace_lost_node();
+    bool go_on = replace_lost_node(end);
     for (int64_t restart = 0; go_on; ++restart) {
       end = attempt(restart);
       go_on = end.fault && decide(end);
@@ -246,7 +247,7 @@ void Supervisor::State::blame_sick_node(Fault& fault) {
   }
 }
 
-bool Supervisor::State::decide(const AttemptEnd& end) {
+bool Supervisor::State::decide(AttemptEnd& end) {
   Fault fault = *end.fault;
   if (!options.rules.node_faults) blame_sick_node(fault);
   status.cause = fault.text;
@@ -267,6 +268,7 @@ bool Supervisor::State::decide(const AttemptEnd& end) {
   }
   if (!decision.restart) {
     log.warning(fmt::format("stopped: {}; {}", fault.text, decision.reason));
+    if (decision.used_up) end.exit_code = kExitSettings;
     return false;
   }
   if (passed_signal != 0) {

@@ -64,7 +64,7 @@ struct Supervisor::State {
   void wait_for_last_words(JobStep& step, FaultKind kind);
   std::optional<LauncherEnd> end_workers(JobStep& step, bool at_once);
   void pass_signals();
-  bool decide(const AttemptEnd& end);
+  bool decide(AttemptEnd& end);
   void pause(double seconds);
   void tell_restart(std::optional<Json> done);
   void tell_stragglers();
@@ -79,7 +79,7 @@ struct Supervisor::State {
   void show_status(bool now);
   void check_lock() const;
   int run_attempts();
-  bool replace_lost_node();
+  bool replace_lost_node(AttemptEnd& end);
 
   SupervisorOptions options;
   Launcher launcher;

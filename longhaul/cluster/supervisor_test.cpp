@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
@@ -117,12 +118,22 @@ class SupervisorOfNodes : public testing::Test {
 TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
   words_ = {"false"};
-  EXPECT_EQ(run(), 1);  // the third time in a row
+  EXPECT_EQ(run(), kExitSettings);  // the third time in a row
   EXPECT_EQ(started_, 3);
-  EXPECT_EQ(run(), 1);
+  EXPECT_EQ(run(), kExitSettings);
   EXPECT_EQ(started_, 4);
   EXPECT_EQ(events("supervisor_end").back().at("restarts"), 2);
   EXPECT_HAS(read_text(dir_ / "log.txt"), "for the 4. time in a row");
+}
+
+TEST_F(SupervisorOfNodes, OneThatTakesOverAJobWithoutRestartsLeftDoesNotCallItDone) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  SupervisorOptions options;
+  options.lost_node = "n9";
+  options.rules.max_restarts = 0;
+  EXPECT_EQ(run(std::move(options)), kExitSettings);
+  EXPECT_EQ(started_, 0);
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "resilience.max_restarts = 0 are used up");
 }
 
 TEST_F(SupervisorOfNodes, OneThatWasMendedIsUsedAgainByTheNextSupervisor) {
@@ -230,7 +241,7 @@ TEST_F(SupervisorOfAStillRank, StorageThatDoesNotAnswerIsWaitedForAndNobodyIsBla
 }
 
 TEST_F(SupervisorOfAStillRank, StorageThatNeverAnswersIsWaitedForOnlySoLong) {
-  EXPECT_EQ(run_for(30, 1e9, 1e9), 1);
+  EXPECT_EQ(run_for(30, 1e9, 1e9), kExitSettings);
   ASSERT_EQ(events("fault").size(), 1U);
   const Json fault = events("fault")[0];
   EXPECT_HAS(fault.at("cause").get<std::string>(), "has not answered for 2 s");
@@ -240,7 +251,7 @@ TEST_F(SupervisorOfAStillRank, StorageThatNeverAnswersIsWaitedForOnlySoLong) {
 }
 
 TEST_F(SupervisorOfAStillRank, ARankThatHangsBesideStorageThatAnswersIsNamed) {
-  EXPECT_EQ(run_for(30, 0.0, 1e9), 1);
+  EXPECT_EQ(run_for(30, 0.0, 1e9), kExitSettings);
   ASSERT_EQ(events("hang").size(), 1U);
   EXPECT_EQ(events("fault")[0].at("rank"), 0);
   EXPECT_TRUE(events("storage_silent").empty());
