@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +27,8 @@
 
 namespace longhaul::apps {
 namespace {
+
+constexpr double kControllerSeconds = 1800.0;
 
 struct SuperviseArguments {
   cluster::SuperviseCommand command;
@@ -92,6 +95,16 @@ class SlurmStart {
   int ranks_per_node_;
 };
 
+/// Without the controller no step can be started or ended and no job requeued, and the
+/// allocation stays: what needs one waits.
+cluster::SlurmClient patient(const cluster::SlurmClient& slurm) {
+  return slurm.waiting(
+      {.seconds = kControllerSeconds, .tell = [](const std::string& line) {
+         fmt::print("longhaul: {}\n", line);
+         std::fflush(stdout);
+       }});
+}
+
 /// Gives the job back to the queue. Slurm ends this process for it.
 int requeue(const SuperviseArguments& arguments, const RunConfig& config,
             const cluster::SlurmJob& job) {
@@ -110,7 +123,7 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   }
   options.wait_seconds = decision.wait_seconds;
   const std::string told =
-      cluster::requeue_without_excluded(options, cluster::SlurmClient());
+      cluster::requeue_without_excluded(options, patient(cluster::SlurmClient()));
   if (!told.empty()) fmt::print("{}\n", told);
   return 0;
 }
@@ -126,7 +139,8 @@ int supervise(const SuperviseArguments& arguments) {
   }
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
-  const cluster::SlurmClient slurm;
+  const cluster::SlurmClient hasty;
+  const cluster::SlurmClient slurm = patient(hasty);
   // Before anything else is done for the run: another one may do it.
   const fs::path run_dir = loaded.config.run.dir;
   std::optional<OwnerLock> lease =
@@ -185,7 +199,7 @@ int supervise(const SuperviseArguments& arguments) {
   };
   launcher.clean_up = [&] {
     try {
-      killer.kill(slurm, *job, {cluster::kWorkerStep});
+      killer.kill(hasty, *job, {cluster::kWorkerStep});
     } catch (const TemporaryError&) {
       // slurmctld is being started again: the workers were killed by their agents.
     }

@@ -141,7 +141,15 @@ again() {
     exit 143
   fi
   say "requeue: $*"
-@REQUEUE@  scontrol requeue "$SLURM_JOB_ID" || exit 75
+@REQUEUE@  # The controller may be away for a while: half an hour at most. What one that has been
+  # there for a minute refuses it refuses for good.
+  local try
+  for try in {1..180}; do
+    scontrol requeue "$SLURM_JOB_ID" && break
+    [ -z "$stopped" ] || exit 143
+    [ "$try" -lt 6 ] || ! scontrol ping >/dev/null 2>&1 || exit 75
+    sleep 10
+  done
   # Slurm now ends this script.
   sleep 600
   exit 75

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/test_files.h"
@@ -137,14 +139,15 @@ class RunningScript {
  public:
   /// `verb`: the script of a verb, whose srun is the program.
   explicit RunningScript(const std::string& program, bool verb = false,
-                         const std::string& requeue_does = "exit 1") {
+                         const std::string& requeue_does = "exit 1",
+                         const std::string& scontrol_does = "kill -9 $PPID") {
     const std::string requeue =
         "if [ \"${*: -1}\" = --requeue ]; then " + requeue_does + "; fi\n";
 
     write_program("longhaul", requeue + program);
     write_program("srun", "exec " + (dir_ / "longhaul").string() + "\n");
-    write_program("scontrol",
-                  "echo \"$@\" >> " + (dir_ / "asked").string() + "\nkill -9 $PPID\n");
+    write_program("scontrol", "echo \"$@\" >> " + (dir_ / "asked").string() + "\n" +
+                                  scontrol_does + "\n");
     write_program("sleep", "exec /bin/sleep 0.05\n");  // between crashes
     SuperviseJob job = small_job();
     job.batch.directory = dir_.path().string();
@@ -205,6 +208,21 @@ TEST(BatchScript, RequeuesWhenTheSupervisorAsks) {
   const CommandResult result = script.run();
   EXPECT_EQ(script.text("asked"), "requeue 55\n");
   EXPECT_HAS(result.output, "requeue: the supervisor asks for it");
+}
+
+TEST(BatchScript, AsksAControllerThatIsAwayUntilItAnswersAndOneThatRefusesAMinuteLong) {
+  const std::string away =
+      "[ $(grep -c requeue $(dirname $0)/asked) -lt 20 ] && exit 1; kill -9 $PPID";
+  RunningScript script("exit 75", false, "exit 1", away);
+  script.run();
+  const std::string asked = script.text("asked");
+  EXPECT_EQ(std::ranges::count(asked, 'q'), 20) << asked;
+  EXPECT_HAS(asked, "ping");
+  RunningScript refused("exit 75", false, "exit 1", "[ $1 = ping ]");
+  EXPECT_EQ(refused.run().exit_code, 75);
+  EXPECT_EQ(refused.text("asked"),
+            "requeue 55\nrequeue 55\nrequeue 55\nrequeue 55\n"
+            "requeue 55\nrequeue 55\nping\n");
 }
 
 TEST(BatchScript, TheSupervisorRequeuesTheJobItselfWhereItCan) {

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <thread>
+#include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/slurm/host_list.h"
 
 namespace longhaul::cluster {
@@ -62,6 +66,23 @@ std::string last_words(const CommandResult& result) {
   if (text.size() > kMostWords) text = "..." + text.substr(text.size() - kMostWords);
   std::ranges::replace(text, '\n', ';');
   return text;
+}
+
+/// The controller is down, or so new that it does not know its jobs yet. What it refuses
+/// is something else.
+bool is_away(const CommandResult& result) {
+  if (result.ok()) return false;
+  if (result.timed_out) return true;
+  constexpr std::array<std::string_view, 6> kSigns = {
+      "Unable to contact slurm controller",
+      "Unexpected message received",
+      "Socket timed out",
+      "Zero Bytes were transmitted",
+      "Connection refused",
+      "connect failure"};
+  return std::ranges::any_of(kSigns, [&](std::string_view sign) {
+    return result.errors.find(sign) != std::string::npos;
+  });
 }
 
 [[noreturn]] void refuse_fields(std::string_view program, std::string_view line) {
@@ -167,7 +188,33 @@ SlurmClient::SlurmClient(double deadline_seconds, Runner runner)
     : deadline_seconds_(deadline_seconds),
       runner_(runner ? std::move(runner) : Runner(run_command)) {}
 
+SlurmClient SlurmClient::waiting(SlurmPatience patience) const {
+  SlurmClient client = *this;
+  client.patience_ = std::move(patience);
+  return client;
+}
+
 CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
+  const Stopwatch watch;
+  bool told = false;
+  while (true) {
+    CommandResult result = call_once(words);
+    if (!is_away(result) || watch.seconds() >= patience_.seconds) {
+      if (!result.timed_out) return result;
+      throw TemporaryError("slurm",
+                           fmt::format("'{}' did not end within {} s; is slurmctld down?",
+                                       describe_command(words), deadline_seconds_));
+    }
+    if (patience_.tell && !std::exchange(told, true)) {
+      patience_.tell(fmt::format(
+          "Slurm's controller does not answer '{}' ({}); waits for it, at most {:.0f} s",
+          describe_command(words), last_words(result), patience_.seconds));
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(patience_.pause_seconds));
+  }
+}
+
+CommandResult SlurmClient::call_once(const std::vector<std::string>& words) const {
   CommandOptions options;
   options.deadline_seconds = deadline_seconds_;
   // Formats that a person set for his own eyes.
@@ -176,13 +223,7 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
         "SINFO_SORT", "SLURM_TIME_FORMAT"}) {
     options.environment.emplace_back(name, "");
   }
-  const CommandResult result = runner_(words, options);
-  if (result.timed_out) {
-    throw TemporaryError("slurm",
-                         fmt::format("'{}' did not end within {} s; is slurmctld down?",
-                                     describe_command(words), deadline_seconds_));
-  }
-  return result;
+  return runner_(words, options);
 }
 
 std::string SlurmClient::answer(const std::vector<std::string>& words) const {

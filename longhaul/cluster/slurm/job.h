@@ -50,6 +50,14 @@ struct JobRequest {
   std::vector<std::string> excluded;  ///< not to be given to it
 };
 
+/// With a controller that is down or just starting.
+struct SlurmPatience {
+  double seconds = 0;
+  double pause_seconds = 2;
+  /// Once, when the waiting begins; may be empty.
+  std::function<void(const std::string& line)> tell;
+};
+
 struct StepStatus {
   std::string id;  ///< "123.4"
   std::string name;
@@ -65,6 +73,9 @@ class SlurmClient {
   using Runner = std::function<CommandResult(const std::vector<std::string>& words,
                                              const CommandOptions& options)>;
   explicit SlurmClient(double deadline_seconds = 20, Runner runner = {});
+  /// The same for a caller that has nothing better to do than to wait for a controller
+  /// that does not answer: the allocation stays what it was meanwhile.
+  SlurmClient waiting(SlurmPatience patience) const;
 
   /// Nothing when Slurm knows no such job (any more).
   std::optional<JobStatus> query_job(const std::string& job) const;
@@ -96,10 +107,12 @@ class SlurmClient {
 
  private:
   CommandResult call(const std::vector<std::string>& words) const;
+  CommandResult call_once(const std::vector<std::string>& words) const;
   std::string answer(const std::vector<std::string>& words) const;
 
   double deadline_seconds_;
   Runner runner_;
+  SlurmPatience patience_;
 };
 
 /// Kills a step ("123.4"). It takes seconds where a node of the step is lost. InputError.

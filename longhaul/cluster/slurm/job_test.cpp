@@ -59,6 +59,33 @@ TEST(SlurmJobs, TheEnvironmentNamesTheJob) {
                InputError);
 }
 
+TEST(SlurmJobs, AControllerThatIsAwayIsWaitedForAndARefusalIsNot) {
+  int asked = 0;
+  std::string errors = "scontrol: error: Unable to contact slurm controller";
+  const SlurmClient slurm(5, [&](const Names&, const CommandOptions&) {
+    CommandResult result;
+    result.exit_code = ++asked < 3 ? 1 : 0;
+    result.errors = errors;
+    return result;
+  });
+  EXPECT_THROW(slurm.requeue("7"), TemporaryError);
+  EXPECT_EQ(asked, 1);
+  std::vector<std::string> told;
+  const SlurmPatience patience = {
+      .seconds = 10, .pause_seconds = 0.001, .tell = [&](const std::string& line) {
+        told.push_back(line);
+      }};
+  asked = 0;
+  slurm.waiting(patience).requeue("7");
+  EXPECT_EQ(asked, 3);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_HAS(told.front(), "does not answer 'scontrol requeue 7'");
+  asked = 0;
+  errors = "Invalid job id specified";
+  EXPECT_THROW(slurm.waiting(patience).requeue("7"), TemporaryError);
+  EXPECT_EQ(asked, 1);
+}
+
 TEST(SlurmJobs, TimesAreRead) {
   EXPECT_EQ(slurm_seconds("0:05"), 5);
   EXPECT_EQ(slurm_seconds("59:59"), 3599);
