@@ -50,6 +50,10 @@ int agent(const AgentArguments& arguments) {
     stand_in.words = words;
     cluster::requeue_orphan(stand_in, slurm);
   };
+  options.requeue_deserted = [&](const std::vector<std::string>& words) {
+    stand_in.words = words;
+    cluster::requeue_deserted(stand_in, slurm);
+  };
   options.requeue_without_storage = [&] {
     cluster::requeue_without_storage(stand_in, slurm);
   };

@@ -149,6 +149,9 @@ class Agent {
         return;
       case SuccessionAct::StandIn:
         return stand_in(view.holder);
+      case SuccessionAct::RequeueDeserted:
+        options_.requeue_deserted(words_);
+        return end(0);
       case SuccessionAct::Requeue:
         if (view.lease == LeaseState::Unknown) {
           say(fmt::format(

@@ -35,6 +35,8 @@ struct AgentOptions {
   std::function<void(const std::vector<std::string>& words)> requeue;
   /// The same where the run's storage does not answer: touches none of its files.
   std::function<void()> requeue_without_storage;
+  /// Where the supervisor has ended and its machine may be lost: requeue_deserted.
+  std::function<void(const std::vector<std::string>& words)> requeue_deserted;
 };
 
 /// The eyes and hands of a supervisor on one node: reports the node's workers, sends them

@@ -21,7 +21,9 @@ SuccessionAct decide_succession(const SuccessionRules& rules,
   const bool last_words =
       view.asked_to_end && !view.connected && view.unheard >= rules.script;
   if (view.lease == LeaseState::Released) {
-    return view.connected ? SuccessionAct::Wait : SuccessionAct::Leave;
+    if (view.asked_to_end && !view.connected) return SuccessionAct::Leave;
+    const bool waits = view.connected || view.lease_since < rules.script_end;
+    return waits ? SuccessionAct::Wait : SuccessionAct::RequeueDeserted;
   }
   if (last_words) {
     return view.holder == view.served ? SuccessionAct::Requeue : SuccessionAct::Leave;

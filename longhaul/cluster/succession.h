@@ -15,6 +15,9 @@ struct SuccessionRules {
   int last_turn = 7;
   /// Within which a script that lives starts a supervisor that ended.
   double script = 2.0;
+  /// A supervisor that ended in order leaves a script that ends the job, or starts
+  /// another.
+  double script_end = 60.0;
   /// Storage that does not say who has the lease: after that Slurm is asked to decide.
   double unknown = 300.0;
 };
@@ -46,6 +49,8 @@ enum class SuccessionAct {
   EndFrozen,  ///< kill the supervisor's process on this machine
   StandIn,    ///< take the lease that has the number `holder`, and supervise
   Requeue,    ///< if the job still runs: nobody here can go on
+  /// Requeue if Slurm has lost the machine of the script: it ends no job any more.
+  RequeueDeserted,
 };
 
 /// What an agent does about a supervisor that it does not hear. Pure: no clock, no files.

@@ -62,7 +62,19 @@ TEST(Succession, AnAgentThatWasGivenUpComesBackAndOneThatNobodyNeedsLeaves) {
   view.holder = 5;  // another supervisor: it starts an agent of its own here
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
   view.lease = LeaseState::Released;
+  view.asked_to_end = true;
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Leave);
+}
+
+TEST(Succession, AnAgentThatWasCutOffFromASupervisorThatEndedLooksForTheScript) {
+  SuccessionView view = lost_supervisor();
+  view.lease = LeaseState::Released;
+  view.lease_since = 59.0;
+  EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
+  view.lease_since = 60.0;
+  EXPECT_EQ(decide_succession({}, view), SuccessionAct::RequeueDeserted);
+  view.connected = true;  // it will be told to end
+  EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
 }
 
 TEST(Succession, TheLastOneOutRequeuesTheJob) {

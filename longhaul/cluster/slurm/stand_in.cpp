@@ -26,7 +26,8 @@ namespace {
 
 constexpr double kLeaseLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
-constexpr double kRequeueSeconds = 120.0;
+/// It waits by itself for a controller that does not answer.
+constexpr double kRequeueSeconds = 2000.0;
 
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -139,6 +140,28 @@ void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm) {
   say("no supervisor is left and none can be had here: the job is requeued if it runs");
   insist_while_it_runs(options, slurm,
                        [&] { requeue(options, slurm, RequeueReason::Host); });
+}
+
+void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
+  const Stopwatch watch;
+  while (watch.seconds() < options.retry_limit_seconds) {
+    try {
+      const auto job = slurm.query_job(options.job);
+      if (!job || job->state != "RUNNING") return;
+      const auto hosts = slurm.query_nodes({job->batch_host});
+      if (hosts.empty() || !hosts.front().usable()) {
+        write_to(log_of(options, slurm));
+        say(
+            fmt::format("the supervisor has ended, and {} with the job's script is lost: "
+                        "requeue",
+                        job->batch_host));
+        return requeue(options, slurm, RequeueReason::Host);
+      }
+    } catch (const TemporaryError&) {
+      // The controller is away as well.
+    }
+    sleep_for(options.retry_seconds);
+  }
 }
 
 void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm) {

@@ -32,6 +32,11 @@ int stand_in_for_script(const StandInOptions& options, const SlurmClient& slurm)
 /// it back to life. `words` as for a supervisor.
 void requeue_orphan(const StandInOptions& options, const SlurmClient& slurm);
 
+/// For an agent that was cut off from a supervisor which ended in order: requeues the job
+/// if it still runs and Slurm has lost the machine of its script. Looks for that as long
+/// as options.retry_limit_seconds: Slurm may notice a loss after minutes.
+void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm);
+
 /// The same where the run's storage does not answer: no file of the run is touched, so
 /// this requeue is not counted and excludes no node.
 void requeue_without_storage(const StandInOptions& options, const SlurmClient& slurm);

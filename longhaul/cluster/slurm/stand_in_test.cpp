@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
@@ -116,6 +119,48 @@ TEST(StandIn, ACancelledOrReplacedOneAsksForNothing) {
   StandIn replaced;
   EXPECT_EQ(replaced.run("exit 77"), kExitSuperseded);
   EXPECT_EQ(replaced.text("asked"), "");
+}
+
+/// A Slurm that gives these answers to squeue and sinfo, one pair after the other.
+struct Answers {
+  std::vector<std::pair<std::string, std::string>> of;  ///< state of job, of its host
+  size_t asked = 0;
+
+  SlurmClient client() {
+    return SlurmClient(
+        1, [this](const std::vector<std::string>& words, const CommandOptions&) {
+          CommandResult result;
+          const auto& [job, host] = of.at(std::min(asked, of.size() - 1));
+          if (words[0] == "squeue") result.output = job + "|n[1-2]|n1|1:00:00|None\n";
+          if (words[0] == "sinfo") result.output = "n1|" + host + "\n", ++asked;
+          if (words[0] == "scontrol") result.exit_code = 1;  // knows no log
+          return result;
+        });
+  }
+};
+
+TEST(StandIn, AJobWhoseScriptsMachineIsLostIsRequeuedAndNoOtherOne) {
+  const TestDirectory dir;
+  StandInOptions options;
+  options.job = "7";
+  options.log = (dir / "log").string();
+  options.words = {"bash", "-c", "echo $* >> " + (dir / "asked").string(), "x"};
+  options.retry_seconds = 0.01;
+  options.retry_limit_seconds = 0.2;
+  const auto asked = [&](Answers answers) {
+    fs::remove(dir / "asked");
+    const pid_t child = ::fork();  // its streams go to the log
+    if (child == 0) {
+      requeue_deserted(options, answers.client());
+      ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+    return fs::exists(dir / "asked") ? read_text(dir / "asked") : "";
+  };
+  EXPECT_EQ(asked({{{"RUNNING", "allocated"}, {"RUNNING", "down*"}}}),
+            "--requeue --because host\n");
+  EXPECT_EQ(asked({{{"RUNNING", "allocated"}}}), "");
+  EXPECT_EQ(asked({{{"RUNNING", "allocated"}, {"COMPLETING", "down*"}}}), "");
 }
 
 TEST(StandIn, StepsOfASupervisorDoNotInheritWhatIsOfItsOwnStep) {
