@@ -130,6 +130,8 @@ class Cluster:
             f"mount -o loop '{image}' '{disk}' || true")
         self.head.run("ip", "link", "add", "bridge0", "type", "bridge")
         self.head.run("ip", "link", "set", "bridge0", "up")
+        self.head.run("ip", "link", "add", "bridge1", "type", "bridge")
+        self.head.run("ip", "link", "set", "bridge1", "up")
         self.head.run("ip", "address", "add", "10.77.0.1/24", "dev", "bridge0")
         munge = self._root / "munge"
         self.head.run("munged", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key",
@@ -154,7 +156,7 @@ class Cluster:
 
     def restart_controller(self, down_seconds=0):
         """Ends slurmctld without a word, and starts it again."""
-        kill_process(self._daemon(self.head, "slurmctld"))
+        kill_process(self.daemon(self.head, "slurmctld"))
         time.sleep(down_seconds)
         self.start_controller()
 
@@ -240,12 +242,12 @@ class Cluster:
         for pid in machine.processes():
             if machines.state_of(pid) == "T":
                 kill_process(pid, signal.SIGCONT)
-        if self._daemon(machine, "slurmd") is None:
+        if self.daemon(machine, "slurmd") is None:
             self.start_slurmd(name)
 
     # Nodes and what becomes of them
 
-    def _daemon(self, machine, program):
+    def daemon(self, machine, program):
         """The daemon's process id seen from outside, None when it is not there."""
         for pid in machine.processes():
             words = machines.arguments_of(pid)
@@ -267,14 +269,19 @@ class Cluster:
         self.nodes[name].power_off()
 
     def kill_slurmd(self, name):
-        kill_process(self._daemon(self.nodes[name], "slurmd"))
+        kill_process(self.daemon(self.nodes[name], "slurmd"))
 
     def cut(self, name):
         """Nothing reaches the node or leaves it any more."""
         self.head.run("ip", "link", "set", f"to-{name}", "down")
 
     def connect(self, name):
-        self.head.run("ip", "link", "set", f"to-{name}", "up")
+        self.head.run("ip", "link", "set", f"to-{name}", "master", "bridge0", "up")
+
+    def cut_off_together(self, names):
+        """These nodes reach each other and nobody else, the head neither."""
+        for name in names:
+            self.head.run("ip", "link", "set", f"to-{name}", "master", "bridge1")
 
     # Workers
 

@@ -1,22 +1,33 @@
 """Long supervised runs on the cluster under one fault after the other, for
-LONGHAUL_FAULT_MINUTES (60) or LONGHAUL_FAULT_COUNT faults, at random by LONGHAUL_FAULT_SEED.
+LONGHAUL_FAULT_MINUTES (60) or LONGHAUL_FAULT_COUNT faults, at random by LONGHAUL_FAULT_SEED. A
+share LONGHAUL_FAULT_HARD (0.3) of them are those of hard_faults.py: whole parts of the cluster,
+what supervises the run, and pairs.
 
-The cluster is tended as an administrator would: nodes that went down are switched on again,
-and a job that waits in the queue for want of nodes finds its excluded ones forgiven. The job
-waits 5 s in the queue and not Slurm's 120 s (see Cluster, credential_seconds)."""
+After each: steps ascend from where the run was started again, one writer made them, nobody is
+left out without a harm of its own, and no job stood RUNNING without a rank for long. At the end of a
+run: the curve is the undisturbed one's, and every second of the run is in one class.
+
+The cluster is tended as an administrator would: nodes that went down are switched on again. The
+job waits 5 s in the queue and not Slurm's 120 s (see Cluster, credential_seconds)."""
 
 import collections
+import itertools
+import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 
 import pytest
 from faults import FAULTS, Supervised, recovery, records, reference, whole_curve
+from hard_faults import EMPTY_SECONDS, HARD
+from machines import wait_until
 
 MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
 COUNT = int(os.environ.get("LONGHAUL_FAULT_COUNT", "100000"))
+HARD_SHARE = float(os.environ.get("LONGHAUL_FAULT_HARD", "0.3"))
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
 STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "600"))
 # How often each; what costs a node costs a start from the queue when the spares are used up.
@@ -40,6 +51,9 @@ class Storm:
         self.choice = choice
         self.costs = collections.defaultdict(list)  # fault -> (seconds, steps made again)
         self.end = time.monotonic() + 60 * MINUTES
+        self.harmed = set()  # nodes that may be left out for what was done to them
+        self.longest_empty = 0.0
+        self._empty_since = None
         self._tended = 0.0
         self._down = {}  # node -> when that was seen
 
@@ -61,11 +75,46 @@ class Storm:
         for name in self.cluster.nodes:
             if waits or self._tended - self._down.get(name, self._tended) > MEND_SECONDS:
                 self.cluster.mend(name)
-        if waits:
-            (run.dir / "excluded_nodes.json").unlink(missing_ok=True)
+        self.look_for_emptiness(run)
+
+    def look_for_emptiness(self, run):
+        if run.state != "RUNNING" or self.cluster.workers():
+            self._empty_since = None
+            return
+        self._empty_since = self._empty_since or time.monotonic()
+        empty = time.monotonic() - self._empty_since
+        self.longest_empty = max(self.longest_empty, empty)
+        assert empty < EMPTY_SECONDS, run.tail(f"RUNNING without a rank for {empty:.0f} s")
+
+    def strike_hard(self, run):
+        name = self.choice.choice(list(HARD))
+        before = run.done()
+        self.harmed |= HARD[name](run, self.choice)
+        moment, furthest = time.time(), run.done()
+        goal = min(furthest + 3, STEPS)
+
+        def went_on():
+            run.alive()
+            self.tend(run)
+            return run.done() >= goal
+
+        wait_until(went_on, 400, lambda: f"a step after {name}: {run.tail()}")
+        first = min(r["time"] for r in records(run.dir) if r["step"] >= goal)
+        cost = (max(first - moment, 0.0), 0)
+        self.costs[name].append(cost)
+        say(f"{self.count()}. {name} at step {before}: {cost[0]:.1f} s")
 
     def strike(self, run):
+        if self.choice.random() < HARD_SHARE:
+            self.strike_hard(run)
+        else:
+            self.strike_once(run)
+        check_invariants(run, self.harmed)
+
+    def strike_once(self, run):
         name = self.choice.choices(list(WEIGHTS), WEIGHTS.values())[0]
+        if name in ("lose_a_node", "cut_network", "kill_slurmd", "lose_batch_host"):
+            self.harmed |= set(self.cluster.nodes)  # the fault itself chooses one of them
         FAULTS[name](run, self.choice)
         moment, before = time.time(), run.done()
         if name == "restart_slurmctld":
@@ -112,6 +161,30 @@ class Storm:
         return "\n".join(lines)
 
 
+def check_invariants(run, harmed):
+    """What must hold after each fault, whatever it was."""
+    starts = {event["step"] for event in run.events("start")}
+    for last, record in itertools.pairwise(records(run.dir)):
+        goes_on = record["step"] == last["step"] + 1
+        assert goes_on or record["step"] - 1 in starts, (last, record, sorted(starts))
+    path = run.dir / "excluded_nodes.json"
+    left_out = json.loads(path.read_text()) if path.exists() else []
+    for node in left_out:
+        assert node["node"] in harmed or node.get("kind") == "faults", (node, harmed)
+
+
+def check_ledger(binary, run):
+    """Every second from the first event to the last is in one class."""
+    done = subprocess.run([binary("longhaul"), "report", run.dir, "--json"], capture_output=True,
+                          text=True, check=True, timeout=60)
+    ledger = json.loads(done.stdout)["ledger"]
+    say(f"ledger {ledger}")
+    assert min(ledger["by_class"].values()) >= 0
+    assert sum(ledger["by_class"].values()) == pytest.approx(ledger["seconds"], abs=0.1)
+    times = [event["time"] for event in run.events()]
+    assert ledger["seconds"] == pytest.approx(max(times) - min(times), abs=10.0)
+
+
 @pytest.fixture(scope="session")
 def undisturbed(run, tmp_path_factory):
     return reference(run, tmp_path_factory.mktemp("undisturbed"), STEPS)
@@ -134,9 +207,10 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             run.wait_for_step(3)
             storm.at(run)
             assert whole_curve(run.dir) == undisturbed
+            check_ledger(binary, run)
             say(f"run {runs} ended whole, {storm.count()} faults so far")
             cluster.clear()
     finally:
         say(f"seed {SEED}: {storm.count()} faults in {runs} runs of {STEPS} steps\n"
-            + storm.table())
+            + storm.table() + f"\nlongest RUNNING without a rank: {storm.longest_empty:.0f} s")
 

@@ -1,15 +1,14 @@
 """Who supervises a run when its supervisor is lost, frozen, or taken down with its machine: the
 run goes on by itself, and no healthy node is left out."""
 
-import contextlib
 import json
-import os
 import signal
 import time
 
 import machines
 import pytest
 from faults import Supervised, recovery, reference, whole_curve
+from hard_faults import take_down_in_order
 from machines import kill_process
 
 STEPS = 120
@@ -23,15 +22,6 @@ def undisturbed(run, tmp_path_factory):
 def left_out(run):
     path = run.dir / "excluded_nodes.json"
     return [node["node"] for node in json.loads(path.read_text())] if path.exists() else []
-
-
-def take_down_in_order(machine, pause=0.1):
-    """Kills the processes of a machine one after the other, Slurm's own first, as its link
-    stays up."""
-    for pid in machine.processes():
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(pause)
 
 
 def wait_for_recovery(run, what, seconds):

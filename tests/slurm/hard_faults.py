@@ -1,0 +1,154 @@
+"""Faults of whole parts of a cluster, of what supervises a run, and of a run that another fault
+has just hit. Each returns the nodes that it really harmed, which may be left out for it."""
+
+import contextlib
+import os
+import signal
+import time
+
+import machines
+from machines import kill_process
+
+# The longest that a job may be RUNNING without a rank: a lease that runs out (12 s), the turns of
+# those who may take it, a start, and a minute.
+EMPTY_SECONDS = 120
+
+
+def trainers(run):
+    return sorted({node for node, _ in run.workers().values()})
+
+
+def pause(pids, seconds):
+    for pid in pids:
+        kill_process(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        kill_process(pid, signal.SIGCONT)
+
+
+def pause_supervisor(run, choice):
+    """Shorter, and longer, than anybody waits for it."""
+    node, pid = run.supervisor()
+    pause([pid], choice.choice([5, 10, 60]))
+    return {node}
+
+
+def pause_agent(run, choice):
+    node, pid = choice.choice(run.cluster.find("longhaul", "agent"))
+    pause([pid], choice.choice([5, 60]))
+    return {node}
+
+
+def pause_launchers(run, choice):
+    """Every srun of one node."""
+    node, _ = run.supervisor()
+    pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice([5, 60]))
+    return set()
+
+
+def kill_agent(run, choice):
+    node, pid = choice.choice(run.cluster.find("longhaul", "agent"))
+    kill_process(pid)
+    return {node}
+
+
+def take_down_in_order(machine, rest=0.1):
+    """Kills the processes of a machine one after the other, Slurm's own first, as its link
+    stays up."""
+    for pid in machine.processes():
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(rest)
+
+
+def batch_host_in_order(run, choice):
+    host, _ = run.supervisor()
+    take_down_in_order(run.cluster.nodes[host], choice.uniform(0.0, 0.2))
+    return {host}
+
+
+def lose_supervisor_and_another(run, choice):
+    host, _ = run.supervisor()
+    other = choice.choice([name for name in trainers(run) if name != host])
+    for name in (host, other):
+        run.cluster.power_off(name)
+    return {host, other}
+
+
+def lose_three_nodes(run, choice):
+    lost = choice.sample(trainers(run), 3)
+    for name in lost:
+        run.cluster.power_off(name)
+    return set(lost)
+
+
+def split_cluster(run, choice):
+    """Half of the nodes reach each other and the shared disk, but neither the others nor Slurm's
+    controller; then all is as it was."""
+    names = [name for name, machine in run.cluster.nodes.items() if machine.on]
+    half = choice.sample(names, len(names) // 2)
+    run.cluster.cut_off_together(half)
+    time.sleep(choice.choice([5, 20, 40]))
+    for name in half:
+        run.cluster.connect(name)
+    return set(names)
+
+
+def slurmctld_down(run, choice):
+    """For longer than a start waits, and somebody dies meanwhile."""
+    cluster = run.cluster
+    worker = choice.choice(list(run.workers().values()))[1]
+    kill_process(cluster.daemon(cluster.head, "slurmctld"))
+    time.sleep(choice.uniform(0, 20))
+    kill_process(worker)
+    time.sleep(choice.uniform(20, 60))
+    cluster.start_controller()
+    return set()
+
+
+def kill_in_a_save(run, choice):
+    """While a checkpoint has files and no manifest."""
+    worker = choice.choice(list(run.workers().values()))[1]
+    limit = time.monotonic() + 20
+    while time.monotonic() < limit:
+        steps = sorted((run.dir / "checkpoints").glob("step_????????"))
+        if steps and not (steps[-1] / "manifest.json").exists():
+            break
+    kill_process(worker)
+    return set()
+
+
+def kill_in_a_restart(run, choice):
+    """A worker, then anything of the run while it is restarted."""
+    kill_process(choice.choice(list(run.workers().values()))[1])
+    time.sleep(choice.uniform(0.2, 4.0))
+    return kill_any(run, choice)
+
+
+def kill_in_a_take_over(run, choice):
+    """The supervisor's node, then anything of the run while another takes over."""
+    host, _ = run.supervisor()
+    run.cluster.power_off(host)
+    time.sleep(choice.uniform(8.0, 20.0))
+    return {host} | kill_any(run, choice)
+
+
+def kill_any(run, choice):
+    """Any process that belongs to the run, in whatever state the run is."""
+    found = [(node, pid) for word in ("supervise", "agent", "train")
+             for node, pid in run.cluster.find("longhaul", word)]
+    found += run.cluster.find("srun") + list(run.cluster.workers().values())
+    found = sorted({place for place in found if machines.state_of(place[1]) not in ("", "Z")})
+    if not found:
+        return set()
+    node, pid = choice.choice(found)
+    kill_process(pid)
+    return {node}
+
+
+HARD = {fault.__name__: fault for fault in [
+    pause_supervisor, pause_agent, pause_launchers, kill_agent, batch_host_in_order,
+    lose_supervisor_and_another, lose_three_nodes, split_cluster, slurmctld_down, kill_in_a_save,
+    kill_in_a_restart, kill_in_a_take_over]}
+
+__all__ = ["EMPTY_SECONDS", "HARD", "kill_any", "take_down_in_order"]
