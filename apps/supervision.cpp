@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/train/metrics.h"
 
 namespace longhaul::apps {
@@ -60,7 +61,7 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
     train::settle_time_to_train(run_dir);
   } catch (const Error& problem) {
     fmt::print(stderr, "longhaul: results.json lacks the last seconds: {}\n",
-               problem.what());
+               printable(problem.what()));
   }
   return code;
 }

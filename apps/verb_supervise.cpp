@@ -16,6 +16,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
@@ -100,7 +101,7 @@ class SlurmStart {
 cluster::SlurmClient patient(const cluster::SlurmClient& slurm) {
   return slurm.waiting(
       {.seconds = kControllerSeconds, .tell = [](const std::string& line) {
-         fmt::print("longhaul: {}\n", line);
+         fmt::print("longhaul: {}\n", printable(line));
          std::fflush(stdout);
        }});
 }
@@ -118,13 +119,13 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
       cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0),
       cluster::requeue_reason(arguments.because));
   if (!decision.allowed) {
-    fmt::print("longhaul: error: [requeue] {}\n", decision.reason);
+    fmt::print("longhaul: error: [requeue] {}\n", printable(decision.reason));
     return kExitStopped;
   }
   options.wait_seconds = decision.wait_seconds;
   const std::string told =
       cluster::requeue_without_excluded(options, patient(cluster::SlurmClient()));
-  if (!told.empty()) fmt::print("{}\n", told);
+  if (!told.empty()) fmt::print("{}\n", printable(told));
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/channel.h"
 #include "longhaul/cluster/health.h"
 #include "longhaul/cluster/lease_look.h"
@@ -225,7 +226,7 @@ class Agent {
   }
 
   void say(const std::string& line) const {
-    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, line);
+    fmt::print(stderr, "longhaul agent on {}: {}\n", options_.node, printable(line));
     std::fflush(stderr);
   }
 

@@ -244,6 +244,10 @@ class Cluster:
                 kill_process(pid, signal.SIGCONT)
         if self.daemon(machine, "slurmd") is None:
             self.start_slurmd(name)
+        if self.node_states().get(name, "").startswith("drain"):
+            # Slurm takes steps of a node that was cut off for ones that cannot be killed
+            # ("Kill task failed") and waits for an administrator.
+            self.scontrol("update", f"NodeName={name}", "State=RESUME", check=False)
 
     # Nodes and what becomes of them
 

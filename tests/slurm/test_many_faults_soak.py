@@ -70,7 +70,8 @@ class Storm:
         self._tended = time.monotonic()
         waits = run.state == "PENDING"
         states = self.cluster.node_states()
-        down = {name for name in self.cluster.nodes if states.get(name, "").startswith("down")}
+        down = {name for name in self.cluster.nodes
+                if states.get(name, "").startswith(("down", "drain"))}
         self._down = {name: self._down.get(name, self._tended) for name in down}
         for name in self.cluster.nodes:
             if waits or self._tended - self._down.get(name, self._tended) > MEND_SECONDS:

@@ -18,6 +18,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/requeue_count.h"
 
@@ -34,7 +35,7 @@ void sleep_for(double seconds) {
 }
 
 void say(const std::string& line) {
-  fmt::print(stderr, "longhaul: {} {}\n", utc_now(), line);
+  fmt::print(stderr, "longhaul: {} {}\n", utc_now(), printable(line));
   std::fflush(stderr);
 }
 
@@ -79,7 +80,10 @@ void requeue(const StandInOptions& options, const SlurmClient& slurm,
   CommandOptions patience;
   patience.deadline_seconds = kRequeueSeconds;
   const CommandResult result = run_command(words, patience);
-  say(result.output + result.errors);
+  for (const std::string& text : {result.output, result.errors}) {
+    // Its lines are escaped already.
+    if (!text.empty()) fmt::print(stderr, "{}", text);
+  }
   if (result.exit_code == kExitStopped) {
     slurm.cancel(options.job);
   } else if (!result.ok()) {
