@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,12 +99,16 @@ class SlurmStart {
 
 /// Without the controller no step can be started or ended and no job requeued, and the
 /// allocation stays: what needs one waits.
-cluster::SlurmClient patient(const cluster::SlurmClient& slurm) {
-  return slurm.waiting(
-      {.seconds = kControllerSeconds, .tell = [](const std::string& line) {
-         fmt::print("longhaul: {}\n", printable(line));
-         std::fflush(stdout);
-       }});
+cluster::SlurmClient patient(const cluster::SlurmClient& slurm,
+                             std::function<void()> turn = {}) {
+  cluster::SlurmPatience patience;
+  patience.seconds = kControllerSeconds;
+  patience.tell = [](const std::string& line) {
+    fmt::print("longhaul: {}\n", printable(line));
+    std::fflush(stdout);
+  };
+  patience.turn = std::move(turn);
+  return slurm.waiting(std::move(patience));
 }
 
 /// Gives the job back to the queue. Slurm ends this process for it.
@@ -140,14 +145,14 @@ int supervise(const SuperviseArguments& arguments) {
   }
   if (arguments.requeue) return requeue(arguments, loaded.config, *job);
   if (!job->step.empty()) cluster::forget_step_environment();
-  const cluster::SlurmClient hasty;
-  const cluster::SlurmClient slurm = patient(hasty);
   // Before anything else is done for the run: another one may do it.
   const fs::path run_dir = loaded.config.run.dir;
   std::optional<OwnerLock> lease =
       arguments.replaces == 0 ? cluster::take_supervision(run_dir)
                               : cluster::succeed_supervision(run_dir, arguments.replaces);
   if (!lease) return kExitSuperseded;
+  const cluster::SlurmClient hasty;
+  const cluster::SlurmClient slurm = patient(hasty, lease->heart());
   const int per_node =
       command.ranks_per_node > 0 ? command.ranks_per_node : ranks_of_this_node();
   cluster::SupervisorOptions options =

@@ -7,12 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
@@ -24,6 +26,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/base/stopwatch.h"
 
 namespace longhaul {
 namespace {
@@ -198,9 +201,22 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
           fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
 }
 
+/// When a holder was last at work. Any thread.
+class Heart {
+ public:
+  void set() { beat_ = clock_.seconds(); }
+  double idle() const { return clock_.seconds() - beat_; }
+
+ private:
+  Stopwatch clock_;
+  std::atomic<double> beat_ = 0.0;
+};
+
 }  // namespace
 
 struct OwnerLock::Lease {
+  std::shared_ptr<Heart> heart = std::make_shared<Heart>();
+  double idle_seconds = 0.0;
   fs::path path;
   int fd = -1;
   std::mutex mutex;
@@ -213,7 +229,7 @@ struct OwnerLock::Lease {
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, std::chrono::duration<double>(seconds),
                           [&] { return stop; })) {
-      ::futimens(fd, nullptr);
+      if (heart->idle() < idle_seconds) ::futimens(fd, nullptr);
     }
   }
   ~Lease() {
@@ -279,7 +295,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     if (lock.try_take(mine, other)) break;
     lock.notes_.clear();
   }
-  lock.start_lease(options.renew_seconds);
+  lock.start_lease(options);
   return lock;
 }
 
@@ -316,22 +332,28 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
   return taken;
 }
 
-void OwnerLock::start_lease(double renew_seconds) {
+void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_ = std::make_unique<Lease>();
   lease_->path = path_;
+  lease_->idle_seconds = options.idle_seconds;
   lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (lease_->fd < 0) {
     throw InputError(
         area_, fmt::format("{}: open failed: {}", path_.string(), std::strerror(errno)));
   }
   check();
-  lease_->thread = std::thread([lease = lease_.get(), renew_seconds] {
+  lease_->thread = std::thread([lease = lease_.get(), seconds = options.renew_seconds] {
     leave_signals_to_main_thread();
-    lease->run(renew_seconds);
+    lease->run(seconds);
   });
 }
 
+std::function<void()> OwnerLock::heart() const {
+  return [heart = lease_->heart] { heart->set(); };
+}
+
 void OwnerLock::check() const {
+  lease_->heart->set();
   std::optional<LockHolder> now;
   std::string problem;
   try {

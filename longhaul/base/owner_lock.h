@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ struct OwnerLockOptions {
   /// A holder on another host is taken for dead when its lease is older than this.
   double lease_seconds = 60.0;
   double renew_seconds = 10.0;
+  /// The lease is renewed only while its holder shows within that time that it is at work
+  /// (check(), heart()): a thread that renews it says nothing of one that hangs.
+  double idle_seconds = std::numeric_limits<double>::infinity();
   /// The age of a lease is told by the file system's clock, for which a file is made and
   /// removed. False: by this machine's, and look() writes nothing.
   bool probe = true;
@@ -81,13 +85,15 @@ class OwnerLock {
   const std::vector<std::string>& notes() const { return notes_; }
   /// Throws Error (Internal: no retry by this process) when another attempt has it.
   void check() const;
+  /// Each call says that the holder is at work. It may outlive the lock; any thread.
+  std::function<void()> heart() const;
   void release() noexcept;
 
  private:
   struct Lease;  // the open file and the renewing thread
   OwnerLock() = default;
   bool try_take(const LockHolder& mine, const std::optional<LockHolder>& dead);
-  void start_lease(double renew_seconds);
+  void start_lease(const OwnerLockOptions& options);
   fs::path path_;
   std::string area_;
   std::string object_;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -75,6 +76,28 @@ TEST_F(LockOfAnotherMachine, OfAProcessHereThatLivesIsRefusedAtOnce) {
   const OwnerLock held = OwnerLock::acquire(dir_ / "b.lock", options_);
   EXPECT_THROW(OwnerLock::acquire(dir_ / "b.lock", options_), InputError);
   EXPECT_TRUE(told_.empty());
+}
+
+/// A thread that renews says nothing of the one that hangs.
+TEST(LockOfAHolder, IsRenewedOnlyWhileTheHolderIsAtWork) {
+  const TestDirectory dir;
+  const fs::path file = dir / "a.lock";
+  OwnerLockOptions options;
+  options.renew_seconds = 0.02;
+  options.idle_seconds = 0.3;
+  const OwnerLock lock = OwnerLock::acquire(file, options);
+  const auto renewed_in = [&](int turns, const std::function<void()>& work) {
+    const auto before = fs::last_write_time(file);
+    for (int i = 0; i < turns; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      work();
+    }
+    return fs::last_write_time(file) > before;
+  };
+  EXPECT_TRUE(renewed_in(10, lock.heart()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_FALSE(renewed_in(5, [] {})) << "it hangs";
+  EXPECT_TRUE(renewed_in(5, [&] { lock.check(); })) << "and goes on";
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ OwnerLockOptions supervisor_lease() {
   lock.advice = "give this run another run.dir";
   lock.lease_seconds = kSupervisorLease;
   lock.renew_seconds = kSupervisorLease / 4;
+  lock.idle_seconds = kSupervisorIdle;
   lock.on_watch = [](const std::string& line) {
     fmt::print(stderr, "longhaul: {}\n", printable(line));
   };

@@ -14,6 +14,10 @@ inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
 /// Seconds after which a supervisor on another machine that does not renew it is lost.
 inline constexpr double kSupervisorLease = 12.0;
 
+/// Seconds after which a supervisor whose work stands still lets its lease run out: more
+/// than its longest wait for nodes and their health checks.
+inline constexpr double kSupervisorIdle = 300.0;
+
 /// Takes the lease of a run's supervisor, whose number fences all that it does: nobody
 /// acts for a run before. InputError where another supervisor has this run; one of the
 /// same job on another machine is waited for, and any on another machine until it renews

@@ -85,6 +85,7 @@ struct Supervisor::State {
   Launcher launcher;
   Fleet& fleet;
   OwnerLock lock;
+  std::function<void()> at_work = lock.heart();  ///< or the lease runs out
   RestartPolicy policy;
   Exclusions exclusions;
   HangWatch hang;

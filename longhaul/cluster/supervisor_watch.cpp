@@ -37,6 +37,7 @@ constexpr double kKillAgainSeconds = 0.1;
 AttemptEnd Supervisor::State::watch(JobStep& step) {
   while (true) {
     fleet.wait(kLookSeconds);
+    at_work();
     wake_up();
     const std::optional<LauncherEnd> end = step.poll();
     take_reports();

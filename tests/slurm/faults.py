@@ -114,6 +114,12 @@ class Supervised:
                           if machines.state_of(place[1]) not in ("", "Z")), None),
             30, lambda: self.tail("no supervisor"))
 
+    def has_script(self):
+        """Is the job's batch script still there? A supervisor that stands in outlives it."""
+        return any(word.endswith("slurm_script") for machine in self.cluster.nodes.values()
+                   if machine.on for pid in machine.processes()
+                   for word in machines.arguments_of(pid))
+
     def other_nodes(self):
         """Those that train, without the one that the supervisor is on."""
         return sorted({node for node, _ in self.workers().values()} - {self.supervisor()[0]})

@@ -29,20 +29,20 @@ def pause(pids, seconds):
 def pause_supervisor(run, choice):
     """Shorter, and longer, than anybody waits for it."""
     node, pid = run.supervisor()
-    pause([pid], choice.choice([5, 10, 60]))
+    pause([pid], choice.choice([5, 5, 10, 60]))
     return {node}
 
 
 def pause_agent(run, choice):
     node, pid = choice.choice(run.cluster.find("longhaul", "agent"))
-    pause([pid], choice.choice([5, 60]))
+    pause([pid], choice.choice([5, 5, 60]))
     return {node}
 
 
 def pause_launchers(run, choice):
     """Every srun of one node."""
     node, _ = run.supervisor()
-    pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice([5, 60]))
+    pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice([5, 5, 60]))
     return set()
 
 

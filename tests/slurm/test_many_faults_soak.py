@@ -29,7 +29,8 @@ MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
 COUNT = int(os.environ.get("LONGHAUL_FAULT_COUNT", "100000"))
 HARD_SHARE = float(os.environ.get("LONGHAUL_FAULT_HARD", "0.3"))
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
-STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "600"))
+STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "1500"))
+DELAY = 0.1  # seconds that each step takes longer
 # How often each; what costs a node costs a start from the queue when the spares are used up.
 WEIGHTS = {"kill_one_worker": 30, "kill_workers_of_a_node": 14, "kill_supervisor": 12,
            "stop_one_worker": 10, "restart_slurmctld": 10, "damage_newest_checkpoint": 10,
@@ -114,6 +115,8 @@ class Storm:
 
     def strike_once(self, run):
         name = self.choice.choices(list(WEIGHTS), WEIGHTS.values())[0]
+        if name == "signal_before_limit" and not run.has_script():
+            name = "kill_one_worker"  # the signal goes to the batch script alone
         if name in ("lose_a_node", "cut_network", "kill_slurmd", "lose_batch_host"):
             self.harmed |= set(self.cluster.nodes)  # the fault itself chooses one of them
         FAULTS[name](run, self.choice)
@@ -204,6 +207,8 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             memory = ["resilience.peer_memory_every=1"] if runs % 2 == 0 else []
             # A save is too short here for its pauses to be learned; unlearned ones are 600 s.
             memory.append("resilience.hang_timeout_s=20")
+            # Longer than a minute's pause, and with time left for what supervises it.
+            memory.append(f'debug.delays=[{{phase = "gradients", seconds = {DELAY}}}]')
             run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2)
             run.wait_for_step(3)
             storm.at(run)

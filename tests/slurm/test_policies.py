@@ -121,6 +121,20 @@ def test_slurm_is_told_not_to_give_a_sick_node_again(cluster, binary, folder, un
     assert whole_curve(run.dir) == undisturbed
 
 
+def test_restarts_are_bounded_over_supervisors_and_a_person_is_asked(cluster, binary, folder):
+    run = Supervised(cluster, binary, folder, "resilience.max_restarts=2", steps=1000)
+    for _ in range(2):
+        run.wait_for_step(run.done() + 4)
+        strike(run, "kill_one_worker", 5)
+    strike(run, "kill_supervisor", 5)
+    run.wait_for_step(run.done() + 4)
+    kill_process(run.workers()[3][1])
+    job = cluster.wait_for_job(run.job, ["FAILED", "COMPLETED", "CANCELLED"], 60)
+    assert job["JobState"] == "FAILED" and job["ExitCode"] == "78:0", run.tail(str(job))
+    assert job["Restarts"] == "0"
+    assert "resilience.max_restarts = 2 are used up by this job; mend" in run.log()
+
+
 @pytest.fixture
 def plug_in(cluster, folder):
     """A directory with an srun that does what HyperPod's plug-in does; marks lie in marks/."""

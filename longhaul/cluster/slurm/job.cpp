@@ -211,6 +211,7 @@ CommandResult SlurmClient::call(const std::vector<std::string>& words) const {
           describe_command(words), last_words(result), patience_.seconds));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(patience_.pause_seconds));
+    if (patience_.turn) patience_.turn();
   }
 }
 

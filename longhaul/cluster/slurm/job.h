@@ -55,7 +55,8 @@ struct SlurmPatience {
   double seconds = 0;
   double pause_seconds = 2;
   /// Once, when the waiting begins; may be empty.
-  std::function<void(const std::string& line)> tell;
+  std::function<void(const std::string& line)> tell = {};
+  std::function<void()> turn = {};  ///< before each further question; may be empty
 };
 
 struct StepStatus {
