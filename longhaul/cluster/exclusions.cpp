@@ -98,8 +98,9 @@ bool has_expired(const ExcludedNode& node, double now) {
          std::abs(now - node.since) >= kExclusionSeconds;
 }
 
-bool may_be_tested(const ExcludedNode& node, double now) {
+bool may_be_tested(const ExcludedNode& node, double now, Retest retest) {
   if (has_expired(node, now)) return true;
+  if (retest == Retest::LastResort) return node.kind != ExclusionKind::Person;
   return !node.again &&
          (node.kind == ExclusionKind::Health || node.kind == ExclusionKind::Silence);
 }
@@ -109,10 +110,10 @@ Exclusions::Exclusions(fs::path run_dir)
       readmitted_path_(run_dir / "control" / "readmitted_nodes.json"),
       nodes_(read_excluded(path_)) {}
 
-std::vector<std::string> Exclusions::testable(double now) const {
+std::vector<std::string> Exclusions::testable(double now, Retest retest) const {
   std::vector<std::string> names;
   for (const ExcludedNode& node : nodes_) {
-    if (may_be_tested(node, now)) names.push_back(node.node);
+    if (may_be_tested(node, now, retest)) names.push_back(node.node);
   }
   return names;
 }
@@ -153,13 +154,13 @@ bool Exclusions::add(const std::string& node, ExclusionKind kind,
 }
 
 std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& reports,
-                                              double now, Logger& log) {
+                                              double now, Logger& log, Retest retest) {
   std::vector<ExcludedNode> back;
   for (const ExcludedNode& node : nodes_) {
     const auto passed = [&](const HealthReport& report) {
       return report.node == node.node && passes(report);
     };
-    if (may_be_tested(node, now) && std::ranges::any_of(reports, passed)) {
+    if (may_be_tested(node, now, retest) && std::ranges::any_of(reports, passed)) {
       back.push_back(node);
     }
   }

@@ -35,8 +35,12 @@ std::vector<ExcludedNode> read_excluded(const fs::path& path);
 void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes);
 
 bool has_expired(const ExcludedNode& node, double now);
-/// A health check that passes now lets it in again.
-bool may_be_tested(const ExcludedNode& node, double now);
+/// Whose verdicts a health check that passes now ends.
+enum class Retest {
+  Usual,
+  LastResort,  ///< all but a person's: the queue has no other nodes to give
+};
+bool may_be_tested(const ExcludedNode& node, double now, Retest retest = Retest::Usual);
 
 /// The nodes that a run leaves out, as its supervisor keeps them: excluded_nodes.json,
 /// and control/readmitted_nodes.json with those that were put in again.
@@ -46,7 +50,7 @@ class Exclusions {
   explicit Exclusions(fs::path run_dir);
 
   const std::vector<ExcludedNode>& nodes() const { return nodes_; }
-  std::vector<std::string> testable(double now) const;
+  std::vector<std::string> testable(double now, Retest retest = Retest::Usual) const;
   /// A person, or a drill, may have put nodes in or taken some out. Where the file cannot
   /// be read the nodes that were known stay out.
   void read_again(Logger& log);
@@ -56,7 +60,7 @@ class Exclusions {
   /// Puts in again the nodes that may be tested and whose report shows nothing of their
   /// own: what all see alike, the room on a file system, says nothing of them.
   std::vector<ExcludedNode> readmit(const std::vector<HealthReport>& reports, double now,
-                                    Logger& log);
+                                    Logger& log, Retest retest = Retest::Usual);
 
  private:
   bool was_readmitted(const std::string& node, ExclusionKind kind, Logger& log) const;

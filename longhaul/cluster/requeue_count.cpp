@@ -110,6 +110,17 @@ std::optional<RequeueReason> requeue_reason(const std::string& name) {
   return std::nullopt;
 }
 
+int requeues_in_vain(const fs::path& run_dir, const std::string& job,
+                     int64_t newest_checkpoint) {
+  if (job.empty()) return 0;
+  try {
+    const RequeueRecord record = read_record(requeues_file(run_dir), job);
+    return newest_checkpoint > record.checkpoint ? 0 : record.in_vain;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
 void note_requeue_reason(const fs::path& run_dir, const std::string& job,
                          RequeueReason reason) {
   if (job.empty()) return;

@@ -28,6 +28,11 @@ const char* reason_name(RequeueReason reason);
 /// Nothing for other words.
 std::optional<RequeueReason> requeue_reason(const std::string& name);
 
+/// Requeues of this job since which no newer checkpoint was made; 0 where that is not
+/// known.
+int requeues_in_vain(const fs::path& run_dir, const std::string& job,
+                     int64_t newest_checkpoint);
+
 /// For a supervisor that ends with 75: kept in the run's record (control/requeues.json)
 /// for whoever asks for the requeue. Where it cannot be kept the reason is not known.
 void note_requeue_reason(const fs::path& run_dir, const std::string& job,

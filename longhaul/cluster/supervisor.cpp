@@ -205,12 +205,21 @@ Attempt Supervisor::State::plan_start(int64_t restart) {
   return plan;
 }
 
-/// Where nodes lack, those that are left out are looked at again first.
+/// Where nodes lack, those that are left out are looked at again first. A place in the
+/// queue that brought no other nodes brings none the next time: then all that pass are
+/// better than a job that waits beside them.
 std::vector<std::string> Supervisor::State::start_words(int64_t restart) {
   Attempt plan = plan_start(restart);
-  const std::vector<std::string> testable = exclusions.testable(unix_time());
-  if (!testable.empty() && launcher.lacks_nodes && launcher.lacks_nodes(plan)) {
-    check_health(testable);
+  for (const Retest retest : {Retest::Usual, Retest::LastResort}) {
+    const std::vector<std::string> testable = exclusions.testable(unix_time(), retest);
+    if (testable.empty() || !launcher.lacks_nodes) continue;
+    if (retest == Retest::LastResort &&
+        requeues_in_vain(options.run_dir, options.job,
+                         newest_checkpoint(options.checkpoint_dir).value_or(0)) == 0) {
+      continue;
+    }
+    if (!launcher.lacks_nodes(plan)) break;
+    check_health(testable, retest);
     plan = plan_start(restart);
   }
   return launcher.command(plan);
@@ -301,7 +310,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
 /// Those of these nodes, or of all, that are sick: they are left out. What concerns the
 /// job is told once and leaves nobody out.
 std::vector<SickNode> Supervisor::State::check_health(
-    const std::vector<std::string>& nodes) {
+    const std::vector<std::string>& nodes, Retest retest) {
   const std::vector<HealthReport> checked =
       fleet.check_health(nodes, options.health, kHealthSeconds);
   std::vector<Json> of_nodes;
@@ -315,10 +324,11 @@ std::vector<SickNode> Supervisor::State::check_health(
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
   }
-  for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log)) {
-    log.info(
-        fmt::format("{} is used again: a health check passes; it was left out for {}",
-                    node.node, node.cause));
+  for (const ExcludedNode& node : exclusions.readmit(checked, unix_time(), log, retest)) {
+    log.info(fmt::format(
+        "{} is used again: a health check passes{}; it was left out for {}", node.node,
+        retest == Retest::LastResort ? ", and the queue has given no other node" : "",
+        node.cause));
     event("node_readmitted", {{"node", node.node},
                               {"kind", exclusion_name(node.kind)},
                               {"since", node.since},

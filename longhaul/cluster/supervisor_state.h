@@ -68,7 +68,8 @@ struct Supervisor::State {
   void pause(double seconds);
   void tell_restart(std::optional<Json> done);
   void tell_stragglers();
-  std::vector<SickNode> check_health(const std::vector<std::string>& nodes);
+  std::vector<SickNode> check_health(const std::vector<std::string>& nodes,
+                                     Retest retest = Retest::Usual);
   void blame_sick_node(Fault& fault);
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
   Attempt plan_start(int64_t restart);

@@ -136,6 +136,28 @@ TEST_F(SupervisorOfNodes, OneThatTakesOverAJobWithoutRestartsLeftDoesNotCallItDo
   EXPECT_HAS(read_text(dir_ / "log.txt"), "resilience.max_restarts = 0 are used up");
 }
 
+TEST_F(SupervisorOfNodes, WhatTheQueueDoesNotReplaceIsUsedAgainWhenACheckPasses) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}, {"n4", true}};
+  write_excluded(dir_ / "excluded_nodes.json",
+                 {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
+                  {"n3", unix_time(), "thrice", ExclusionKind::Faults},
+                  {"n4", unix_time(), "a person"}});
+  EXPECT_EQ(run(), kExitTemporary) << "the queue may bring others";
+  EXPECT_EQ(started_, 0);
+  count_requeue(dir_.path(), "7", 0);
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(started_without_, (Names{"n3", "n4"}));
+  EXPECT_HAS(read_text(dir_ / "log.txt"), "the queue has given no other node");
+  // With a newer checkpoint since, the queue is asked first.
+  write_excluded(dir_ / "excluded_nodes.json",
+                 {{"n2", unix_time(), "twice", ExclusionKind::Silence, true},
+                  {"n3", unix_time(), "thrice", ExclusionKind::Faults},
+                  {"n4", unix_time(), "a person"}});
+  fs::create_directories(dir_ / "checkpoints/step_00000005");
+  write_file(dir_ / "checkpoints/step_00000005/manifest.json", "{}");
+  EXPECT_EQ(run(), kExitTemporary);
+}
+
 TEST_F(SupervisorOfNodes, OneThatWasMendedIsUsedAgainByTheNextSupervisor) {
   fleet_.nodes = {{"n1", true}, {"n2", true}, {"n3", false}};
   exclude("n2", ExclusionKind::Health);
