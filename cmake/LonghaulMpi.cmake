@@ -19,13 +19,14 @@ function(longhaul_mpi_test name)
     target_precompile_headers(${name} REUSE_FROM longhaul_pch)
   endif()
   foreach(ranks IN LISTS ARG_RANKS)
+    math(EXPR places "2 * ${ranks}")
     add_test(NAME ${name}_${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks}
                      $<TARGET_FILE:${name}> --ranks=${ranks} --gtest_brief=1
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
     set(environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
         OMP_NUM_THREADS=1 LONGHAUL_SOURCE=${PROJECT_SOURCE_DIR})
-    set_tests_properties(${name}_${ranks} PROPERTIES LABELS dist PROCESSORS ${ranks}
+    set_tests_properties(${name}_${ranks} PROPERTIES LABELS dist PROCESSORS ${places}
                          TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${environment}")
   endforeach()
 endfunction()

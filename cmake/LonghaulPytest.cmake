@@ -1,8 +1,10 @@
-# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [SOAK])
+# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [SOAK] [WAITS])
+#   WAITS: takes less than half a core, for it waits for time to pass: half a place among
+#   the tests that run at once (tools/test.sh).
 #   One Python suite of the current folder; it drives the programs of this build. SOAK: its
 #   cases that are marked soak run as another test, more_NAME with the label soak.
 function(longhaul_pytest name file)
-  cmake_parse_arguments(ARG "SOAK" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;WAITS" "TIMEOUT" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -17,6 +19,7 @@ function(longhaul_pytest name file)
     set_tests_properties(more_${name} PROPERTIES LABELS soak TIMEOUT 1800)
     list(APPEND names more_${name})
   endif()
+  longhaul_places(ARG_WAITS ${names})
   set_tests_properties(${names} PROPERTIES
     ENVIRONMENT "LONGHAUL_BIN_DIR=${PROJECT_BINARY_DIR}/bin;OMP_NUM_THREADS=1;PYTHONDONTWRITEBYTECODE=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 endfunction()

@@ -49,13 +49,24 @@ function(longhaul_library name)
   endif()
 endfunction()
 
+# longhaul_places(WAITS TEST...)
+#   What tests take of the places among those that run at once, of which a core has two: one
+#   where the variable WAITS is true, else both (tools/test.sh).
+function(longhaul_places waits)
+  set(places 2)
+  if(${waits})
+    set(places 1)
+  endif()
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS ${places})
+endfunction()
+
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
-#               [TORCH])
+#               [TORCH] [WAITS])
 #   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
 #   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
 #   loudly there.
 function(longhaul_test name)
-  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;WAITS" "TIMEOUT" "SOURCES;DEPS;LABELS;PRIVATE" ${ARGN})
   if(NOT LONGHAUL_TESTS)
     return()
   endif()
@@ -88,6 +99,7 @@ function(longhaul_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1
            WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  longhaul_places(ARG_WAITS ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
                        TIMEOUT ${ARG_TIMEOUT}
                        ENVIRONMENT "LONGHAUL_SOURCE=${PROJECT_SOURCE_DIR}")
