@@ -83,7 +83,9 @@ class Live:
         """Until it trains and has a checkpoint."""
         limit = time.monotonic() + 60
         while time.monotonic() < limit:
-            if list(self.dir.glob("checkpoints/*/manifest.json")) and self.status().get("ranks"):
+            status = self.status()
+            if (list(self.dir.glob("checkpoints/*/manifest.json")) and status.get("ranks")
+                    and status["state"] in ("training", "saving")):
                 return self
             time.sleep(0.05)
         raise AssertionError((self.dir.parent / "live.log").read_text())
@@ -132,7 +134,9 @@ def test_a_live_run_is_hit_without_asking_and_followed_until_it_is_back(binary, 
     assert f"the supervisor said  {fault['cause']}" in done.stdout
     assert "to a new step" in done.stdout
 
-    # The same run again, by its directory and for programs; a hang this time.
+    # The same run again, by its directory and for programs; a hang this time. Its status is
+    # written once a second.
+    run.wait()
     done = drill(binary, run.dir, "--fault", "stop-worker", "--rank", 0, "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
