@@ -118,7 +118,8 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   cluster::RequeueOptions options;
   options.job = job.id;
   options.run_dir = config.run.dir;
-  options.nodes = static_cast<size_t>(arguments.command.nodes + arguments.command.spares);
+  options.nodes = static_cast<size_t>(arguments.command.nodes) +
+                  static_cast<size_t>(arguments.command.spares);
   const cluster::RequeueDecision decision = cluster::count_requeue(
       config.run.dir, job.id,
       cluster::newest_checkpoint(checkpoint_dir(config)).value_or(0),
@@ -163,9 +164,12 @@ int supervise(const SuperviseArguments& arguments) {
   options.resume_first = job->restarts > 0 || !arguments.stands_in.empty();
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
-  const std::vector<std::string> steps = {cluster::kWorkerStep, cluster::kAgentStep};
   cluster::StepKiller killer;
-  killer.kill(slurm, *job, steps);
+  killer.kill(cluster::steps_named(slurm, *job, cluster::kWorkerStep));
+  // Ended when this supervisor's own agents are there: until then they are those who take
+  // over should it be lost as well.
+  std::vector<std::string> old_agents =
+      cluster::steps_named(slurm, *job, cluster::kAgentStep);
   cluster::AgentFleetOptions of_fleet;
   of_fleet.job = job->id;
   of_fleet.here = job->here;
@@ -198,14 +202,16 @@ int supervise(const SuperviseArguments& arguments) {
   SlurmStart start(arguments, loaded.config, fleet, per_node, job->nodes);
   cluster::Launcher launcher;
   launcher.command = [&](const cluster::Attempt& attempt) {
-    return start.command(attempt);
+    std::vector<std::string> words = start.command(attempt);
+    killer.kill(std::exchange(old_agents, {}));
+    return words;
   };
   launcher.lacks_nodes = [&](const cluster::Attempt& attempt) {
     return start.lacks_nodes(attempt);
   };
   launcher.clean_up = [&] {
     try {
-      killer.kill(hasty, *job, {cluster::kWorkerStep});
+      killer.kill(cluster::steps_named(hasty, *job, cluster::kWorkerStep));
     } catch (const TemporaryError&) {
       // slurmctld is being started again: the workers were killed by their agents.
     }

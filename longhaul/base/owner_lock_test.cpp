@@ -1,5 +1,6 @@
 #include "longhaul/base/owner_lock.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -105,7 +105,7 @@ bool may_be_tested(const ExcludedNode& node, double now, Retest retest) {
          (node.kind == ExclusionKind::Health || node.kind == ExclusionKind::Silence);
 }
 
-Exclusions::Exclusions(fs::path run_dir)
+Exclusions::Exclusions(const fs::path& run_dir)
     : path_(run_dir / "excluded_nodes.json"),
       readmitted_path_(run_dir / "control" / "readmitted_nodes.json"),
       nodes_(read_excluded(path_)) {}

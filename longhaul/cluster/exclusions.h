@@ -47,7 +47,7 @@ bool may_be_tested(const ExcludedNode& node, double now, Retest retest = Retest:
 class Exclusions {
  public:
   /// InputError for a file that is no such list.
-  explicit Exclusions(fs::path run_dir);
+  explicit Exclusions(const fs::path& run_dir);
 
   const std::vector<ExcludedNode>& nodes() const { return nodes_; }
   std::vector<std::string> testable(double now, Retest retest = Retest::Usual) const;

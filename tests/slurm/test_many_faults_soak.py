@@ -28,6 +28,7 @@ from machines import wait_until
 MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
 COUNT = int(os.environ.get("LONGHAUL_FAULT_COUNT", "100000"))
 HARD_SHARE = float(os.environ.get("LONGHAUL_FAULT_HARD", "0.3"))
+HARD_KINDS = os.environ.get("LONGHAUL_FAULT_HARD_KINDS", " ".join(HARD)).split()
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
 STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "1500"))
 DELAY = 0.1  # seconds that each step takes longer
@@ -89,7 +90,7 @@ class Storm:
         assert empty < EMPTY_SECONDS, run.tail(f"RUNNING without a rank for {empty:.0f} s")
 
     def strike_hard(self, run):
-        name = self.choice.choice(list(HARD))
+        name = self.choice.choice(HARD_KINDS)
         before = run.done()
         self.harmed |= HARD[name](run, self.choice)
         moment, furthest = time.time(), run.done()

@@ -134,11 +134,16 @@ say() { echo "longhaul: $(date -u +%FT%TZ) $*"; }
 
 constexpr const char* kAgain = R"sh(
 # Back into the queue, same job, same log. Never after scancel: that would bring the job
-# back to life. The time limit ends a job in the same way, its signal @SIGNAL@ s before.
+# back to life. The time limit ends a job in the same way, its signal @SIGNAL@ s before. A
+# machine that is shut down sends SIGTERM as well, and Slurm lets its job run on, empty.
+cancelled() { [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T 2>/dev/null)" != RUNNING ]; }
 again() {
   if [ -n "$stopped" ] && { [ -z "$limit_near" ] || [ $((stopped - limit_near)) -lt @EARLY@ ]; }; then
-    say "stopped from outside; not requeued"
-    exit 143
+    if cancelled; then
+      say "stopped from outside; not requeued"
+      exit 143
+    fi
+    say "stopped from outside, and the job is not cancelled"
   fi
   say "requeue: $*"
 @REQUEUE@  # The controller may be away for a while: half an hour at most. What one that has been
@@ -146,7 +151,7 @@ again() {
   local try
   for try in {1..180}; do
     scontrol requeue "$SLURM_JOB_ID" && break
-    [ -z "$stopped" ] || exit 143
+    { [ -n "$stopped" ] && cancelled; } && exit 143
     [ "$try" -lt 6 ] || ! scontrol ping >/dev/null 2>&1 || exit 75
     sleep 10
   done
@@ -292,7 +297,7 @@ std::string verb_script(const VerbJob& job) {
              fmt::format("--ntasks={}", tasks),
              fmt::format("--ntasks-per-node={}", job.tasks_per_node),
              "--kill-on-bad-exit=1"};
-    if (tasks > 1) words.push_back("--mpi=pmix");
+    if (tasks > 1) words.emplace_back("--mpi=pmix");
     add_container(words, job.container, job.batch.directory);
   }
   words.push_back(job.batch.program);

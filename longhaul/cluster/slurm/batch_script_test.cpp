@@ -175,6 +175,9 @@ class RunningScript {
     return fs::exists(dir_ / name) ? read_text(dir_ / name) : "";
   }
   std::string path(const std::string& name) { return (dir_ / name).string(); }
+  void add_program(const std::string& name, const std::string& text) {
+    write_program(name, text);
+  }
 
  private:
   void write_program(const std::string& name, const std::string& text) {
@@ -308,6 +311,13 @@ TEST(BatchScript, ACancelledJobIsNotBroughtBackToLife) {
   EXPECT_HAS(result.output, "not requeued");
   EXPECT_EQ(result.exit_code, 143);
   EXPECT_EQ(script.text("asked"), "");
+
+  // A machine that is shut down sends the same signal, and Slurm's job goes on.
+  RunningScript shut_down(kWaits, false, "echo by itself >> $0.requeued; exit 0");
+  shut_down.add_program("squeue", "echo RUNNING\n");
+  EXPECT_HAS(shut_down.run(when_ready(shut_down, "kill -TERM $script")).output,
+             "the job is not cancelled");
+  EXPECT_EQ(shut_down.text("longhaul.requeued"), "by itself\n");
 
   // Cancelled while it saves before the limit.
   RunningScript saving(

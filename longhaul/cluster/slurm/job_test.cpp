@@ -59,6 +59,16 @@ TEST(SlurmJobs, TheEnvironmentNamesTheJob) {
                InputError);
 }
 
+TEST(SlurmJobs, StepsAreNamedButForTheCallersOwn) {
+  FakeSlurm slurm;
+  slurm.says("7.batch|n1|batch\n7.1|n1|agents\n7.2|n2|agents\n7.3|n[1-2]|workers\n");
+  SlurmJob job;
+  job.id = "7";
+  job.step = "7.2";
+  EXPECT_EQ(steps_named(slurm.client(), job, "agents"), Names{"7.1"});
+  EXPECT_EQ(steps_named(slurm.client(), job, "workers"), Names{"7.3"});
+}
+
 TEST(SlurmJobs, AControllerThatIsAwayIsWaitedForAndARefusalIsNot) {
   int asked = 0;
   std::string errors = "scontrol: error: Unable to contact slurm controller";

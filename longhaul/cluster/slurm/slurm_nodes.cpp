@@ -71,12 +71,18 @@ std::vector<std::string> succession_order(
   return order;
 }
 
-void StepKiller::kill(const SlurmClient& slurm, const SlurmJob& job,
-                      const std::vector<std::string>& names) {
+std::vector<std::string> steps_named(const SlurmClient& slurm, const SlurmJob& job,
+                                     const std::string& name) {
+  std::vector<std::string> steps;
   for (const StepStatus& step : slurm.query_steps(job.id)) {
-    if (step.id != job.step && std::ranges::count(names, step.name) > 0) {
-      under_way_.push_back(JobStep::start(kill_step_command(step.id), {}));
-    }
+    if (step.id != job.step && step.name == name) steps.push_back(step.id);
+  }
+  return steps;
+}
+
+void StepKiller::kill(const std::vector<std::string>& steps) {
+  for (const std::string& step : steps) {
+    under_way_.push_back(JobStep::start(kill_step_command(step), {}));
   }
   const Stopwatch watch;
   while (true) {

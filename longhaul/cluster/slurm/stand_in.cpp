@@ -58,7 +58,8 @@ std::string log_of(const StandInOptions& options, const SlurmClient& slurm) {
 
 /// One supervisor's life; its exit code.
 int supervise(const StandInOptions& options) {
-  JobStep child = JobStep::start(options.words, {});
+  // One that ended in order would dismiss the agents, and nobody asked for the requeue.
+  JobStep child = JobStep::start(options.words, {}, {}, SIGKILL);
   int passed = 0;
   while (true) {
     if (const auto end = child.poll()) return end->exit_code;

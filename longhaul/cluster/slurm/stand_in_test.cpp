@@ -1,11 +1,11 @@
 #include "longhaul/cluster/slurm/stand_in.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
