@@ -120,12 +120,13 @@ class Storm:
             name = "kill_one_worker"  # the signal goes to the batch script alone
         if name in ("lose_a_node", "cut_network", "kill_slurmd", "lose_batch_host"):
             self.harmed |= set(self.cluster.nodes)  # the fault itself chooses one of them
+        began = time.time()
         FAULTS[name](run, self.choice)
         moment, before = time.time(), run.done()
         if name == "restart_slurmctld":
             run.wait_for_step(before + 2)
-            times = sorted(r["time"] for r in records(run.dir))
-            cost = (max(b - a for a, b in zip(times[before - 3:], times[before - 2:])), 0)
+            times = sorted(r["time"] for r in records(run.dir) if r["time"] > began - 1)
+            cost = (max(b - a for a, b in itertools.pairwise(times)), 0)
         elif name == "kill_slurmd":
             cost = self.lapse(run, moment, before)
         else:
