@@ -135,6 +135,28 @@ int requeue(const SuperviseArguments& arguments, const RunConfig& config,
   return 0;
 }
 
+/// What is known of the job's agents before anybody is asked.
+cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
+                                         const cluster::SlurmJob& job,
+                                         const fs::path& run_dir) {
+  cluster::AgentFleetOptions of_fleet;
+  of_fleet.job = job.id;
+  of_fleet.here = job.here;
+  of_fleet.nodes = job.nodes;
+  of_fleet.program = this_program();
+  of_fleet.run_dir = fs::absolute(run_dir);
+  of_fleet.not_awaited.push_back(arguments.stands_in);
+  for (const cluster::ExcludedNode& node :
+       cluster::read_excluded(run_dir / "excluded_nodes.json")) {
+    of_fleet.not_awaited.push_back(node.node);
+  }
+  of_fleet.stand_in = cluster::supervise_words(this_program(), arguments.command);
+  of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job.here});
+  of_fleet.start_agent = cluster::start_agent_step;
+  of_fleet.agent_came = cluster::let_step_outlive_srun;
+  return of_fleet;
+}
+
 int supervise(const SuperviseArguments& arguments) {
   const cluster::SuperviseCommand& command = arguments.command;
   const LoadedConfig loaded = load_run_config(command.config, command.sets);
@@ -170,12 +192,7 @@ int supervise(const SuperviseArguments& arguments) {
   // over should it be lost as well.
   std::vector<std::string> old_agents =
       cluster::steps_named(slurm, *job, cluster::kAgentStep);
-  cluster::AgentFleetOptions of_fleet;
-  of_fleet.job = job->id;
-  of_fleet.here = job->here;
-  of_fleet.nodes = job->nodes;
-  of_fleet.program = this_program();
-  of_fleet.run_dir = fs::absolute(options.run_dir);
+  cluster::AgentFleetOptions of_fleet = fleet_options(arguments, *job, options.run_dir);
   if (const auto now = slurm.query_job(job->id)) {
     of_fleet.nodes = now->nodes;
     // The signal before the time limit goes to a batch script that is no more.
@@ -183,18 +200,9 @@ int supervise(const SuperviseArguments& arguments) {
       options.stop_after_seconds = now->seconds_left - command.signal_seconds;
     }
   }
-  of_fleet.not_awaited.push_back(arguments.stands_in);
-  for (const cluster::ExcludedNode& node :
-       cluster::read_excluded(options.run_dir / "excluded_nodes.json")) {
-    of_fleet.not_awaited.push_back(node.node);
-  }
-  of_fleet.stand_in = cluster::supervise_words(this_program(), command);
-  of_fleet.stand_in.insert(of_fleet.stand_in.end(), {"--stands-in", job->here});
   of_fleet.lease_number = lease->attempt();
   of_fleet.successors =
       cluster::succession_order(job->here, of_fleet.nodes, slurm.query_switches());
-  of_fleet.start_agent = cluster::start_agent_step;
-  of_fleet.agent_came = cluster::let_step_outlive_srun;
   of_fleet.usable = [&](const std::vector<std::string>& nodes) {
     return cluster::usable_nodes(slurm, job->id, nodes);
   };
