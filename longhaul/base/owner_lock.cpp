@@ -353,7 +353,7 @@ std::function<void()> OwnerLock::heart() const {
 }
 
 void OwnerLock::check() const {
-  lease_->heart->set();
+  if (lease_) lease_->heart->set();
   std::optional<LockHolder> now;
   std::string problem;
   try {

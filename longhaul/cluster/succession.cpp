@@ -23,7 +23,10 @@ SuccessionAct decide_succession(const SuccessionRules& rules,
   if (view.lease == LeaseState::Released) {
     if (view.asked_to_end && !view.connected) return SuccessionAct::Leave;
     const bool waits = view.connected || view.lease_since < rules.script_end;
-    return waits ? SuccessionAct::Wait : SuccessionAct::RequeueDeserted;
+    if (waits) return SuccessionAct::Wait;
+    // A few are enough to ask Slurm.
+    const bool asks = view.turn >= 0 && view.turn <= rules.last_turn;
+    return asks ? SuccessionAct::RequeueDeserted : SuccessionAct::Leave;
   }
   if (last_words) {
     return view.holder == view.served ? SuccessionAct::Requeue : SuccessionAct::Leave;

@@ -73,6 +73,9 @@ TEST(Succession, AnAgentThatWasCutOffFromASupervisorThatEndedLooksForTheScript) 
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
   view.lease_since = 60.0;
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::RequeueDeserted);
+  view.turn = 8;
+  EXPECT_EQ(decide_succession({}, view), SuccessionAct::Leave) << "others ask";
+  view.turn = 0;
   view.connected = true;  // it will be told to end
   EXPECT_EQ(decide_succession({}, view), SuccessionAct::Wait);
 }

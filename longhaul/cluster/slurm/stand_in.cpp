@@ -27,6 +27,8 @@ namespace {
 
 constexpr double kLeaseLookSeconds = 0.1;
 constexpr int kMostCrashes = 3;
+/// Looking for a lost machine is in less of a hurry than a requeue.
+constexpr double kDesertedLooks = 6.0;
 /// It waits by itself for a controller that does not answer.
 constexpr double kRequeueSeconds = 2000.0;
 
@@ -165,7 +167,7 @@ void requeue_deserted(const StandInOptions& options, const SlurmClient& slurm) {
     } catch (const TemporaryError&) {
       // The controller is away as well.
     }
-    sleep_for(options.retry_seconds);
+    sleep_for(kDesertedLooks * options.retry_seconds);
   }
 }
 
