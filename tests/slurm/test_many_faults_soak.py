@@ -141,7 +141,7 @@ class Storm:
             time.sleep(0.2)
             for event in run.events("fault"):
                 if event["time"] > moment:
-                    return recovery(run, event["time"], before, 300, lambda: self.tend(run))
+                    return recovery(run, event["time"] - 0.001, before, 300, lambda: self.tend(run))
         return 0.0, 0
 
     def at(self, run):
