@@ -15,15 +15,17 @@ namespace longhaul {
 namespace fs = std::filesystem;
 
 /// What a failure of std::filesystem means to a person: path, the system's words and what
-/// to do; of kind Temporary for no space, quota and stale handles, else Input.
+/// to do; of kind Temporary for what may pass (as in File), else Input.
 Error to_error(const fs::filesystem_error& problem);
 
-/// An open file descriptor. Every failure throws InputError with path, call and
-/// errno text (TemporaryError for no space, quota and stale handles).
+/// An open file descriptor. Every failure throws InputError with path, call and errno
+/// text; TemporaryError for what may pass: no space, quota, I/O, a network or a server
+/// away.
 class File {
  public:
   File() = default;
-  /// Opens for reading; the file must exist.
+  /// Opens a regular file, or a directory to sync, for reading; InputError for pipes,
+  /// sockets and devices.
   static File open_read(const fs::path& path);
   /// Creates or truncates for writing (mode 0644).
   static File create(const fs::path& path);
