@@ -187,11 +187,12 @@ int supervise(const SuperviseArguments& arguments) {
   options.lost_node = arguments.stands_in;
   options.rules.node_faults = !command.platform_replaces_nodes;
   cluster::StepKiller killer;
-  killer.kill(cluster::steps_named(slurm, *job, cluster::kWorkerStep));
+  const std::vector<cluster::StepStatus> steps = slurm.query_steps(job->id);
+  killer.kill(cluster::steps_named(steps, *job, cluster::kWorkerStep));
   // Ended when this supervisor's own agents are there: until then they are those who take
   // over should it be lost as well.
   std::vector<std::string> old_agents =
-      cluster::steps_named(slurm, *job, cluster::kAgentStep);
+      cluster::steps_named(steps, *job, cluster::kAgentStep);
   cluster::AgentFleetOptions of_fleet = fleet_options(arguments, *job, options.run_dir);
   if (const auto now = slurm.query_job(job->id)) {
     of_fleet.nodes = now->nodes;
@@ -219,7 +220,8 @@ int supervise(const SuperviseArguments& arguments) {
   };
   launcher.clean_up = [&] {
     try {
-      killer.kill(cluster::steps_named(hasty, *job, cluster::kWorkerStep));
+      killer.kill(
+          cluster::steps_named(hasty.query_steps(job->id), *job, cluster::kWorkerStep));
     } catch (const TemporaryError&) {
       // slurmctld is being started again: the workers were killed by their agents.
     }

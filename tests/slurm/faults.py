@@ -120,9 +120,13 @@ class Supervised:
                    if machine.on for pid in machine.processes()
                    for word in machines.arguments_of(pid))
 
+    def nodes(self):
+        """Those that train."""
+        return sorted({node for node, _ in self.workers().values()})
+
     def other_nodes(self):
         """Those that train, without the one that the supervisor is on."""
-        return sorted({node for node, _ in self.workers().values()} - {self.supervisor()[0]})
+        return sorted(set(self.nodes()) - {self.supervisor()[0]})
 
 
 # Each fault returns when it is done to the run.

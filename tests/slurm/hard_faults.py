@@ -14,10 +14,6 @@ from machines import kill_process
 EMPTY_SECONDS = 120
 
 
-def trainers(run):
-    return sorted({node for node, _ in run.workers().values()})
-
-
 def pause(pids, seconds):
     for pid in pids:
         kill_process(pid, signal.SIGSTOP)
@@ -69,14 +65,14 @@ def batch_host_in_order(run, choice):
 
 def lose_supervisor_and_another(run, choice):
     host, _ = run.supervisor()
-    other = choice.choice([name for name in trainers(run) if name != host])
+    other = choice.choice(run.other_nodes())
     for name in (host, other):
         run.cluster.power_off(name)
     return {host, other}
 
 
 def lose_three_nodes(run, choice):
-    lost = choice.sample(trainers(run), 3)
+    lost = choice.sample(run.nodes(), 3)
     for name in lost:
         run.cluster.power_off(name)
     return set(lost)

@@ -65,8 +65,9 @@ TEST(SlurmJobs, StepsAreNamedButForTheCallersOwn) {
   SlurmJob job;
   job.id = "7";
   job.step = "7.2";
-  EXPECT_EQ(steps_named(slurm.client(), job, "agents"), Names{"7.1"});
-  EXPECT_EQ(steps_named(slurm.client(), job, "workers"), Names{"7.3"});
+  const auto steps = slurm.client().query_steps(job.id);
+  EXPECT_EQ(steps_named(steps, job, "agents"), Names{"7.1"});
+  EXPECT_EQ(steps_named(steps, job, "workers"), Names{"7.3"});
 }
 
 TEST(SlurmJobs, AControllerThatIsAwayIsWaitedForAndARefusalIsNot) {

@@ -71,13 +71,13 @@ std::vector<std::string> succession_order(
   return order;
 }
 
-std::vector<std::string> steps_named(const SlurmClient& slurm, const SlurmJob& job,
-                                     const std::string& name) {
-  std::vector<std::string> steps;
-  for (const StepStatus& step : slurm.query_steps(job.id)) {
-    if (step.id != job.step && step.name == name) steps.push_back(step.id);
+std::vector<std::string> steps_named(const std::vector<StepStatus>& steps,
+                                     const SlurmJob& job, const std::string& name) {
+  std::vector<std::string> named;
+  for (const StepStatus& step : steps) {
+    if (step.id != job.step && step.name == name) named.push_back(step.id);
   }
-  return steps;
+  return named;
 }
 
 void StepKiller::kill(const std::vector<std::string>& steps) {

@@ -34,10 +34,9 @@ std::vector<std::string> succession_order(
     const std::string& here, const std::vector<std::string>& nodes,
     const std::vector<std::vector<std::string>>& switches);
 
-/// The steps of this name ("123.4"), but not the one that the caller is part of.
-/// TemporaryError where Slurm does not say which steps there are.
-std::vector<std::string> steps_named(const SlurmClient& slurm, const SlurmJob& job,
-                                     const std::string& name);
+/// Those of this name ("123.4"), but not the one that the caller is part of.
+std::vector<std::string> steps_named(const std::vector<StepStatus>& steps,
+                                     const SlurmJob& job, const std::string& name);
 
 /// Ends what earlier supervisors or launchers of a job have left. Slurm asks the nodes of
 /// a step one by one, lost ones too, so nobody waits for it for long.
