@@ -24,7 +24,7 @@ namespace longhaul {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'L', 'H', 'R', 'E', 'C', 'O', 'R', 'D'};
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr const char* kSuffix = ".record";
 
 // The file's layout: little-endian, natural alignment, texts padded with zeros.
@@ -60,6 +60,7 @@ struct Layout {
   char phase[32];
   uint64_t tickets;  ///< operations started
   double waits_since;
+  double moved;
   Operation waits_for;  ///< its ticket is 0 when this rank waits for nothing
   char failure[512];
   int64_t exit_code;
@@ -71,7 +72,7 @@ struct Layout {
   Operation operations[kRecordedOperations];
 };
 static_assert(std::is_trivially_copyable_v<Layout>);
-static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5576,
+static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5584,
               "another layout is another kVersion");
 
 template <size_t N>
@@ -103,11 +104,13 @@ Operation& slot_of(Layout& layout, uint64_t ticket) {
   return layout.operations[ticket % kRecordedOperations];
 }
 
-/// The phase that ends now took so long.
-void keep_longest(Layout& layout, double seconds) {
+/// A phase of this name took so long.
+void keep_longest(Layout& layout, std::string_view phase, double seconds) {
+  LongestPhase named{};
+  put(named.name, phase);
   for (LongestPhase& kept : layout.phases) {
-    if (kept.name[0] == 0) std::memcpy(kept.name, layout.phase, sizeof kept.name);
-    if (std::memcmp(kept.name, layout.phase, sizeof kept.name) != 0) continue;
+    if (kept.name[0] == 0) std::memcpy(kept.name, named.name, sizeof kept.name);
+    if (std::memcmp(kept.name, named.name, sizeof kept.name) != 0) continue;
     kept.seconds = std::max(kept.seconds, seconds);
     return;
   }
@@ -202,10 +205,21 @@ void RankRecord::set(std::string_view phase, int64_t step) {
   Layout& layout = *map_->layout;
   const double now = machine_seconds();
   const Change change(layout);
-  keep_longest(layout, now - layout.phase_since);
+  keep_longest(layout, get(layout.phase), now - layout.phase_since);
   put(layout.phase, phase);
   layout.step = step;
   layout.phase_since = now;
+}
+
+void RankRecord::moved() {
+  const double now = machine_seconds();
+  const Change change(*map_->layout);
+  map_->layout->moved = now;
+}
+
+void RankRecord::lasted(std::string_view phase, double seconds) {
+  const Change change(*map_->layout);
+  keep_longest(*map_->layout, phase, seconds);
 }
 
 uint64_t RankRecord::started(const OperationName& name) {
@@ -324,6 +338,7 @@ RankState to_state(const Layout& layout) {
   state.waits = layout.waits_for.ticket != 0;
   state.waits_for = get(layout.waits_for);
   state.waits_since = layout.waits_since;
+  state.moved = layout.moved;
   state.failure = get(layout.failure);
   state.exit_code = static_cast<int>(layout.exit_code);
   state.steps_done = layout.steps_done;
@@ -361,7 +376,8 @@ RankState read_rank_record(const fs::path& path) {
 }
 
 double RankState::last_progress() const {
-  double latest = std::max({created, phase_since, step_ended, waits ? waits_since : 0.0});
+  double latest =
+      std::max({created, phase_since, step_ended, moved, waits ? waits_since : 0.0});
   for (const RecordedOperation& o : operations) {
     latest = std::max({latest, o.started, o.ended});
   }

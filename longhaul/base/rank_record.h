@@ -27,6 +27,12 @@ struct OperationName {
 /// "all_reduce number 8812 (4096 bytes) on 'tp' [gradient bucket 3]"
 std::string to_string(const OperationName& name);
 
+/// Phases that those who watch know by name.
+inline constexpr std::string_view kSavePhase = "checkpoint";
+/// For the end of a save that goes on beside the training.
+inline constexpr std::string_view kSaveWaitPhase = "checkpoint wait";
+inline constexpr std::string_view kValidationPhase = "validation";
+
 /// The operations that a record keeps, and the steps whose seconds it keeps.
 inline constexpr int kRecordedOperations = 32;
 inline constexpr int kRecordedSteps = 16;
@@ -51,6 +57,10 @@ class RankRecord {
   void set_coordinates(std::string_view coordinates);
   /// From now on this rank is in this phase of this step; the one before it has ended.
   void set(std::string_view phase, int64_t step);
+  /// Something got done that is neither an operation nor a phase.
+  void moved();
+  /// Work of this phase has gone on beside others, for so long.
+  void lasted(std::string_view phase, double seconds);
   /// An operation was started; the result names it in ended() and waits().
   uint64_t started(const OperationName& name);
   void ended(uint64_t operation);
@@ -95,6 +105,7 @@ struct RankState {
   bool waits = false;
   RecordedOperation waits_for;
   double waits_since = 0.0;
+  double moved = 0.0;  ///< by work that is no operation; 0: never
   /// Seconds that the longest of each kind of phase took; those that have ended.
   std::map<std::string, double> longest_phases;
   std::string failure;

@@ -137,6 +137,20 @@ TEST(RankRecord, KeepsHowLongTheLongestPhaseOfEachKindTook) {
   EXPECT_TRUE(state.longest_phases.contains("checkpoint"));
 }
 
+TEST(RankRecord, WorkBesideOthersIsProgressAndHasALength) {
+  const TestDirectory dir;
+  RankRecord record = RankRecord::create(dir.path(), 0, 1);
+  const fs::path path = rank_record_path(dir.path(), 0);
+  const double before = read_rank_record(path).last_progress();
+  ::usleep(5'000);
+  record.moved();
+  record.lasted("checkpoint wait", 80.0);
+  record.lasted("checkpoint wait", 20.0);
+  const RankState state = read_rank_record(path);
+  EXPECT_GE(state.last_progress(), before + 0.004);
+  EXPECT_EQ(state.longest_phases.at("checkpoint wait"), 80.0);
+}
+
 TEST(RankRecord, OutlivesAKilledWriter) {
   const TestDirectory dir;
   const pid_t child = ::fork();

@@ -65,9 +65,13 @@ void refuse_damaged(const fs::path& dir) {
 }
 
 // The manifest first: what is half deleted is no checkpoint.
-void remove_checkpoint(const fs::path& dir) {
+void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) {
   withdraw_checkpoint(dir);
-  fs::remove_all(dir);
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    fs::remove_all(entry.path());
+    if (moved) moved();
+  }
+  fs::remove(dir);
 }
 
 }  // namespace
@@ -128,7 +132,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
     if (superseded || leftover) {
       if (retention.lock != nullptr) retention.lock->check();
-      remove_checkpoint(entry.path);
+      remove_checkpoint(entry.path, retention.moved);
       deleted.push_back(entry.path);
       continue;
     }

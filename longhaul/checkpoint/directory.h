@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,10 +38,11 @@ class RunLock;
 
 /// Which checkpoints stay.
 struct Retention {
-  int64_t keep = 0;                 ///< newest ones; 0: all
-  int64_t milestone_every = 0;      ///< steps that it divides stay for ever; 0: none
-  std::set<int64_t> verified = {};  ///< steps whose content was read and found good
-  const RunLock* lock = nullptr;    ///< checked before each deletion; may be null
+  int64_t keep = 0;                  ///< newest ones; 0: all
+  int64_t milestone_every = 0;       ///< steps that it divides stay for ever; 0: none
+  std::set<int64_t> verified = {};   ///< steps whose content was read and found good
+  const RunLock* lock = nullptr;     ///< checked before each deletion; may be null
+  std::function<void()> moved = {};  ///< called after each file that went; may be empty
 };
 
 /// Deletes the valid checkpoints that have `keep` verified ones above them and are no

@@ -215,7 +215,8 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
   return manifest.total_bytes();
 }
 
-void read_back(const SaveTarget& target, int rank) {
+void read_back(const SaveTarget& target, int rank,
+               const std::function<bool()>& cancelled) {
   const fs::path path =
       target.dir / (rank_file_stem(target.prefix, rank) + ".safetensors");
   const fs::path sidecar_path = target.dir / sidecar_name(target, rank);
@@ -226,6 +227,7 @@ void read_back(const SaveTarget& target, int rank) {
       Sidecar::parse(read_text(sidecar_path), size, sidecar_path.string());
   std::vector<std::byte> buffer(std::min(size, kReadBackBytes));
   for (uint64_t at = 0; at < size; at += buffer.size()) {
+    if (cancelled && cancelled()) return;
     const uint64_t bytes = std::min<uint64_t>(buffer.size(), size - at);
     read_verified(file, size, sidecar.block_hashes, at, std::span(buffer).first(bytes));
   }

@@ -56,8 +56,9 @@ bool rank_is_written(const SaveTarget& target, int rank);
 uint64_t commit_step(const SaveTarget& target, const CommitContent& content);
 
 /// Reads this rank's data back from the device and compares its blocks with their hashes.
-/// InputError names the first that differs.
-void read_back(const SaveTarget& target, int rank);
+/// InputError names the first that differs. Returns early when `cancelled` says so.
+void read_back(const SaveTarget& target, int rank,
+               const std::function<bool()>& cancelled = {});
 
 /// Rank 0: what was committed and then read back wrong is no checkpoint; its manifest
 /// goes, durably, unless a later attempt's has taken its place.

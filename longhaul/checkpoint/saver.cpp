@@ -12,11 +12,13 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/rank_record.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/comm/ledger.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -57,27 +59,6 @@ std::optional<Failure> failure_of(const std::function<void()>& work) {
   }
   return failure;
 }
-
-/// Tells a person of a wait that has become long, and again when it is twice as long.
-class LongWait {
- public:
-  explicit LongWait(const SaverOptions& options)
-      : options_(options), next_(options.tell_after_seconds) {}
-
-  void look(const std::string& what) {
-    const double seconds = seconds_between(begun_, Clock::now());
-    if (!options_.tell || seconds < next_) return;
-    next_ = std::max(2.0 * seconds, 1.0);
-    options_.tell(
-        fmt::format("training has waited {:.0f} s for {}: {} is slow or does not answer",
-                    seconds, what, options_.dir.string()));
-  }
-
- private:
-  const SaverOptions& options_;
-  Clock::time_point begun_ = Clock::now();
-  double next_;
-};
 
 std::string text_of(const Failure& failure) {
   return fmt::format("[{}] {}", failure.area, failure.message);
@@ -128,6 +109,27 @@ void SaveReport::raise() const {
   Failure{kind, "checkpoint", error}.raise();
 }
 
+/// Tells a person of a wait that has become long, and again when it is twice as long.
+class Saver::LongWait {
+ public:
+  explicit LongWait(const SaverOptions& options)
+      : options_(options), next_(options.tell_after_seconds) {}
+
+  void look(const std::string& what) {
+    const double seconds = seconds_between(begun_, Clock::now());
+    if (!options_.tell || seconds < next_) return;
+    next_ = std::max(2.0 * seconds, 1.0);
+    options_.tell(
+        fmt::format("training has waited {:.0f} s for {}: {} is slow or does not answer",
+                    seconds, what, options_.dir.string()));
+  }
+
+ private:
+  const SaverOptions& options_;
+  Clock::time_point begun_ = Clock::now();
+  double next_;
+};
+
 /// One save on this rank: what its thread reads, and what it leaves.
 struct Saver::Job {
   SaveTarget target;
@@ -140,6 +142,8 @@ struct Saver::Job {
   SaveReport report;
 
   std::atomic<bool> cancelled = false;
+  std::atomic<uint64_t> come_to = 0;      // counts tensors, blocks and ranks
+  std::atomic<bool> only_others = false;  // rank 0: it waits for their files
   std::atomic<bool> ended = false;
   std::optional<Failure> failure;  // valid when ended
   uint64_t bytes = 0;              // rank 0
@@ -148,10 +152,14 @@ struct Saver::Job {
   std::thread thread;
 
   void run() {
+    const auto look = [this] {
+      ++come_to;
+      return cancelled.load();
+    };
     failure = failure_of([&] {
-      write_rank(target, rank, tensors, [this] { return cancelled.load(); });
+      write_rank(target, rank, tensors, look);
       if (rank == 0 && !commit()) return;
-      if (read_back && !cancelled) checkpoint::read_back(target, rank);
+      if (read_back) checkpoint::read_back(target, rank, look);
     });
     ended = true;
   }
@@ -160,6 +168,7 @@ struct Saver::Job {
   bool commit() {
     Patience patience;
     auto look = Clock::now() + kLockLook;
+    only_others = true;
     for (int r = 0; r < content.ranks; ++r) {
       while (!rank_is_written(target, r)) {
         if (cancelled) return false;
@@ -169,7 +178,9 @@ struct Saver::Job {
         content.lock->check();
         look = Clock::now() + kLockLook;
       }
+      ++come_to;
     }
+    only_others = false;
     bytes = commit_step(target, content);
     durable = seconds_between(begun, Clock::now());
     committed = true;
@@ -182,6 +193,7 @@ struct Saver::Cleaner {
   std::mutex mutex;
   std::vector<std::string> notes;
   std::atomic<bool> at_work = false;
+  std::atomic<uint64_t> come_to = 0;  // counts files
   std::thread thread;
 
   void join() {
@@ -255,6 +267,9 @@ std::optional<SaveReport> Saver::settle(bool failed) {
   job_->thread.join();
   const std::unique_ptr<Job> job = std::move(job_);
   SaveReport report = job->report;
+  if (RankRecord* record = world_.ledger().record()) {
+    record->lasted(kSaveWaitPhase, seconds_between(job->begun, Clock::now()));
+  }
   if (failed) {
     const auto [kind, why] =
         first_failure(world_.gather_strings(Failure::to_text(job->failure)));
@@ -283,21 +298,12 @@ std::optional<SaveReport> Saver::settle(bool failed) {
 }
 
 std::optional<SaveReport> Saver::wait() {
-  Patience patience;
   LongWait told(options_);
   std::optional<SaveReport> report;
   try {
-    while (job_) {
-      told.look(fmt::format("the checkpoint of step {}", job_->report.step));
-      report = poll();
-      if (!report) patience.rest();
-    }
-    // Rank 0 may be deleting for minutes: the others, and who watches them, see that it
-    // is no hang.
-    while (cleaning_somewhere()) {
-      told.look("the deletion of old checkpoints");
-      patience.rest();
-    }
+    if (job_) report = wait_for_job(told);
+    // Rank 0 may be deleting for minutes.
+    wait_for_cleaner(told);
   } catch (...) {
     // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
     if (job_ && job_->owner) {
@@ -311,6 +317,32 @@ std::optional<SaveReport> Saver::wait() {
   return report;
 }
 
+SaveReport Saver::wait_for_job(LongWait& told) {
+  const int64_t step = job_->report.step;
+  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+                        {"checkpoint", "save", step, 0, {}});
+  Patience patience;
+  while (true) {
+    told.look(fmt::format("the checkpoint of step {}", step));
+    polling.look(job_->come_to, job_->ended || job_->only_others);
+    if (auto report = poll()) return *std::move(report);
+    patience.rest();
+  }
+}
+
+void Saver::wait_for_cleaner(LongWait& told) {
+  ++deletion_waits_;
+  if (!cleaning_somewhere()) return;
+  comm::Polling polling(world_.ledger(), kSaveWaitPhase,
+                        {"deletions", "wait", deletion_waits_, 0, {}});
+  Patience patience;
+  do {
+    told.look("the deletion of old checkpoints");
+    polling.look(cleaner_->come_to, !cleaner_->at_work);
+    patience.rest();
+  } while (cleaning_somewhere());
+}
+
 bool Saver::cleaning_somewhere() {
   int64_t at_work = cleaner_->at_work ? 1 : 0;
   world_.all_reduce_wait({&at_work, 1, DType::I64}, comm::ReduceOp::Sum);
@@ -320,10 +352,10 @@ bool Saver::cleaning_somewhere() {
 void Saver::start_cleaning() {
   cleaner_->join();
   cleaner_->at_work = true;
-  cleaner_->thread =
-      std::thread([cleaner = cleaner_.get(), dir = options_.dir,
-                   retention = Retention{options_.keep, options_.milestone_every,
-                                         verified_, options_.lock}] {
+  cleaner_->thread = std::thread(
+      [cleaner = cleaner_.get(), dir = options_.dir,
+       retention = Retention{options_.keep, options_.milestone_every, verified_,
+                             options_.lock, [this] { ++cleaner_->come_to; }}] {
         leave_signals_to_main_thread();
         std::vector<std::string> notes;
         const auto failure = failure_of([&] {

@@ -99,9 +99,12 @@ class Saver {
  private:
   struct Job;
   struct Cleaner;
+  class LongWait;
   std::optional<SaveReport> settle(bool failed);
   void start_cleaning();
-  /// Collective.
+  // Collective.
+  SaveReport wait_for_job(LongWait& told);
+  void wait_for_cleaner(LongWait& told);
   bool cleaning_somewhere();
 
   SaverOptions options_;
@@ -110,6 +113,7 @@ class Saver {
   std::unique_ptr<Job> job_;
   std::unique_ptr<Cleaner> cleaner_;
   std::set<int64_t> verified_;
+  int64_t deletion_waits_ = 0;
 };
 
 /// One save from call to durable manifest. Collective; throws on all ranks when it fails.

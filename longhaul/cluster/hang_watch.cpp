@@ -1,13 +1,12 @@
 #include "longhaul/cluster/hang_watch.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace longhaul::cluster {
 namespace {
 
-constexpr const char* kSavePhase = "checkpoint";
-constexpr const char* kValidationPhase = "validation";
 constexpr double kPatience = 5.0;
 /// A start reads gigabytes from a cold disk: what one took says less of the next.
 constexpr double kStartPatience = 20.0;
@@ -32,16 +31,19 @@ const char* work_name(WorkKind kind) {
       return "validation";
     case WorkKind::Save:
       return "save";
+    case WorkKind::SaveWait:
+      return "waiting for a save";
   }
   return "?";
 }
 
 WorkKind work_of(const RankList& ranks) {
-  const auto any_at = [&](const char* phase) {
+  const auto any_at = [&](std::string_view phase) {
     return std::ranges::any_of(
         ranks, [&](const ObservedRank* rank) { return rank->phase == phase; });
   };
   if (any_at(kSavePhase)) return WorkKind::Save;
+  if (any_at(kSaveWaitPhase)) return WorkKind::SaveWait;
   if (any_at(kValidationPhase)) return WorkKind::Validation;
   const bool began = std::ranges::all_of(
       ranks, [](const ObservedRank* rank) { return rank->steps_done > 0; });
@@ -58,21 +60,24 @@ double HangWatch::limit(WorkKind kind) const {
     return std::max(
         {limits_.start_seconds, limits_.quiet_seconds, kStartPatience * longest});
   }
-  if (limits_.quiet_seconds > 0.0) return limits_.quiet_seconds;
+  // Of a save that waits for its last bytes to be durable nothing is seen to move.
+  const double of_saves = kind == WorkKind::SaveWait ? kPatience * longest : 0.0;
+  if (limits_.quiet_seconds > 0.0) return std::max(limits_.quiet_seconds, of_saves);
   const bool learned = longest > 0.0 || (kind == WorkKind::Step && saw_steps_);
   if (!learned) return limits_.unlearned_seconds;
-  const double least =
-      kind == WorkKind::Save ? limits_.least_save_seconds : limits_.least_seconds;
+  const bool saves = kind == WorkKind::Save || kind == WorkKind::SaveWait;
+  const double least = saves ? limits_.least_save_seconds : limits_.least_seconds;
   return std::max(least, kPatience * longest);
 }
 
 /// A save or a validation may begin and end between two looks.
 void HangWatch::learn_phases(const RankList& ranks) {
   for (const auto& [phase, kind] : {std::pair{kSavePhase, WorkKind::Save},
+                                    std::pair{kSaveWaitPhase, WorkKind::SaveWait},
                                     std::pair{kValidationPhase, WorkKind::Validation}}) {
     double& longest = longest_[index(kind)];
     for (const ObservedRank* rank : ranks) {
-      const auto found = rank->longest_phases.find(phase);
+      const auto found = rank->longest_phases.find(std::string(phase));
       if (found != rank->longest_phases.end()) longest = std::max(longest, found->second);
     }
   }

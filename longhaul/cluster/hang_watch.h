@@ -12,8 +12,14 @@
 namespace longhaul::cluster {
 
 /// Kinds of work whose pauses have lengths of their own.
-enum class WorkKind { Start, Step, Validation, Save };
-inline constexpr size_t kWorkKinds = 4;
+enum class WorkKind {
+  Start,
+  Step,
+  Validation,
+  Save,
+  SaveWait,  ///< for a save that goes on beside the training
+};
+inline constexpr size_t kWorkKinds = 5;
 const char* work_name(WorkKind kind);
 
 /// What the ranks are at: start until all have done a step, else what any of them does
@@ -25,7 +31,8 @@ struct HangLimits {
   /// pause that ended by itself in work of the same kind.
   double quiet_seconds = 0.0;
   double least_seconds = 10.0;  ///< of what is learned
-  /// Of what is learned of saves: storage that was quick may have a bad minute.
+  /// Of what is learned of saves and of waiting for them: storage that was quick may have
+  /// a bad minute.
   double least_save_seconds = 60.0;
   double unlearned_seconds = 600.0;  ///< before a pause of this kind was seen
   double start_seconds = 60.0;       ///< at least, for a start

@@ -74,6 +74,22 @@ TEST(HangWatch, LearnsOfSavesAndValidationsThatNoLookHasSeen) {
   EXPECT_FALSE(watch.look(two(59.0, "checkpoint")));
 }
 
+TEST(HangWatch, AWaitForASaveMayTakeFiveTimesTheLongestSave) {
+  HangWatch watch({});
+  EXPECT_EQ(watch.limit(WorkKind::SaveWait), 600.0);
+  auto ranks = two(0.1);
+  ranks[1].longest_phases = {{"checkpoint", 0.2}, {"checkpoint wait", 30.0}};
+  EXPECT_FALSE(watch.look(ranks));
+  EXPECT_EQ(watch.limit(WorkKind::Save), 60.0);
+  EXPECT_FALSE(watch.look(two(149.0, "checkpoint wait")));
+  EXPECT_TRUE(watch.look(two(151.0, "checkpoint wait")));
+  // The last bytes become durable without a sign: no given limit is shorter than that.
+  HangWatch given({.quiet_seconds = 3.0});
+  EXPECT_TRUE(given.look(two(3.5, "checkpoint wait")));
+  given.look(ranks);
+  EXPECT_FALSE(given.look(two(149.0, "checkpoint wait")));
+}
+
 TEST(HangWatch, AStartThatNoRankComesOutOfIsAHang) {
   HangWatch watch({});
   EXPECT_FALSE(watch.look({}, 599.0));

@@ -63,7 +63,8 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     if (end) return {end->exit_code, std::nullopt};
     const WorkKind work = work_of(ranks);
     if (passed_signal == 0 && work != WorkKind::Start) {
-      set_state(work == WorkKind::Save ? "saving" : "training");
+      const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
+      set_state(saves ? "saving" : "training");
     }
     tell_restart(down_time.look());
     tell_stragglers();

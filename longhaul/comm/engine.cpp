@@ -63,6 +63,7 @@ void Engine::add(const std::shared_ptr<OperationQueue>& queue) {
 void Engine::begin(Operation& operation) {
   check_thread();
   ledger_.count_under_way(1);
+  if (ledger_.polls()) return;
   if (RankRecord* record = ledger_.record()) operation.enter(*record);
 }
 

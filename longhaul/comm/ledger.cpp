@@ -40,4 +40,28 @@ std::string Ledger::where() const {
                         : fmt::format("step {} phase {}: ", step_, phase_);
 }
 
+Polling::Polling(Ledger& ledger, std::string_view phase, const OperationName& name)
+    : ledger_(ledger), phase_before_(ledger.phase()), name_(name) {
+  ledger_.set(phase, ledger_.step());
+  ledger_.polls_ = true;
+}
+
+Polling::~Polling() {
+  if (RankRecord* record = ledger_.record(); record != nullptr && ticket_ != 0) {
+    record->waited();
+    record->ended(ticket_);
+  }
+  ledger_.polls_ = false;
+  ledger_.set(phase_before_, ledger_.step());
+}
+
+void Polling::look(uint64_t come_to, bool only_others) {
+  RankRecord* record = ledger_.record();
+  if (record == nullptr) return;
+  if (std::exchange(come_to_, come_to) != come_to) record->moved();
+  if (!only_others || ticket_ != 0) return;
+  ticket_ = record->started(name_);
+  record->waits(ticket_, name_);
+}
+
 }  // namespace longhaul::comm

@@ -25,6 +25,8 @@ class Ledger {
 
   /// For error messages and the record: set("backward", 12).
   void set(std::string_view phase, int64_t step);
+  const std::string& phase() const { return phase_; }
+  int64_t step() const { return step_; }
   /// "step 12 phase backward: ", or empty before the first set().
   std::string where() const;
 
@@ -47,8 +49,13 @@ class Ledger {
   /// The sum for one name. The reference stays valid.
   CommCounts& counts_of(const std::string& group) { return counts_[group]; }
 
+  /// Operations that are started now are part of a Polling.
+  bool polls() const { return polls_; }
+
  private:
+  friend class Polling;
   std::shared_ptr<RankRecord> record_;
+  bool polls_ = false;
   std::string phase_;
   int64_t step_ = 0;
   std::string label_;
@@ -70,6 +77,30 @@ class Label {
  private:
   Ledger& ledger_;
   std::string before_;
+};
+
+/// While it lives, all ranks wait in this phase for work beside the training, and ask
+/// each other again and again whether it has ended. The record does not show these
+/// questions, which would look like progress: a rank whose own part has ended waits in an
+/// operation of this name, and one that is at work has not come to it. The name's texts
+/// outlive it.
+class Polling {
+ public:
+  Polling(Ledger& ledger, std::string_view phase, const OperationName& name);
+  ~Polling();
+  Polling(const Polling&) = delete;
+  Polling& operator=(const Polling&) = delete;
+
+  /// What this rank's part of the work has come to, in any unit, and whether only other
+  /// ranks' parts are missing.
+  void look(uint64_t come_to, bool only_others);
+
+ private:
+  Ledger& ledger_;
+  std::string phase_before_;
+  OperationName name_;
+  uint64_t ticket_ = 0;  ///< of the operation, once it waits in it
+  uint64_t come_to_ = 0;
 };
 
 }  // namespace longhaul::comm

@@ -177,6 +177,44 @@ TEST(Record, AFullRingSaysStillWhatIsWaitedFor) {
   EXPECT_EQ(state.operations.back().number, 41);
 }
 
+TEST(Record, QuestionsWhetherWorkHasEndedAreNoProgress) {
+  const TestDirectory dir;
+  run_fake_ranks(2, [&](const World& world) {
+    const int rank = world->rank();
+    Ledger& ledger = world->ledger();
+    ledger.attach(std::make_shared<RankRecord>(RankRecord::create(dir.path(), rank, 2)));
+    ledger.set("checkpoint", 12);
+    const auto record = [&] {
+      return read_rank_record(rank_record_path(dir.path(), rank));
+    };
+    const auto ask = [&] {
+      int64_t one = 1;
+      world->all_reduce_wait({&one, 1, DType::I64}, ReduceOp::Sum);
+      return record();
+    };
+    {
+      Polling polling(ledger, kSaveWaitPhase, {"checkpoint", "save", 12, 0, {}});
+      polling.look(0, /*only_others=*/rank == 1);
+      const RankState first = ask();
+      EXPECT_EQ(first.phase, kSaveWaitPhase);
+      EXPECT_EQ(first.waits, rank == 1);
+      EXPECT_EQ(first.operations.size(), rank == 1 ? 1U : 0U);
+      ::usleep(20'000);
+      polling.look(0, rank == 1);
+      EXPECT_EQ(ask().last_progress(), first.last_progress());
+      // Work that comes on is progress.
+      polling.look(1, rank == 1);
+      EXPECT_GE(ask().last_progress(), first.last_progress() + 0.015);
+    }
+    const RankState after = ask();
+    EXPECT_EQ(after.phase, "checkpoint");
+    EXPECT_EQ(after.step, 12);
+    EXPECT_FALSE(after.waits);
+    EXPECT_EQ(after.operations.back().verb, "all_reduce");
+    EXPECT_TRUE(after.longest_phases.contains(std::string(kSaveWaitPhase)));
+  });
+}
+
 TEST(Hosts, RanksOfOneMachineFindEachOtherInOrder) {
   run_fake_ranks(5, [](const World& world) {
     const int rank = world->rank();

@@ -103,7 +103,8 @@ class NcclWork : public Work {
   NcclWork(std::shared_ptr<Shared> shared, Channel channel, OperationId id)
       : shared_(std::move(shared)), channel_(channel), id_(std::move(id)) {
     shared_->ledger().count_under_way(1);
-    if (RankRecord* record = shared_->ledger().record()) {
+    RankRecord* record = shared_->ledger().record();
+    if (record != nullptr && !shared_->ledger().polls()) {
       ticket_ = record->started(id_.name());
     }
   }

@@ -279,7 +279,7 @@ class Trainer {
   }
 
   /// What errors and the rank's record say that this rank is doing.
-  void phase(const char* name, int64_t step) {
+  void phase(std::string_view name, int64_t step) {
     session_.world->ledger().set(name, step);
     debug_delay(config(), session_.world->rank(), name);
   }
@@ -348,7 +348,7 @@ class Trainer {
   /// Ends early, without a result, when a signal comes to any rank.
   void validate() {
     if (requests_.ends()) return;
-    phase("validation", history_.step);
+    phase(kValidationPhase, history_.step);
     try {
       validate_all();
     } catch (const EndedEarly&) {
@@ -401,7 +401,7 @@ class Trainer {
   void save(bool ends, bool again) {
     if (history_.step == saved_step_ && !again) return;
     replica_check_.run(history_.step, /*must=*/true);
-    phase("checkpoint", history_.step);
+    phase(kSavePhase, history_.step);
     const auto copies = std::make_shared<std::vector<at::Tensor>>();
     const auto tensors = capture_state(session_.state(), *copies);
     run_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);

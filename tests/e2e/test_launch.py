@@ -66,7 +66,8 @@ def wait_for_step(run_dir, step):
 
 
 def events(run_dir, name):
-    lines = (run_dir / "events.jsonl").read_text().splitlines()
+    path = run_dir / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
     return [event for event in map(json.loads, lines) if event["event"] == name]
 
 
@@ -137,6 +138,27 @@ def test_storage_that_stands_still_is_nobodys_fault_and_is_waited_for(binary, tm
     assert str(tmp_path / "frozen" / "checkpoints") in silent["directories"]
     assert events(tmp_path / "frozen", "storage_answers")
     assert "no rank is at fault" in said, said
+
+
+def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary, tmp_path,
+                                                                         undisturbed):
+    """Training goes on beside the save of step 10, and waits for it at step 15."""
+    config, gate = runs.write_config(tmp_path, "stuck"), tmp_path / "gate"
+    process = start(binary, config, "resilience.hang_timeout_s=3",
+                    LD_PRELOAD=str(binary("liblonghaul_fault_files.so")),
+                    LONGHAUL_FAULT=f"pause:op=create:path=step_00000010/:gate={gate}",
+                    LONGHAUL_FAULT_RANK="1", LONGHAUL_FAULT_DIR=str(tmp_path / "stuck"))
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit and not events(tmp_path / "stuck", "hang"):
+        time.sleep(0.1)
+    gate.touch()
+    code, said = end(process)
+    assert code == 0, said
+    assert runs.curve(tmp_path / "stuck") == undisturbed
+    [hang] = events(tmp_path / "stuck", "hang")
+    assert (hang["ranks"], hang["work"]) == ([1], "waiting for a save")
+    assert "has not entered save number 10" in hang["verdict"]
+    assert hang["seconds"] < 10
 
 
 @pytest.mark.parametrize("number", [
