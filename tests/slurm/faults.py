@@ -114,10 +114,11 @@ class Supervised:
                           if machines.state_of(place[1]) not in ("", "Z")), None),
             30, lambda: self.tail("no supervisor"))
 
-    def has_script(self):
-        """Is the job's batch script still there? A supervisor that stands in outlives it."""
-        return any(word.endswith("slurm_script") for machine in self.cluster.nodes.values()
-                   if machine.on for pid in machine.processes()
+    def of_script(self):
+        """Is the supervisor that of the job's batch script, and none that stands in? The script
+        may be gone, or wait beside it."""
+        host = self.cluster.nodes[self.supervisor()[0]]
+        return any(word.endswith("slurm_script") for pid in host.processes()
                    for word in machines.arguments_of(pid))
 
     def nodes(self):

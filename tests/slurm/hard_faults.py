@@ -9,9 +9,14 @@ import time
 import machines
 from machines import kill_process
 
-# The longest that a job may be RUNNING without a rank: a lease that runs out (12 s), the turns of
-# those who may take it, a start, and a minute.
-EMPTY_SECONDS = 120
+# Seconds for which processes are stopped: shorter, and longer, than anybody waits for them.
+PAUSES = list(map(float, os.environ.get("LONGHAUL_FAULT_PAUSES", "5 5 10 60").split()))
+# A file that only one machine sees: by how much its clocks are wrong for who preloads
+# clock_shift.cpp.
+CLOCK_SHIFT = "/tmp/clock_shift"
+# The longest that a job may be RUNNING without a rank: a lease that runs out (12 s), and a
+# minute.
+EMPTY_SECONDS = 72
 
 
 def pause(pids, seconds):
@@ -23,22 +28,21 @@ def pause(pids, seconds):
 
 
 def pause_supervisor(run, choice):
-    """Shorter, and longer, than anybody waits for it."""
     node, pid = run.supervisor()
-    pause([pid], choice.choice([5, 5, 10, 60]))
+    pause([pid], choice.choice(PAUSES))
     return {node}
 
 
 def pause_agent(run, choice):
     node, pid = choice.choice(run.cluster.find("longhaul", "agent"))
-    pause([pid], choice.choice([5, 5, 60]))
+    pause([pid], choice.choice(PAUSES))
     return {node}
 
 
 def pause_launchers(run, choice):
     """Every srun of one node."""
     node, _ = run.supervisor()
-    pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice([5, 5, 60]))
+    pause([pid for name, pid in run.cluster.find("srun") if name == node], choice.choice(PAUSES))
     return set()
 
 
@@ -129,6 +133,16 @@ def kill_in_a_take_over(run, choice):
     return {host} | kill_any(run, choice)
 
 
+def clock_jumps(run, choice):
+    """Of one node by hours, forwards or back, and a rank dies. It stays so."""
+    node = choice.choice(run.other_nodes())
+    shift = choice.choice([-7200, -3600, 3600, 7200])
+    run.cluster.nodes[node].path_inside(CLOCK_SHIFT).write_text(str(shift))
+    time.sleep(choice.uniform(0, 2))
+    kill_process(choice.choice(list(run.workers().values()))[1])
+    return set()
+
+
 def kill_any(run, choice):
     """Any process that belongs to the run, in whatever state the run is."""
     found = [(node, pid) for word in ("supervise", "agent", "train")
@@ -145,6 +159,6 @@ def kill_any(run, choice):
 HARD = {fault.__name__: fault for fault in [
     pause_supervisor, pause_agent, pause_launchers, kill_agent, batch_host_in_order,
     lose_supervisor_and_another, lose_three_nodes, split_cluster, slurmctld_down, kill_in_a_save,
-    kill_in_a_restart, kill_in_a_take_over]}
+    kill_in_a_restart, kill_in_a_take_over, clock_jumps]}
 
-__all__ = ["EMPTY_SECONDS", "HARD", "kill_any", "take_down_in_order"]
+__all__ = ["CLOCK_SHIFT", "EMPTY_SECONDS", "HARD", "kill_any", "take_down_in_order"]

@@ -38,6 +38,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
+TopologyPlugin=topology/tree
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -80,7 +81,8 @@ def remove_leftovers(folder):
 
 
 class Cluster:
-    """Head and compute nodes n1, n2 ...; `shared` is a directory that all of them see.
+    """Head and compute nodes n1, n2 ... on two switches by pairs; `shared` is a directory that
+    all of them see.
 
     A lost node is noticed after up to twice `node_seconds`; a requeued job waits for
     `credential_seconds` before it starts again (120 where nobody sets it)."""
@@ -106,6 +108,11 @@ class Cluster:
         self._config.write_text(CONFIG.format(
             root=self._root, nodes="\n".join(lines), node_seconds=node_seconds,
             credential_seconds=credential_seconds, kill_seconds=kill_seconds))
+        self.switches = [[name for i, name in enumerate(names) if i // 2 % 2 == side]
+                         for side in (0, 1)]
+        (self._root / "topology.conf").write_text("".join(
+            f"SwitchName=s{i} Nodes={','.join(members)}\n"
+            for i, members in enumerate(self.switches)) + "SwitchName=top Switches=s[0-1]\n")
         for name in names:
             (self._root / "spool" / name).mkdir(parents=True)
         key = self._root / "munge" / "key"

@@ -22,7 +22,7 @@ import time
 
 import pytest
 from faults import FAULTS, Supervised, recovery, records, reference, whole_curve
-from hard_faults import EMPTY_SECONDS, HARD
+from hard_faults import CLOCK_SHIFT, EMPTY_SECONDS, HARD
 from machines import wait_until
 
 MINUTES = float(os.environ.get("LONGHAUL_FAULT_MINUTES", "60"))
@@ -116,7 +116,7 @@ class Storm:
 
     def strike_once(self, run):
         name = self.choice.choices(list(WEIGHTS), WEIGHTS.values())[0]
-        if name == "signal_before_limit" and not run.has_script():
+        if name == "signal_before_limit" and not run.of_script():
             name = "kill_one_worker"  # the signal goes to the batch script alone
         if name in ("lose_a_node", "cut_network", "kill_slurmd", "lose_batch_host"):
             self.harmed |= set(self.cluster.nodes)  # the fault itself chooses one of them
@@ -211,7 +211,9 @@ def test_runs_live_through_many_faults_and_lose_nothing(cluster, binary, folder,
             memory.append("resilience.hang_timeout_s=20")
             # Longer than a minute's pause, and with time left for what supervises it.
             memory.append(f'debug.delays=[{{phase = "gradients", seconds = {DELAY}}}]')
-            run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2)
+            clocks = {"LD_PRELOAD": str(binary("liblonghaul_clock_shift.so")),
+                      "LONGHAUL_CLOCK_SHIFT": CLOCK_SHIFT}
+            run = Supervised(cluster, binary, place, *memory, steps=STEPS, spares=2, env=clocks)
             run.wait_for_step(3)
             storm.at(run)
             assert whole_curve(run.dir) == undisturbed

@@ -76,10 +76,12 @@ def test_the_supervisor_and_its_first_successor_are_lost_together(
     run = Supervised(cluster, binary, folder, steps=STEPS, spares=2)
     run.wait_for_step(10)
     host, _ = run.supervisor()
-    first = next(name for name in cluster.nodes if name != host)
+    [others] = [switch for switch in cluster.switches if host not in switch]
+    first, second = others[:2]
     for name in (host, first):
         cluster.power_off(name)
     wait_for_recovery(run, "supervisor and first successor off", 120)
+    assert run.supervisor()[0] == second, "one on another switch than the lost supervisor's"
     for name in (host, first):  # to end as completed the job goes through the queue
         cluster.mend(name)
     run.finish()
