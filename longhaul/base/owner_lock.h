@@ -46,6 +46,9 @@ struct OwnerLockOptions {
   /// Given: a holder that is judged by its lease alone is watched, at most until the
   /// lease has run out, and refused only when it renews it. Told of that once, before.
   std::function<void(const std::string& line)> on_watch = {};
+  /// A living holder of the same Slurm job is waited for on this machine too, not only on
+  /// another one.
+  bool waits_for_own_job = false;
   // For the messages: "[area] DIR: another process OCCUPATION (...); stop it, or ADVICE".
   std::string area = "run lock";
   std::string object = "the run";

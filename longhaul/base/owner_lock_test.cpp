@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -77,6 +78,28 @@ TEST_F(LockOfAnotherMachine, OfAProcessHereThatLivesIsRefusedAtOnce) {
   const OwnerLock held = OwnerLock::acquire(dir_ / "b.lock", options_);
   EXPECT_THROW(OwnerLock::acquire(dir_ / "b.lock", options_), InputError);
   EXPECT_TRUE(told_.empty());
+}
+
+TEST(LockOfAHolder, OfTheSameJobHereIsWaitedForWhereThatIsAsked) {
+  const TestDirectory dir;
+  ::setenv("SLURM_JOB_ID", "17", 1);
+  OwnerLockOptions options;
+  options.renew_seconds = 0.02;
+  std::optional<OwnerLock> first(OwnerLock::acquire(dir / "a.lock", options));
+  EXPECT_THROW(OwnerLock::acquire(dir / "a.lock", options), InputError);
+  options.waits_for_own_job = true;
+  std::atomic<bool> taken = false;
+  std::jthread second([&] {
+    const OwnerLock lock = OwnerLock::acquire(dir / "a.lock", options);
+    EXPECT_EQ(lock.attempt(), 2);
+    taken = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_FALSE(taken);
+  first.reset();
+  second.join();
+  EXPECT_TRUE(taken);
+  ::unsetenv("SLURM_JOB_ID");
 }
 
 /// A thread that renews says nothing of the one that hangs.

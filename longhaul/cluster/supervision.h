@@ -20,8 +20,8 @@ inline constexpr double kSupervisorIdle = 300.0;
 
 /// Takes the lease of a run's supervisor, whose number fences all that it does: nobody
 /// acts for a run before. InputError where another supervisor has this run; one of the
-/// same job on another machine is waited for, and any on another machine until it renews
-/// its lease, which says that it lives, or the lease has run out.
+/// same job is waited for, and any on another machine until it renews its lease, which
+/// says that it lives, or the lease has run out.
 OwnerLock take_supervision(const fs::path& run_dir);
 
 /// The same in place of the supervisor whose lease of this number has run out; nothing

@@ -131,3 +131,25 @@ def test_storage_that_stands_still_is_waited_for_and_nobody_is_blamed(
     assert whole_curve(run.dir) == undisturbed
     assert left_out(run) == [], run.tail()
     assert cluster.job(run.job)["Restarts"] == "0", run.tail()
+
+
+@pytest.mark.soak
+def test_a_stand_in_is_lost_while_the_script_waits_beside_it(cluster, binary, folder,
+                                                             undisturbed):
+    """The script's supervisor stood still until another node's took over. When that is lost too,
+    the script and the agent of its own machine want the lease at the same moment."""
+    slow = 'debug.delays=[{phase = "gradients", seconds = 1.0}]'
+    run = Supervised(cluster, binary, folder, slow, steps=STEPS, spares=2)
+    run.wait_for_step(10)
+    host, pid = run.supervisor()
+    kill_process(pid, signal.SIGSTOP)
+    wait_for_recovery(run, "supervisor frozen", 90)
+    kill_process(pid, signal.SIGCONT)
+    machines.wait_until(lambda: "this one waits" in run.log(), 30, run.tail)
+    stand_in = next(name for name, found in cluster.find("longhaul", "supervise")
+                    if name != host and machines.state_of(found) not in ("", "Z"))
+    cluster.power_off(stand_in)
+    wait_for_recovery(run, "stand-in lost", 120)
+    cluster.mend(stand_in)
+    run.finish()
+    assert whole_curve(run.dir) == undisturbed
