@@ -55,13 +55,10 @@ LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   if (note.find("passed over") != std::string::npos) say_warning(note);
   loaded.config = load_model_config(loaded.source->config_path());
   loaded.policy.compute = parse_compute_dtype(options.dtype, loaded.config);
-  loaded.model = models::build(loaded.config, models::StageSpec::whole(loaded.config));
+  loaded.model = models::build(loaded.config);
   const auto parameters = loaded.model->parameters();
-  std::vector<TensorSlice> expected;
-  for (const ParameterPtr& p : parameters) expected.push_back(p->slice());
-  std::vector<std::string> extra;
-  if (loaded.config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
-  loaded.source->check(expected, extra);
+  const ModelDescription& description = loaded.config.description;
+  loaded.source->check(description.tensors(), description.spare_names());
   checkpoint::check_tied_head(*loaded.source, loaded.config);
 
   loaded.flat = std::make_unique<FlatBuffers>(

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/models/model.h"
 #include "longhaul/tensor/flat_buffers.h"
 

@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/data/sources/open_source.h"
+#include "longhaul/families/model_config.h"
 
 namespace longhaul::apps {
 

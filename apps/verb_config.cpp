@@ -16,6 +16,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/optim/schedule.h"
 
 namespace longhaul::apps {

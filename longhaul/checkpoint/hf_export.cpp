@@ -16,7 +16,7 @@
 #include "longhaul/base/signals.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 
 namespace longhaul::checkpoint {

@@ -14,7 +14,7 @@
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/tied_head.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/safetensors.h"
 
@@ -63,15 +63,16 @@ void add_config(Inspection& result, const fs::path& path) {
   }
   try {
     const ModelConfig config = load_model_config(path);
+    const ModelDescription& model = config.description;
     result.lines.push_back(fmt::format(
         "  config: {}, {}, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
-        config.model_type, counted(config.num_hidden_layers, "layer"), config.hidden_size,
-        config.num_attention_heads, config.num_key_value_heads, config.vocab_size,
-        config.max_position_embeddings, config.tie_word_embeddings ? ", tied head" : ""));
+        config.model_type, counted(model.num_blocks(), "layer"), model.features,
+        model.query_heads, model.key_heads, config.vocab_size,
+        config.max_position_embeddings, model.tied ? ", tied head" : ""));
     result.json["config"] = {{"model_type", config.model_type},
-                             {"parameters", config.num_parameters()},
-                             {"num_hidden_layers", config.num_hidden_layers},
-                             {"hidden_size", config.hidden_size},
+                             {"parameters", model.num_parameters()},
+                             {"num_hidden_layers", model.num_blocks()},
+                             {"hidden_size", model.features},
                              {"vocab_size", config.vocab_size}};
   } catch (const Error& failure) {
     problem(result, failure.what());

@@ -10,10 +10,9 @@
 namespace longhaul::checkpoint {
 namespace {
 
-constexpr const char* kEmbeddingName = "model.embed_tokens.weight";
 constexpr int64_t kElementsAtOnce = int64_t{1} << 21;
 
-std::optional<TensorSlice> find(const WeightsSource& source, const char* name) {
+std::optional<TensorSlice> find(const WeightsSource& source, const std::string& name) {
   for (const TensorSlice& tensor : source.tensors()) {
     if (tensor.name == name) return tensor;
   }
@@ -33,13 +32,14 @@ std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t fi
 
 std::optional<std::string> tied_head_difference(const WeightsSource& source,
                                                 const ModelConfig& config) {
-  if (!config.tie_word_embeddings) return std::nullopt;
-  const auto head = find(source, kHeadName);
-  const auto embedding = find(source, kEmbeddingName);
+  const auto& tied = config.description.tied;
+  if (!tied) return std::nullopt;
+  const auto head = find(source, tied->head);
+  const auto embedding = find(source, tied->embedding);
   if (!head || !embedding) return std::nullopt;
   if (head->global_shape != embedding->global_shape || head->global_shape.size() != 2) {
-    return fmt::format("{} has shape {}, {} has {}", kHeadName,
-                       describe_shape(head->global_shape), kEmbeddingName,
+    return fmt::format("{} has shape {}, {} has {}", tied->head,
+                       describe_shape(head->global_shape), tied->embedding,
                        describe_shape(embedding->global_shape));
   }
   const int64_t height = head->global_shape[0];
@@ -52,8 +52,8 @@ std::optional<std::string> tied_head_difference(const WeightsSource& source,
     const auto [one, other] = std::ranges::mismatch(ours, theirs);
     if (one == ours.end()) continue;
     const int64_t at = one - ours.begin();
-    return fmt::format("{}[{}, {}] is {}, {} has {} there", kHeadName, first + at / width,
-                       at % width, *one, kEmbeddingName, *other);
+    return fmt::format("{}[{}, {}] is {}, {} has {} there", tied->head,
+                       first + at / width, at % width, *one, tied->embedding, *other);
   }
   return std::nullopt;
 }
@@ -67,7 +67,7 @@ void check_tied_head(const WeightsSource& source, const ModelConfig& config) {
                   "projection of its own: {}. transformers does not tie such a model; "
                   "set tie_word_embeddings = false, or remove {} from the files",
                   source.source().path.string(), config.source_path.string(), *difference,
-                  kHeadName));
+                  config.description.tied->head));
 }
 
 }  // namespace longhaul::checkpoint

@@ -4,12 +4,9 @@
 #include <string>
 
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 
 namespace longhaul::checkpoint {
-
-/// The output projection, where it has a tensor of its own.
-inline constexpr const char* kHeadName = "lm_head.weight";
 
 /// Whether the files of a model with tied embeddings hold an output projection too that
 /// is another than the embedding: where, for people, or nothing. transformers compares

@@ -288,17 +288,18 @@ TEST(Export, ARunThatDeletesItsCheckpointMeanwhileIsExportedAsItWas) {
 ModelConfig write_tied(const fs::path& dir, const std::vector<float>& head) {
   fs::create_directories(dir);
   SafetensorsPlan plan;
-  plan.add(kHeadName, DType::F32, {5, 3});
+  plan.add("lm_head.weight", DType::F32, {5, 3});
   plan.add("model.embed_tokens.weight", DType::F32, {5, 3});
   SafetensorsWriter writer(dir / "model.safetensors", plan);
   std::vector<float> embedding(15);
   for (size_t i = 0; i < embedding.size(); ++i) embedding[i] = static_cast<float>(i);
   for (const SafetensorsEntry& entry : plan.entries) {
-    writer.append(std::as_bytes(std::span(entry.name == kHeadName ? head : embedding)));
+    writer.append(
+        std::as_bytes(std::span(entry.name == "lm_head.weight" ? head : embedding)));
   }
   writer.finish();
   ModelConfig config;
-  config.tie_word_embeddings = true;
+  config.description.tied = TiedHead{"model.embed_tokens.weight", "lm_head.weight"};
   config.source_path = dir / "config.json";
   return config;
 }
@@ -318,7 +319,7 @@ TEST(TiedHead, OneThatDiffersFromTheEmbeddingIsRefused) {
              "tie_word_embeddings is true in " + config.source_path.string() +
                  ", but the files hold an output projection of its own: "
                  "lm_head.weight[4, 1] is 0.5, model.embed_tokens.weight has 13 there");
-  config.tie_word_embeddings = false;
+  config.description.tied.reset();
   EXPECT_NO_THROW(check_tied_head(*source, config));
 }
 

@@ -71,15 +71,6 @@ DerivedBatch derive_batch(const RunConfig& config, int64_t world) {
   return derived;
 }
 
-void check_against_model(const RunConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len <= model.max_position_embeddings) return;
-  fail_key(config, "data.seq_len",
-           fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
-                       "shorten it, or set model.override.max_position_embeddings",
-                       config.data.seq_len, model.max_position_embeddings,
-                       model.source_path.string()));
-}
-
 int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
   if (config.run.steps) return *config.run.steps;
   const double sequences =

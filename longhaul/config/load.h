@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "longhaul/config/model_config.h"
 #include "longhaul/config/run_config.h"
 
 namespace longhaul {
@@ -68,9 +67,6 @@ struct DerivedBatch {
 
 /// ConfigError with all the numbers when the world or the batch does not divide.
 DerivedBatch derive_batch(const RunConfig& config, int64_t world);
-
-/// The rules that need the model: seq_len against max_position_embeddings. ConfigError.
-void check_against_model(const RunConfig& config, const ModelConfig& model);
 
 /// run.steps, or run.epochs over so many training sequences: whole steps only
 /// (floor(epochs * sequences / global_size)); ConfigError when that is none.

@@ -42,20 +42,6 @@ TEST(Rules, RefuseAWorldThatDoesNotDivideIntoReplicas) {
       "1 * tp 4 = 8 ranks; start a multiple of 8 (mpirun -n 8), or change [parallel]");
 }
 
-TEST(Rules, RefuseSequencesLongerThanTheModelsPositions) {
-  const RunConfig config = accepted("").config;
-  ModelConfig model;
-  model.source_path = "models/llama/config.json";
-  model.max_position_embeddings = 128;
-  check_against_model(config, model);
-  model.max_position_embeddings = 127;
-  EXPECT_EQ(
-      message_of<ConfigError>([&] { check_against_model(config, model); }),
-      "[config] run.toml:7:11: data.seq_len = 128 is above max_position_embeddings = "
-      "127 of models/llama/config.json; shorten it, or set "
-      "model.override.max_position_embeddings");
-}
-
 TEST(Rules, RefuseToStopAfterTheEnd) {
   EXPECT_EQ(
       refused("", {"run.stop_after=1001"}),

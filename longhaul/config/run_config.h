@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/config/model_override.h"
 
 namespace longhaul {
 

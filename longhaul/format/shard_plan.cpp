@@ -6,24 +6,16 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/text.h"
 
 namespace longhaul {
 namespace {
 
-const ShardRule* find_rule(const ShardPlan& plan, const std::string& name) {
-  const auto it =
-      std::find_if(plan.rules.begin(), plan.rules.end(),
-                   [&](const ShardRule& rule) { return glob_match(rule.match, name); });
-  return it == plan.rules.end() ? nullptr : &*it;
-}
-
-bool is_split(const ShardRule* rule) {
-  return rule != nullptr && rule->unit != ShardUnit::None;
+bool is_split(const std::optional<ShardSplit>& split) {
+  return split && split->unit != ShardUnit::None;
 }
 
 /// Rows or columns of one unit, along the dim that splits.
-int64_t unit_size(const ShardPlan& plan, const ShardRule& rule,
+int64_t unit_size(const ShardPlan& plan, const ShardSplit& rule,
                   const TensorSlice& whole) {
   if (rule.unit != ShardUnit::QueryHeads && rule.unit != ShardUnit::KeyHeads) return 1;
   const int64_t heads =
@@ -35,8 +27,8 @@ int64_t unit_size(const ShardPlan& plan, const ShardRule& rule,
 }
 
 /// What rank `index` has of the dim, in elements.
-ShardRange part_of(const ShardPlan& plan, const ShardRule& rule, const TensorSlice& whole,
-                   int64_t index) {
+ShardRange part_of(const ShardPlan& plan, const ShardSplit& rule,
+                   const TensorSlice& whole, int64_t index) {
   const auto rank = static_cast<size_t>(index);
   const int64_t unit = unit_size(plan, rule, whole);
   ShardRange part;
@@ -73,8 +65,8 @@ std::string_view unit_name(ShardUnit unit) {
 }
 
 /// The line of one tensor; empty when it divides.
-std::string uneven_split(const ShardPlan& plan, const TensorSlice& whole) {
-  const ShardRule* rule = find_rule(plan, whole.name);
+std::string uneven_split(const ShardPlan& plan, const SplitTensor& tensor) {
+  const auto& [whole, rule] = tensor;
   if (!is_split(rule)) return {};
   const int64_t unit = unit_size(plan, *rule, whole);
   const int64_t count = whole.global_shape[static_cast<size_t>(rule->dim)] / unit;
@@ -137,10 +129,10 @@ HeadSplit split_heads(int64_t tp, int64_t query_heads, int64_t key_heads) {
   return split;
 }
 
-ShardPlan make_shard_plan(std::vector<ShardRule> rules, int64_t query_heads,
-                          int64_t key_heads, int64_t tp, bool sequence) {
-  return {std::move(rules), tp,        sequence && tp > 1,
-          query_heads,      key_heads, split_heads(tp, query_heads, key_heads)};
+ShardPlan make_shard_plan(int64_t query_heads, int64_t key_heads, int64_t tp,
+                          bool sequence) {
+  return {tp, sequence && tp > 1, query_heads, key_heads,
+          split_heads(tp, query_heads, key_heads)};
 }
 
 KeyReplica key_replica(const ShardPlan& plan, int64_t index) {
@@ -153,16 +145,16 @@ KeyReplica key_replica(const ShardPlan& plan, int64_t index) {
           static_cast<int>(all)};
 }
 
-ParameterShard plan_parameter(const ShardPlan& plan, const TensorSlice& whole,
+ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
                               int64_t index) {
+  const auto& [whole, rule] = tensor;
   LH_CHECK(whole.is_whole() && index >= 0 && index < plan.tp, "shard plan",
            "{} for rank {} of tp {}", describe_slice(whole), index, plan.tp);
   ParameterShard shard{whole, GradientSum::None, true};
   if (plan.tp == 1) return shard;
-  const ShardRule* rule = find_rule(plan, whole.name);
   if (!is_split(rule)) {
     // Without sequence parallelism every rank sees all tokens and has the same gradient.
-    const bool in_parts = rule != nullptr || plan.sequence;
+    const bool in_parts = rule.has_value() || plan.sequence;
     shard.sum = in_parts ? GradientSum::Tp : GradientSum::None;
     shard.counted = index == 0;
     return shard;
@@ -191,10 +183,10 @@ ParameterShard plan_parameter(const ShardPlan& plan, const TensorSlice& whole,
 }
 
 std::vector<std::string> uneven_splits(const ShardPlan& plan,
-                                       const std::vector<TensorSlice>& wholes) {
+                                       const std::vector<SplitTensor>& tensors) {
   std::vector<std::string> lines;
-  for (const TensorSlice& whole : wholes) {
-    std::string line = uneven_split(plan, whole);
+  for (const SplitTensor& tensor : tensors) {
+    std::string line = uneven_split(plan, tensor);
     const bool seen = std::find(lines.begin(), lines.end(), line) != lines.end();
     if (!line.empty() && !seen) lines.push_back(std::move(line));
   }

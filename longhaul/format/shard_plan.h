@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "longhaul/format/tensor_slice.h"
@@ -10,7 +10,7 @@
 namespace longhaul {
 
 // How the tensors of a model split over the ranks of tensor parallelism ("tp"). A family
-// states it as a table beside its mathematics; everything else follows from here.
+// states it of each parameter (families/); everything else follows from here.
 // Nothing is ever padded: a vocabulary, a number of heads or an inner size that does not
 // divide is split unevenly, so that weights, checkpoints and losses are those of the
 // unsplit model, and the largest part decides the time as a padded one would.
@@ -26,12 +26,17 @@ enum class ShardUnit {
   None,
 };
 
-/// One row of the table. A parameter without a row is held whole by every rank and used
-/// where features are whole.
-struct ShardRule {
-  std::string match;  ///< pattern over the parameter's name, with * and ?
-  int dim = 0;        ///< the dim that splits
+/// How one parameter splits. One without is held whole by every rank and used where
+/// features are whole.
+struct ShardSplit {
   ShardUnit unit = ShardUnit::Elements;
+  int dim = 0;  ///< that splits
+};
+
+/// A whole tensor and how it splits.
+struct SplitTensor {
+  TensorSlice whole;
+  std::optional<ShardSplit> split;
 };
 
 /// [begin, end).
@@ -58,9 +63,8 @@ struct HeadSplit {
 /// key_heads.
 HeadSplit split_heads(int64_t tp, int64_t query_heads, int64_t key_heads);
 
-/// A family's table for a number of ranks.
+/// A number of ranks, and a model's heads on them.
 struct ShardPlan {
-  std::vector<ShardRule> rules;
   int64_t tp = 1;
   /// Outside of the regions with split features, activations are split by tokens.
   bool sequence = false;
@@ -70,8 +74,8 @@ struct ShardPlan {
 };
 
 /// ConfigError as split_heads.
-ShardPlan make_shard_plan(std::vector<ShardRule> rules, int64_t query_heads,
-                          int64_t key_heads, int64_t tp, bool sequence);
+ShardPlan make_shard_plan(int64_t query_heads, int64_t key_heads, int64_t tp,
+                          bool sequence);
 
 /// The ranks that hold the same key head, where there are fewer key heads than ranks.
 struct KeyReplica {
@@ -96,14 +100,14 @@ struct ParameterShard {
   bool counted = true;
 };
 
-/// The part of `whole` that rank `index` of the tp group holds. ConfigError where a rank
-/// would get nothing; the first rule that matches counts.
-ParameterShard plan_parameter(const ShardPlan& plan, const TensorSlice& whole,
+/// The part of a tensor that rank `index` of the tp group holds. ConfigError where a rank
+/// would get nothing.
+ParameterShard plan_parameter(const ShardPlan& plan, const SplitTensor& tensor,
                               int64_t index);
 
 /// For the log, each once: what does not divide ("vocabulary 1009 over tp 4: 253 252 252
 /// 252") and key heads that several ranks hold.
 std::vector<std::string> uneven_splits(const ShardPlan& plan,
-                                       const std::vector<TensorSlice>& wholes);
+                                       const std::vector<SplitTensor>& tensors);
 
 }  // namespace longhaul

@@ -11,18 +11,24 @@ namespace {
 
 using Ranges = std::vector<ShardRange>;
 
-TensorSlice tensor(const std::string& name, std::vector<int64_t> shape) {
-  return TensorSlice::whole(name, std::move(shape), DType::F32);
+/// A tensor that splits as its name says.
+SplitTensor tensor(const std::string& name, std::vector<int64_t> shape) {
+  const std::vector<std::pair<std::string, ShardSplit>> splits = {
+      {".q.weight", {ShardUnit::QueryHeads, 0}},
+      {".k.weight", {ShardUnit::KeyHeads, 0}},
+      {".o.weight", {ShardUnit::QueryHeads, 1}},
+      {".up.weight", {ShardUnit::Elements, 0}},
+      {".head_norm.weight", {ShardUnit::None, 0}},
+      {"embed.weight", {ShardUnit::Vocabulary, 0}}};
+  SplitTensor made{TensorSlice::whole(name, std::move(shape), DType::F32), {}};
+  for (const auto& [end, split] : splits) {
+    if (name.ends_with(end)) made.split = split;
+  }
+  return made;
 }
 
 ShardPlan plan_of(int64_t tp, int64_t query_heads, int64_t key_heads, bool sequence) {
-  return make_shard_plan({{"*.q.weight", 0, ShardUnit::QueryHeads},
-                          {"*.k.weight", 0, ShardUnit::KeyHeads},
-                          {"*.o.weight", 1, ShardUnit::QueryHeads},
-                          {"*.up.weight", 0, ShardUnit::Elements},
-                          {"*.head_norm.weight", 0, ShardUnit::None},
-                          {"embed.weight", 0, ShardUnit::Vocabulary}},
-                         query_heads, key_heads, tp, sequence);
+  return make_shard_plan(query_heads, key_heads, tp, sequence);
 }
 
 TEST(SplitHeads, GivesWholeGroupsWhereThereAreEnoughKeyHeads) {
@@ -93,7 +99,7 @@ TEST(ShardPlan, CutsTheDimOfTheRuleInUnitsOfHeads) {
 
 TEST(ShardPlan, OneOfTheRanksThatHoldAKeyHeadIsCountedAndAllSum) {
   const ShardPlan plan = plan_of(4, 6, 2, false);
-  const TensorSlice k = tensor("a.k.weight", {16, 10});
+  const SplitTensor k = tensor("a.k.weight", {16, 10});
   for (int64_t rank = 0; rank < 4; ++rank) {
     const ParameterShard shard = plan_parameter(plan, k, rank);
     EXPECT_EQ(shard.slice.offset[0], rank / 2 * 8);
@@ -121,8 +127,8 @@ TEST(ShardPlan, AKeyHeadMayHaveFewerRowsThanRanksThatHoldIt) {
 }
 
 TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
-  const TensorSlice norm = tensor("a.norm.weight", {10});
-  const TensorSlice head_norm = tensor("a.head_norm.weight", {8});
+  const SplitTensor norm = tensor("a.norm.weight", {10});
+  const SplitTensor head_norm = tensor("a.head_norm.weight", {8});
   const ShardPlan plain = plan_of(2, 6, 2, false), sequence = plan_of(2, 6, 2, true);
   EXPECT_EQ(plan_parameter(plain, norm, 1).sum, GradientSum::None);
   EXPECT_EQ(plan_parameter(sequence, norm, 1).sum, GradientSum::Tp);
@@ -135,7 +141,7 @@ TEST(ShardPlan, WholeParametersSumWhereRanksSeeOnlyAPart) {
 }
 
 TEST(ShardPlan, SaysOnceWhatDoesNotDivide) {
-  const std::vector<TensorSlice> tensors = {
+  const std::vector<SplitTensor> tensors = {
       tensor("embed.weight", {1009, 10}), tensor("0.q.weight", {48, 10}),
       tensor("0.k.weight", {16, 10}),     tensor("0.o.weight", {10, 48}),
       tensor("0.up.weight", {40, 10}),    tensor("0.norm.weight", {10})};

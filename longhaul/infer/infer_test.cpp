@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "longhaul/comm/fake.h"
+#include "longhaul/families/llama/llama.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/tensor/flat_pieces.h"
@@ -15,27 +16,23 @@ namespace longhaul::infer {
 namespace {
 
 ModelConfig small() {
-  ModelConfig c;
-  c.model_type = "llama";
-  c.vocab_size = 90;
-  c.hidden_size = 32;
-  c.intermediate_size = 48;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = 4;
-  c.num_key_value_heads = 2;
-  c.head_dim = 8;
-  c.max_position_embeddings = 64;
-  c.rms_norm_eps = 1e-5;
-  c.initializer_range = 0.2;
-  c.rope.theta = 10000.0;
-  return c;
+  LlamaSettings s;
+  s.hidden_size = 32;
+  s.intermediate_size = 48;
+  s.num_hidden_layers = 2;
+  s.num_attention_heads = 4;
+  s.num_key_value_heads = 2;
+  s.head_dim = 8;
+  s.rms_norm_eps = 1e-5;
+  s.initializer_range = 0.2;
+  s.rope.theta = 10000.0;
+  return make_llama(s, /*vocab_size=*/90, /*max_position_embeddings=*/64);
 }
 
 /// A model with random weights.
 struct Fixture {
   ModelConfig config = small();
-  std::unique_ptr<models::Model> model =
-      models::build(config, models::StageSpec::whole(config));
+  std::unique_ptr<models::Model> model = models::build(config);
   std::vector<ParameterPtr> parameters = model->parameters();
   FlatBuffers flat{flat_parameters(parameters, {1.0, 0.0, true}), {DType::F32}, at::kCPU};
   Fixture() {

@@ -5,40 +5,21 @@
 #include <memory>
 #include <vector>
 
-#include "longhaul/config/model_config.h"
-#include "longhaul/format/shard_plan.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/ops/loss_head.h"
-#include "longhaul/tensor/parameter.h"
+#include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::models {
 
-/// Which part of a model a pipeline stage holds. The trivial stage holds all of it.
-struct StageSpec {
-  int64_t first_layer = 0;
-  int64_t end_layer = 0;
-  bool embedding = true;
-  bool head = true;
-
-  static StageSpec whole(const ModelConfig& config);
-};
-
-/// Parameters that a forward pass uses together: what is gathered and released at once.
-struct ModelUnit {
-  enum class Kind { Embedding, Block, Head };
-  Kind kind = Kind::Block;
-  int64_t layer = 0;  ///< Block: its number in the whole model
-  std::vector<ParameterPtr> parameters;
-};
-
 /// One stage of a decoder: mathematics only, the same on one rank and on a thousand.
-/// Parameters carry the names of the Hugging Face checkpoint.
+/// Parameters are those that the family describes (families/).
 class Model {
  public:
   virtual ~Model() = default;
 
   /// In forward order, each parameter once.
-  virtual std::vector<ModelUnit> units() const = 0;
+  const std::vector<ParameterUnit>& units() const { return units_; }
   /// Of all units, in forward order.
   std::vector<ParameterPtr> parameters() const;
 
@@ -63,13 +44,15 @@ class Model {
   /// Moves tables that are no parameters (RoPE) to where the weights are and makes them
   /// long enough for `positions`.
   virtual void prepare(int64_t positions, at::Device device) = 0;
+
+ private:
+  friend std::unique_ptr<Model> build(const ModelConfig&, const StageSpec&);
+  std::vector<ParameterUnit> units_;
 };
 
 /// Builds the stage of a model by config.model_type; an unknown family throws InputError.
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage);
-
-/// How the family's parameters split over the ranks of tensor parallelism, by their
-/// names; an unknown family throws InputError.
-const std::vector<ShardRule>& sharding_table(const ModelConfig& config);
+/// The whole model.
+std::unique_ptr<Model> build(const ModelConfig& config);
 
 }  // namespace longhaul::models

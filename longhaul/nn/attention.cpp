@@ -26,14 +26,13 @@ ops::TensorFunction attention_core(const ForwardContext& context) {
 
 }  // namespace
 
-Attention::Attention(const std::string& name, const AttentionSizes& sizes, int64_t layer)
-    : q_(name + ".q_proj", sizes.hidden, sizes.query_heads * sizes.head_dim,
-         sizes.stddev),
-      k_(name + ".k_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
-      v_(name + ".v_proj", sizes.hidden, sizes.key_heads * sizes.head_dim, sizes.stddev),
-      o_(name + ".o_proj", sizes.query_heads * sizes.head_dim, sizes.hidden,
-         sizes.stddev),
-      head_dim_(sizes.head_dim),
+Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
+                     int64_t layer)
+    : q_(parameters, name + ".q_proj"),
+      k_(parameters, name + ".k_proj"),
+      v_(parameters, name + ".v_proj"),
+      o_(parameters, name + ".o_proj"),
+      head_dim_(head_dim),
       layer_(layer) {}
 
 at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
@@ -59,10 +58,6 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
   return context.leave(o_.forward(
       context.selective_recompute ? ops::recomputed(core, {q, k, v}) : core({q, k, v}),
       context));
-}
-
-std::vector<ParameterPtr> Attention::parameters() const {
-  return {q_.weight(), k_.weight(), v_.weight(), o_.weight()};
 }
 
 }  // namespace longhaul::nn

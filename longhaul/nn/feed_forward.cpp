@@ -5,11 +5,10 @@
 
 namespace longhaul::nn {
 
-FeedForward::FeedForward(const std::string& name, int64_t hidden, int64_t inner,
-                         double stddev)
-    : gate_(name + ".gate_proj", hidden, inner, stddev),
-      up_(name + ".up_proj", hidden, inner, stddev),
-      down_(name + ".down_proj", inner, hidden, stddev) {}
+FeedForward::FeedForward(ParameterSet& parameters, const std::string& name)
+    : gate_(parameters, name + ".gate_proj"),
+      up_(parameters, name + ".up_proj"),
+      down_(parameters, name + ".down_proj") {}
 
 at::Tensor FeedForward::forward(const at::Tensor& x,
                                 const ForwardContext& context) const {
@@ -23,10 +22,6 @@ at::Tensor FeedForward::forward(const at::Tensor& x,
                                      ? ops::recomputed(product, {gate, up})
                                      : product({gate, up});
   return context.leave(down_.forward(inner, context));
-}
-
-std::vector<ParameterPtr> FeedForward::parameters() const {
-  return {gate_.weight(), up_.weight(), down_.weight()};
 }
 
 }  // namespace longhaul::nn

@@ -5,14 +5,14 @@
 
 namespace longhaul::nn {
 
-/// down(silu(gate x) * up x). Names: gate_proj, up_proj, down_proj. Inside a SplitRegion
+/// down(silu(gate x) * up x). Inside a SplitRegion
 /// gate and up have a part of the inner features.
 class FeedForward {
  public:
-  FeedForward(const std::string& name, int64_t hidden, int64_t inner, double stddev);
+  /// Takes the weights of NAME.gate_proj, up_proj and down_proj.
+  FeedForward(ParameterSet& parameters, const std::string& name);
   /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  std::vector<ParameterPtr> parameters() const;
 
  private:
   Linear gate_, up_, down_;

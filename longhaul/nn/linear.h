@@ -1,14 +1,15 @@
 #pragma once
 
 #include "longhaul/nn/forward_context.h"
-#include "longhaul/tensor/parameter.h"
+#include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::nn {
 
 /// y = x W^T, W [out, in].
 class Linear {
  public:
-  Linear(const std::string& name, int64_t in, int64_t out, double stddev);
+  /// Takes NAME.weight.
+  Linear(ParameterSet& parameters, const std::string& name);
   /// [T, in] -> [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
@@ -20,7 +21,8 @@ class Linear {
 /// Rows of a [V, H] table, whose vocabulary may be split.
 class Embedding {
  public:
-  Embedding(const std::string& name, int64_t vocab, int64_t hidden, double stddev);
+  /// Takes NAME.weight.
+  Embedding(ParameterSet& parameters, const std::string& name);
   /// ids [T]; result [T, H], or this rank's part of T (SplitRegion::leave).
   at::Tensor forward(const at::Tensor& ids, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
@@ -29,10 +31,11 @@ class Embedding {
   ParameterPtr weight_;
 };
 
-/// ops::rms_norm with its weight [H], ones at the start.
+/// ops::rms_norm with its weight [H].
 class RmsNorm {
  public:
-  RmsNorm(const std::string& name, int64_t hidden, double eps);
+  /// Takes NAME.weight.
+  RmsNorm(ParameterSet& parameters, const std::string& name, double eps);
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
 

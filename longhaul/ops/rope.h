@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/rope.h"
 
 namespace longhaul::ops {
 

@@ -29,9 +29,10 @@ void Parameter::bind(at::Tensor weight, at::Tensor grad) {
   grad_ = std::move(grad);
 }
 
-ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init) {
+ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init,
+                            std::optional<ShardSplit> split) {
   return std::make_shared<Parameter>(
-      TensorSlice::whole(std::move(name), std::move(shape), DType::F32), init);
+      ParameterDescription{std::move(name), std::move(shape), init, split});
 }
 
 }  // namespace longhaul

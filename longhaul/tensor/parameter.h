@@ -3,19 +3,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "longhaul/format/tensor_slice.h"
+#include "longhaul/families/description.h"
 
 namespace longhaul {
-
-/// How a parameter gets its first value.
-struct Init {
-  enum class Kind { Normal, Ones, Zeros };
-  Kind kind = Kind::Normal;
-  double stddev = 0.02;
-};
 
 /// One trainable tensor as a layer sees it: a handle that a layer asks for its weight
 /// when it needs it. A model declares parameters without storage; FlatBuffers gives them
@@ -24,7 +18,8 @@ struct Init {
 /// rewritten.
 class Parameter {
  public:
-  Parameter(TensorSlice slice, Init init) : slice_(std::move(slice)), init_(init) {}
+  explicit Parameter(const ParameterDescription& described)
+      : slice_(described.whole()), init_(described.init), split_(described.split) {}
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -34,6 +29,8 @@ class Parameter {
   /// global shape.
   void set_slice(TensorSlice slice);
   const Init& init() const { return init_; }
+  /// Over the ranks of tensor parallelism.
+  const std::optional<ShardSplit>& split() const { return split_; }
   /// Without a gradient: nothing is computed for it. So it starts.
   bool frozen() const { return frozen_; }
   void set_frozen(bool frozen) { frozen_ = frozen; }
@@ -50,6 +47,7 @@ class Parameter {
  private:
   TensorSlice slice_;
   Init init_;
+  std::optional<ShardSplit> split_;
   at::Tensor weight_;
   at::Tensor grad_;
   bool frozen_ = true;
@@ -58,6 +56,7 @@ class Parameter {
 using ParameterPtr = std::shared_ptr<Parameter>;
 
 /// A parameter that is the whole tensor `name`.
-ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init);
+ParameterPtr make_parameter(std::string name, std::vector<int64_t> shape, Init init,
+                            std::optional<ShardSplit> split = {});
 
 }  // namespace longhaul

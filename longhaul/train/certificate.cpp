@@ -13,7 +13,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
-#include "longhaul/config/model_fields.h"
+#include "longhaul/families/differences.h"
 #include "longhaul/train/source_model.h"
 
 namespace longhaul::train {
@@ -166,7 +166,8 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
 /// The first replica's result of a layer, whole, on every rank: [T, H]. Collective.
 at::Tensor gather_layer(const Session& session, const Answers& answers, int64_t layer,
                         int64_t length) {
-  at::Tensor all = at::zeros({length, session.model_config.hidden_size}, at::kFloat);
+  at::Tensor all =
+      at::zeros({length, session.model_config.description.features}, at::kFloat);
   const auto found = answers.layers.find(layer);
   const comm::MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
@@ -287,7 +288,7 @@ Findings compare(const Session& session, const SourceModel& source,
   at::Tensor before = exact;  // no addition: it must be the same but for a rounding
   at::Tensor loaded;
   for (int64_t layer = nn::kEmbeddingLayer;
-       layer < session.model_config.num_hidden_layers; ++layer) {
+       layer < session.model_config.description.num_blocks(); ++layer) {
     if (layer != nn::kEmbeddingLayer) {
       const at::Tensor both = source.layer(layer, at::cat({exact, loaded}, 0), positions);
       before = loaded;

@@ -76,29 +76,24 @@ void cut_data_group(const RunConfig& config, Layout& layout) {
       several && config.parallel.zero >= 2, several && config.parallel.zero >= 3};
 }
 
-/// Multiplications per token: what a stage's time grows with.
-parallel::LayerCosts layer_costs(const ModelConfig& model, int64_t seq_len) {
-  const auto h = static_cast<double>(model.hidden_size);
-  const auto head_dim = static_cast<double>(model.head_dim);
-  const auto query = static_cast<double>(model.num_attention_heads) * head_dim;
-  const auto key = static_cast<double>(model.num_key_value_heads) * head_dim;
-  const double projections =
-      2 * h * query + 2 * h * key + 3 * h * static_cast<double>(model.intermediate_size);
-  // Causal: half of the positions, twice (scores and values).
-  const double attention = query * static_cast<double>(seq_len);
-  return {projections + attention, h, h * static_cast<double>(model.vocab_size)};
+/// Blocks are alike.
+parallel::LayerCosts layer_costs(const ModelDescription& model, int64_t seq_len) {
+  return {forward_cost(model.units.at(1), seq_len),
+          forward_cost(model.units.front(), seq_len),
+          forward_cost(model.units.back(), seq_len)};
 }
 
-void place_layers(const RunConfig& config, const ModelConfig& model, Layout& layout) {
+void place_layers(const RunConfig& config, const ModelDescription& model,
+                  Layout& layout) {
   const ParallelSection& p = config.parallel;
   const int64_t stages = p.pp * p.virtual_stages;
   layout.chunks = static_cast<int>(p.virtual_stages);
   if (p.pp > 1) layout.pipeline = p.pipeline;
   const auto cut =
       p.partition.empty()
-          ? parallel::partition_layers(model.num_hidden_layers, stages,
+          ? parallel::partition_layers(model.num_blocks(), stages,
                                        layer_costs(model, config.data.seq_len))
-          : parallel::partition_layers(model.num_hidden_layers, stages, p.partition);
+          : parallel::partition_layers(model.num_blocks(), stages, p.partition);
   for (const parallel::StageLayers& part : cut) {
     layout.stages.push_back({part.first_layer, part.end_layer, layout.stages.empty(),
                              layout.stages.size() + 1 == cut.size()});
@@ -106,8 +101,8 @@ void place_layers(const RunConfig& config, const ModelConfig& model, Layout& lay
 }
 
 /// The first and the last stage hold a tied embedding together.
-void join_tied_stages(const ModelConfig& model, Layout& layout) {
-  layout.tied = model.tie_word_embeddings && layout.mesh->shape().pp > 1;
+void join_tied_stages(const ModelDescription& model, Layout& layout) {
+  layout.tied = model.tied && layout.mesh->shape().pp > 1;
   if (!layout.tied) return;
   comm::Communicator& pp = layout.mesh->pp();
   const bool end = pp.rank() == 0 || pp.rank() + 1 == pp.size();
@@ -116,17 +111,17 @@ void join_tied_stages(const ModelConfig& model, Layout& layout) {
   layout.groups.sums.at(kTiedSum - 1) = layout.for_tensors(*tied);
 }
 
-void split_features(const RunConfig& config, const ModelConfig& model, Layout& layout) {
+void split_features(const RunConfig& config, const ModelDescription& model,
+                    Layout& layout) {
   const int tp = layout.mesh->shape().tp;
   layout.tensor =
-      make_shard_plan(models::sharding_table(model), model.num_attention_heads,
-                      model.num_key_value_heads, tp, tp > 1 && config.parallel.sequence);
+      make_shard_plan(model.query_heads, model.key_heads, tp, config.parallel.sequence);
   if (tp == 1) return;
   comm::Communicator* group = layout.for_tensors(layout.mesh->tp());
   layout.region =
       std::make_unique<parallel::TensorRegion>(*group, layout.tensor.sequence);
   layout.groups.sums.at(kTensorSum - 1) = group;
-  if (tp <= model.num_key_value_heads) return;
+  if (tp <= model.key_heads) return;
   const KeyReplica replica = key_replica(layout.tensor, layout.mesh->index().tp);
   comm::Communicator* replicas =
       layout.keep(layout.mesh->tp().split(replica.color, replica.index, "key replicas"));
@@ -193,8 +188,8 @@ std::string Layout::describe() const {
                      zero);
 }
 
-Layout make_layout(const RunConfig& config, const ModelConfig& model, at::Device device,
-                   std::shared_ptr<comm::Communicator> world) {
+Layout make_layout(const RunConfig& config, const ModelDescription& model,
+                   at::Device device, std::shared_ptr<comm::Communicator> world) {
   const DerivedBatch batch = derive_batch(config, world->size());
   const ParallelSection& p = config.parallel;
   Layout layout;

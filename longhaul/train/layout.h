@@ -6,8 +6,8 @@
 #include "longhaul/comm/mesh.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/sources/token_source.h"
-#include "longhaul/format/shard_plan.h"
-#include "longhaul/models/model.h"
+#include "longhaul/families/description.h"
+#include "longhaul/nn/forward_context.h"
 #include "longhaul/parallel/context/layout.h"
 #include "longhaul/parallel/data/data_parallel.h"
 #include "longhaul/tensor/flat_buffers.h"
@@ -30,7 +30,7 @@ struct Layout {
   FlatSharding sharding;
   parallel::DataGroups groups;
   /// By global stage: chunk * pp + the rank's pp index.
-  std::vector<models::StageSpec> stages;
+  std::vector<StageSpec> stages;
   /// OneFOneB where there is one stage only.
   PipelineKind pipeline = PipelineKind::OneFOneB;
   int chunks = 1;     ///< virtual stages per rank
@@ -65,7 +65,7 @@ struct Layout {
 
 /// Checks that the degrees fit the world, the model and the batch, and splits the world.
 /// ConfigError names the key and the numbers. Collective.
-Layout make_layout(const RunConfig& config, const ModelConfig& model, at::Device device,
-                   std::shared_ptr<comm::Communicator> world);
+Layout make_layout(const RunConfig& config, const ModelDescription& model,
+                   at::Device device, std::shared_ptr<comm::Communicator> world);
 
 }  // namespace longhaul::train

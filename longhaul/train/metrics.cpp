@@ -55,15 +55,6 @@ std::string StepMetrics::to_line() const {
       applied ? "" : " NOT APPLIED");
 }
 
-FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t layers,
-                              int64_t attention_width, int64_t seq_len) {
-  const double dense = 6.0 * static_cast<double>(parameters_without_embedding);
-  const double attention = static_cast<double>(layers) *
-                           static_cast<double>(attention_width) *
-                           static_cast<double>(seq_len);
-  return {dense + 12.0 * attention, dense + 6.0 * attention};
-}
-
 namespace {
 
 std::function<void(const std::string&)> warn(Logger& log) {

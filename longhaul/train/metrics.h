@@ -44,15 +44,6 @@ struct StepMetrics {
   std::string to_line() const;
 };
 
-/// Model FLOPs per token: 6 x (parameters without the input embedding) + attention, which
-/// is 12 L H s where every position sees every other, 6 L H s where it is causal.
-struct FlopsPerToken {
-  double full = 0.0;
-  double causal = 0.0;
-};
-FlopsPerToken flops_per_token(int64_t parameters_without_embedding, int64_t layers,
-                              int64_t attention_width, int64_t seq_len);
-
 /// metrics.jsonl, events.jsonl, TensorBoard and the step lines of the log. Rank 0 only.
 class MetricsWriter {
  public:

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "longhaul/base/test_files.h"
-#include "longhaul/config/model_config.h"
 
 namespace longhaul::train {
 namespace {
@@ -29,24 +28,6 @@ std::vector<Json> lines_of(const fs::path& path) {
     records.push_back(parse_json(line, "line"));
   }
   return records;
-}
-
-FlopsPerToken flops_of_fixture(const std::string& name) {
-  const fs::path source = std::getenv("LONGHAUL_SOURCE");
-  const ModelConfig model = load_model_config(source / "tests/fixtures/configs" / name);
-  return flops_per_token(model.num_parameters_without_embedding(),
-                         model.num_hidden_layers,
-                         model.num_attention_heads * model.head_dim, 8192);
-}
-
-TEST(FlopsPerToken, AgreeWithPublishedFiguresOfLlama3) {
-  // torchtitan counts full attention, NeMo causal attention.
-  const FlopsPerToken small = flops_of_fixture("llama3-8b.json");
-  EXPECT_NEAR(small.full, 57.9e9, 0.05e9);
-  EXPECT_NEAR(small.causal, 51.5e9, 0.05e9);
-  const FlopsPerToken large = flops_of_fixture("llama3-70b.json");
-  EXPECT_NEAR(large.full, 481.4e9, 0.05e9);
-  EXPECT_NEAR(large.causal, 449.2e9, 0.05e9);
 }
 
 TEST(StepMetrics, TheLineHasItsOneForm) {

@@ -13,7 +13,7 @@
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
-#include "longhaul/config/model_fields.h"
+#include "longhaul/families/differences.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/peer_memory.h"
@@ -83,11 +83,10 @@ void check_model(const Session& session, const History& history, const fs::path&
 
 /// The same of names and shapes, which no config.json need have told.
 void check_shapes(const Session& session, const checkpoint::CheckpointReader& reader) {
-  std::vector<std::string> extra;
-  if (session.model_config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
+  const ModelDescription& model = session.model_config.description;
   try {
     checkpoint::check_tensors(reader.path().string(), reader.tensors(checkpoint::kWeight),
-                              expected_tensors(session), extra);
+                              model.tensors(), model.spare_names());
   } catch (const InputError& error) {
     throw ConfigError(
         "model", fmt::format("{} is of another model than {}: {}", reader.path().string(),
@@ -277,9 +276,8 @@ void initialise(Session& session, RunLog& run) {
   session.init = checkpoint::WeightsSource::open(config.init.weights, *session.world,
                                                  checkpoint::WeightsSource::Files::Held);
   const auto& source = session.init;
-  std::vector<std::string> extra;
-  if (session.model_config.tie_word_embeddings) extra.emplace_back(checkpoint::kHeadName);
-  source->check(expected_tensors(session), extra);
+  const ModelDescription& model = session.model_config.description;
+  source->check(model.tensors(), model.spare_names());
   comm::on_rank_zero(*session.world, [&] {
     checkpoint::check_tied_head(*source, session.model_config);
     return std::string();

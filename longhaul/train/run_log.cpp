@@ -128,14 +128,14 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
       log_->info(fmt::format("environment {}={}", name, value));
     }
   }
-  log_->info(
-      fmt::format("model {} parameters ({} without the embedding), {} of weights and "
-                  "gradients, {} of "
-                  "optimizer state per rank",
-                  grouped(session.model_config.num_parameters()),
-                  grouped(session.model_config.num_parameters_without_embedding()),
-                  human_bytes(static_cast<double>(session.flat->bytes())),
-                  human_bytes(static_cast<double>(session.optimizer->bytes()))));
+  log_->info(fmt::format(
+      "model {} parameters ({} without the embedding), {} of weights and "
+      "gradients, {} of "
+      "optimizer state per rank",
+      grouped(session.model_config.description.num_parameters()),
+      grouped(session.model_config.description.num_parameters_without_embedding()),
+      human_bytes(static_cast<double>(session.flat->bytes())),
+      human_bytes(static_cast<double>(session.optimizer->bytes()))));
   log_->info(fmt::format("batch {} of {}: dp {} x micro {} x accumulation {}, zero {}",
                          counted(config_.batch.global_size, "sequence"),
                          counted(config_.data.seq_len, "token"), session.batch.dp,
@@ -185,10 +185,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   total_steps_ = total_steps;
   last_step_ = last_step;
   first_step_ = history.step;
-  const ModelConfig& model = session.model_config;
-  flops_ =
-      flops_per_token(model.num_parameters_without_embedding(), model.num_hidden_layers,
-                      model.num_attention_heads * model.head_dim, config_.data.seq_len);
+  flops_ = session.model_config.description.flops_per_token(config_.data.seq_len);
   const std::string mine = fmt::format("{}:{} {}", session.world->rank(), host_name(),
                                        session.mesh().coordinates());
   std::string hosts;

@@ -144,8 +144,7 @@ Chunk build_chunk(const Session& session, int index, int first_unit) {
   chunk.end_unit = first_unit + static_cast<int>(chunk.model->units().size());
   if (chunk.spec.embedding) chunk.embedding_unit = first_unit;
   if (chunk.spec.head) {
-    const bool tied_here =
-        session.model_config.tie_word_embeddings && chunk.spec.embedding;
+    const bool tied_here = session.model_config.description.tied && chunk.spec.embedding;
     chunk.head_unit = tied_here ? chunk.embedding_unit : chunk.end_unit - 1;
   }
   return chunk;
@@ -157,8 +156,8 @@ FlatParameter place(const Session& session, const ParameterPtr& parameter,
   FlatParameter placed{parameter, kind, unit, kNoSum, shard.counted};
   if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
   if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
-  // The embedding is the first of all parameters.
-  if (session.layout.tied && parameter->name() == session.all_parameters[0]->name()) {
+  if (session.layout.tied &&
+      parameter->name() == session.model_config.description.tied->embedding) {
     LH_ASSERT(placed.sum_group == kNoSum, "a tied embedding with a sum of its own");
     placed.sum_group = kTiedSum;
     placed.counted = placed.counted && session.mesh().index().pp == 0;
@@ -174,13 +173,13 @@ std::vector<FlatParameter> build_chunks(
   for (int i = 0; i < session.layout.chunks; ++i) {
     session.chunks.push_back(build_chunk(session, i, next_unit));
     const models::Model& model = *session.chunks.back().model;
-    const auto applied = parallel::apply_shard_plan(
+    const auto shards = parallel::apply_shard_plan(
         model.parameters(), session.layout.tensor, session.mesh().index().tp);
     size_t number = 0;
-    for (const models::ModelUnit& unit : model.units()) {
+    for (const ParameterUnit& unit : model.units()) {
       for (const ParameterPtr& p : unit.parameters) {
-        placed.push_back(place(session, p, applied.shards[number++],
-                               classes.at(p->name()), next_unit));
+        placed.push_back(
+            place(session, p, shards[number++], classes.at(p->name()), next_unit));
       }
       ++next_unit;
     }
@@ -190,15 +189,14 @@ std::vector<FlatParameter> build_chunks(
 
 void build_model(Session& session, Logger& log) {
   const RunConfig& config = session.config;
-  session.all_parameters =
-      models::build(session.model_config, models::StageSpec::whole(session.model_config))
-          ->parameters();
-  std::vector<TensorSlice> wholes;
-  for (const ParameterPtr& p : session.all_parameters) {
-    session.parameter_names.push_back(p->name());
-    wholes.push_back(p->slice());
+  session.parameter_names = session.model_config.description.names();
+  std::ranges::sort(session.parameter_names);
+  std::vector<SplitTensor> wholes;
+  for (const UnitDescription& unit : session.model_config.description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      wholes.push_back({p.whole(), p.split});
+    }
   }
-  std::sort(session.parameter_names.begin(), session.parameter_names.end());
   for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
     log.info(note);
   }
@@ -236,8 +234,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   }
   check_against_model(config, session.model_config);
   open_data(session, model_tokenizer(config).get(), log);
-  session.layout =
-      make_layout(config, session.model_config, session.device, session.world);
+  session.layout = make_layout(config, session.model_config.description, session.device,
+                               session.world);
   session.fingerprint = fingerprint_of(session);
   build_model(session, log);
   return session;
@@ -281,14 +279,14 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.device = session.device;
   options.fused = config.run.fused;
   const bool full = config.memory.recompute == RecomputeKind::Full;
-  const int64_t layers = session.model_config.num_hidden_layers;
+  const int64_t layers = session.model_config.description.num_blocks();
   options.recompute_end = full ? config.memory.recompute_layers.value_or(layers) : 0;
   options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
   options.hold_whole_step = config.parallel.pp > 1;
   options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;
-  options.hidden_size = session.model_config.hidden_size;
+  options.hidden_size = session.model_config.description.features;
   const Layout& layout = session.layout;
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
   options.attention = layout.attention;
@@ -298,13 +296,6 @@ StageOptions stage_options(const Session& session, Capture* capture) {
     options.drive = [world = session.world] { world->progress(); };
   }
   return options;
-}
-
-std::vector<TensorSlice> expected_tensors(const Session& session) {
-  std::vector<TensorSlice> tensors;
-  tensors.reserve(session.all_parameters.size());
-  for (const ParameterPtr& p : session.all_parameters) tensors.push_back(p->slice());
-  return tensors;
 }
 
 }  // namespace longhaul::train

@@ -44,9 +44,7 @@ struct Session {
 
   /// The parts of the model on this rank, one but for virtual pipeline stages.
   std::vector<Chunk> chunks;
-  /// Of the whole model, on every rank the same, whole and without storage.
-  std::vector<ParameterPtr> all_parameters;
-  std::vector<std::string> parameter_names;  ///< of them, sorted
+  std::vector<std::string> parameter_names;  ///< of the whole model, sorted
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
   std::unique_ptr<optim::Optimizer> optimizer;
@@ -80,9 +78,6 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 
 /// What the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr);
-
-/// The whole model's expected tensors, for WeightsSource::check.
-std::vector<TensorSlice> expected_tensors(const Session& session);
 
 /// Where the model's tokenizer and other small files are: [init]'s directory, else
 /// model.config's, else the first training store's tokenizer; config.json in the run's

@@ -24,7 +24,10 @@ std::string layer_prefix(int64_t layer) {
 
 SourceModel::SourceModel(const checkpoint::WeightsSource& source,
                          const ModelConfig& config, comm::Communicator& world)
-    : source_(source), config_(config), world_(world) {}
+    : source_(source),
+      config_(llama_settings(config)),
+      vocab_size_(config.vocab_size),
+      world_(world) {}
 
 bool SourceModel::knows(const ModelConfig& config) {
   return config.model_type == "llama";
@@ -73,8 +76,8 @@ at::Tensor SourceModel::norm(const at::Tensor& x, const std::string& name) const
 
 at::Tensor SourceModel::embed(const at::Tensor& ids) const {
   const at::Tensor rows = at::empty({ids.size(0), config_.hidden_size}, at::kFloat);
-  TensorSlice box = TensorSlice::whole(
-      "model.embed_tokens.weight", {config_.vocab_size, config_.hidden_size}, DType::F32);
+  TensorSlice box = TensorSlice::whole("model.embed_tokens.weight",
+                                       {vocab_size_, config_.hidden_size}, DType::F32);
   box.extent[0] = 1;
   for (int64_t i = 0; i < ids.size(0); ++i) {
     box.offset[0] = ids[i].item<int64_t>();
@@ -150,7 +153,7 @@ at::Tensor SourceModel::logits(const at::Tensor& x) const {
   return product(
       norm(x, "model.norm.weight"),
       config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight",
-      config_.vocab_size);
+      vocab_size_);
 }
 
 }  // namespace longhaul::train

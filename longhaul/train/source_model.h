@@ -6,7 +6,7 @@
 
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/comm/communicator.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/llama/llama.h"
 
 namespace longhaul::train {
 
@@ -45,7 +45,8 @@ class SourceModel {
   at::Tensor frequencies() const;
 
   const checkpoint::WeightsSource& source_;
-  const ModelConfig& config_;
+  const LlamaSettings& config_;
+  int64_t vocab_size_;
   comm::Communicator& world_;
 };
 

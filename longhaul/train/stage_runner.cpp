@@ -75,7 +75,7 @@ at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64
     return y;
   };
   if (options_.hold_whole_step) return run(x);
-  const models::StageSpec& spec = chunk.spec;
+  const StageSpec& spec = chunk.spec;
   parallel::UnitUse use;
   use.unit = embedding ? chunk.embedding_unit : chunk.block_unit(layer);
   use.next = layer + 1 < spec.end_layer

@@ -19,7 +19,7 @@ namespace longhaul::train {
 /// stages.
 struct Chunk {
   std::unique_ptr<models::Model> model;
-  models::StageSpec spec;
+  StageSpec spec;
   // DataParallel's numbers of its units; -1: none here.
   int first_unit = 0;
   int end_unit = 0;

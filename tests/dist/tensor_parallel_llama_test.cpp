@@ -1,5 +1,6 @@
 // The whole Llama under tensor and sequence parallelism against its twin on one rank.
 // Here since models and parallel do not see each other.
+#include "longhaul/families/llama/llama.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/tensor/twin_test_support.h"
 
@@ -9,27 +10,23 @@ namespace {
 using twin::Case;
 
 ModelConfig small(bool tied, int64_t head_dim = 8) {
-  ModelConfig c;
-  c.model_type = "llama";
-  c.vocab_size = 101;
-  c.hidden_size = 40;
-  c.intermediate_size = 49;
-  c.num_hidden_layers = 2;
-  c.num_attention_heads = 6;
-  c.num_key_value_heads = 2;
-  c.head_dim = head_dim;
-  c.max_position_embeddings = 64;
-  c.rms_norm_eps = 1e-5;
-  c.rope.theta = 10000.0;
-  c.tie_word_embeddings = tied;
-  return c;
+  LlamaSettings s;
+  s.hidden_size = 40;
+  s.intermediate_size = 49;
+  s.num_hidden_layers = 2;
+  s.num_attention_heads = 6;
+  s.num_key_value_heads = 2;
+  s.head_dim = head_dim;
+  s.rms_norm_eps = 1e-5;
+  s.rope.theta = 10000.0;
+  s.tie_word_embeddings = tied;
+  return make_llama(s, /*vocab_size=*/101, /*max_position_embeddings=*/64);
 }
 
 twin::Model llama(bool tied, int64_t head_dim = 8) {
   const ModelConfig config = small(tied, head_dim);
   const auto make = [config] {
-    const std::shared_ptr<models::Model> model =
-        models::build(config, models::StageSpec::whole(config));
+    const std::shared_ptr<models::Model> model = models::build(config);
     model->prepare(twin::kSeq, at::kCPU);
     twin::Family family;
     family.owner = model;
@@ -45,7 +42,7 @@ twin::Model llama(bool tied, int64_t head_dim = 8) {
     };
     return family;
   };
-  return {make, models::sharding_table(config)};
+  return {make};
 }
 
 TEST(TensorParallelLlama, MatchesTheTwinOnOneRank) {
@@ -92,21 +89,19 @@ TEST(TensorParallelLlama, SelectiveRecomputeIsBitwiseTheSame) {
   }
 }
 
-TEST(TensorParallelLlama, EveryMatrixHasARow) {
+TEST(TensorParallelLlama, EveryMatrixIsCut) {
   const ModelConfig config = small(false);
-  const ShardPlan plan = make_shard_plan(models::sharding_table(config), 6, 2, 2, true);
-  for (const ParameterPtr& p :
-       models::build(config, models::StageSpec::whole(config))->parameters()) {
-    const ParameterShard shard = plan_parameter(plan, p->slice(), 1);
+  const ShardPlan plan = make_shard_plan(6, 2, 2, true);
+  for (const ParameterPtr& p : models::build(config)->parameters()) {
+    const ParameterShard shard = plan_parameter(plan, {p->slice(), p->split()}, 1);
     EXPECT_EQ(shard.slice.is_whole(), p->slice().extent.size() == 1) << p->name();
   }
 }
 
 TEST(TensorParallelLlama, TheCacheHasTheKeyHeadsOfItsRank) {
   const ModelConfig config = small(false);
-  const auto model = models::build(config, models::StageSpec::whole(config));
-  apply_shard_plan(model->parameters(),
-                   make_shard_plan(models::sharding_table(config), 6, 2, 2, false), 1);
+  const auto model = models::build(config);
+  apply_shard_plan(model->parameters(), make_shard_plan(6, 2, 2, false), 1);
   twin::bind_values(model->parameters(), at::kFloat);
   EXPECT_EQ(model->make_cache(1, 4).layers.at(0).keys.size(2), 1);
 }

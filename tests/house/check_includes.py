@@ -9,9 +9,10 @@ import re
 
 import house
 
-EVERYWHERE = {"base", "config", "format"}
+EVERYWHERE = {"base", "config", "format", "families"}
 ROWS = {
     "base": set(), "config": {"base"}, "format": {"base", "config"},
+    "families": {"base", "config", "format"},
     "comm": set(), "data": set(), "cluster": set(), "monitor": set(),
     "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
@@ -20,8 +21,8 @@ ROWS = {
     "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
 }
-STRICT = {"base", "config", "format"}
-TORCH_FREE = {"base", "config", "format", "data", "comm", "cluster", "monitor"}
+STRICT = {"base", "config", "format", "families"}
+TORCH_FREE = {"base", "config", "format", "families", "data", "comm", "cluster", "monitor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"

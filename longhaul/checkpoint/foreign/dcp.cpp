@@ -168,7 +168,8 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
       }
     }
     if (options.want_optimizer) {
-      const bool tied = model.config.llama && model.config.llama->tie_word_embeddings;
+      const bool tied =
+          model.config.llama && model.config.llama->description.tied.has_value();
       for (size_t i = 0; i < 2; ++i) {
         moments[i].push_back(moments_of(checkpoint, prefix, weights,
                                         i == 0 ? "exp_avg" : "exp_avg_sq", dir, tied));

@@ -58,7 +58,7 @@ void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
 
 class Merger {
  public:
-  Merger(const ForeignFiles& files, const ModelConfig& config,
+  Merger(const ForeignFiles& files, const LlamaSettings& config,
          const MergeOptions& options, MergeReport& report)
       : files_(files),
         config_(config),
@@ -220,7 +220,7 @@ class Merger {
   }
 
   const ForeignFiles& files_;
-  const ModelConfig& config_;
+  const LlamaSettings& config_;
   const MergeOptions& options_;
   MergeReport& report_;
   KvHeads heads_;
@@ -266,35 +266,9 @@ bool is_buffer(const std::string& name) {
          name.find(".master_weight") != std::string::npos;
 }
 
-std::vector<TensorSlice> llama_tensors(const ModelConfig& config) {
-  std::vector<TensorSlice> result;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
-    result.push_back(TensorSlice::whole(name, std::move(shape), DType::F32));
-  };
-  const int64_t hidden = config.hidden_size;
-  const int64_t query = config.num_attention_heads * config.head_dim;
-  const int64_t key = config.num_key_value_heads * config.head_dim;
-  add("model.embed_tokens.weight", {config.vocab_size, hidden});
-  add("model.norm.weight", {hidden});
-  if (!config.tie_word_embeddings) add("lm_head.weight", {config.vocab_size, hidden});
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
-    const std::string layer = fmt::format("{}{}.", kLayers, i);
-    add(layer + "input_layernorm.weight", {hidden});
-    add(layer + "post_attention_layernorm.weight", {hidden});
-    add(layer + "self_attn.q_proj.weight", {query, hidden});
-    add(layer + "self_attn.k_proj.weight", {key, hidden});
-    add(layer + "self_attn.v_proj.weight", {key, hidden});
-    add(layer + "self_attn.o_proj.weight", {hidden, query});
-    add(layer + "mlp.gate_proj.weight", {config.intermediate_size, hidden});
-    add(layer + "mlp.up_proj.weight", {config.intermediate_size, hidden});
-    add(layer + "mlp.down_proj.weight", {hidden, config.intermediate_size});
-  }
-  return result;
-}
-
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const ModelConfig& config,
+                                          const LlamaSettings& config,
                                           const MergeOptions& options,
                                           MergeReport& report) {
   std::set<std::string> ignored;

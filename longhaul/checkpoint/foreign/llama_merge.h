@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "longhaul/checkpoint/foreign/state.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/llama/llama.h"
 
 namespace longhaul::checkpoint {
-
-/// Names and shapes of a Llama's tensors, as Hugging Face has them.
-std::vector<TensorSlice> llama_tensors(const ModelConfig& config);
 
 /// How key and value heads that are held more than once lie over the ranks of tensor
 /// parallelism. With heads A B and two copies: Repeated A A B B, Tiled A B A B.
@@ -46,11 +43,11 @@ struct MergeReport {
 /// The whole tensors of a Llama from those of every rank, ranks[pp][tp]. Undoes fused
 /// projections (qkv_proj.weight_qkv, qkv_proj.weight, gate_up_proj), copies of key heads,
 /// their order, and stages that number their layers from 0. InputError names what is
-/// missing, unknown or ambiguous. The names are those of llama_tensors (a tied head that
-/// is stored is kept out); completeness of the list is the caller's to check.
+/// missing, unknown or ambiguous. The names are those of its description (a tied head
+/// that is stored is kept out); completeness of the list is the caller's to check.
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const ModelConfig& config,
+                                          const LlamaSettings& config,
                                           const MergeOptions& options,
                                           MergeReport& report);
 

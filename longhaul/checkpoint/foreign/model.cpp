@@ -127,14 +127,14 @@ void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ran
     MergeOptions merge;
     merge.kv_order = options.kv_order;
     merge.hardware = options.hardware;
-    model.weights = merge_llama(*model.files, std::move(ranks), *model.config.llama,
-                                merge, model.merged);
+    model.weights = merge_llama(*model.files, std::move(ranks),
+                                llama_settings(*model.config.llama), merge, model.merged);
     for (const std::string& name : model.merged.ignored) {
       model.ignored.push_back(name + " (no parameter)");
     }
     check_tiles(model.weights);
     check_tensors(model.path.string(), slices_of(model.weights),
-                  llama_tensors(*model.config.llama), {});
+                  model.config.llama->description.tensors(), {});
   } else {
     if (ranks.size() != 1 || ranks[0].size() != 1) {
       throw InputError("import",
@@ -170,11 +170,11 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
   MergeReport report;
   report.kv_order = model.merged.kv_order;
   report.queries_moved = model.merged.queries_moved;
-  auto result =
-      merge_llama(*model.files, std::move(ranks), *model.config.llama, options, report);
+  auto result = merge_llama(*model.files, std::move(ranks),
+                            llama_settings(*model.config.llama), options, report);
   check_tiles(result);
   check_tensors(fmt::format("{} ({})", model.path.string(), kind), slices_of(result),
-                llama_tensors(*model.config.llama), {});
+                model.config.llama->description.tensors(), {});
   return result;
 }
 

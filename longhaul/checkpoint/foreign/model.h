@@ -9,7 +9,7 @@
 #include "longhaul/checkpoint/foreign/files.h"
 #include "longhaul/checkpoint/foreign/llama_merge.h"
 #include "longhaul/checkpoint/foreign/mosaic.h"
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 
 namespace longhaul::checkpoint {
 

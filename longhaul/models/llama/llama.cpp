@@ -12,21 +12,14 @@ namespace {
 
 std::string layer_name(int64_t layer) { return "model.layers." + std::to_string(layer); }
 
-nn::AttentionSizes attention_sizes(const ModelConfig& c) {
-  return {c.hidden_size, c.num_attention_heads, c.num_key_value_heads, c.head_dim,
-          c.initializer_range};
-}
-
 }  // namespace
 
-LlamaBlock::LlamaBlock(const ModelConfig& config, int64_t layer)
-    : input_norm_(layer_name(layer) + ".input_layernorm", config.hidden_size,
-                  config.rms_norm_eps),
-      attention_(layer_name(layer) + ".self_attn", attention_sizes(config), layer),
-      post_attention_norm_(layer_name(layer) + ".post_attention_layernorm",
-                           config.hidden_size, config.rms_norm_eps),
-      feed_forward_(layer_name(layer) + ".mlp", config.hidden_size,
-                    config.intermediate_size, config.initializer_range) {}
+LlamaBlock::LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer)
+    : input_norm_(parameters, layer_name(layer) + ".input_layernorm", s.rms_norm_eps),
+      attention_(parameters, layer_name(layer) + ".self_attn", s.head_dim, layer),
+      post_attention_norm_(parameters, layer_name(layer) + ".post_attention_layernorm",
+                           s.rms_norm_eps),
+      feed_forward_(parameters, layer_name(layer) + ".mlp") {}
 
 at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
                                const nn::ForwardContext& context) const {
@@ -35,48 +28,19 @@ at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
   return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
 }
 
-std::vector<ParameterPtr> LlamaBlock::parameters() const {
-  std::vector<ParameterPtr> out = {input_norm_.weight()};
-  for (const ParameterPtr& p : attention_.parameters()) out.push_back(p);
-  out.push_back(post_attention_norm_.weight());
-  for (const ParameterPtr& p : feed_forward_.parameters()) out.push_back(p);
-  return out;
-}
-
-Llama::Llama(const ModelConfig& config, const StageSpec& stage)
-    : config_(config), stage_(stage) {
-  if (stage.embedding || (stage.head && config.tie_word_embeddings)) {
-    embedding_.emplace("model.embed_tokens", config.vocab_size, config.hidden_size,
-                       config.initializer_range);
+Llama::Llama(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
+    : settings_(llama_settings(config)),
+      max_positions_(config.max_position_embeddings),
+      first_layer_(stage.first_layer) {
+  if (stage.embedding || (stage.head && settings_.tie_word_embeddings)) {
+    embedding_.emplace(parameters, "model.embed_tokens");
   }
   for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
-    blocks_.emplace_back(config, i);
+    blocks_.emplace_back(parameters, settings_, i);
   }
   if (!stage.head) return;
-  norm_.emplace("model.norm", config.hidden_size, config.rms_norm_eps);
-  if (!config.tie_word_embeddings) {
-    head_.emplace("lm_head", config.hidden_size, config.vocab_size,
-                  config.initializer_range);
-  }
-}
-
-std::vector<ModelUnit> Llama::units() const {
-  using Kind = ModelUnit::Kind;
-  std::vector<ModelUnit> all;
-  if (stage_.embedding) all.push_back({Kind::Embedding, 0, {embedding_->weight()}});
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    all.push_back({Kind::Block, stage_.first_layer + static_cast<int64_t>(i),
-                   blocks_[i].parameters()});
-  }
-  if (!norm_) return all;
-  ModelUnit head{Kind::Head, 0, {norm_->weight()}};
-  if (head_) {
-    head.parameters.push_back(head_->weight());
-  } else if (!stage_.embedding) {
-    head.parameters.push_back(embedding_->weight());  // tied, on another stage too
-  }
-  all.push_back(std::move(head));
-  return all;
+  norm_.emplace(parameters, "model.norm", settings_.rms_norm_eps);
+  if (!settings_.tie_word_embeddings) head_.emplace(parameters, "lm_head");
 }
 
 at::Tensor Llama::hidden(const at::Tensor& input,
@@ -94,7 +58,7 @@ at::Tensor Llama::hidden(const at::Tensor& input,
       return blocks_[i].forward(in, rope_, context);
     };
     x = context.run_block
-            ? context.run_block(stage_.first_layer + static_cast<int64_t>(i), run, x)
+            ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
             : run(x);
   }
   return norm_ ? norm_->forward(x, context) : x;
@@ -115,8 +79,8 @@ nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
   const auto options = head_weight()->weight().options();
   for (const LlamaBlock& block : blocks_) {
     const auto store = [&] {
-      return at::zeros({batch, capacity, block.attention().key_heads(), config_.head_dim},
-                       options);
+      return at::zeros(
+          {batch, capacity, block.attention().key_heads(), settings_.head_dim}, options);
     };
     cache.layers.push_back({store(), store()});
   }
@@ -124,10 +88,10 @@ nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
 }
 
 void Llama::prepare(int64_t positions, at::Device device) {
-  LH_CHECK(positions <= config_.max_position_embeddings, "model",
+  LH_CHECK(positions <= max_positions_, "model",
            "{} positions asked for, the model has {} (max_position_embeddings)",
-           positions, config_.max_position_embeddings);
-  rope_ = ops::make_rope_table(config_.rope, config_.head_dim, positions, device);
+           positions, max_positions_);
+  rope_ = ops::make_rope_table(settings_.rope, settings_.head_dim, positions, device);
 }
 
 const ParameterPtr& Llama::head_weight() const {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "longhaul/families/llama/llama.h"
 #include "longhaul/models/model.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
@@ -12,10 +13,9 @@ namespace longhaul::models {
 /// x + attention(norm x), then x + feed_forward(norm x).
 class LlamaBlock {
  public:
-  LlamaBlock(const ModelConfig& config, int64_t layer);
+  LlamaBlock(ParameterSet& parameters, const LlamaSettings& settings, int64_t layer);
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
                      const nn::ForwardContext& context) const;
-  std::vector<ParameterPtr> parameters() const;
   const nn::Attention& attention() const { return attention_; }
 
  private:
@@ -28,9 +28,8 @@ class LlamaBlock {
 /// Llama 2, 3 and 3.1 (Touvron et al. 2023; Grattafiori et al. 2024).
 class Llama : public Model {
  public:
-  Llama(const ModelConfig& config, const StageSpec& stage);
+  Llama(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters);
 
-  std::vector<ModelUnit> units() const override;
   at::Tensor hidden(const at::Tensor& input,
                     const nn::ForwardContext& context) const override;
   ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
@@ -44,8 +43,9 @@ class Llama : public Model {
   /// The head's weight, or the embedding's where they are tied.
   const ParameterPtr& head_weight() const;
 
-  ModelConfig config_;
-  StageSpec stage_;
+  LlamaSettings settings_;
+  int64_t max_positions_;
+  int64_t first_layer_;
   std::optional<nn::Embedding> embedding_;
   std::vector<LlamaBlock> blocks_;
   std::optional<nn::RmsNorm> norm_;

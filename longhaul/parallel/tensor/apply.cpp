@@ -2,19 +2,17 @@
 
 namespace longhaul::parallel {
 
-AppliedShards apply_shard_plan(const std::vector<ParameterPtr>& parameters,
-                               const ShardPlan& plan, int64_t index) {
-  AppliedShards applied;
-  std::vector<TensorSlice> wholes;
-  for (const ParameterPtr& parameter : parameters) {
-    wholes.push_back(parameter->slice());
-    applied.shards.push_back(plan_parameter(plan, wholes.back(), index));
+std::vector<ParameterShard> apply_shard_plan(const std::vector<ParameterPtr>& parameters,
+                                             const ShardPlan& plan, int64_t index) {
+  std::vector<ParameterShard> shards;
+  for (const ParameterPtr& p : parameters) {
+    shards.push_back(plan_parameter(plan, {p->slice(), p->split()}, index));
   }
+  // Only now: a plan that does not fit leaves all as they were.
   for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i]->set_slice(applied.shards[i].slice);
+    parameters[i]->set_slice(shards[i].slice);
   }
-  applied.notes = uneven_splits(plan, wholes);
-  return applied;
+  return shards;
 }
 
 }  // namespace longhaul::parallel

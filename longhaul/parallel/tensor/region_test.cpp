@@ -68,17 +68,8 @@ constexpr int64_t kTokens = 24, kHidden = 32;
 /// Attention and feed-forward, cut for one rank, with values.
 struct Layer {
   Layer(Communicator& tp, bool sequence) {
-    std::vector<ParameterPtr> all = attention.parameters();
-    for (const auto& p : feed_forward.parameters()) all.push_back(p);
-    const ShardPlan plan = make_shard_plan({{"*.q_proj.weight", 0, ShardUnit::QueryHeads},
-                                            {"*.k_proj.weight", 0, ShardUnit::KeyHeads},
-                                            {"*.v_proj.weight", 0, ShardUnit::KeyHeads},
-                                            {"*.o_proj.weight", 1, ShardUnit::QueryHeads},
-                                            {"*.gate_proj.weight", 0},
-                                            {"*.up_proj.weight", 0},
-                                            {"*.down_proj.weight", 1}},
-                                           4, 2, tp.size(), sequence);
-    apply_shard_plan(all, plan, tp.rank());
+    const std::vector<ParameterPtr> all = parameters.units().front().parameters;
+    apply_shard_plan(all, make_shard_plan(4, 2, tp.size(), sequence), tp.rank());
     for (const ParameterPtr& p : all) {
       at::Tensor values = at::empty(p->slice().extent, at::kFloat);
       initial_values(p->slice(), {}, 1, 0, values.numel(), values.data_ptr<float>());
@@ -96,8 +87,21 @@ struct Layer {
   at::Tensor forward(const at::Tensor& x) const {
     return feed_forward.forward(attention.forward(x, rope, context), context);
   }
-  nn::Attention attention{"a", {kHidden, 4, 2, 8, 0.02}, 0};
-  nn::FeedForward feed_forward{"f", kHidden, 48, 0.02};
+  static UnitDescription describe() {
+    using Unit = ShardUnit;
+    UnitDescription unit;
+    unit.parameters = {{"a.q_proj.weight", {32, kHidden}, {}, {{Unit::QueryHeads, 0}}},
+                       {"a.k_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0}}},
+                       {"a.v_proj.weight", {16, kHidden}, {}, {{Unit::KeyHeads, 0}}},
+                       {"a.o_proj.weight", {kHidden, 32}, {}, {{Unit::QueryHeads, 1}}},
+                       {"f.gate_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
+                       {"f.up_proj.weight", {48, kHidden}, {}, {{Unit::Elements, 0}}},
+                       {"f.down_proj.weight", {kHidden, 48}, {}, {{Unit::Elements, 1}}}};
+    return unit;
+  }
+  ParameterSet parameters{{describe()}};
+  nn::Attention attention{parameters, "a", 8, 0};
+  nn::FeedForward feed_forward{parameters, "f"};
   ops::RopeTable rope;
   nn::ForwardContext context;
 };

@@ -34,10 +34,9 @@ struct Family {
   std::shared_ptr<void> owner;  ///< of what the functions use
 };
 
-/// How to make a family's model, and how it splits.
+/// How to make a family's model, and its sizes.
 struct Model {
   std::function<Family()> make;
-  std::vector<ShardRule> rules;
   int64_t query_heads = 6;
   int64_t key_heads = 2;
   int64_t vocabulary = 101;
@@ -141,9 +140,9 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   const int64_t index = tp == nullptr ? 0 : tp->rank();
   const Family family = model.make();
   const ShardPlan plan =
-      make_shard_plan(model.rules, model.query_heads, model.key_heads, ranks, c.sequence);
+      make_shard_plan(model.query_heads, model.key_heads, ranks, c.sequence);
   RankResult rank;
-  rank.shards = apply_shard_plan(family.parameters, plan, index).shards;
+  rank.shards = apply_shard_plan(family.parameters, plan, index);
   bind_values(family.parameters, c.type);
   nn::ForwardContext context = context_of(c);
   std::optional<TensorRegion> region;

@@ -1,4 +1,4 @@
-#include "longhaul/config/model_fields.h"
+#include "longhaul/families/differences.h"
 
 #include "longhaul/base/json.h"
 #include "longhaul/config/test_support.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 
 namespace longhaul {
 

@@ -1,12 +1,14 @@
+#include "longhaul/families/rope.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
-#include "longhaul/config/model_reader.h"
+#include "longhaul/families/config_fields.h"
 
-namespace longhaul::config {
+namespace longhaul::families {
 namespace {
 
 constexpr double kEarlyTheta = 10000.0;
@@ -14,7 +16,7 @@ constexpr double kEarlyTheta = 10000.0;
 /// transformers could only mean theta 10000 before its version 4.33 brought the field
 /// rope_theta (with Code Llama, September 2023), and has always written the field since.
 /// Llama 1 and Llama 2 were published by such versions (4.27 to 4.31) without it.
-bool written_before_rope_theta(const JsonFields& fields) {
+bool written_before_rope_theta(const ConfigFields& fields) {
   const auto version = fields.text("transformers_version");
   if (!version) return false;
   int major = 0;
@@ -27,7 +29,7 @@ bool written_before_rope_theta(const JsonFields& fields) {
 }
 
 /// The kind's name, from rope_type or its older spelling type.
-std::string kind_name(const JsonFields& rope, const std::string& fallback) {
+std::string kind_name(const ConfigFields& rope, const std::string& fallback) {
   const auto type = rope.text("rope_type");
   const auto old_type = rope.text("type");
   if (type && old_type && *type != *old_type) {
@@ -40,7 +42,7 @@ std::string kind_name(const JsonFields& rope, const std::string& fallback) {
 }
 
 /// A parameter that the kind does not know would be silently without effect.
-void refuse_unknown(const JsonFields& rope, RopeConfig::Kind kind) {
+void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
   constexpr std::array kCommon{"rope_type", "type", "rope_theta",
                                "partial_rotary_factor"};
   constexpr std::array kLlama3{"factor", "low_freq_factor", "high_freq_factor",
@@ -61,7 +63,7 @@ void refuse_unknown(const JsonFields& rope, RopeConfig::Kind kind) {
   }
 }
 
-void read_scaling(const JsonFields& rope, const std::string& kind, RopeConfig& out) {
+void read_scaling(const ConfigFields& rope, const std::string& kind, RopeConfig& out) {
   if (kind == "default") {
     out.kind = RopeConfig::Kind::Plain;
   } else if (kind == "linear") {
@@ -92,7 +94,7 @@ void read_scaling(const JsonFields& rope, const std::string& kind, RopeConfig& o
 }
 
 /// The one base frequency, from wherever it stands.
-double read_theta(const JsonFields& fields, std::optional<double> inner) {
+double read_theta(const ConfigFields& fields, std::optional<double> inner) {
   const auto outer = fields.number("rope_theta");
   if (outer && inner && *outer != *inner) {
     fields.fail("rope_theta",
@@ -121,12 +123,12 @@ double read_theta(const JsonFields& fields, std::optional<double> inner) {
 }
 
 /// What transformers takes the base frequency for where an object does not hold one.
-double theta_beside(const JsonFields& fields, std::optional<double> inner) {
+double theta_beside(const ConfigFields& fields, std::optional<double> inner) {
   return inner.value_or(fields.number("rope_theta").value_or(kEarlyTheta));
 }
 
 /// transformers goes by rope_scaling where both are there, and never looks at the other.
-void refuse_difference(const JsonFields& fields, const RopeConfig& scaling,
+void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
                        const RopeConfig& parameters) {
   const auto look = [&](const char* name, auto first, auto second) {
     if (first == second) return;
@@ -152,7 +154,7 @@ std::string rope_type_name(RopeConfig::Kind kind) {
   return kind == RopeConfig::Kind::Linear ? "linear" : "default";
 }
 
-RopeConfig read_rope(const JsonFields& fields) {
+RopeConfig read_rope(const ConfigFields& fields) {
   RopeConfig rope;
   const OrderedJson* parameters = fields.find("rope_parameters");
   const OrderedJson* scaling = fields.find("rope_scaling");
@@ -165,14 +167,14 @@ RopeConfig read_rope(const JsonFields& fields) {
   check_object("rope_parameters", parameters);
   std::optional<double> inner_theta;
   if (scaling) {
-    const JsonFields inner(*scaling, fields.file(), "rope_scaling.");
+    const ConfigFields inner(*scaling, fields.file(), "rope_scaling.");
     const std::string kind = kind_name(inner, "");
     if (kind.empty()) inner.fail("rope_type", "is missing");
     inner_theta = inner.number("rope_theta");
     read_scaling(inner, kind, rope);
   }
   if (parameters) {
-    const JsonFields inner(*parameters, fields.file(), "rope_parameters.");
+    const ConfigFields inner(*parameters, fields.file(), "rope_parameters.");
     RopeConfig second;
     read_scaling(inner, kind_name(inner, "default"), second);
     const auto theta = inner.number("rope_theta");
@@ -188,4 +190,4 @@ RopeConfig read_rope(const JsonFields& fields) {
   return rope;
 }
 
-}  // namespace longhaul::config
+}  // namespace longhaul::families

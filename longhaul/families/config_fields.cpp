@@ -1,4 +1,4 @@
-#include "longhaul/config/model_reader.h"
+#include "longhaul/families/config_fields.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::config {
+namespace longhaul::families {
 namespace {
 
 std::string shown(const OrderedJson& json) {
@@ -27,21 +27,27 @@ std::optional<int64_t> whole(const OrderedJson& json) {
 
 }  // namespace
 
-JsonFields::JsonFields(const OrderedJson& object, const std::string& file,
-                       std::string prefix)
+ConfigFields::ConfigFields(const OrderedJson& object, const std::string& file,
+                           std::string prefix)
     : object_(object), file_(file), prefix_(std::move(prefix)) {}
 
-void JsonFields::fail(std::string_view key, const std::string& problem) const {
+void ConfigFields::fail(std::string_view key, const std::string& problem) const {
   throw InputError("model", fmt::format("{}: {}{} {}", file_, prefix_, key, problem));
 }
 
-const OrderedJson* JsonFields::find(std::string_view key) const {
+void ConfigFields::refuse(std::string_view key, const OrderedJson& value) const {
+  fail(key, fmt::format("= {} is not available yet; remove it, or set it to null if the "
+                        "model does not need it",
+                        value.dump().substr(0, 80)));
+}
+
+const OrderedJson* ConfigFields::find(std::string_view key) const {
   const auto found = object_.find(std::string(key));
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::optional<int64_t> JsonFields::integer(std::string_view key, int64_t low,
-                                           int64_t high) const {
+std::optional<int64_t> ConfigFields::integer(std::string_view key, int64_t low,
+                                             int64_t high) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   const auto value = whole(*json);
@@ -52,7 +58,7 @@ std::optional<int64_t> JsonFields::integer(std::string_view key, int64_t low,
   return value;
 }
 
-std::optional<double> JsonFields::number(std::string_view key) const {
+std::optional<double> ConfigFields::number(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   if (!json->is_number())
@@ -62,7 +68,7 @@ std::optional<double> JsonFields::number(std::string_view key) const {
   return value;
 }
 
-std::optional<bool> JsonFields::boolean(std::string_view key) const {
+std::optional<bool> ConfigFields::boolean(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   if (!json->is_boolean()) {
@@ -71,7 +77,7 @@ std::optional<bool> JsonFields::boolean(std::string_view key) const {
   return json->get<bool>();
 }
 
-std::optional<std::string> JsonFields::text(std::string_view key) const {
+std::optional<std::string> ConfigFields::text(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return std::nullopt;
   if (!json->is_string())
@@ -79,20 +85,20 @@ std::optional<std::string> JsonFields::text(std::string_view key) const {
   return json->get<std::string>();
 }
 
-int64_t JsonFields::required_integer(std::string_view key, int64_t low,
-                                     int64_t high) const {
+int64_t ConfigFields::required_integer(std::string_view key, int64_t low,
+                                       int64_t high) const {
   const auto value = integer(key, low, high);
   if (!value) fail(key, "is missing");
   return *value;
 }
 
-double JsonFields::required_number(std::string_view key) const {
+double ConfigFields::required_number(std::string_view key) const {
   const auto value = number(key);
   if (!value) fail(key, "is missing");
   return *value;
 }
 
-std::vector<int64_t> JsonFields::token_ids(std::string_view key) const {
+std::vector<int64_t> ConfigFields::token_ids(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return {};
   std::vector<int64_t> out;
@@ -112,4 +118,12 @@ std::vector<int64_t> JsonFields::token_ids(std::string_view key) const {
   return out;
 }
 
-}  // namespace longhaul::config
+bool is_off(const OrderedJson& json) {
+  if (json.is_null()) return true;
+  if (json.is_boolean()) return !json.get<bool>();
+  if (json.is_number()) return json.get<double>() == 0.0;
+  if (json.is_string()) return json.get_ref<const std::string&>().empty();
+  return json.empty();
+}
+
+}  // namespace longhaul::families

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/config/model_config.h"
 
-namespace longhaul::config {
+namespace longhaul::families {
 
 /// Typed access to the fields of config.json, or of an object in it. Every error is an
 /// InputError that names the file, the field, what was expected and what was found.
-class JsonFields {
+class ConfigFields {
  public:
   /// `prefix` is "" or "rope_scaling."; both references must outlive this object.
-  JsonFields(const OrderedJson& object, const std::string& file, std::string prefix = "");
+  ConfigFields(const OrderedJson& object, const std::string& file,
+               std::string prefix = "");
 
   /// The field, or nullptr when it is absent or null.
   const OrderedJson* find(std::string_view key) const;
@@ -31,6 +31,8 @@ class JsonFields {
   std::vector<int64_t> token_ids(std::string_view key) const;
 
   [[noreturn]] void fail(std::string_view key, const std::string& problem) const;
+  /// For a feature that is not built, where a file has it on.
+  [[noreturn]] void refuse(std::string_view key, const OrderedJson& value) const;
   const OrderedJson& object() const { return object_; }
   const std::string& file() const { return file_; }
 
@@ -40,10 +42,7 @@ class JsonFields {
   std::string prefix_;
 };
 
-/// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
-/// kind that is not built, a missing parameter, or two places that disagree.
-RopeConfig read_rope(const JsonFields& fields);
-/// "default", "llama3", "linear": as config.json has it.
-std::string rope_type_name(RopeConfig::Kind kind);
+/// null, false, 0, "" and empty lists switch a feature off.
+bool is_off(const OrderedJson& json);
 
-}  // namespace longhaul::config
+}  // namespace longhaul::families

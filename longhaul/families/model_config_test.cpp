@@ -1,4 +1,4 @@
-#include "longhaul/config/model_config.h"
+#include "longhaul/families/model_config.h"
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/config/test_support.h"
+#include "longhaul/families/llama/llama.h"
 
 namespace longhaul {
 namespace {
@@ -34,6 +35,11 @@ std::string edited(const OrderedJson& changes, const std::string& removed = "") 
 
 ModelConfig parse(const std::string& json) { return parse_model_config(json, "c.json"); }
 
+LlamaSettings settings_of(const std::string& json,
+                          std::span<const ModelOverride> overrides = {}) {
+  return llama_settings(parse_model_config(json, "c.json", overrides));
+}
+
 std::string refused(const OrderedJson& changes, const std::string& removed = "") {
   return message_of<InputError>([&] { parse(edited(changes, removed)); });
 }
@@ -54,18 +60,19 @@ class PublishedForms : public testing::TestWithParam<Published> {};
 TEST_P(PublishedForms, AreReadWithTheirOwnRope) {
   const Published& want = GetParam();
   const ModelConfig c = load(want.name);
+  const LlamaSettings settings = llama_settings(c);
   EXPECT_EQ(c.model_type, "llama");
-  EXPECT_EQ(c.num_key_value_heads, want.kv_heads);
-  EXPECT_EQ(c.head_dim, want.head_dim);
+  EXPECT_EQ(settings.num_key_value_heads, want.kv_heads);
+  EXPECT_EQ(settings.head_dim, want.head_dim);
   EXPECT_EQ(c.max_position_embeddings, want.positions);
-  EXPECT_EQ(c.tie_word_embeddings, want.tied);
-  EXPECT_EQ(c.rope.kind, want.rope);
-  EXPECT_EQ(c.rope.theta, want.theta);
-  EXPECT_EQ(c.rope.factor, want.factor);
+  EXPECT_EQ(settings.tie_word_embeddings, want.tied);
+  EXPECT_EQ(settings.rope.kind, want.rope);
+  EXPECT_EQ(settings.rope.theta, want.theta);
+  EXPECT_EQ(settings.rope.factor, want.factor);
   if (want.rope == RopeConfig::Kind::Llama3) {
-    EXPECT_EQ(c.rope.low_freq_factor, 1.0);
-    EXPECT_EQ(c.rope.high_freq_factor, 4.0);
-    EXPECT_EQ(c.rope.original_max_position_embeddings, 8192);
+    EXPECT_EQ(settings.rope.low_freq_factor, 1.0);
+    EXPECT_EQ(settings.rope.high_freq_factor, 4.0);
+    EXPECT_EQ(settings.rope.original_max_position_embeddings, 8192);
   }
 }
 
@@ -90,17 +97,6 @@ INSTANTIATE_TEST_SUITE_P(
       std::replace(name.begin(), name.end(), '-', '_');
       return name;
     });
-
-TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
-  EXPECT_EQ(load("llama2-7b").num_parameters(), 6'738'415'616);
-  EXPECT_EQ(load("llama3-8b").num_parameters(), 8'030'261'248);
-  EXPECT_EQ(load("llama3-70b").num_parameters(), 70'553'706'496);
-  EXPECT_EQ(load("llama32-1b").num_parameters(), 1'235'814'400);
-  EXPECT_EQ(load("llama3-8b").num_parameters_without_embedding(),
-            8'030'261'248 - 128256LL * 4096);
-  // A tied matrix still multiplies, as the head.
-  EXPECT_EQ(load("llama32-1b").num_parameters_without_embedding(), 1'235'814'400);
-}
 
 TEST(ModelConfig, ReadsTokenIdsAsANumberOrAList) {
   EXPECT_EQ(load("llama3-8b").eos_token_ids, std::vector<int64_t>{128001});
@@ -139,11 +135,11 @@ TEST(ModelConfig, OverridesReachTheModelAndTheExport) {
   const std::vector<ModelOverride> overrides{{"num_hidden_layers", "4"},
                                              {"rope_theta", "20000.0"}};
   const ModelConfig old_form = load_model_config(fixture("llama2-7b"), overrides);
-  EXPECT_EQ(old_form.num_hidden_layers, 4);
-  EXPECT_EQ(old_form.rope.theta, 20000.0);
+  EXPECT_EQ(old_form.description.num_blocks(), 4);
+  EXPECT_EQ(llama_settings(old_form).rope.theta, 20000.0);
   const ModelConfig new_form =
       load_model_config(fixture("transformers5-llama3-scaling"), overrides);
-  EXPECT_EQ(new_form.rope.theta, 20000.0);
+  EXPECT_EQ(llama_settings(new_form).rope.theta, 20000.0);
   const Json exported = parse_json(to_hf_config_json(new_form, "float32"), "export");
   EXPECT_EQ(exported.at("num_hidden_layers"), 4);
   EXPECT_EQ(exported.at("rope_parameters").at("rope_theta"), 20000.0);
@@ -173,11 +169,11 @@ TEST(ModelConfigRefuses, AMissingRopeThetaUnlessTheFilePredatesTheField) {
   EXPECT_NE(refused({{"transformers_version", "4.33.0.dev0"}}, "rope_theta")
                 .find("rope_theta is missing"),
             std::string::npos);
-  EXPECT_EQ(parse(edited({{"transformers_version", "4.32.1"}}, "rope_theta")).rope.theta,
-            10000.0);
+  EXPECT_EQ(
+      settings_of(edited({{"transformers_version", "4.32.1"}}, "rope_theta")).rope.theta,
+      10000.0);
   const std::vector<ModelOverride> overrides{{"rope_theta", "500000"}};
-  EXPECT_EQ(parse_model_config(edited({}, "rope_theta"), "c.json", overrides).rope.theta,
-            500000.0);
+  EXPECT_EQ(settings_of(edited({}, "rope_theta"), overrides).rope.theta, 500000.0);
   EXPECT_NE(refused({{"rope_parameters", {{"rope_type", "default"}}}}, "rope_theta")
                 .find("rope_theta is missing"),
             std::string::npos);
@@ -324,8 +320,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "eos_token_id expected a token id or a list of them, found \"</s>\""}));
 
 TEST(ModelConfig, ReadsHeadDimThatIsNotHiddenOverHeads) {
-  EXPECT_EQ(parse(edited({{"head_dim", 32}})).head_dim, 32);
-  EXPECT_EQ(parse(edited({{"head_dim", nullptr}})).head_dim, 16);
+  EXPECT_EQ(settings_of(edited({{"head_dim", 32}})).head_dim, 32);
+  EXPECT_EQ(settings_of(edited({{"head_dim", nullptr}})).head_dim, 16);
 }
 
 TEST(ModelConfigRefuses, BrokenOrMissingFiles) {
@@ -341,6 +337,20 @@ TEST(ModelConfigRefuses, BrokenOrMissingFiles) {
   EXPECT_TRUE(message_of<InputError>([] {
                 parse("{\"a\": ");
               }).starts_with("[json] c.json: not valid JSON at byte "));
+}
+
+TEST(ModelConfigRefuses, SequencesLongerThanTheModelsPositions) {
+  const RunConfig config = accepted("").config;
+  ModelConfig model;
+  model.source_path = "models/llama/config.json";
+  model.max_position_embeddings = 128;
+  check_against_model(config, model);
+  model.max_position_embeddings = 127;
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { check_against_model(config, model); }),
+      "[config] run.toml:7:11: data.seq_len = 128 is above max_position_embeddings = "
+      "127 of models/llama/config.json; shorten it, or set "
+      "model.override.max_position_embeddings");
 }
 
 }  // namespace

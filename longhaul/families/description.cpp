@@ -1,0 +1,149 @@
+#include "longhaul/families/description.h"
+
+#include <algorithm>
+#include <set>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+/// Of a multiplication: it and its addition, forward, and in the backward for the input's
+/// gradient and for the weight's (or the other factor's).
+constexpr double kTrainingOperations = 6.0;
+
+const ParameterDescription& tied_embedding(const ModelDescription& model) {
+  const auto& first = model.units.front().parameters;
+  const auto found =
+      std::ranges::find(first, model.tied->embedding, &ParameterDescription::name);
+  LH_ASSERT(found != first.end(), "{} is no parameter of the first unit",
+            model.tied->embedding);
+  return *found;
+}
+
+void check_parameter(const ParameterDescription& parameter, const ModelDescription& model,
+                     std::set<std::string>& names) {
+  LH_ASSERT(!parameter.name.empty() && names.insert(parameter.name).second,
+            "the parameter '{}' has no name, or one that stands twice", parameter.name);
+  LH_ASSERT(!parameter.shape.empty() &&
+                std::ranges::all_of(parameter.shape, [](int64_t n) { return n > 0; }),
+            "{} has shape {}", parameter.name, describe_shape(parameter.shape));
+  if (!parameter.split || parameter.split->unit == ShardUnit::None) return;
+  const auto dim = static_cast<size_t>(parameter.split->dim);
+  LH_ASSERT(dim < parameter.shape.size(), "{} has no dim {}", parameter.name, dim);
+  const ShardUnit unit = parameter.split->unit;
+  const int64_t heads = unit == ShardUnit::QueryHeads ? model.query_heads
+                        : unit == ShardUnit::KeyHeads ? model.key_heads
+                                                      : 1;
+  LH_ASSERT(heads > 0 && parameter.shape[dim] % heads == 0, "{}: {} rows for {} heads",
+            parameter.name, parameter.shape[dim], heads);
+}
+
+}  // namespace
+
+int64_t ParameterDescription::num_elements() const {
+  int64_t product = 1;
+  for (const int64_t size : shape) product *= size;
+  return product;
+}
+
+TensorSlice ParameterDescription::whole() const {
+  return TensorSlice::whole(name, shape, DType::F32);
+}
+
+int64_t UnitDescription::num_parameters() const {
+  int64_t sum = 0;
+  for (const ParameterDescription& p : parameters) sum += p.num_elements();
+  return sum;
+}
+
+int64_t ModelDescription::num_blocks() const {
+  return std::ranges::count(units, UnitKind::Block, &UnitDescription::kind);
+}
+
+int64_t ModelDescription::num_parameters() const {
+  int64_t sum = 0;
+  for (const UnitDescription& unit : units) sum += unit.num_parameters();
+  return sum;
+}
+
+int64_t ModelDescription::num_parameters_without_embedding() const {
+  return num_parameters() - (tied ? 0 : units.front().num_parameters());
+}
+
+std::vector<TensorSlice> ModelDescription::tensors() const {
+  std::vector<TensorSlice> all;
+  for (const UnitDescription& unit : units) {
+    for (const ParameterDescription& p : unit.parameters) all.push_back(p.whole());
+  }
+  return all;
+}
+
+std::vector<std::string> ModelDescription::names() const {
+  std::vector<std::string> all;
+  for (const UnitDescription& unit : units) {
+    for (const ParameterDescription& p : unit.parameters) all.push_back(p.name);
+  }
+  return all;
+}
+
+std::vector<std::string> ModelDescription::spare_names() const {
+  return tied ? std::vector{tied->head} : std::vector<std::string>();
+}
+
+StageSpec ModelDescription::whole() const { return {0, num_blocks(), true, true}; }
+
+std::vector<UnitDescription> ModelDescription::stage(const StageSpec& spec) const {
+  std::vector<UnitDescription> found;
+  for (const UnitDescription& unit : units) {
+    const bool here = unit.kind == UnitKind::Embedding ? spec.embedding
+                      : unit.kind == UnitKind::Head
+                          ? spec.head
+                          : unit.layer >= spec.first_layer && unit.layer < spec.end_layer;
+    if (here) found.push_back(unit);
+  }
+  if (spec.head && !spec.embedding && tied) {
+    found.back().parameters.push_back(tied_embedding(*this));
+  }
+  return found;
+}
+
+FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
+  double products = 0.0;
+  double attention = 0.0;
+  for (const UnitDescription& unit : units) {
+    products += unit.work.products;
+    attention += unit.work.attention * static_cast<double>(seq_len);
+  }
+  return {kTrainingOperations * (products + attention),
+          kTrainingOperations * (products + attention / 2)};
+}
+
+double forward_cost(const UnitDescription& unit, int64_t seq_len) {
+  const double seen = static_cast<double>(seq_len) / 2;
+  return unit.work.products + unit.work.attention * seen + unit.work.lookups;
+}
+
+void check_description(const ModelDescription& model) {
+  LH_ASSERT(model.units.size() > 2 && model.features > 0, "{} units of {} features",
+            model.units.size(), model.features);
+  LH_ASSERT(model.key_heads > 0 && model.query_heads % model.key_heads == 0,
+            "{} query heads for {} key heads", model.query_heads, model.key_heads);
+  std::set<std::string> names;
+  for (size_t i = 0; i < model.units.size(); ++i) {
+    const UnitDescription& unit = model.units[i];
+    const UnitKind kind = i == 0                        ? UnitKind::Embedding
+                          : i + 1 == model.units.size() ? UnitKind::Head
+                                                        : UnitKind::Block;
+    LH_ASSERT(unit.kind == kind, "unit {} stands out of order", i);
+    LH_ASSERT(kind != UnitKind::Block || unit.layer == static_cast<int64_t>(i) - 1,
+              "unit {} is block {}", i, unit.layer);
+    LH_ASSERT(unit.work.products + unit.work.lookups > 0.0, "unit {} has no work", i);
+    for (const ParameterDescription& p : unit.parameters) {
+      check_parameter(p, model, names);
+    }
+  }
+  if (model.tied) tied_embedding(model);
+}
+
+}  // namespace longhaul

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/format/shard_plan.h"
+#include "longhaul/format/tensor_slice.h"
+
+namespace longhaul {
+
+// What a model consists of and what it costs, as its family makes it from config.json
+// alone. Everything that counts, places, loads, checks or cuts a model reads this.
+
+/// How a parameter gets its first value.
+struct Init {
+  enum class Kind { Normal, Ones, Zeros };
+  Kind kind = Kind::Normal;
+  double stddev = 0.02;
+};
+
+struct ParameterDescription {
+  std::string name;  ///< that of the Hugging Face checkpoint
+  std::vector<int64_t> shape;
+  Init init;
+  /// Over the ranks of tensor parallelism. Nothing: each holds it whole and uses it where
+  /// features are whole.
+  std::optional<ShardSplit> split;
+
+  int64_t num_elements() const;
+  TensorSlice whole() const;
+};
+
+enum class UnitKind { Embedding, Block, Head };
+
+/// Multiplications of a unit's forward for each token.
+struct UnitWork {
+  double products = 0.0;   ///< with its weights
+  double attention = 0.0;  ///< for each position that the token sees: scores and values
+  double lookups = 0.0;    ///< features that are fetched from a table; no multiplications
+};
+
+/// Parameters that a forward pass uses together, gathered and released at once.
+struct UnitDescription {
+  UnitKind kind = UnitKind::Block;
+  int64_t layer = 0;  ///< Block: its number in the whole model
+  std::vector<ParameterDescription> parameters;
+  UnitWork work;
+
+  int64_t num_parameters() const;
+};
+
+/// An output projection that is the embedding.
+struct TiedHead {
+  std::string embedding;  ///< the parameter, of the first unit
+  std::string head;       ///< the name under which files may hold it a second time
+};
+
+/// Which part of a model a pipeline stage holds. The trivial stage holds all of it.
+struct StageSpec {
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  bool embedding = true;
+  bool head = true;
+};
+
+/// Floating point operations of training per token, forward and backward: each
+/// multiplication of the forward has an addition, and both twice more in the backward.
+/// `full` counts every position of the sequence as seen, `causal` those before.
+struct FlopsPerToken {
+  double full = 0.0;
+  double causal = 0.0;
+};
+
+struct ModelDescription {
+  /// In forward order: embedding, blocks, head. Each parameter once.
+  std::vector<UnitDescription> units;
+  std::optional<TiedHead> tied;
+  int64_t features = 0;  ///< of the activations that pass from unit to unit
+  int64_t query_heads = 0;
+  int64_t key_heads = 0;  ///< divides query_heads
+
+  int64_t num_blocks() const;
+  /// The input embedding alone is what "without" leaves out, where the head has another.
+  int64_t num_parameters() const;
+  int64_t num_parameters_without_embedding() const;
+  /// Every parameter whole, in forward order.
+  std::vector<TensorSlice> tensors() const;
+  std::vector<std::string> names() const;
+  /// Names that files may hold beside them: a tied head's.
+  std::vector<std::string> spare_names() const;
+
+  StageSpec whole() const;
+  /// The units of a stage. A head tied to an embedding on another stage has a copy of it
+  /// as its last parameter.
+  std::vector<UnitDescription> stage(const StageSpec& spec) const;
+
+  FlopsPerToken flops_per_token(int64_t seq_len) const;
+};
+
+/// Multiplications and lookups of a unit's forward per token, attention causal: what a
+/// pipeline stage's time grows with.
+double forward_cost(const UnitDescription& unit, int64_t seq_len);
+
+/// Internal error where the description contradicts itself: units out of order, a name
+/// twice or none, a shape that is empty or negative, a split of a dim that is not there,
+/// heads that do not divide, work of no unit.
+void check_description(const ModelDescription& model);
+
+}  // namespace longhaul

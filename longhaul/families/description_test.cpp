@@ -1,0 +1,112 @@
+#include "longhaul/families/description.h"
+
+#include <functional>
+
+#include "longhaul/config/test_support.h"
+#include "longhaul/families/llama/llama.h"
+
+namespace longhaul {
+namespace {
+
+ModelDescription published(const std::string& name) {
+  return load_model_config(source_dir() / "tests/fixtures/configs" / name).description;
+}
+
+LlamaSettings small() {
+  LlamaSettings s;
+  s.hidden_size = 8;
+  s.intermediate_size = 12;
+  s.num_hidden_layers = 3;
+  s.num_attention_heads = 4;
+  s.num_key_value_heads = 2;
+  s.head_dim = 2;
+  s.rms_norm_eps = 1e-5;
+  s.rope.theta = 1e4;
+  return s;
+}
+
+TEST(Description, CountsTheParametersOfPublishedModels) {
+  EXPECT_EQ(published("llama3-8b.json").num_parameters(), 8'030'261'248);
+  EXPECT_EQ(published("llama3-70b.json").num_parameters(), 70'553'706'496);
+  // The embedding is its head.
+  const ModelDescription tied = published("llama32-1b.json");
+  EXPECT_EQ(tied.num_parameters(), 1'235'814'400);
+  EXPECT_EQ(tied.num_parameters_without_embedding(), 1'235'814'400);
+  EXPECT_EQ(published("llama3-8b.json").num_parameters_without_embedding(),
+            8'030'261'248 - 128256LL * 4096);
+}
+
+TEST(Description, FlopsAgreeWithPublishedFiguresOfLlama3) {
+  // torchtitan counts full attention, NeMo causal attention.
+  const FlopsPerToken small = published("llama3-8b.json").flops_per_token(8192);
+  EXPECT_NEAR(small.full, 57.9e9, 0.05e9);
+  EXPECT_NEAR(small.causal, 51.5e9, 0.05e9);
+  const FlopsPerToken large = published("llama3-70b.json").flops_per_token(8192);
+  EXPECT_NEAR(large.full, 481.4e9, 0.05e9);
+  EXPECT_NEAR(large.causal, 449.2e9, 0.05e9);
+}
+
+TEST(Description, StagesShareNothingButATiedEmbedding) {
+  LlamaSettings settings = small();
+  const auto count = [](const std::vector<UnitDescription>& units) {
+    int64_t sum = 0;
+    for (const UnitDescription& unit : units) sum += unit.num_parameters();
+    return sum;
+  };
+  for (const bool tied : {false, true}) {
+    settings.tie_word_embeddings = tied;
+    const ModelDescription model = make_llama(settings, 20, 64).description;
+    const auto first = model.stage({0, 1, true, false});
+    const auto last = model.stage({1, 3, false, true});
+    EXPECT_EQ(first.size(), 2U);
+    EXPECT_EQ(last.size(), 3U);
+    EXPECT_EQ(last[0].layer, 1);
+    EXPECT_EQ(count(first) + count(last), model.num_parameters() + (tied ? 160 : 0));
+    EXPECT_EQ(last.back().parameters.back().name,
+              tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    EXPECT_EQ(count(model.stage(model.whole())), model.num_parameters());
+    EXPECT_EQ(model.spare_names().size(), tied ? 1U : 0U);
+  }
+}
+
+TEST(Description, AStagesCostIsItsProductsAndHalfOfTheAttention) {
+  const ModelDescription model = make_llama(small(), 20, 64).description;
+  EXPECT_EQ(forward_cost(model.units[0], 64), 8.0);
+  // Queries and outputs 64 each, keys and values 32 each, three of 96; 8 features, twice.
+  EXPECT_EQ(forward_cost(model.units[1], 64), 2 * 64 + 2 * 32 + 3 * 96 + 2 * 8 * 32);
+  EXPECT_EQ(forward_cost(model.units.back(), 64), 160.0);
+}
+
+TEST(Description, OneThatContradictsItselfIsRefused) {
+  const ModelDescription good = make_llama(small(), 20, 64).description;
+  EXPECT_NO_THROW(check_description(good));
+  const auto refused = [&](const std::function<void(ModelDescription&)>& change) {
+    ModelDescription model = good;
+    change(model);
+    try {
+      check_description(model);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  using Change = std::function<void(ModelDescription&)>;
+  const std::vector<std::pair<Change, std::string>> changes = {
+      {[](auto& m) { m.units[2].parameters[0].name = ""; }, "has no name"},
+      {[](auto& m) { m.units[2].parameters[0].name = m.units[1].parameters[0].name; },
+       "stands twice"},
+      {[](auto& m) { std::swap(m.units[1], m.units[2]); }, "is block 1"},
+      {[](auto& m) { m.units.pop_back(); }, "out of order"},
+      {[](auto& m) { m.units[1].work = {}; }, "has no work"},
+      {[](auto& m) { m.units[1].parameters[1].split->dim = 2; }, "has no dim 2"},
+      {[](auto& m) { m.key_heads = 3; }, "for 3 key heads"},
+      {[](auto& m) { m.units[1].parameters[1].shape = {8, 0}; }, "has shape [8, 0]"},
+      {[](auto& m) { m.tied = TiedHead{"wte", "head"}; }, "wte is no parameter"},
+  };
+  for (const auto& [change, part] : changes) {
+    EXPECT_NE(refused(change).find(part), std::string::npos) << refused(change);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul

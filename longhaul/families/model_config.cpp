@@ -1,0 +1,238 @@
+#include "longhaul/families/model_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/config/run_config.h"
+#include "longhaul/families/family.h"
+#include "longhaul/families/limits.h"
+
+namespace longhaul {
+namespace {
+
+using families::ConfigFields;
+using families::Family;
+
+constexpr uint64_t kMaxModelBytes = uint64_t{1} << 24;
+
+/// Fields that are read of every model.
+constexpr std::array kCommon{"architectures", "bos_token_id",        "eos_token_id",
+                             "model_type",    "quantization_config", "vocab_size"};
+
+/// Fields that say nothing about the mathematics.
+constexpr std::array kHarmless{
+    "_name_or_path", "transformers_version", "use_cache",    "torch_dtype",
+    "dtype",         "pad_token_id",         "unk_token_id", "return_dict"};
+
+/// Fields of other families that would change the mathematics if a file has them on.
+constexpr std::array kOtherMathematics{"num_experts",
+                                       "num_local_experts",
+                                       "n_routed_experts",
+                                       "attn_logit_softcapping",
+                                       "final_logit_softcapping",
+                                       "logits_scaling",
+                                       "embedding_multiplier",
+                                       "attention_multiplier",
+                                       "residual_multiplier",
+                                       "use_qk_norm",
+                                       "qk_norm",
+                                       "use_sliding_window",
+                                       "hidden_dropout",
+                                       "hidden_dropout_prob",
+                                       "resid_pdrop",
+                                       "embd_pdrop",
+                                       "attn_pdrop",
+                                       "no_rope_layers",
+                                       "num_nextn_predict_layers",
+                                       "rope_interleaved",
+                                       "use_parallel_residual",
+                                       "clip_qkv",
+                                       "parallel_attn",
+                                       "scale_embeddings"};
+
+template <size_t N>
+bool is_in(const std::array<const char*, N>& names, const std::string& name) {
+  return std::ranges::count(names, name) > 0;
+}
+
+/// "llama" (Llama 1, 2 ...), of each that there is.
+std::string supported() {
+  std::string text;
+  for (const Family* family : families::all_families()) {
+    text += fmt::format("{}\"{}\" ({})", text.empty() ? "" : ", ", family->model_type(),
+                        family->about());
+  }
+  return text;
+}
+
+const Family& family_of(const ConfigFields& fields) {
+  const auto type = fields.text("model_type");
+  if (!type) fields.fail("model_type", "is missing; supported: " + supported());
+  const Family* family = families::find_family(*type);
+  if (family == nullptr) {
+    fields.fail("model_type", fmt::format("\"{}\" is not available yet; supported: {}",
+                                          *type, supported()));
+  }
+  return *family;
+}
+
+void check_architectures(const ConfigFields& fields, const Family& family) {
+  const OrderedJson* named = fields.find("architectures");
+  if (!named) return;
+  if (!named->is_array()) fields.fail("architectures", "expected a list of names");
+  const std::vector<std::string> known = family.architectures();
+  for (const OrderedJson& item : *named) {
+    if (item.is_string() && std::ranges::count(known, item.get<std::string>()) > 0)
+      continue;
+    fields.fail("architectures", fmt::format("{} is not available; supported: \"{}\"",
+                                             item.dump(), known.front()));
+  }
+}
+
+/// All that an override may name.
+std::vector<std::string> fields_read(const Family& family) {
+  std::vector<std::string> names = family.fields();
+  names.insert(names.end(), kCommon.begin(), kCommon.end());
+  return names;
+}
+
+/// Refuses other families' mathematics, and lists what is left over.
+std::vector<std::string> check_rest(const ConfigFields& fields, const Family& family) {
+  const std::vector<std::string> read = fields_read(family);
+  std::vector<std::string> ignored;
+  for (const auto& [key, value] : fields.object().items()) {
+    if (key == "quantization_config" && !families::is_off(value)) {
+      fields.refuse(key, value);
+    }
+    if (std::ranges::count(read, key) > 0 || is_in(kHarmless, key)) continue;
+    if (is_in(kOtherMathematics, key)) {
+      if (families::is_off(value)) continue;
+      fields.fail(key, fmt::format("= {} changes the mathematics and is not available",
+                                   value.dump().substr(0, 80)));
+    }
+    ignored.push_back(key);
+  }
+  return ignored;
+}
+
+void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {
+  const auto check = [&](const char* key, const std::vector<int64_t>& ids) {
+    for (const int64_t id : ids) {
+      if (id < config.vocab_size) continue;
+      fields.fail(key,
+                  fmt::format("= {} is past vocab_size = {}", id, config.vocab_size));
+    }
+  };
+  check("bos_token_id", config.bos_token_ids);
+  check("eos_token_id", config.eos_token_ids);
+}
+
+/// Replaces fields. rope_theta goes to where the source keeps it.
+void apply_overrides(OrderedJson& json, std::span<const ModelOverride> overrides) {
+  for (const ModelOverride& item : overrides) {
+    const OrderedJson value =
+        parse_ordered_json(item.json, "model.override." + item.field);
+    const bool inside = item.field == "rope_theta" && json.contains("rope_parameters") &&
+                        json["rope_parameters"].is_object();
+    (inside ? json["rope_parameters"] : json)[item.field] = value;
+  }
+}
+
+void check_overrides(const Family& family, const std::string& file,
+                     std::span<const ModelOverride> overrides) {
+  const std::vector<std::string> read = fields_read(family);
+  for (const ModelOverride& item : overrides) {
+    if (std::ranges::count(read, item.field) > 0) continue;
+    const auto nearest = nearest_name(item.field, read);
+    throw ConfigError(
+        "model", fmt::format("model.override: {} is not a field that this program reads "
+                             "from {}{}",
+                             item.field, file,
+                             nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+  }
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(std::string_view text, const fs::path& source,
+                               std::span<const ModelOverride> overrides) {
+  const std::string file = source.string();
+  OrderedJson json = parse_ordered_json(text, file);
+  if (!json.is_object()) {
+    throw InputError("model", fmt::format("{}: expected a JSON object", file));
+  }
+  apply_overrides(json, overrides);
+  const ConfigFields fields(json, file);
+  const Family& family = family_of(fields);
+  check_overrides(family, file, overrides);
+  check_architectures(fields, family);
+
+  ModelConfig config;
+  config.model_type = family.model_type();
+  config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
+  family.read(fields, config);
+  check_description(config.description);
+  config.ignored_fields = check_rest(fields, family);
+  config.bos_token_ids = fields.token_ids("bos_token_id");
+  config.eos_token_ids = fields.token_ids("eos_token_id");
+  check_token_ids(fields, config);
+  config.source_json = json.dump(2) + "\n";
+  config.source_path = source;
+  return config;
+}
+
+ModelConfig load_model_config(const fs::path& dir_or_json,
+                              std::span<const ModelOverride> overrides) {
+  if (!fs::exists(dir_or_json)) {
+    throw InputError("model", fmt::format("{}; expected a Hugging Face directory or its "
+                                          "config.json",
+                                          missing_path(dir_or_json)));
+  }
+  const fs::path file =
+      fs::is_directory(dir_or_json) ? dir_or_json / "config.json" : dir_or_json;
+  if (!fs::exists(file)) {
+    throw InputError("model",
+                     fmt::format("{} has no config.json; expected a Hugging Face "
+                                 "directory{}",
+                                 dir_or_json.string(),
+                                 fs::exists(dir_or_json / "store.json")
+                                     ? "; this one is a token store, which is data"
+                                     : ""));
+  }
+  if (file.extension() != ".json") {
+    throw InputError("model",
+                     fmt::format("{}: is no config.json; expected a Hugging Face "
+                                 "directory or its config.json",
+                                 file.string()));
+  }
+  return parse_model_config(read_text(file, kMaxModelBytes), file, overrides);
+}
+
+std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name) {
+  OrderedJson json = parse_ordered_json(config.source_json, config.source_path.string());
+  const std::string name(dtype_name);
+  // Files of transformers 5 say dtype, older ones torch_dtype.
+  const bool is_new = json.contains("dtype") || json.contains("rope_parameters");
+  const bool is_old = json.contains("torch_dtype") || !is_new;
+  if (is_old) json["torch_dtype"] = name;
+  if (json.contains("dtype") || !is_old) json["dtype"] = name;
+  return json.dump(2) + "\n";
+}
+
+void check_against_model(const RunConfig& config, const ModelConfig& model) {
+  if (config.data.seq_len <= model.max_position_embeddings) return;
+  config::fail_key(
+      config, "data.seq_len",
+      fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
+                  "shorten it, or set model.override.max_position_embeddings",
+                  config.data.seq_len, model.max_position_embeddings,
+                  model.source_path.string()));
+}
+
+}  // namespace longhaul

@@ -1,0 +1,20 @@
+#include <algorithm>
+
+#include "longhaul/families/family.h"
+#include "longhaul/families/llama/llama.h"
+
+namespace longhaul::families {
+
+const std::vector<const Family*>& all_families() {
+  static const std::vector<const Family*> families = {&llama_family()};
+  return families;
+}
+
+const Family* find_family(std::string_view model_type) {
+  const auto& families = all_families();
+  const auto found = std::ranges::find(families, model_type,
+                                       [](const Family* f) { return f->model_type(); });
+  return found == families.end() ? nullptr : *found;
+}
+
+}  // namespace longhaul::families

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace longhaul {
+
+namespace families {
+class ConfigFields;
+}
+
+/// Rotary position embedding, whatever form the source wrote it in.
+struct RopeConfig {
+  enum class Kind { Plain, Llama3, Linear };
+  Kind kind = Kind::Plain;
+  double theta = 0.0;
+  /// Llama3 and Linear.
+  double factor = 1.0;
+  /// Llama3 only (Llama 3.1 model card; transformers modeling_rope_utils).
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position_embeddings = 0;
+};
+
+namespace families {
+
+/// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
+/// kind that is not built, a missing parameter, or two places that disagree.
+RopeConfig read_rope(const ConfigFields& fields);
+/// "default", "llama3", "linear": as config.json has it.
+std::string rope_type_name(RopeConfig::Kind kind);
+
+}  // namespace families
+}  // namespace longhaul
