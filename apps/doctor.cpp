@@ -169,9 +169,9 @@ void try_axes(const std::shared_ptr<comm::Communicator>& world,
     together.push_back(std::move(check));
     return;
   }
-  const comm::MeshShape shape{static_cast<int>(wanted.pp),
-                              static_cast<int>(world->size() / model),
-                              static_cast<int>(wanted.cp), static_cast<int>(wanted.tp)};
+  const MeshShape shape{static_cast<int>(wanted.pp),
+                        static_cast<int>(world->size() / model),
+                        static_cast<int>(wanted.cp), static_cast<int>(wanted.tp)};
   const comm::Mesh mesh(world, shape);
   for (comm::Communicator* axis : {&mesh.tp(), &mesh.cp(), &mesh.dp(), &mesh.pp()}) {
     if (axis->size() == 1) continue;

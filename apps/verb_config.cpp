@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
 #include "longhaul/families/model_config.h"
+#include "longhaul/layout/description.h"
+#include "longhaul/optim/param_groups.h"
 #include "longhaul/optim/schedule.h"
 
 namespace longhaul::apps {
@@ -25,7 +28,8 @@ namespace {
 struct ConfigCall {
   std::string file;
   std::vector<std::string> sets;
-  int64_t ranks = 0;  // 0: not asked
+  int64_t ranks = 0;           // 0: not asked
+  int64_t ranks_per_node = 0;  // 0: all on one machine
   bool json = false;
 };
 
@@ -66,20 +70,113 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
 
 /// What this machine can tell about the run's inputs; a file that is only elsewhere is a
 /// warning here and an error when the run starts.
-void check_inputs(const RunConfig& config, std::vector<std::string>& warnings) {
+/// Returns the model, where it is here.
+std::optional<ModelConfig> check_inputs(const RunConfig& config,
+                                        std::vector<std::string>& warnings) {
   const auto missing = missing_inputs(config);
   warnings.insert(warnings.end(), missing.begin(), missing.end());
   if (!fs::exists(config.model.config)) {
     warnings.emplace_back("the settings are not checked against model.config");
-    return;
+    return {};
   }
-  const ModelConfig model =
-      load_model_config(config.model.config, config.model.override_);
+  ModelConfig model = load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));
   }
+  return model;
+}
+
+/// What is printed of a layout: of each stage what its ranks hold, by the one of them
+/// that holds most, which is the first of each group.
+struct StageLine {
+  int stage = 0;
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  int64_t parameters = 0;  ///< of one rank
+  StateBytes bytes;        ///< of all stages of its ranks
+};
+
+struct AskedLayout {
+  LayoutDescription layout;
+  std::vector<StageLine> stages;
+};
+
+AskedLayout describe(const RunConfig& config, const ModelDescription& model,
+                     const ConfigCall& options) {
+  const Placement placement =
+      options.ranks_per_node > 0
+          ? Placement::even(static_cast<int>(options.ranks_per_node))
+          : Placement();
+  AskedLayout asked{describe_layout(config, model, options.ranks, placement), {}};
+  const LayoutDescription& layout = asked.layout;
+  std::vector<std::string> names = model.names();
+  const optim::ParamGroups groups = optim::assign_param_groups(names, config.optimizer);
+  std::set<std::string> frozen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (groups.settings[i].frozen) frozen.insert(names[i]);
+  }
+  for (int pp = 0; pp < layout.shape.pp; ++pp) {
+    const int rank = rank_at(layout.shape, {.pp = pp});
+    const auto placed = layout.parameters(
+        model, rank, [&](const std::string& name) { return frozen.contains(name); });
+    StageLine line;
+    line.stage = pp;
+    line.first_layer = layout.stage(rank, 0).first_layer;
+    line.end_layer = layout.stage(rank, layout.chunks - 1).end_layer;
+    for (const PlacedParameter& p : placed) line.parameters += p.num_elements();
+    line.bytes =
+        state_bytes(plan_buckets(placed, layout.sharding(rank)), config.precision);
+    asked.stages.push_back(line);
+  }
+  return asked;
+}
+
+void print_layout(const AskedLayout& asked) {
+  const auto bytes = [](int64_t n) { return human_bytes(static_cast<double>(n)); };
+  fmt::print("# layout: {}{}\n", asked.layout.describe(),
+             asked.layout.shards > 1 ? fmt::format(", shard groups of {}",
+                                                   counted(asked.layout.shards, "rank"))
+                                     : "");
+  fmt::print(
+      "# of one rank of each stage\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  "
+      "{:>9}\n",
+      "stage", "layers", "parameters", "weights", "gradients", "masters", "moments");
+  for (const StageLine& s : asked.stages) {
+    const std::string layers =
+        asked.layout.chunks > 1 ? fmt::format("{} parts", asked.layout.chunks)
+                                : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
+    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
+               grouped(s.parameters), bytes(s.bytes.weights), bytes(s.bytes.gradients),
+               bytes(s.bytes.masters), bytes(s.bytes.moments));
+  }
+}
+
+OrderedJson layout_json(const AskedLayout& asked) {
+  const LayoutDescription& layout = asked.layout;
+  OrderedJson out;
+  out["pp"] = layout.shape.pp;
+  out["dp"] = layout.shape.dp;
+  out["cp"] = layout.shape.cp;
+  out["tp"] = layout.shape.tp;
+  out["zero"] = layout.zero;
+  out["shard_group"] = layout.shards;
+  out["stages"] = OrderedJson::array();
+  for (const StageSpec& stage : layout.stages) {
+    out["stages"].push_back(
+        {{"first_layer", stage.first_layer}, {"end_layer", stage.end_layer}});
+  }
+  out["ranks"] = OrderedJson::array();
+  for (const StageLine& s : asked.stages) {
+    out["ranks"].push_back({{"pp", s.stage},
+                            {"parameters", s.parameters},
+                            {"weight_bytes", s.bytes.weights},
+                            {"gradient_bytes", s.bytes.gradients},
+                            {"master_bytes", s.bytes.masters},
+                            {"moment_bytes", s.bytes.moments}});
+  }
+  return out;
 }
 
 std::string batch_line(const RunConfig& config, const ConfigCall& options) {
@@ -101,11 +198,13 @@ std::string batch_line(const RunConfig& config, const ConfigCall& options) {
 }
 
 /// The resolved file; everything else stands in comments, so that the output is one too.
-void print_text(const LoadedConfig& loaded, const ConfigCall& options) {
+void print_text(const LoadedConfig& loaded, const ConfigCall& options,
+                const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;
   const std::string batch = batch_line(config, options);
   fmt::print("# {} resolved; hash {}\n{}\n# batch: {}\n", options.file,
              config_hash(config), to_toml(config), batch);
+  if (layout) print_layout(*layout);
   const std::vector<RatePoint> points = rate_points(config);
   if (points.empty()) {
     fmt::print("# learning rate: known once the data's size makes steps of epochs\n");
@@ -121,7 +220,8 @@ void print_text(const LoadedConfig& loaded, const ConfigCall& options) {
   }
 }
 
-void print_json(const LoadedConfig& loaded, const ConfigCall& options) {
+void print_json(const LoadedConfig& loaded, const ConfigCall& options,
+                const std::optional<AskedLayout>& layout) {
   const RunConfig& config = loaded.config;
   const DerivedBatch batch = derive_batch(config, std::max<int64_t>(1, options.ranks));
   OrderedJson out;
@@ -134,6 +234,7 @@ void print_json(const LoadedConfig& loaded, const ConfigCall& options) {
   out["batch"]["accumulation"] = batch.accumulation;
   out["batch"]["sequences_per_replica"] = batch.sequences_per_replica;
   out["batch"]["tokens_per_step"] = batch.tokens_per_step;
+  if (layout) out["layout"] = layout_json(*layout);
   out["learning_rates"] = OrderedJson::array();
   for (const RatePoint& point : rate_points(config)) {
     out["learning_rates"].push_back({{"step", point.step}, {"lr", point.rate}});
@@ -147,15 +248,21 @@ void run_config(const ConfigCall& options) {
     return;
   }
   LoadedConfig loaded = load_run_config(options.file, options.sets);
-  check_inputs(loaded.config, loaded.warnings);
+  // In the order in which a start finds what does not fit.
+  if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
+  const auto model = check_inputs(loaded.config, loaded.warnings);
+  std::optional<AskedLayout> layout;
+  if (model && options.ranks > 0) {
+    layout = describe(loaded.config, model->description, options);
+  }
   for (const std::string& warning : loaded.warnings) {
     fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
                printable(warning));
   }
   if (options.json) {
-    print_json(loaded, options);
+    print_json(loaded, options, layout);
   } else {
-    print_text(loaded, options);
+    print_text(loaded, options, layout);
   }
 }
 
@@ -172,10 +279,16 @@ void add_config(CLI::App& program, Outcome&) {
           "section.key=value, as often as needed; section.key= takes the key out")
       ->allow_extra_args(false)
       ->needs(file);
-  verb->add_option("--ranks", options->ranks,
-                   "show the batch arithmetic of so many ranks")
+  CLI::Option* ranks =
+      verb->add_option("--ranks", options->ranks,
+                       "show the batch arithmetic and the layout of so many ranks, and "
+                       "refuse what train would")
+          ->check(CLI::PositiveNumber)
+          ->needs(file);
+  verb->add_option("--ranks-per-node", options->ranks_per_node,
+                   "of each machine, side by side; without it all are on one")
       ->check(CLI::PositiveNumber)
-      ->needs(file);
+      ->needs(ranks);
   verb->add_flag("--json", options->json, "machine-readable");
   verb->footer("Example: longhaul config run.toml --set optimizer.lr=2e-5 --ranks 64");
   verb->callback([options] { run_config(*options); });

@@ -20,9 +20,9 @@
 #include "longhaul/base/process.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
+#include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
-#include "longhaul/parallel/pipeline/plan.h"
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/session.h"
 
@@ -111,10 +111,7 @@ class Run {
     const int64_t before = memory_.live();
     memory_.take_peak();
     runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
-    train::run_plan(
-        session_,
-        train::training_plan(session_, static_cast<int64_t>(batch.micro_batches.size())),
-        runner_);
+    train::run_plan(session_, session_.layout.training_plan(), runner_);
     const int64_t peak = memory_.take_peak() - before;
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);

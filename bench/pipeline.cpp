@@ -21,20 +21,20 @@
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/fake.h"
+#include "longhaul/layout/pipeline/simulate.h"
 #include "longhaul/parallel/pipeline/runner.h"
-#include "longhaul/parallel/pipeline/simulate.h"
 #include "longhaul/tensor/vector_math.h"
 
 namespace {
 
 using namespace longhaul;
-using parallel::PipelineTimes;
+using PipelineTimes;
 using Clock = std::chrono::steady_clock;
 
 class SleepingStage : public parallel::PipelineStage {
  public:
   /// Times in seconds.
-  SleepingStage(const parallel::PipelinePlan& plan, int rank, const PipelineTimes& times)
+  SleepingStage(const PipelinePlan& plan, int rank, const PipelineTimes& times)
       : plan_(plan), rank_(rank), times_(times), tensor_(at::zeros({256, 1024})) {}
 
   std::vector<int64_t> boundary_shape(int64_t) override { return {256, 1024}; }
@@ -65,7 +65,7 @@ class SleepingStage : public parallel::PipelineStage {
     busy_ += std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  const parallel::PipelinePlan& plan_;
+  const PipelinePlan& plan_;
   int rank_;
   PipelineTimes times_;
   at::Tensor tensor_;
@@ -98,8 +98,7 @@ double over_ranks(comm::Communicator& world, double value, comm::ReduceOp op) {
 
 void measure(comm::Communicator& world, const Case& c, int64_t micro_batches, double unit,
              int steps) {
-  const auto plan =
-      parallel::make_pipeline_plan(c.kind, world.size(), c.chunks, micro_batches);
+  const auto plan = make_pipeline_plan(c.kind, world.size(), c.chunks, micro_batches);
   const double part = unit / c.chunks;
   const PipelineTimes times{part, c.split ? part : 2 * part, c.split ? part : 0.0, 0.0};
   SleepingStage stage(plan, world.rank(), times);
@@ -124,7 +123,7 @@ void measure(comm::Communicator& world, const Case& c, int64_t micro_batches, do
       "\"seconds\": {:.4f}, \"bubble\": {:.2f}, \"simulated\": {:.2f}, \"formula\": "
       "{:.2f}}}\n",
       c.name, world.size(), micro_batches, best_seconds, bubble_of_best,
-      100 * (1 - work / parallel::simulate(plan, times).makespan),
+      100 * (1 - work / simulate_pipeline(plan, times).makespan),
       100 * bubble / (work + bubble));
   std::fflush(stdout);
 }

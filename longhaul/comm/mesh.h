@@ -5,25 +5,9 @@
 #include <string_view>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/layout/mesh.h"
 
 namespace longhaul::comm {
-
-/// Ranks along each axis; world = pp * dp * cp * tp, tp fastest.
-struct MeshShape {
-  int pp = 1;
-  int dp = 1;
-  int cp = 1;
-  int tp = 1;
-  int world() const { return pp * dp * cp * tp; }
-};
-
-/// Where a rank stands along each axis ("index"; "rank" is the world's only).
-struct MeshIndex {
-  int pp = 0;
-  int dp = 0;
-  int cp = 0;
-  int tp = 0;
-};
 
 /// The ranks arranged along named axes: a value passed by const reference, never global.
 class Mesh {
@@ -43,7 +27,7 @@ class Mesh {
   Communicator& data() const { return *data_; }
 
   /// "pp 1 dp 0 cp 0 tp 3": for errors and logs.
-  std::string coordinates() const;
+  std::string coordinates() const { return to_string(index_); }
 
  private:
   MeshShape shape_;
@@ -51,7 +35,5 @@ class Mesh {
   std::shared_ptr<Communicator> world_;
   std::shared_ptr<Communicator> pp_, dp_, cp_, tp_, data_;
 };
-
-MeshIndex mesh_index_of(const MeshShape& shape, int rank);
 
 }  // namespace longhaul::comm

@@ -16,21 +16,6 @@
 namespace longhaul {
 namespace {
 
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-/// A parameter's bucket: what may not be mixed.
-auto key_of(const FlatParameter& p) {
-  const bool vector = p.parameter->slice().extent.size() <= 1;
-  return std::tuple(vector ? kResidentUnit : p.unit, p.sum_group, p.counted,
-                    p.kind.frozen);
-}
-
-auto key_of(const Bucket& bucket) {
-  return std::tuple(bucket.unit, bucket.sum_group, bucket.counted, bucket.frozen);
-}
-
 at::Tensor part(const at::Tensor& flat, FlatRange range) {
   return flat.narrow(0, range.begin, range.size());
 }
@@ -44,11 +29,6 @@ std::vector<FlatParameter> flat_parameters(const std::vector<ParameterPtr>& para
   return flat;
 }
 
-FlatRange FlatRange::part(int index, int parts) const {
-  const int64_t length = size() / parts;
-  return {begin + index * length, begin + (index + 1) * length};
-}
-
 FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
   const int64_t begin = std::max(range.begin, member.begin);
   const int64_t end = std::min(range.end, member.begin + member.num_elements);
@@ -60,34 +40,32 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
                          const DTypePolicy& policy, at::Device device,
                          const FlatSharding& sharding, int64_t max_bucket_elements)
     : policy_(policy), device_(device), sharding_(sharding) {
-  for (size_t i = parameters.size(); i-- > 0;) {
-    const FlatParameter& p = parameters[i];
-    const int64_t size = p.parameter->slice().num_elements();
-    const int64_t padded = round_up(size, kFlatAlign);
-    // The newest bucket of its kind takes it, if it has room.
-    const auto place =
-        std::find_if(buckets_.rbegin(), buckets_.rend(),
-                     [&](const Bucket& b) { return key_of(b) == key_of(p); });
-    Bucket* bucket = place == buckets_.rend() ? nullptr : &*place;
-    if (bucket == nullptr || bucket->num_elements + padded > max_bucket_elements) {
-      bucket = &buckets_.emplace_back();
-      std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen) =
-          key_of(p);
-    }
+  std::vector<PlacedParameter> placed;
+  for (const FlatParameter& p : parameters) {
     p.parameter->set_frozen(p.kind.frozen);
-    bucket->members.push_back({p.parameter, p.kind, bucket->num_elements, size});
-    bucket->num_elements += padded;
+    placed.push_back({p.parameter->name(), p.parameter->slice().extent, p.unit,
+                      p.sum_group, p.counted, p.kind.frozen});
   }
-  for (Bucket& bucket : buckets_) allocate(bucket);
+  for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
+    Bucket& bucket = buckets_.emplace_back();
+    bucket.unit = plan.unit;
+    bucket.sum_group = plan.sum_group;
+    bucket.counted = plan.counted;
+    bucket.frozen = plan.frozen;
+    bucket.num_elements = plan.num_elements;
+    bucket.owned = plan.owned;
+    bucket.saved = plan.saved;
+    bucket.weights_stay = plan.weights_stay;
+    bucket.grads_stay = plan.grads_stay;
+    for (const BucketMember& member : plan.members) {
+      const FlatParameter& p = parameters[member.parameter];
+      bucket.members.push_back({p.parameter, p.kind, member.begin, member.num_elements});
+    }
+    allocate(bucket);
+  }
 }
 
 void FlatBuffers::allocate(Bucket& bucket) {
-  const FlatSharding& s = sharding_;
-  bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
-  bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
-  if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
-  bucket.weights_stay = !s.weights || bucket.unit == kResidentUnit;
-  bucket.grads_stay = !s.grads || bucket.unit == kResidentUnit;
   const auto make = [&](int64_t size, DType dtype) {
     return allocate_flat(size, to_scalar_type(dtype), device_);
   };

@@ -7,25 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "longhaul/layout/buckets.h"
 #include "longhaul/tensor/dtype.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul {
-
-/// Every tensor starts at a multiple of this many elements and is padded to it with
-/// zeros; shards are cut there too, so that a cut never splits a block of a norm's
-/// partial sum and equal shards exist for every number of ranks.
-inline constexpr int64_t kFlatAlign = 1024;
-
-/// [begin, end) of a bucket's elements.
-struct FlatRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-  /// The index-th of equal parts.
-  FlatRange part(int index, int parts) const;
-  bool operator==(const FlatRange&) const = default;
-};
 
 /// What the optimizer does with a parameter.
 struct ParameterClass {
@@ -35,16 +21,12 @@ struct ParameterClass {
   bool operator==(const ParameterClass&) const = default;
 };
 
-/// A parameter and what a layout says about it.
+/// A parameter and what a layout says about it: see PlacedParameter.
 struct FlatParameter {
   ParameterPtr parameter;
   ParameterClass kind;
-  /// Parameters of one unit are used together, and gathered and released as one.
   int unit = 0;
-  /// Which further ranks' gradients have to be added: DataParallel's number; 0: none.
-  int sum_group = 0;
-  /// False where another rank of the model's group holds the same values and is the one
-  /// that counts them in norms and saves them.
+  int sum_group = kNoSum;
   bool counted = true;
 };
 
@@ -59,20 +41,6 @@ struct FlatMember {
   int64_t begin = 0;         ///< first element in the bucket
   int64_t num_elements = 0;  ///< without padding
 };
-
-/// How buckets are cut among the ranks that hold the same parameters (ZeRO, Rajbhandari
-/// et al.). Shards are cut inside a shard group; shard groups are replicas of each other.
-struct FlatSharding {
-  int shard = 0;         ///< this rank's place in its shard group
-  int shards = 1;        ///< ranks of a shard group; 1: this rank updates everything
-  int replica = 0;       ///< this shard group's place among them
-  int replicas = 1;      ///< shard groups
-  bool grads = false;    ///< full gradients exist only while a unit's backward runs
-  bool weights = false;  ///< full weights exist only while a unit is in use
-};
-
-/// The unit of parameters of one dim (norms, biases): every rank keeps all of them.
-inline constexpr int kResidentUnit = -1;
 
 /// Parameters side by side in one weights buffer (compute dtype) and one gradient buffer
 /// (gradient dtype). A bucket has one unit, one sum group, and is frozen or not.
@@ -97,16 +65,15 @@ struct Bucket {
   static FlatRange overlap(const FlatMember& member, FlatRange range);
 };
 
-/// Owns the storage of all parameters. Buckets are filled in backward order (the last
-/// unit first), so that a full bucket's gradients are ready while earlier layers still
-/// compute. Not thread-safe.
+/// Owns the storage of all parameters, in the buckets that plan_buckets makes of them.
+/// Not thread-safe.
 class FlatBuffers {
  public:
   /// `parameters` in forward order; `max_bucket_elements` bounds a bucket (a larger
   /// tensor has one of its own). Weights and gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
               at::Device device, const FlatSharding& sharding = {},
-              int64_t max_bucket_elements = int64_t{1} << 26);
+              int64_t max_bucket_elements = kMaxBucketElements);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }

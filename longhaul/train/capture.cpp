@@ -50,7 +50,7 @@ void Capture::activation(const std::string& kind, const std::string& name,
   const int64_t sequence =
       (micro_batch * place_.dp + place_.dp_index) * place_.micro_size;
   for (int64_t row = 0; row < rows; ++row) {
-    for (const parallel::ContextChunk& chunk : place_.chunks) {
+    for (const ContextChunk& chunk : place_.chunks) {
       const int64_t start = row * local_len + chunk.local;
       const int64_t from = std::max(start, first);
       const int64_t to = std::min(start + chunk.length, end);

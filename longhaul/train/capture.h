@@ -5,7 +5,7 @@
 
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/config/run_config.h"
-#include "longhaul/parallel/context/layout.h"
+#include "longhaul/layout/context.h"
 #include "longhaul/tensor/flat_buffers.h"
 
 namespace longhaul::train {
@@ -18,7 +18,7 @@ struct ActivationPlace {
   int64_t dp = 1;
   int64_t dp_index = 0;
   /// Its positions of a sequence.
-  std::vector<parallel::ContextChunk> chunks;
+  std::vector<ContextChunk> chunks;
   int64_t seq_len = 0;  ///< of the whole sequence
   /// Contiguous parts into which the tokens of a micro batch are split beyond that.
   int64_t token_parts = 1;

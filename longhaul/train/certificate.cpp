@@ -38,7 +38,7 @@ struct Fixture {
 /// Divides as data.seq_len does, over cp and over the token parts of tp.
 int64_t fixture_length(const Session& session) {
   const int64_t whole = session.config.data.seq_len;
-  const comm::MeshShape& shape = session.mesh().shape();
+  const MeshShape& shape = session.mesh().shape();
   const int64_t unit = shape.tp * shape.cp == 1 ? 1 : 2 * int64_t{shape.tp} * shape.cp;
   if (whole < unit) return whole;
   return std::max(unit, std::min(whole, kFixtureTokens) / unit * unit);
@@ -125,8 +125,8 @@ std::vector<int32_t> rows_of_layers(const Session& session,
 
 /// Runs the loaded model on the fixture as validation runs it. Collective.
 Answers run_loaded(const Session& session, const Fixture& fixture) {
-  const comm::MeshIndex& index = session.mesh().index();
-  const parallel::ContextLayout context(fixture.length, session.mesh().shape().cp);
+  const MeshIndex& index = session.mesh().index();
+  const ContextLayout context(fixture.length, session.mesh().shape().cp);
   const std::vector<int32_t> own = context.take(fixture.rows, index.cp);
   std::vector<data::TokenBatch> batches(1);
   data::TokenBatch& batch = batches[0];
@@ -150,8 +150,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   StageRunner runner(session.chunks, *session.replicas, options);
   const at::NoGradGuard no_grad;
   runner.begin_step(batches, 1.0);
-  run_plan(session,
-           parallel::inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
+  run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
            runner);
   answers.layer_rows = rows_of_layers(session, own);
   answers.layers = observer.layers();
@@ -169,7 +168,7 @@ at::Tensor gather_layer(const Session& session, const Answers& answers, int64_t 
   at::Tensor all =
       at::zeros({length, session.model_config.description.features}, at::kFloat);
   const auto found = answers.layers.find(layer);
-  const comm::MeshIndex& index = session.mesh().index();
+  const MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
   if (found != answers.layers.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);

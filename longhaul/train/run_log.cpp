@@ -71,7 +71,7 @@ void require_writable(const fs::path& dir) {
 }  // namespace
 
 Json layout_of(const Session& session) {
-  const comm::MeshShape& shape = session.mesh().shape();
+  const MeshShape& shape = session.mesh().shape();
   return {{"world", session.world->size()},
           {"pp", shape.pp},
           {"dp", shape.dp},

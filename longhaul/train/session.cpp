@@ -135,10 +135,8 @@ std::map<std::string, ParameterClass> parameter_classes(const Session& session,
 
 /// Builds one chunk; its units get the numbers from `first_unit` on.
 Chunk build_chunk(const Session& session, int index, int first_unit) {
-  const comm::Mesh& mesh = session.mesh();
-  const int stage = index * mesh.shape().pp + mesh.index().pp;
   Chunk chunk;
-  chunk.spec = session.layout.stages.at(static_cast<size_t>(stage));
+  chunk.spec = session.layout.stage(session.world->rank(), index);
   chunk.model = models::build(session.model_config, chunk.spec);
   chunk.first_unit = first_unit;
   chunk.end_unit = first_unit + static_cast<int>(chunk.model->units().size());
@@ -150,39 +148,33 @@ Chunk build_chunk(const Session& session, int index, int first_unit) {
   return chunk;
 }
 
-/// What the layout says about a parameter of this rank.
-FlatParameter place(const Session& session, const ParameterPtr& parameter,
-                    const ParameterShard& shard, const ParameterClass& kind, int unit) {
-  FlatParameter placed{parameter, kind, unit, kNoSum, shard.counted};
-  if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
-  if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
-  if (session.layout.tied &&
-      parameter->name() == session.model_config.description.tied->embedding) {
-    LH_ASSERT(placed.sum_group == kNoSum, "a tied embedding with a sum of its own");
-    placed.sum_group = kTiedSum;
-    placed.counted = placed.counted && session.mesh().index().pp == 0;
-  }
-  return placed;
-}
-
-/// Builds this rank's chunks, cut to its tp index; their parameters in forward order.
+/// Builds this rank's chunks, cut to its tp index; their parameters in forward order, as
+/// the layout places them.
 std::vector<FlatParameter> build_chunks(
     Session& session, const std::map<std::string, ParameterClass>& classes) {
-  std::vector<FlatParameter> placed;
+  const Layout& layout = session.layout;
+  std::vector<ParameterPtr> parameters;
   int next_unit = 0;
-  for (int i = 0; i < session.layout.chunks; ++i) {
+  for (int i = 0; i < layout.chunks; ++i) {
     session.chunks.push_back(build_chunk(session, i, next_unit));
-    const models::Model& model = *session.chunks.back().model;
-    const auto shards = parallel::apply_shard_plan(
-        model.parameters(), session.layout.tensor, session.mesh().index().tp);
-    size_t number = 0;
-    for (const ParameterUnit& unit : model.units()) {
-      for (const ParameterPtr& p : unit.parameters) {
-        placed.push_back(
-            place(session, p, shards[number++], classes.at(p->name()), next_unit));
-      }
-      ++next_unit;
+    next_unit = session.chunks.back().end_unit;
+    for (const ParameterPtr& p : session.chunks.back().model->parameters()) {
+      parameters.push_back(p);
     }
+  }
+  parallel::apply_shard_plan(parameters, layout.tensor, session.mesh().index().tp);
+  const std::vector<PlacedParameter> places =
+      layout.parameters(session.model_config.description, session.world->rank(),
+                        [&](const std::string& name) { return classes.at(name).frozen; });
+  LH_ASSERT(places.size() == parameters.size(), "{} parameters, {} described",
+            parameters.size(), places.size());
+  std::vector<FlatParameter> placed;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const PlacedParameter& place = places[i];
+    LH_ASSERT(place.name == parameters[i]->name(), "{} stands where {} is described",
+              parameters[i]->name(), place.name);
+    placed.push_back({parameters[i], classes.at(place.name), place.unit, place.sum_group,
+                      place.counted});
   }
   return placed;
 }
@@ -201,8 +193,9 @@ void build_model(Session& session, Logger& log) {
     log.info(note);
   }
   const auto placed = build_chunks(session, parameter_classes(session, log));
-  session.flat = std::make_unique<FlatBuffers>(placed, session.policy, session.device,
-                                               session.layout.sharding);
+  session.flat =
+      std::make_unique<FlatBuffers>(placed, session.policy, session.device,
+                                    session.layout.sharding(session.world->rank()));
   session.replicas =
       std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
   session.optimizer = std::make_unique<optim::Optimizer>(*session.flat, config.optimizer);
@@ -233,21 +226,18 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
+  LayoutDescription layout =
+      describe_layout(config, session.model_config.description, session.world->size(),
+                      placement_of(*session.world, *session.node));
   open_data(session, model_tokenizer(config).get(), log);
-  session.layout = make_layout(config, session.model_config.description, session.device,
-                               session.world);
+  session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);
   build_model(session, log);
   return session;
 }
 
-parallel::PipelinePlan training_plan(const Session& session, int64_t micro_batches) {
-  return parallel::make_pipeline_plan(session.layout.pipeline, session.mesh().shape().pp,
-                                      session.layout.chunks, micro_batches);
-}
-
-void run_plan(const Session& session, const parallel::PipelinePlan& plan,
-              StageRunner& runner, parallel::Trace* trace) {
+void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
+              parallel::Trace* trace) {
   parallel::execute(plan, runner, *session.layout.boundaries,
                     {to_scalar_type(session.policy.compute), session.device}, trace);
   runner.end_step();

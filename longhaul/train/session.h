@@ -62,14 +62,10 @@ struct Session {
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log);
 
-/// The actions of a training step of so many micro batches. ConfigError where the
-/// schedule cannot have that number.
-parallel::PipelinePlan training_plan(const Session& session, int64_t micro_batches);
-
 /// Runs this rank's part of a plan to its end; owned gradients are complete after a
 /// training plan. Collective.
-void run_plan(const Session& session, const parallel::PipelinePlan& plan,
-              StageRunner& runner, parallel::Trace* trace = nullptr);
+void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
+              parallel::Trace* trace = nullptr);
 
 /// What the loader of this rank's sequences is told. `last_step` is that of the whole
 /// run, 0 where it is not known.

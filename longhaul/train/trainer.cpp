@@ -71,7 +71,7 @@ History start_history(Session& session, RunLog& run) {
 
 /// "longhaul rank 17 pp1 dp0 tp3": what ps shows, but for the step.
 std::string title_of(const Session& session) {
-  const comm::MeshIndex& at = session.mesh().index();
+  const MeshIndex& at = session.mesh().index();
   std::string title =
       fmt::format("longhaul rank {} pp{} dp{}", session.world->rank(), at.pp, at.dp);
   if (session.mesh().shape().cp > 1) title += fmt::format(" cp{}", at.cp);
@@ -103,7 +103,7 @@ class Trainer {
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
-        plan_(training_plan(session_, loader_.micro_batches())),
+        plan_(session_.layout.training_plan()),
         capture_(config().debug.capture.value_or(CaptureSettings{}),
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
@@ -319,7 +319,7 @@ class Trainer {
     capture_.set_active(false);
   }
 
-  void run_plan(const parallel::PipelinePlan& plan, parallel::Trace* trace = nullptr) {
+  void run_plan(const PipelinePlan& plan, parallel::Trace* trace = nullptr) {
     try {
       train::run_plan(session_, plan, runner_, trace);
     } catch (...) {
@@ -377,8 +377,8 @@ class Trainer {
     const at::NoGradGuard no_grad;
     session_.layout.take_own_positions(batches);
     runner_.begin_step(batches, 1.0);
-    run_plan(parallel::inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
-                                      static_cast<int64_t>(batches.size())));
+    run_plan(inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
+                            static_cast<int64_t>(batches.size())));
     double sum = runner_.cross_entropy_sum();
     for (comm::Communicator* group : {&session_.mesh().cp(), &session_.mesh().pp()}) {
       group->all_reduce_wait({&sum, 1, DType::F64}, comm::ReduceOp::Sum);
@@ -416,7 +416,7 @@ class Trainer {
   int64_t saved_step_;
   data::Loader loader_;
   optim::Schedule schedule_;
-  parallel::PipelinePlan plan_;
+  PipelinePlan plan_;
   Capture capture_;
   StageRunner runner_;
   DataCheck data_check_;

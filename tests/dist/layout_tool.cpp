@@ -16,9 +16,9 @@
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
+#include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
-#include "longhaul/parallel/pipeline/plan.h"
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/session.h"
@@ -46,11 +46,11 @@ void break_groups(Session& session, const std::string& fault) {
     group = session.layout.owned.back().get();
   };
   if (fault == "no_norm_sum") {
-    deafen(groups.sums.at(train::kTensorSum - 1));
+    deafen(groups.sums.at(kTensorSum - 1));
   } else if (fault == "no_key_sum") {
-    deafen(groups.sums.at(train::kKeySum - 1));
+    deafen(groups.sums.at(kKeySum - 1));
   } else if (fault == "no_tied_sum") {
-    deafen(groups.sums.at(train::kTiedSum - 1));
+    deafen(groups.sums.at(kTiedSum - 1));
   } else if (fault == "no_replica_sum") {
     deafen(groups.replicas);
   } else {
@@ -134,9 +134,7 @@ class Run {
 
     session_.flat->zero_grads();
     runner_->begin_step(batches, 1.0 / static_cast<double>(divided_by));
-    train::run_plan(session_,
-                    train::training_plan(session_, static_cast<int64_t>(batches.size())),
-                    *runner_);
+    train::run_plan(session_, session_.layout.training_plan(), *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
 
     double loss = session_.mesh().index().tp == 0 ? runner_->cross_entropy_sum() : 0.0;

@@ -25,7 +25,7 @@ class WrongReader {
     from.name = name_of(slice.name);
     const int64_t rows = slice.global_shape[0];
     const int64_t head_dim = llama_settings(session_.model_config).head_dim;
-    const comm::MeshIndex& index = session_.mesh().index();
+    const MeshIndex& index = session_.mesh().index();
     const bool last = index.dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "zeroed_on_last_replica" && last && ends(slice, "2.mlp.up_proj")) {
       std::ranges::fill(out, std::byte{0});

@@ -13,7 +13,8 @@ EVERYWHERE = {"base", "config", "format", "families"}
 ROWS = {
     "base": set(), "config": {"base"}, "format": {"base", "config"},
     "families": {"base", "config", "format"},
-    "comm": set(), "data": set(), "cluster": set(), "monitor": set(),
+    "layout": {"base", "config", "format", "families"},
+    "comm": {"layout"}, "data": set(), "cluster": set(), "monitor": set(),
     "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "infer": {"models", "parallel", "data"},
@@ -22,7 +23,8 @@ ROWS = {
               "checkpoint", "infer", "monitor"},
 }
 STRICT = {"base", "config", "format", "families"}
-TORCH_FREE = {"base", "config", "format", "families", "data", "comm", "cluster", "monitor"}
+TORCH_FREE = {"base", "config", "format", "families", "layout", "data", "comm", "cluster",
+              "monitor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"

@@ -8,7 +8,7 @@
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/parallel/context/attention_core.h"
-#include "longhaul/parallel/context/layout.h"
+#include "longhaul/parallel/context/context_test_support.h"
 #include "longhaul/parallel/context/local_attention.h"
 #include "longhaul/parallel/recompute/recompute.h"
 
@@ -89,7 +89,7 @@ Result one_rank(const Case& c) {
 using Take = std::function<at::Tensor(const ContextLayout&, const at::Tensor&, int rank)>;
 
 at::Tensor zigzag(const ContextLayout& layout, const at::Tensor& x, int rank) {
-  return layout.take(x, rank);
+  return take_positions(layout, x, rank);
 }
 
 Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
@@ -102,10 +102,10 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
     const Problem local{cut(whole.q), cut(whole.k), cut(whole.v), cut(whole.dout),
                         whole.start.defined() ? cut(whole.start) : at::Tensor()};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
-    layout.put(r.out, group.rank(), all.out);
-    layout.put(r.dq, group.rank(), all.dq);
-    layout.put(r.dk, group.rank(), all.dk);
-    layout.put(r.dv, group.rank(), all.dv);
+    put_positions(layout, r.out, group.rank(), all.out);
+    put_positions(layout, r.dq, group.rank(), all.dq);
+    put_positions(layout, r.dk, group.rank(), all.dk);
+    put_positions(layout, r.dv, group.rank(), all.dv);
   });
   return all;
 }
@@ -173,7 +173,7 @@ TEST_P(Context, SendsTheBytesThatItsHeaderStates) {
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
     const ContextLayout layout(c.seq, c.ranks);
     const auto cut = [&](const at::Tensor& x) {
-      return ops::leaf(layout.take(x, group.rank()));
+      return ops::leaf(take_positions(layout, x, group.rank()));
     };
     const auto sent = [&] { return group.counts().total().bytes; };
     const at::Tensor k = cut(whole.k);
@@ -193,8 +193,8 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
   const Problem whole = problem_of(c);
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
     const ContextLayout layout(c.seq, c.ranks);
-    const at::Tensor x = layout.take(whole.q, group.rank());
-    const at::Tensor dy = layout.take(whole.dout, group.rank());
+    const at::Tensor x = take_positions(layout, whole.q, group.rank());
+    const at::Tensor dy = take_positions(layout, whole.dout, group.rank());
     const auto core = make_attention_core(GetParam(), group);
     const nn::BlockFunction block = [&](const at::Tensor& in) {
       return core(in, in * 0.5, in + 1.0, {}, true);
@@ -224,12 +224,13 @@ TEST(ContextFaults, PlantedFaultOfPartsAddedWithoutRescalingIsFarOff) {
   const Case c{2, 1, 240, 2, 1, 32, false};
   const Problem whole = problem_of(c);
   const ContextLayout layout(c.seq, c.ranks);
-  const at::Tensor want = layout.take(one_rank(c).out, 0);
-  const LocalAttention local(layout, 0, layout.take(whole.q, 0), {}, true);
+  const at::Tensor want = take_positions(layout, one_rank(c).out, 0);
+  const LocalAttention local(layout, 0, take_positions(layout, whole.q, 0), {}, true);
   AttentionSums merged = local.begin();
   at::Tensor added = at::zeros_like(want);
   for (int source = 0; source < 2; ++source) {
-    const KeyValues keys{layout.take(whole.k, source), layout.take(whole.v, source)};
+    const KeyValues keys{take_positions(layout, whole.k, source),
+                         take_positions(layout, whole.v, source)};
     AttentionSums alone = local.begin();
     local.forward(source, keys, alone, [] {});
     local.forward(source, keys, merged, [] {});

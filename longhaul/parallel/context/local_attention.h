@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "longhaul/parallel/context/layout.h"
+#include "longhaul/layout/context.h"
 
 // Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim; a rank's
 // positions are C chunks of S / C.

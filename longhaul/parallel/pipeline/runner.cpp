@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/parallel/pipeline/messages.h"
+#include "longhaul/layout/pipeline/messages.h"
 #include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::parallel {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/comm/communicator.h"
-#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/parallel/pipeline/trace.h"
 
 namespace longhaul::parallel {

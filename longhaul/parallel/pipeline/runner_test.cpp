@@ -18,7 +18,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/comm/fake.h"
-#include "longhaul/parallel/pipeline/simulate.h"
+#include "longhaul/layout/pipeline/simulate.h"
 
 namespace longhaul::parallel {
 namespace {
@@ -261,7 +261,7 @@ TEST(Runner, ReceivesInTheOrderOfTheSenderWhateverTheOwnOrder) {
   expect_as_plain_loop(plan);
   plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
   std::swap(plan.actions[0][1], plan.actions[0][0]);
-  simulate(plan, {});
+  simulate_pipeline(plan, {});
   expect_as_plain_loop(plan);
 }
 

@@ -1,4 +1,4 @@
-#include "longhaul/parallel/pipeline/partition.h"
+#include "longhaul/layout/pipeline/partition.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 void check_enough(int64_t layers, int64_t stages) {
@@ -121,4 +121,4 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
   return from_counts(counts);
 }
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

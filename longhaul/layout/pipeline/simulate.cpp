@@ -1,4 +1,4 @@
-#include "longhaul/parallel/pipeline/simulate.h"
+#include "longhaul/layout/pipeline/simulate.h"
 
 #include <algorithm>
 #include <deque>
@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/parallel/pipeline/messages.h"
+#include "longhaul/layout/pipeline/messages.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -251,9 +251,10 @@ void check_order(const PipelinePlan& plan) {
   for (int r = 0; r < plan.stages; ++r) OrderCheck(plan, r).run();
 }
 
-PipelineSimulation simulate(const PipelinePlan& plan, const PipelineTimes& times) {
+PipelineSimulation simulate_pipeline(const PipelinePlan& plan,
+                                     const PipelineTimes& times) {
   check_order(plan);
   return Simulator(plan, times).run();
 }
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 /// The layers [first_layer, end_layer) of one global stage. The embedding belongs to the
 /// first stage, final norm and head to the last.
@@ -34,4 +34,4 @@ std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
 std::vector<StageLayers> partition_layers(int64_t layers, int64_t stages,
                                           std::span<const int64_t> counts);
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

@@ -1,4 +1,4 @@
-#include "longhaul/parallel/pipeline/partition.h"
+#include "longhaul/layout/pipeline/partition.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 std::vector<int64_t> sizes(const std::vector<StageLayers>& stages) {
@@ -121,4 +121,4 @@ TEST(Partition, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace longhaul::parallel
+}  // namespace longhaul

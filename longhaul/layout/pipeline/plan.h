@@ -8,7 +8,7 @@
 
 #include "longhaul/config/run_config.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 /// One thing that a rank does in a step.
 struct PipelineAction {
@@ -59,7 +59,11 @@ struct PipelinePlan {
 PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
                                 int64_t micro_batches);
 
+/// The same errors, and no plan.
+void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
+                         int64_t micro_batches);
+
 /// Forwards only, for evaluation: any number of micro batches.
 PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches);
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

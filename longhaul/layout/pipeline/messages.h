@@ -7,9 +7,9 @@
 #include <set>
 #include <vector>
 
-#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/layout/pipeline/plan.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 /// One tensor on its way between two stages: an activation for a forward, a gradient for
 /// a backward. `from` and `to` are equal where both stages lie on one rank.
@@ -50,4 +50,4 @@ class ReceiveOrder {
   std::set<PipelineAction> early_;  ///< posted before their action was looked at
 };
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

@@ -1,10 +1,10 @@
-#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/layout/pipeline/plan.h"
 
 #include <algorithm>
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -110,10 +110,15 @@ std::string to_string(const PipelineAction& action) {
   return "?";
 }
 
-PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
-                                int64_t micro_batches) {
+void check_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
+                         int64_t micro_batches) {
   check_counts(stages, virtual_stages, micro_batches);
   check_kind(kind, stages, virtual_stages, micro_batches);
+}
+
+PipelinePlan make_pipeline_plan(PipelineKind kind, int stages, int virtual_stages,
+                                int64_t micro_batches) {
+  check_pipeline_plan(kind, stages, virtual_stages, micro_batches);
   PipelinePlan plan{stages, virtual_stages, micro_batches, true, {}};
   const std::vector<Step> forwards = rounds(stages, virtual_stages, micro_batches);
   for (int rank = 0; rank < stages; ++rank) {
@@ -140,4 +145,4 @@ PipelinePlan inference_plan(int stages, int chunks, int64_t micro_batches) {
   return plan;
 }
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

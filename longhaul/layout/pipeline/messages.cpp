@@ -1,10 +1,10 @@
-#include "longhaul/parallel/pipeline/messages.h"
+#include "longhaul/layout/pipeline/messages.h"
 
 #include <algorithm>
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -84,4 +84,4 @@ void ReceiveOrder::post(const PipelineMessage& wanted,
   }
 }
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

@@ -1,12 +1,10 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <span>
 #include <vector>
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 /// A run of neighbouring positions that one rank holds.
 struct ContextChunk {
@@ -39,14 +37,10 @@ class ContextLayout {
   /// starts, which all keep their values: document starts stay indices of the whole
   /// sequence). `rows` [R, S] -> [R, S / ranks].
   std::vector<int32_t> take(std::span<const int32_t> rows, int rank) const;
-  /// The same for a tensor of any dtype on any device, contiguous.
-  at::Tensor take(const at::Tensor& rows, int rank) const;
-  /// The way back: writes `local` [R, S / ranks] to its places in `rows` [R, S].
-  void put(const at::Tensor& local, int rank, at::Tensor& rows) const;
 
  private:
   int64_t seq_len_;
   int ranks_;
 };
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/layout/pipeline/plan.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 /// How long the actions of one chunk take, in any unit. Reductions take no time.
 struct PipelineTimes {
@@ -27,6 +27,7 @@ void check_order(const PipelinePlan& plan);
 /// Checks the order, then plays the plan as execute() would run it: messages start when
 /// both sides have posted them, and a rank does one action at a time.
 /// Throws Error on a deadlock, with the ranks and the actions that they wait in.
-PipelineSimulation simulate(const PipelinePlan& plan, const PipelineTimes& times);
+PipelineSimulation simulate_pipeline(const PipelinePlan& plan,
+                                     const PipelineTimes& times);
 
-}  // namespace longhaul::parallel
+}  // namespace longhaul

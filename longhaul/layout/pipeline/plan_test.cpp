@@ -1,4 +1,4 @@
-#include "longhaul/parallel/pipeline/plan.h"
+#include "longhaul/layout/pipeline/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <functional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/parallel/pipeline/messages.h"
-#include "longhaul/parallel/pipeline/simulate.h"
+#include "longhaul/layout/pipeline/messages.h"
+#include "longhaul/layout/pipeline/simulate.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 namespace {
 
 using Kind = PipelineAction::Kind;
@@ -114,7 +114,7 @@ TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
   int64_t plans = 0;
   for_all([&](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven, PipelineTimes{1, 2, 1, 0.25}}) {
-      ASSERT_EQ(message_of([&] { simulate(layout.plan(), times); }), "no error")
+      ASSERT_EQ(message_of([&] { simulate_pipeline(layout.plan(), times); }), "no error")
           << layout.name();
     }
     ++plans;
@@ -126,7 +126,7 @@ TEST(Simulate, InferencePlansDoNotDeadlockAndHaveTheBubbleOfAForwardPipeline) {
   for (int p = 1; p <= 16; ++p) {
     for (int v = 1; v <= 4; ++v) {
       for (int64_t m = 1; m <= 64; ++m) {
-        const auto result = simulate(inference_plan(p, v, m), kEqual);
+        const auto result = simulate_pipeline(inference_plan(p, v, m), kEqual);
         ASSERT_GE(result.makespan, static_cast<double>(m * v + p - 1));
         if (m % p == 0) {
           ASSERT_EQ(result.makespan, static_cast<double>(m * v + p - 1))
@@ -139,7 +139,7 @@ TEST(Simulate, InferencePlansDoNotDeadlockAndHaveTheBubbleOfAForwardPipeline) {
 
 TEST(Simulate, GPipeTakesMicroBatchesPlusStagesLessOneRounds) {
   for_all(PipelineKind::GPipe, [](const Layout& layout) {
-    const auto result = simulate(layout.plan(), kWhole);
+    const auto result = simulate_pipeline(layout.plan(), kWhole);
     ASSERT_EQ(result.makespan,
               3.0 * static_cast<double>(layout.micro_batches + layout.stages - 1));
     for (const int64_t live : result.peak_live) ASSERT_EQ(live, layout.micro_batches);
@@ -148,7 +148,7 @@ TEST(Simulate, GPipeTakesMicroBatchesPlusStagesLessOneRounds) {
 
 TEST(Simulate, OneFOneBHoldsMinOfMicroBatchesAndStagesFromHereOn) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
-    const auto result = simulate(layout.plan(), kEqual);
+    const auto result = simulate_pipeline(layout.plan(), kEqual);
     for (int r = 0; r < layout.stages; ++r) {
       ASSERT_EQ(result.peak_live[static_cast<size_t>(r)],
                 std::min<int64_t>(layout.micro_batches, layout.stages - r))
@@ -160,7 +160,7 @@ TEST(Simulate, OneFOneBHoldsMinOfMicroBatchesAndStagesFromHereOn) {
 TEST(Simulate, OneFOneBWithWholeBackwardsHasTheBubbleOfTheFormula) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
     for (const PipelineTimes& times : {kWhole, PipelineTimes{4, 7, 0, 0}}) {
-      const auto result = simulate(layout.plan(), times);
+      const auto result = simulate_pipeline(layout.plan(), times);
       const double p = layout.stages;
       const auto m = static_cast<double>(layout.micro_batches);
       const double t = times.forward + times.backward;
@@ -178,7 +178,7 @@ TEST(Simulate, OneFOneBWithSplitBackwardsSavesAWeightGradientPerStage) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven}) {
       const double t = times.forward + times.backward + times.weight_gradients;
-      ASSERT_EQ(simulate(layout.plan(), times).makespan,
+      ASSERT_EQ(simulate_pipeline(layout.plan(), times).makespan,
                 static_cast<double>(layout.micro_batches) * t +
                     (layout.stages - 1) * (times.forward + times.backward))
           << layout.name();
@@ -192,7 +192,7 @@ TEST(Simulate, InterleavedWithWholeBackwardsHasTheBubbleOfTheFormula) {
       const double p = layout.stages;
       const double chunk = times.forward + times.backward;
       const auto work = static_cast<double>(layout.micro_batches * layout.chunks) * chunk;
-      const auto result = simulate(layout.plan(), times);
+      const auto result = simulate_pipeline(layout.plan(), times);
       ASSERT_EQ(result.makespan, work + (p - 1) * chunk) << layout.name();
       for (const double bubble : result.bubble) {
         ASSERT_NEAR(bubble, (p - 1) * chunk / (work + (p - 1) * chunk), 1e-12);
@@ -204,7 +204,7 @@ TEST(Simulate, InterleavedWithWholeBackwardsHasTheBubbleOfTheFormula) {
 /// Megatron-LM: at most 1 + (p - 1) / (p v) times the memory of 1F1B.
 TEST(Simulate, InterleavedHoldsItsWarmUpAndOne) {
   for_all(PipelineKind::Interleaved, [](const Layout& layout) {
-    const auto result = simulate(layout.plan(), kWhole);
+    const auto result = simulate_pipeline(layout.plan(), kWhole);
     const int64_t p = layout.stages;
     const int64_t v = layout.chunks;
     for (int r = 0; r < p; ++r) {
@@ -224,7 +224,7 @@ TEST(Simulate, ZeroBubbleH1HasTheBubbleOfTheFormula) {
     for (const PipelineTimes& times : {kEqual, PipelineTimes{4, 5, 3, 0}}) {
       const double whole = times.backward + times.weight_gradients;
       ASSERT_EQ(
-          simulate(layout.plan(), times).makespan,
+          simulate_pipeline(layout.plan(), times).makespan,
           static_cast<double>(layout.micro_batches) * (times.forward + whole) +
               (layout.stages - 1) * (times.forward + whole - 2 * times.weight_gradients))
           << layout.name();
@@ -234,9 +234,9 @@ TEST(Simulate, ZeroBubbleH1HasTheBubbleOfTheFormula) {
 
 TEST(Simulate, ZeroBubbleH1HoldsNoMoreThanTheFirstRankOfOneFOneB) {
   for_all(PipelineKind::ZeroBubbleH1, [](const Layout& layout) {
-    const auto result = simulate(layout.plan(), kEqual);
+    const auto result = simulate_pipeline(layout.plan(), kEqual);
     const Layout plain{PipelineKind::OneFOneB, layout.stages, 1, layout.micro_batches};
-    const auto expected = simulate(plain.plan(), kEqual).peak_live[0];
+    const auto expected = simulate_pipeline(plain.plan(), kEqual).peak_live[0];
     ASSERT_EQ(*std::max_element(result.peak_live.begin(), result.peak_live.end()),
               expected)
         << layout.name();
@@ -247,8 +247,8 @@ TEST(Simulate, NoScheduleIsSlowerThanOneFOneBWhichIsNoSlowerThanGPipe) {
   for_all(PipelineKind::OneFOneB, [](const Layout& layout) {
     for (const PipelineTimes& times : {kEqual, kUneven}) {
       const auto time_of = [&](PipelineKind kind) {
-        return simulate(Layout{kind, layout.stages, 1, layout.micro_batches}.plan(),
-                        times)
+        return simulate_pipeline(
+                   Layout{kind, layout.stages, 1, layout.micro_batches}.plan(), times)
             .makespan;
       };
       const double plain = time_of(PipelineKind::OneFOneB);
@@ -266,7 +266,7 @@ TEST(Simulate, BubblesOfTheUsualLayoutsInPercentOfTheStep) {
   };
   const auto percent = [](PipelineKind kind, int p, int v, int64_t m,
                           const PipelineTimes& times) {
-    return 100.0 * simulate(make_pipeline_plan(kind, p, v, m), times).bubble[0];
+    return 100.0 * simulate_pipeline(make_pipeline_plan(kind, p, v, m), times).bubble[0];
   };
   for (const Row& row : {Row{4, 8, 27.3, 15.8, 8.6, 11.1},
                          {8, 16, 30.4, 17.9, 9.9, 12.7},
@@ -290,7 +290,7 @@ TEST(Simulate, NamesTheRanksAndActionsOfADeadlock) {
   auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 2);
   plan.actions[0] = make_pipeline_plan(PipelineKind::OneFOneB, 1, 1, 2).actions[0];
   plan.actions[1] = make_pipeline_plan(PipelineKind::GPipe, 1, 1, 2).actions[0];
-  expect_message([&] { simulate(plan, kEqual); },
+  expect_message([&] { simulate_pipeline(plan, kEqual); },
                  "deadlock: rank 0 waits in B0.0 for rank 1, rank 1 waits in F0.1 for "
                  "rank 0");
 }
@@ -308,7 +308,7 @@ TEST(Simulate, FindsPlantedFaults) {
     auto& actions = plan.actions[static_cast<size_t>(rank)];
     std::swap(actions[static_cast<size_t>(place(actions, a))],
               actions[static_cast<size_t>(place(actions, b))]);
-    return message_of([&] { simulate(plan, kEqual); });
+    return message_of([&] { simulate_pipeline(plan, kEqual); });
   };
   EXPECT_EQ(swapped(2, {Kind::Forward, 0, 3}, {Kind::Backward, 0, 3}),
             "[pipeline] rank 2: B0.3 breaks the rule 'forward before backward'");
@@ -322,15 +322,15 @@ TEST(Simulate, FindsPlantedFaults) {
             "last weight gradients'");
   auto plan = good;
   plan.actions[1].erase(plan.actions[1].begin() + 1);
-  EXPECT_EQ(message_of([&] { simulate(plan, kEqual); }),
+  EXPECT_EQ(message_of([&] { simulate_pipeline(plan, kEqual); }),
             "[pipeline] rank 1: B0.1 breaks the rule 'forward before backward'");
   plan = good;
   plan.actions[3].push_back({Kind::Forward, 0, 0});
-  EXPECT_EQ(message_of([&] { simulate(plan, kEqual); }),
+  EXPECT_EQ(message_of([&] { simulate_pipeline(plan, kEqual); }),
             "[pipeline] rank 3: F0.0 breaks the rule 'one forward per micro batch'");
   auto forwards = inference_plan(4, 1, 8);
   forwards.actions[1].erase(forwards.actions[1].begin() + 1);
-  EXPECT_EQ(message_of([&] { simulate(forwards, kEqual); }),
+  EXPECT_EQ(message_of([&] { simulate_pipeline(forwards, kEqual); }),
             "[pipeline] rank 1, chunk 0: 7 forwards, 0 backwards, 0 weight gradients and "
             "0 reductions for 8 micro batches");
 }
@@ -343,7 +343,8 @@ TEST(Simulate, SwappedForwardsOfOneRankAreReceivedInTheSendersOrder) {
   ASSERT_EQ(posted.size(), 3U);
   EXPECT_EQ(to_string(posted[1].consumer), "F0.2");
   EXPECT_EQ(to_string(posted[2].consumer), "F0.1");
-  EXPECT_EQ(simulate(plan, kEqual).makespan, 5.0);  // F0.1 is one later than it could be
+  EXPECT_EQ(simulate_pipeline(plan, kEqual).makespan,
+            5.0);  // F0.1 is one later than it could be
 }
 
 TEST(ReceiveOrder, OfTwoRanksMixesActivationsAndGradientsAsTheirSenderDoes) {
@@ -379,4 +380,4 @@ TEST(ReceiveOrder, SaysWhichMessageIsNeverSent) {
 }
 
 }  // namespace
-}  // namespace longhaul::parallel
+}  // namespace longhaul

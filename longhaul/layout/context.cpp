@@ -1,10 +1,10 @@
-#include "longhaul/parallel/context/layout.h"
+#include "longhaul/layout/context.h"
 
-#include <ATen/ops/cat.h>
+#include <fmt/format.h>
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::parallel {
+namespace longhaul {
 
 ContextLayout::ContextLayout(int64_t seq_len, int ranks)
     : seq_len_(seq_len), ranks_(ranks) {
@@ -42,24 +42,4 @@ std::vector<int32_t> ContextLayout::take(std::span<const int32_t> rows, int rank
   return local;
 }
 
-at::Tensor ContextLayout::take(const at::Tensor& rows, int rank) const {
-  LH_CHECK(rows.dim() >= 2 && rows.size(1) == seq_len_, "context",
-           "a tensor whose dim 1 is not the {} positions of a sequence", seq_len_);
-  std::vector<at::Tensor> parts;
-  for (const ContextChunk& chunk : chunks(rank)) {
-    parts.push_back(rows.narrow(1, chunk.begin, chunk.length));
-  }
-  return at::cat(parts, 1);
-}
-
-void ContextLayout::put(const at::Tensor& local, int rank, at::Tensor& rows) const {
-  LH_CHECK(rows.dim() >= 2 && rows.size(1) == seq_len_ && local.size(1) == local_len(),
-           "context", "tensors whose dims 1 are not {} and {} positions", local_len(),
-           seq_len_);
-  for (const ContextChunk& chunk : chunks(rank)) {
-    rows.narrow(1, chunk.begin, chunk.length)
-        .copy_(local.narrow(1, chunk.local, chunk.length));
-  }
-}
-
-}  // namespace longhaul::parallel
+}  // namespace longhaul

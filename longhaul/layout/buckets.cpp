@@ -1,0 +1,70 @@
+#include "longhaul/layout/buckets.h"
+
+#include <algorithm>
+#include <ranges>
+#include <tuple>
+
+namespace longhaul {
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// What may not be mixed.
+auto key_of(const PlacedParameter& p) {
+  return std::tuple(p.extent.size() <= 1 ? kResidentUnit : p.unit, p.sum_group, p.counted,
+                    p.frozen);
+}
+
+auto key_of(const BucketPlan& bucket) {
+  return std::tuple(bucket.unit, bucket.sum_group, bucket.counted, bucket.frozen);
+}
+
+void cut(BucketPlan& bucket, const FlatSharding& s) {
+  bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
+  bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
+  if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
+  bucket.weights_stay = !s.weights || bucket.unit == kResidentUnit;
+  bucket.grads_stay = !s.grads || bucket.unit == kResidentUnit;
+}
+
+}  // namespace
+
+FlatRange FlatRange::part(int index, int parts) const {
+  const int64_t length = size() / parts;
+  return {begin + index * length, begin + (index + 1) * length};
+}
+
+int64_t PlacedParameter::num_elements() const {
+  int64_t product = 1;
+  for (const int64_t size : extent) product *= size;
+  return product;
+}
+
+std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters,
+                                     const FlatSharding& sharding,
+                                     int64_t max_bucket_elements) {
+  std::vector<BucketPlan> buckets;
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const PlacedParameter& p = parameters[i];
+    const int64_t size = p.num_elements();
+    const int64_t padded = round_up(size, kFlatAlign);
+    // The newest bucket of its kind takes it, if it has room.
+    const auto place = std::find_if(buckets.rbegin(), buckets.rend(), [&](const auto& b) {
+      return key_of(b) == key_of(p);
+    });
+    BucketPlan* bucket = place == buckets.rend() ? nullptr : &*place;
+    if (bucket == nullptr || bucket->num_elements + padded > max_bucket_elements) {
+      bucket = &buckets.emplace_back();
+      std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen) =
+          key_of(p);
+    }
+    bucket->members.push_back({i, bucket->num_elements, size});
+    bucket->num_elements += padded;
+  }
+  for (BucketPlan& bucket : buckets) cut(bucket, sharding);
+  return buckets;
+}
+
+}  // namespace longhaul

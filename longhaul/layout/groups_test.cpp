@@ -1,0 +1,95 @@
+#include "longhaul/layout/groups.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace longhaul {
+namespace {
+
+constexpr GroupKind kAll[] = {
+    GroupKind::Pp,       GroupKind::Dp,   GroupKind::Cp,
+    GroupKind::Tp,       GroupKind::Data, GroupKind::Shard,
+    GroupKind::Replicas, GroupKind::Tied, GroupKind::KeyReplicas};
+
+Groups groups_of(const MeshShape& shape, int shards, bool tied = false) {
+  return {shape, shards, tied, make_shard_plan(12, 2, shape.tp, false)};
+}
+
+TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
+  for (const auto& [shape, shards] : {std::pair{MeshShape{2, 3, 2, 4}, 3},
+                                      {MeshShape{4, 4, 1, 1}, 2},
+                                      {MeshShape{1, 2, 4, 3}, 8},
+                                      {MeshShape{3, 1, 1, 6}, 1},
+                                      {MeshShape{1, 1, 1, 1}, 1}}) {
+    const Groups groups = groups_of(shape, shards, /*tied=*/true);
+    for (const GroupKind kind : kAll) {
+      for (int rank = 0; rank < shape.world(); ++rank) {
+        const std::vector<int> members = groups.members(kind, rank);
+        const GroupPlace place = groups.place(kind, rank);
+        ASSERT_EQ(static_cast<int>(members.size()), place.size) << group_name(kind);
+        EXPECT_EQ(members.at(static_cast<size_t>(place.index)), rank) << group_name(kind);
+        EXPECT_EQ(std::set<int>(members.begin(), members.end()).size(), members.size());
+        for (const int other : members) {
+          EXPECT_EQ(groups.members(kind, other), members) << group_name(kind);
+          EXPECT_EQ(groups.place(kind, other).color, place.color) << group_name(kind);
+        }
+      }
+    }
+  }
+}
+
+/// Ranks for which `same` holds with this one's index, in world order.
+template <typename Same>
+std::vector<int> those(const MeshShape& shape, int rank, const Same& same) {
+  std::vector<int> found;
+  for (int r = 0; r < shape.world(); ++r) {
+    if (same(mesh_index_of(shape, r), mesh_index_of(shape, rank))) found.push_back(r);
+  }
+  return found;
+}
+
+TEST(Groups, AxesHoldTheRanksThatDifferInThemAlone) {
+  const MeshShape shape{2, 3, 2, 4};
+  const Groups groups = groups_of(shape, 1);
+  using I = const MeshIndex&;
+  for (int r = 0; r < shape.world(); ++r) {
+    EXPECT_EQ(groups.members(GroupKind::Pp, r), those(shape, r, [](I a, I b) {
+                return a.dp == b.dp && a.cp == b.cp && a.tp == b.tp;
+              }));
+    EXPECT_EQ(groups.members(GroupKind::Cp, r), those(shape, r, [](I a, I b) {
+                return a.pp == b.pp && a.dp == b.dp && a.tp == b.tp;
+              }));
+    EXPECT_EQ(groups.members(GroupKind::Data, r),
+              those(shape, r, [](I a, I b) { return a.pp == b.pp && a.tp == b.tp; }));
+  }
+}
+
+TEST(Groups, ShardsLieSideBySideAndReplicasAcross) {
+  const MeshShape shape{1, 6, 1, 2};
+  const Groups groups = groups_of(shape, 3);
+  EXPECT_EQ(groups.members(GroupKind::Shard, 9), (std::vector<int>{7, 9, 11}));
+  EXPECT_EQ(groups.members(GroupKind::Replicas, 9), (std::vector<int>{3, 9}));
+}
+
+TEST(Groups, ATiedEmbeddingIsOnTheFirstAndTheLastStage) {
+  const MeshShape shape{4, 1, 1, 2};
+  const Groups tied = groups_of(shape, 1, true);
+  EXPECT_EQ(tied.members(GroupKind::Tied, 1), (std::vector<int>{1, 7}));
+  EXPECT_EQ(tied.members(GroupKind::Tied, 7), (std::vector<int>{1, 7}));
+  EXPECT_EQ(tied.members(GroupKind::Tied, 3), std::vector<int>{3});
+  EXPECT_EQ(groups_of(shape, 1).members(GroupKind::Tied, 1), std::vector<int>{1});
+}
+
+TEST(Groups, RanksThatHoldAKeyHeadBelongTogether) {
+  // Two key heads on five ranks: three hold the first, two the second.
+  const MeshShape shape{1, 2, 1, 5};
+  const Groups groups = groups_of(shape, 1);
+  EXPECT_EQ(groups.members(GroupKind::KeyReplicas, 6), (std::vector<int>{5, 6, 7}));
+  EXPECT_EQ(groups.members(GroupKind::KeyReplicas, 9), (std::vector<int>{8, 9}));
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,88 @@
+// The communicators of a layout hold the ranks that its description says.
+#include <gtest/gtest.h>
+
+#include "longhaul/comm/fake.h"
+#include "longhaul/config/test_support.h"
+#include "longhaul/families/llama/llama.h"
+#include "longhaul/train/layout.h"
+
+namespace longhaul::train {
+namespace {
+
+ModelDescription model(bool tied) {
+  LlamaSettings s;
+  s.hidden_size = 64;
+  s.intermediate_size = 96;
+  s.num_hidden_layers = 4;
+  s.num_attention_heads = 8;
+  s.num_key_value_heads = 2;
+  s.head_dim = 8;
+  s.rms_norm_eps = 1e-5;
+  s.rope.theta = 1e4;
+  s.tie_word_embeddings = tied;
+  return make_llama(s, 100, 4096).description;
+}
+
+/// World ranks of a group, in its order. Collective.
+std::vector<int> members(comm::Communicator& group, int world_rank) {
+  const int64_t mine = world_rank;
+  std::vector<int64_t> all(static_cast<size_t>(group.size()));
+  group.all_gather({&mine, 1, DType::I64}, {all.data(), group.size(), DType::I64})
+      ->wait();
+  return {all.begin(), all.end()};
+}
+
+void check(const Layout& layout, int rank) {
+  const Groups groups = layout.rank_groups();
+  const auto same = [&](comm::Communicator* group, GroupKind kind) {
+    if (group == nullptr) return;
+    EXPECT_EQ(members(*group, rank), groups.members(kind, rank))
+        << group_name(kind) << " of rank " << rank << ", " << layout.describe();
+  };
+  same(&layout.mesh->pp(), GroupKind::Pp);
+  same(&layout.mesh->dp(), GroupKind::Dp);
+  same(&layout.mesh->cp(), GroupKind::Cp);
+  same(&layout.mesh->tp(), GroupKind::Tp);
+  same(&layout.mesh->data(), GroupKind::Data);
+  same(layout.groups.shard, GroupKind::Shard);
+  same(layout.groups.replicas, GroupKind::Replicas);
+  same(layout.groups.sums.at(kTensorSum - 1), GroupKind::Tp);
+  same(layout.groups.sums.at(kKeySum - 1), GroupKind::KeyReplicas);
+  same(layout.groups.sums.at(kTiedSum - 1), GroupKind::Tied);
+  const FlatSharding sharding = layout.sharding(rank);
+  EXPECT_EQ(sharding.shard, layout.groups.shard->rank());
+  EXPECT_EQ(sharding.shards, layout.groups.shard->size());
+  EXPECT_EQ(sharding.replica, layout.groups.replicas->rank());
+  EXPECT_EQ(sharding.replicas, layout.groups.replicas->size());
+}
+
+TEST(LayoutGroups, AreThoseOfTheDescription) {
+  const std::vector<std::vector<std::string>> layouts = {
+      {},
+      {"parallel.zero=1", "parallel.shard_group=2"},
+      {"parallel.tp=2", "parallel.pp=2", "parallel.zero=3"},
+      {"parallel.tp=4", "parallel.sequence=true", "parallel.zero=1"},
+      {"parallel.tp=8"},
+      {"parallel.cp=2", "parallel.pp=4"},
+      {"parallel.cp=2", "parallel.tp=2", "parallel.zero=2", "parallel.shard_group=node"}};
+  for (const auto& sets : layouts) {
+    for (const bool tied : {false, true}) {
+      const RunConfig config = accepted("", sets).config;
+      comm::run_fake_ranks(8, [&](const std::shared_ptr<comm::Communicator>& world) {
+        const auto description = describe_layout(config, model(tied), 8);
+        check(make_layout(description, config, at::kCPU, world), world->rank());
+      });
+    }
+  }
+}
+
+TEST(LayoutGroups, MachinesAreNamedByTheFirstOfTheirRanks) {
+  comm::run_fake_ranks(6, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto node = world->split(world->rank() % 2, world->rank(), "node");
+    const Placement placement = placement_of(*world, *node);
+    for (int rank = 0; rank < 6; ++rank) EXPECT_EQ(placement.node_of(rank), rank % 2);
+  });
+}
+
+}  // namespace
+}  // namespace longhaul::train
