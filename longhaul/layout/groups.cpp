@@ -30,9 +30,9 @@ const char* group_name(GroupKind kind) {
 
 Groups::Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor)
     : shape_(shape), shards_(shards), tied_(tied) {
-  LH_CHECK(shards >= 1 && shape.dp * shape.cp % shards == 0 && tensor.tp == shape.tp,
-           "layout", "shard groups of {} in dp {} x cp {}, a plan for tp {} of {}",
-           shards, shape.dp, shape.cp, tensor.tp, shape.tp);
+  LH_ASSERT(shards >= 1 && shape.dp * shape.cp % shards == 0 && tensor.tp == shape.tp,
+            "shard groups of {} in dp {} x cp {}, a plan for tp {} of {}", shards,
+            shape.dp, shape.cp, tensor.tp, shape.tp);
   for (int i = 0; i < shape.tp; ++i) keys_.push_back(key_replica(tensor, i));
 }
 

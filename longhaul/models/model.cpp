@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/models/llama/llama.h"
+#include "longhaul/models/llama/source.h"
 
 namespace longhaul::models {
 namespace {
@@ -18,6 +19,12 @@ std::unique_ptr<Model> make(const ModelConfig& config, const StageSpec& stage,
 }
 
 }  // namespace
+
+std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
+                                               const SourceFiles& files) {
+  if (config.model_type == "llama") return std::make_unique<LlamaSource>(config, files);
+  return nullptr;
+}
 
 std::vector<ParameterPtr> Model::parameters() const {
   std::vector<ParameterPtr> all;

@@ -14,7 +14,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/families/differences.h"
-#include "longhaul/train/source_model.h"
+#include "longhaul/train/source_files.h"
 
 namespace longhaul::train {
 namespace {
@@ -272,7 +272,7 @@ void compare_logits(const Session& session, const Answers& answers,
 }
 
 /// Evaluates the source beside the loaded model's answers. Collective.
-Findings compare(const Session& session, const SourceModel& source,
+Findings compare(const Session& session, const models::SourceModel& source,
                  const Fixture& fixture, const Answers& answers,
                  const Tolerance& tolerance) {
   const at::NoGradGuard no_grad;
@@ -423,7 +423,8 @@ Tolerance certificate_tolerance(DType compute) {
 void certify_weights(const Session& session, Logger& log) {
   if (!session.init) return;
   if (!session.config.init.certificate) return tell_differences_only(session, log);
-  if (!SourceModel::knows(session.model_config)) {
+  SourceFiles source_files(*session.init, *session.world);
+  if (!models::make_source_model(session.model_config, source_files)) {
     log.warning(fmt::format("certificate: none for model_type {}",
                             session.model_config.model_type));
     return;
@@ -436,8 +437,10 @@ void certify_weights(const Session& session, Logger& log) {
   const Tolerance tolerance = certificate_tolerance(session.policy.compute);
   const Fixture fixture = make_fixture(session);
   const Answers answers = run_loaded(session, fixture);
-  const SourceModel source(files, config, *session.world);
-  Findings findings = compare(session, source, fixture, answers, tolerance);
+  const auto source = models::make_source_model(config, source_files);
+  LH_CHECK(source != nullptr, "certificate", "no evaluation of a source of type {}",
+           config.model_type);
+  Findings findings = compare(session, *source, fixture, answers, tolerance);
   combine(*session.world, findings);
   std::vector<std::string> problems = problems_of(findings);
   const std::string fields = fields_of_result(session.model_config, config);
