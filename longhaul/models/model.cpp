@@ -3,27 +3,15 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/models/llama/llama.h"
-#include "longhaul/models/llama/source.h"
+#include "longhaul/models/registry.h"
 
 namespace longhaul::models {
-namespace {
-
-std::unique_ptr<Model> make(const ModelConfig& config, const StageSpec& stage,
-                            ParameterSet& parameters) {
-  if (config.model_type == "llama") {
-    return std::make_unique<Llama>(config, stage, parameters);
-  }
-  throw InputError("model", fmt::format("model_type '{}' is known and cannot be computed",
-                                        config.model_type));
-}
-
-}  // namespace
 
 std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
                                                const SourceFiles& files) {
-  if (config.model_type == "llama") return std::make_unique<LlamaSource>(config, files);
-  return nullptr;
+  const ModelFamily* family = find_model_family(config.model_type);
+  if (family == nullptr || family->make_source == nullptr) return nullptr;
+  return family->make_source(config, files);
 }
 
 std::vector<ParameterPtr> Model::parameters() const {
@@ -35,8 +23,14 @@ std::vector<ParameterPtr> Model::parameters() const {
 }
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {
+  const ModelFamily* family = find_model_family(config.model_type);
+  if (family == nullptr) {
+    throw InputError("model",
+                     fmt::format("model_type '{}' is known and cannot be computed",
+                                 config.model_type));
+  }
   ParameterSet parameters(config.description.stage(stage));
-  std::unique_ptr<Model> model = make(config, stage, parameters);
+  std::unique_ptr<Model> model = family->make(config, stage, parameters);
   parameters.check_taken();
   model->units_ = parameters.units();
   return model;

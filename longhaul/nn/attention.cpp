@@ -27,13 +27,17 @@ ops::TensorFunction attention_core(const ForwardContext& context) {
 }  // namespace
 
 Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
-                     int64_t layer)
-    : q_(parameters, name + ".q_proj"),
-      k_(parameters, name + ".k_proj"),
-      v_(parameters, name + ".v_proj"),
+                     int64_t layer, const AttentionParts& parts)
+    : q_(parameters, name + ".q_proj", parts.bias),
+      k_(parameters, name + ".k_proj", parts.bias),
+      v_(parameters, name + ".v_proj", parts.bias),
       o_(parameters, name + ".o_proj"),
       head_dim_(head_dim),
-      layer_(layer) {}
+      layer_(layer) {
+  if (!parts.head_norm_eps) return;
+  q_norm_.emplace(parameters, name + ".q_norm", *parts.head_norm_eps);
+  k_norm_.emplace(parameters, name + ".k_norm", *parts.head_norm_eps);
+}
 
 at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
                               const ForwardContext& context) const {
@@ -44,10 +48,13 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
   const auto sequences = [&](const at::Tensor& y) {
     return y.view({context.batch, context.seq, -1, head_dim_});
   };
-  const at::Tensor q = sequences(
-      ops::rope(heads(q_.forward(in, context)), rope, context.positions, context.fused));
-  at::Tensor k = sequences(
-      ops::rope(heads(k_.forward(in, context)), rope, context.positions, context.fused));
+  const auto rotated = [&](const Linear& projection, const std::optional<RmsNorm>& norm) {
+    at::Tensor y = heads(projection.forward(in, context));
+    if (norm) y = norm->forward(y, context);
+    return sequences(ops::rope(y, rope, context.positions, context.fused));
+  };
+  const at::Tensor q = rotated(q_, q_norm_);
+  at::Tensor k = rotated(k_, k_norm_);
   at::Tensor v = sequences(v_.forward(in, context));
   if (context.cache != nullptr) {
     KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(layer_));

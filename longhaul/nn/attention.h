@@ -1,18 +1,29 @@
 #pragma once
 
+#include <optional>
+
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
 #include "longhaul/ops/rope.h"
 
 namespace longhaul::nn {
 
+/// What some families have in their attention.
+struct AttentionParts {
+  Bias bias = Bias::No;  ///< of q_proj, k_proj and v_proj
+  /// Each head of queries and keys is normed before it is rotated (q_norm, k_norm), with
+  /// this eps.
+  std::optional<double> head_norm_eps = {};
+};
+
 /// Grouped-query self-attention with rotary positions. The numbers of heads are read from
 /// the shapes of the projections' results, so the same code serves a part of the heads.
 class Attention {
  public:
-  /// Takes the weights of NAME.q_proj, k_proj, v_proj and o_proj.
+  /// Takes the weights of NAME.q_proj, k_proj, v_proj and o_proj, and what the parts ask
+  /// for.
   Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
-            int64_t layer);
+            int64_t layer, const AttentionParts& parts = {});
   /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
   at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
                      const ForwardContext& context) const;
@@ -21,6 +32,7 @@ class Attention {
 
  private:
   Linear q_, k_, v_, o_;
+  std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_;
   int64_t layer_;
 };

@@ -5,17 +5,20 @@
 
 namespace longhaul::nn {
 
-/// y = x W^T, W [out, in].
+enum class Bias { No, Yes };
+
+/// y = x W^T, or with a bias; W [out, in].
 class Linear {
  public:
-  /// Takes NAME.weight.
-  Linear(ParameterSet& parameters, const std::string& name);
+  /// Takes NAME.weight, and NAME.bias.
+  Linear(ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
   /// [T, in] -> [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
 
  private:
   ParameterPtr weight_;
+  ParameterPtr bias_;  ///< or null
 };
 
 /// Rows of a [V, H] table, whose vocabulary may be split.
@@ -31,7 +34,7 @@ class Embedding {
   ParameterPtr weight_;
 };
 
-/// ops::rms_norm with its weight [H].
+/// ops::rms_norm with its weight [H], over the last dim of x [.., H].
 class RmsNorm {
  public:
   /// Takes NAME.weight.

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/sum.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
@@ -9,8 +10,15 @@
 namespace longhaul::ops {
 namespace {
 
+at::Tensor product(const at::Tensor& x, const ParameterPtr& weight,
+                   const ParameterPtr& bias) {
+  if (!bias) return at::linear(x, weight->weight());
+  return at::linear(x, weight->weight(), bias->weight());
+}
+
 struct LinearSaved {
   ParameterPtr weight;
+  ParameterPtr bias;
   WeightGradientsPtr gradients;
   std::shared_ptr<SavedInput> again;
 };
@@ -23,14 +31,18 @@ struct LinearNode : Function<LinearNode> {
     } else if (!kept.weight->frozen()) {
       kept.again->hold();
     }
-    at::Tensor y = at::linear(x, kept.weight->weight());
+    at::Tensor y = product(x, kept.weight, kept.bias);
     save(ctx, std::move(kept));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const at::Tensor dy = grads[0].contiguous();
-    auto& [weight, gradients, again] = saved<LinearSaved>(ctx);
+    auto& [weight, bias, gradients, again] = saved<LinearSaved>(ctx);
+    if (bias && !bias->frozen()) {
+      at::Tensor grad = bias->grad();
+      grad.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
+    }
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight->weight());
     if (again) {
@@ -53,17 +65,20 @@ at::Tensor SavedInput::take() {
 }
 
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
-                  const WeightGradientsPtr& gradients) {
+                  const WeightGradientsPtr& gradients, const ParameterPtr& bias) {
   const at::Tensor& x = input.x;
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[1], "linear",
            "{} needs an input with {} features, got {} dims, last {}", weight->name(),
            weight->slice().extent[1], x.dim(), x.size(-1));
-  if (!at::GradMode::is_enabled()) return at::linear(x, weight->weight());
+  LH_CHECK(!bias || bias->slice().extent[0] == weight->slice().extent[0], "linear",
+           "{} has {} elements for {} features", bias ? bias->name() : "",
+           bias ? bias->slice().extent[0] : 0, weight->slice().extent[0]);
+  if (!at::GradMode::is_enabled()) return product(x, weight, bias);
   LH_ASSERT(x.requires_grad(),
             "{}: its input is not part of a graph, so its gradient would "
             "silently be lost",
             weight->name());
-  return LinearNode::apply(x, LinearSaved{weight, gradients, input.again});
+  return LinearNode::apply(x, LinearSaved{weight, bias, gradients, input.again});
 }
 
 }  // namespace longhaul::ops

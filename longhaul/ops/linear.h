@@ -7,11 +7,13 @@
 
 namespace longhaul::ops {
 
-/// y = x W^T. x [T, K] in the compute dtype, W [N, K], y [T, N].
+/// y = x W^T + b. x [T, K] in the compute dtype, W [N, K], b [N] or null, y [T, N].
 /// The backward computes dx = dy W from the handle's weight at that time, and enqueues
-/// (x, dy) for dW; x is kept for that, or taken from `input.again`. Without grad mode
-/// `gradients` is not touched and may be null.
+/// (x, dy) for dW; x is kept for that, or taken from `input.again`. The bias takes its
+/// gradient at once, summed over T in fp32. Without grad mode `gradients` is not touched
+/// and may be null.
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
-                  const WeightGradientsPtr& gradients);
+                  const WeightGradientsPtr& gradients,
+                  const ParameterPtr& bias = nullptr);
 
 }  // namespace longhaul::ops

@@ -31,7 +31,8 @@ HARD_SHARE = float(os.environ.get("LONGHAUL_FAULT_HARD", "0.3"))
 HARD_KINDS = os.environ.get("LONGHAUL_FAULT_HARD_KINDS", " ".join(HARD)).split()
 SEED = int(os.environ.get("LONGHAUL_FAULT_SEED", time.time_ns() % 1_000_000))
 STEPS = int(os.environ.get("LONGHAUL_FAULT_STEPS", "1500"))
-DELAY = 0.1  # seconds that each step takes longer
+# Seconds that each step takes longer.
+DELAY = float(os.environ.get("LONGHAUL_FAULT_DELAY", "0.1"))
 # How often each; what costs a node costs a start from the queue when the spares are used up.
 WEIGHTS = {"kill_one_worker": 30, "kill_workers_of_a_node": 14, "kill_supervisor": 12,
            "stop_one_worker": 10, "restart_slurmctld": 10, "damage_newest_checkpoint": 10,

@@ -1,23 +1,11 @@
 #pragma once
 
-#include "longhaul/families/family.h"
-#include "longhaul/families/rope.h"
+#include "longhaul/families/decoder.h"
 
 namespace longhaul {
 
 /// Llama 1, 2, 3, 3.1 and models of the same form: what config.json says of them.
-struct LlamaSettings : FamilySettings {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;
-  int64_t num_hidden_layers = 0;
-  int64_t num_attention_heads = 0;
-  int64_t num_key_value_heads = 0;
-  int64_t head_dim = 0;
-  double rms_norm_eps = 0.0;
-  double initializer_range = 0.02;
-  bool tie_word_embeddings = false;
-  RopeConfig rope;
-};
+struct LlamaSettings : DecoderSettings {};
 
 /// The settings of a model of this family; internal error for one of another.
 const LlamaSettings& llama_settings(const ModelConfig& config);

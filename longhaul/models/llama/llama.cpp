@@ -1,102 +1,53 @@
 #include "longhaul/models/llama/llama.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/zeros.h>
 
-#include "longhaul/base/error.h"
-#include "longhaul/nn/loss_head.h"
+#include "longhaul/models/decoder.h"
+#include "longhaul/nn/attention.h"
+#include "longhaul/nn/feed_forward.h"
 
 namespace longhaul::models {
 namespace {
 
-std::string layer_name(int64_t layer) { return "model.layers." + std::to_string(layer); }
+/// x + attention(norm x), then x + feed_forward(norm x).
+class LlamaBlock : public DecoderBlock {
+ public:
+  LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer)
+      : LlamaBlock(parameters, s, layer, "model.layers." + std::to_string(layer)) {}
+
+  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
+                     const nn::ForwardContext& context) const override {
+    const at::Tensor h =
+        x + attention_.forward(input_norm_.forward(x, context), rope, context);
+    return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
+  }
+  int64_t key_heads() const override { return attention_.key_heads(); }
+
+ private:
+  LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer,
+             const std::string& name)
+      : input_norm_(parameters, name + ".input_layernorm", s.rms_norm_eps),
+        attention_(parameters, name + ".self_attn", s.head_dim, layer),
+        post_attention_norm_(parameters, name + ".post_attention_layernorm",
+                             s.rms_norm_eps),
+        feed_forward_(parameters, name + ".mlp") {}
+
+  nn::RmsNorm input_norm_;
+  nn::Attention attention_;
+  nn::RmsNorm post_attention_norm_;
+  nn::FeedForward feed_forward_;
+};
 
 }  // namespace
 
-LlamaBlock::LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer)
-    : input_norm_(parameters, layer_name(layer) + ".input_layernorm", s.rms_norm_eps),
-      attention_(parameters, layer_name(layer) + ".self_attn", s.head_dim, layer),
-      post_attention_norm_(parameters, layer_name(layer) + ".post_attention_layernorm",
-                           s.rms_norm_eps),
-      feed_forward_(parameters, layer_name(layer) + ".mlp") {}
-
-at::Tensor LlamaBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
-                               const nn::ForwardContext& context) const {
-  const at::Tensor h =
-      x + attention_.forward(input_norm_.forward(x, context), rope, context);
-  return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
-}
-
-Llama::Llama(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
-    : settings_(llama_settings(config)),
-      max_positions_(config.max_position_embeddings),
-      first_layer_(stage.first_layer) {
-  if (stage.embedding || (stage.head && settings_.tie_word_embeddings)) {
-    embedding_.emplace(parameters, "model.embed_tokens");
-  }
-  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
-    blocks_.emplace_back(parameters, settings_, i);
-  }
-  if (!stage.head) return;
-  norm_.emplace(parameters, "model.norm", settings_.rms_norm_eps);
-  if (!settings_.tie_word_embeddings) head_.emplace(parameters, "lm_head");
-}
-
-at::Tensor Llama::hidden(const at::Tensor& input,
-                         const nn::ForwardContext& context) const {
-  at::Tensor x = input;
-  if (!input.is_floating_point()) {
-    const auto embed = [&](const at::Tensor& ids) {
-      return embedding_->forward(ids, context);
-    };
-    x = context.run_block ? context.run_block(nn::kEmbeddingLayer, embed, input)
-                          : embed(input);
-  }
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto run = [&, i](const at::Tensor& in) {
-      return blocks_[i].forward(in, rope_, context);
-    };
-    x = context.run_block
-            ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
-            : run(x);
-  }
-  return norm_ ? norm_->forward(x, context) : x;
-}
-
-ops::LossHeadResult Llama::loss(const at::Tensor& hidden, const at::Tensor& targets,
-                                const nn::ForwardContext& context,
-                                const ops::LossHeadOptions& options) const {
-  return nn::loss_head(hidden, head_weight(), targets, context, options);
-}
-
-at::Tensor Llama::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_weight()->weight());
-}
-
-nn::KvCache Llama::make_cache(int64_t batch, int64_t capacity) const {
-  nn::KvCache cache;
-  const auto options = head_weight()->weight().options();
-  for (const LlamaBlock& block : blocks_) {
-    const auto store = [&] {
-      return at::zeros(
-          {batch, capacity, block.attention().key_heads(), settings_.head_dim}, options);
-    };
-    cache.layers.push_back({store(), store()});
-  }
-  return cache;
-}
-
-void Llama::prepare(int64_t positions, at::Device device) {
-  LH_CHECK(positions <= max_positions_, "model",
-           "{} positions asked for, the model has {} (max_position_embeddings)",
-           positions, max_positions_);
-  rope_ = ops::make_rope_table(settings_.rope, settings_.head_dim, positions, device);
-}
-
-const ParameterPtr& Llama::head_weight() const {
-  LH_ASSERT(norm_.has_value(), "this stage has no head");
-  return head_ ? head_->weight() : embedding_->weight();
+std::unique_ptr<Model> make_llama(const ModelConfig& config, const StageSpec& stage,
+                                  ParameterSet& parameters) {
+  const LlamaSettings& settings = llama_settings(config);
+  return std::make_unique<Decoder>(settings, config.max_position_embeddings, stage,
+                                   parameters, [&](ParameterSet& from, int64_t layer) {
+                                     return std::make_unique<LlamaBlock>(from, settings,
+                                                                         layer);
+                                   });
 }
 
 }  // namespace longhaul::models

@@ -1,0 +1,183 @@
+#include "longhaul/families/decoder.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/families/limits.h"
+
+namespace longhaul::families {
+namespace {
+
+using Unit = ShardUnit;
+using More = std::function<void(UnitMaker& unit, const std::string& block)>;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+/// Fields that must hold the one value that the built mathematics has.
+void check_neutral(const ConfigFields& fields) {
+  const std::string act = fields.text("hidden_act").value_or("silu");
+  if (act != "silu" && act != "swish") {
+    fields.fail("hidden_act",
+                fmt::format("\"{}\" is not available; supported: \"silu\"", act));
+  }
+  const auto partial = fields.number("partial_rotary_factor");
+  if (partial.value_or(1.0) != 1.0) {
+    fields.fail("partial_rotary_factor",
+                fmt::format("= {} is not available yet; only 1.0 is", *partial));
+  }
+  for (const char* key : {"attention_dropout"}) {
+    const OrderedJson* value = fields.find(key);
+    if (value && !is_off(*value)) fields.refuse(key, *value);
+  }
+  if (const OrderedJson* types = fields.find("layer_types")) {
+    for (const OrderedJson& type : *types) {
+      if (type == "full_attention") continue;
+      fields.fail("layer_types", fmt::format("{} is not available yet; only "
+                                             "\"full_attention\" is",
+                                             type.dump()));
+    }
+  }
+}
+
+void read_sizes(const ConfigFields& fields, DecoderSettings& out) {
+  out.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
+  out.intermediate_size = fields.required_integer("intermediate_size", 1, kMaxWidth);
+  out.num_hidden_layers = fields.required_integer("num_hidden_layers", 1, kMaxLayers);
+  out.num_attention_heads = fields.required_integer("num_attention_heads", 1, kMaxWidth);
+  out.num_key_value_heads = fields.integer("num_key_value_heads", 1, kMaxWidth)
+                                .value_or(out.num_attention_heads);
+  const auto head_dim = fields.integer("head_dim", 1, kMaxWidth);
+  if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
+    fields.fail(
+        "hidden_size",
+        fmt::format("= {} does not divide by num_attention_heads = {}, and head_dim "
+                    "is not given",
+                    out.hidden_size, out.num_attention_heads));
+  }
+  out.head_dim = head_dim.value_or(out.hidden_size / out.num_attention_heads);
+  if (out.head_dim % 2 != 0) {
+    fields.fail("head_dim",
+                fmt::format("= {} must be even: RoPE turns pairs", out.head_dim));
+  }
+  if (out.num_attention_heads * out.head_dim > kMaxWidth) {
+    fields.fail("head_dim",
+                fmt::format("= {} times num_attention_heads = {} is above {}",
+                            out.head_dim, out.num_attention_heads, kMaxWidth));
+  }
+  if (out.num_attention_heads % out.num_key_value_heads != 0) {
+    fields.fail("num_key_value_heads",
+                fmt::format("= {} does not divide num_attention_heads = {}",
+                            out.num_key_value_heads, out.num_attention_heads));
+  }
+}
+
+/// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by
+/// columns.
+UnitDescription block(const DecoderSettings& s, int64_t layer, const More& more) {
+  UnitMaker unit(UnitKind::Block, layer, s.initializer_range);
+  const std::string name = fmt::format("model.layers.{}.", layer);
+  const int64_t query = s.num_attention_heads * s.head_dim;
+  const int64_t key = s.num_key_value_heads * s.head_dim;
+  unit.norm(name + "input_layernorm.weight", s.hidden_size);
+  unit.matrix(name + "self_attn.q_proj.weight", query, s.hidden_size,
+              {Unit::QueryHeads, 0});
+  unit.matrix(name + "self_attn.k_proj.weight", key, s.hidden_size, {Unit::KeyHeads, 0});
+  unit.matrix(name + "self_attn.v_proj.weight", key, s.hidden_size, {Unit::KeyHeads, 0});
+  unit.matrix(name + "self_attn.o_proj.weight", s.hidden_size, query,
+              {Unit::QueryHeads, 1});
+  unit.attention(query);
+  unit.norm(name + "post_attention_layernorm.weight", s.hidden_size);
+  const int64_t inner = s.intermediate_size;
+  unit.matrix(name + "mlp.gate_proj.weight", inner, s.hidden_size, {Unit::Elements, 0});
+  unit.matrix(name + "mlp.up_proj.weight", inner, s.hidden_size, {Unit::Elements, 0});
+  unit.matrix(name + "mlp.down_proj.weight", s.hidden_size, inner, {Unit::Elements, 1});
+  if (more) more(unit, name);
+  return unit.take();
+}
+
+template <typename Value>
+std::string text_of(const Value& value) {
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::vector<Field> decoder_settings(const DecoderSettings& settings) {
+  // All members by name: one that is added does not compile until it stands here.
+  const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
+               rope] = settings;
+  const auto& [kind, theta, factor, low, high, original] = rope;
+  return {
+      {"hidden_size", text_of(hidden), true},
+      {"intermediate_size", text_of(intermediate), true},
+      {"num_hidden_layers", text_of(layers), true},
+      {"num_attention_heads", text_of(heads), true},
+      {"num_key_value_heads", text_of(key_heads), true},
+      {"head_dim", text_of(head_dim), true},
+      {"rms_norm_eps", text_of(eps), true},
+      {"initializer_range", text_of(range), false},
+      {"tie_word_embeddings", text_of(tied), true},
+      {"rope_theta", text_of(theta), true},
+      {"rope_type", rope_type_name(kind), true},
+      {"rope factor", text_of(factor), true},
+      {"rope low_freq_factor", text_of(low), true},
+      {"rope high_freq_factor", text_of(high), true},
+      {"rope original_max_position_embeddings", text_of(original), true},
+  };
+}
+
+std::vector<std::string> decoder_fields() {
+  return {"attention_dropout",   "head_dim",
+          "hidden_act",          "hidden_size",
+          "initializer_range",   "intermediate_size",
+          "layer_types",         "max_position_embeddings",
+          "num_attention_heads", "num_hidden_layers",
+          "num_key_value_heads", "partial_rotary_factor",
+          "rms_norm_eps",        "rope_parameters",
+          "rope_scaling",        "rope_theta",
+          "tie_word_embeddings"};
+}
+
+void read_decoder(const ConfigFields& fields, DecoderSettings& settings) {
+  check_neutral(fields);
+  read_sizes(fields, settings);
+  settings.rms_norm_eps = fields.required_number("rms_norm_eps");
+  if (settings.rms_norm_eps <= 0.0 || settings.rms_norm_eps >= 1.0) {
+    fields.fail("rms_norm_eps",
+                fmt::format("= {} must be between 0 and 1", settings.rms_norm_eps));
+  }
+  settings.initializer_range = fields.number("initializer_range").value_or(0.02);
+  if (settings.initializer_range < 0.0) {
+    fields.fail("initializer_range", "must not be negative");
+  }
+  // Absent means false in every version of these classes.
+  settings.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  settings.rope = read_rope(fields);
+}
+
+ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
+                                  const More& more) {
+  ModelDescription model;
+  model.features = s.hidden_size;
+  model.query_heads = s.num_attention_heads;
+  model.key_heads = s.num_key_value_heads;
+  UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
+  embedding.table(kEmbedding, vocab_size, s.hidden_size);
+  model.units.push_back(embedding.take());
+  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
+    model.units.push_back(block(s, i, more));
+  }
+  UnitMaker head(UnitKind::Head, 0, s.initializer_range);
+  head.norm("model.norm.weight", s.hidden_size);
+  if (s.tie_word_embeddings) {
+    head.product(vocab_size, s.hidden_size);
+    model.tied = TiedHead{kEmbedding, kHead};
+  } else {
+    head.matrix(kHead, vocab_size, s.hidden_size, {Unit::Vocabulary, 0});
+  }
+  model.units.push_back(head.take());
+  return model;
+}
+
+}  // namespace longhaul::families

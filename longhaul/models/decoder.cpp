@@ -1,0 +1,84 @@
+#include "longhaul/models/decoder.h"
+
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/nn/loss_head.h"
+
+namespace longhaul::models {
+
+Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,
+                 const StageSpec& stage, ParameterSet& parameters,
+                 const MakeBlock& make_block)
+    : rope_config_(settings.rope),
+      head_dim_(settings.head_dim),
+      max_positions_(max_positions),
+      first_layer_(stage.first_layer) {
+  if (stage.embedding || (stage.head && settings.tie_word_embeddings)) {
+    embedding_.emplace(parameters, "model.embed_tokens");
+  }
+  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+    blocks_.push_back(make_block(parameters, i));
+  }
+  if (!stage.head) return;
+  norm_.emplace(parameters, "model.norm", settings.rms_norm_eps);
+  if (!settings.tie_word_embeddings) head_.emplace(parameters, "lm_head");
+}
+
+at::Tensor Decoder::hidden(const at::Tensor& input,
+                           const nn::ForwardContext& context) const {
+  at::Tensor x = input;
+  if (!input.is_floating_point()) {
+    const auto embed = [&](const at::Tensor& ids) {
+      return embedding_->forward(ids, context);
+    };
+    x = context.run_block ? context.run_block(nn::kEmbeddingLayer, embed, input)
+                          : embed(input);
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const auto run = [&, i](const at::Tensor& in) {
+      return blocks_[i]->forward(in, rope_, context);
+    };
+    x = context.run_block
+            ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
+            : run(x);
+  }
+  return norm_ ? norm_->forward(x, context) : x;
+}
+
+ops::LossHeadResult Decoder::loss(const at::Tensor& hidden, const at::Tensor& targets,
+                                  const nn::ForwardContext& context,
+                                  const ops::LossHeadOptions& options) const {
+  return nn::loss_head(hidden, head_weight(), targets, context, options);
+}
+
+at::Tensor Decoder::logits(const at::Tensor& hidden) const {
+  return at::linear(hidden, head_weight()->weight());
+}
+
+nn::KvCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
+  nn::KvCache cache;
+  const auto options = head_weight()->weight().options();
+  for (const auto& block : blocks_) {
+    const auto store = [&] {
+      return at::zeros({batch, capacity, block->key_heads(), head_dim_}, options);
+    };
+    cache.layers.push_back({store(), store()});
+  }
+  return cache;
+}
+
+void Decoder::prepare(int64_t positions, at::Device device) {
+  LH_CHECK(positions <= max_positions_, "model",
+           "{} positions asked for, the model has {} (max_position_embeddings)",
+           positions, max_positions_);
+  rope_ = ops::make_rope_table(rope_config_, head_dim_, positions, device);
+}
+
+const ParameterPtr& Decoder::head_weight() const {
+  LH_ASSERT(norm_.has_value(), "this stage has no head");
+  return head_ ? head_->weight() : embedding_->weight();
+}
+
+}  // namespace longhaul::models

@@ -1,0 +1,18 @@
+#include <array>
+
+#include "longhaul/models/llama/llama.h"
+#include "longhaul/models/llama/source.h"
+#include "longhaul/models/registry.h"
+
+namespace longhaul::models {
+
+const ModelFamily* find_model_family(std::string_view model_type) {
+  static const std::array families = {
+      ModelFamily{"llama", make_llama, make_source<LlamaSource>}};
+  for (const ModelFamily& family : families) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace longhaul::models
