@@ -1,7 +1,7 @@
-"""Small Llamas in the shapes of the supported families, made by transformers."""
+"""Small models in the shapes of the supported families, made by transformers."""
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+import transformers
 
 BASE = dict(
     vocab_size=320,
@@ -41,20 +41,38 @@ CONFIGS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     ),
+    # Biases of queries, keys and values; tied, as the small ones are.
+    "qwen2": dict(
+        family="Qwen2",
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    ),
+    # Heads of another width than hidden / heads, normed.
+    "qwen3": dict(
+        family="Qwen3",
+        num_key_value_heads=2,
+        head_dim=24,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    ),
 }
 
 
 def make_model(name, seed=0):
-    return model_of(LlamaConfig(**BASE, **CONFIGS[name]), seed)
+    settings = {**BASE, **CONFIGS[name]}
+    family = settings.pop("family", "Llama")
+    return model_of(getattr(transformers, f"{family}Config")(**settings), seed)
 
 
 def model_of(config, seed=0):
     torch.manual_seed(seed)
-    model = LlamaForCausalLM(config).to(torch.float32)
-    # Norm weights of one hide a missing or doubled product.
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager").to(torch.float32)
+    # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if "norm" in key:
+            if "norm" in key or key.endswith("bias"):
                 value.add_(torch.randn_like(value) * 0.1)
     return model
 

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from models import CONFIGS, make_model
 from safetensors.torch import load_file
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 STEPS = 20
 BATCH = 4
@@ -24,8 +24,11 @@ def make_rows(seed=3):
 
 
 def torch_curve(model, rows, steps=STEPS, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-8):
-    decayed = [p for n, p in model.named_parameters() if "norm" not in n]
-    plain = [p for n, p in model.named_parameters() if "norm" in n]
+    def is_plain(name):
+        return "norm" in name or name.endswith("bias")
+
+    decayed = [p for n, p in model.named_parameters() if not is_plain(n)]
+    plain = [p for n, p in model.named_parameters() if is_plain(n)]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": weight_decay},
          {"params": plain, "weight_decay": 0.0}], lr=lr, betas=betas, eps=eps)
@@ -117,12 +120,12 @@ def test_a_wrong_setting_is_seen(run, tmp_path, fault):
     assert worst(ours, theirs) > TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
+@pytest.mark.parametrize("name", ["llama3_gqa", "tied", "qwen2", "qwen3"])
 def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, tmp_path, name):
     model = make_model(name)
     model.save_pretrained(tmp_path / "model", max_shard_size="200KB")
     run("longhaul", "export", tmp_path / "model", "--out", tmp_path / "export")
-    again = LlamaForCausalLM.from_pretrained(tmp_path / "export")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "export")
     ours = dict(again.named_parameters())
     assert set(ours) == {n for n, _ in model.named_parameters()}
     for key, value in model.named_parameters():
@@ -133,7 +136,7 @@ def test_export_of_a_run_is_what_transformers_reads(run, tmp_path):
     rows = make_rows()
     longhaul_curve(run, tmp_path, make_model("llama3_gqa"), rows)
     run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export")
-    model = LlamaForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "export", dtype=torch.float32)
     start = make_model("llama3_gqa")
     torch_curve(start, rows)
     for key, value in start.named_parameters():
