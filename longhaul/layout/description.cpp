@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
+#include <map>
 
 #include "longhaul/base/error.h"
 #include "longhaul/format/dtype.h"
@@ -21,19 +21,18 @@ int data_ranks_per_node(const MeshShape& shape, const Placement& placement) {
   int most = 0;
   bool apart = false;
   for (int other = 0; other < shape.pp * shape.tp; ++other) {
-    std::set<int> seen;
-    int run = 0;
+    std::map<int, int> ranks;  // of each machine
+    int before = -1;
     for (int i = 0; i < size; ++i) {
-      const auto node = [&](int data) {
-        return placement.node_of(rank_at(shape, {other / shape.tp, data / shape.cp,
-                                                 data % shape.cp, other % shape.tp}));
-      };
-      ++run;
-      if (i + 1 < size && node(i + 1) == node(i)) continue;
-      apart = apart || !seen.insert(node(i)).second;
-      least = std::min(least, run);
-      most = std::max(most, run);
-      run = 0;
+      const int node = placement.node_of(rank_at(
+          shape, {other / shape.tp, i / shape.cp, i % shape.cp, other % shape.tp}));
+      apart = apart || (node != before && ranks.contains(node));
+      ++ranks[node];
+      before = node;
+    }
+    for (const auto& [node, count] : ranks) {
+      least = std::min(least, count);
+      most = std::max(most, count);
     }
   }
   if (least != most || apart) {

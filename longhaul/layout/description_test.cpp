@@ -84,7 +84,8 @@ TEST(LayoutDescription, ShardGroupsOfANodeNeedTheSameNumberOnEveryMachine) {
   EXPECT_NE(differ.find("here there are 1 to 2;"), std::string::npos) << differ;
   const std::string apart = refusal({"parallel.zero=1", "parallel.shard_group=node"}, 4,
                                     Placement::listed({0, 1, 0, 1}));
-  EXPECT_NE(apart.find("side by side"), std::string::npos) << apart;
+  EXPECT_NE(apart.find("side by side; here there are 2 to 2;"), std::string::npos)
+      << apart;
 }
 
 /// Over the ranks, each element of each parameter is counted once.

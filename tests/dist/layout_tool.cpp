@@ -134,7 +134,11 @@ class Run {
 
     session_.flat->zero_grads();
     runner_->begin_step(batches, 1.0 / static_cast<double>(divided_by));
-    train::run_plan(session_, session_.layout.training_plan(), *runner_);
+    // Of the micro batches that are left.
+    const PipelinePlan plan =
+        make_pipeline_plan(session_.layout.pipeline, session_.layout.shape.pp,
+                           session_.layout.chunks, static_cast<int64_t>(batches.size()));
+    train::run_plan(session_, plan, *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
 
     double loss = session_.mesh().index().tp == 0 ? runner_->cross_entropy_sum() : 0.0;

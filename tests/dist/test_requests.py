@@ -174,13 +174,16 @@ def test_a_signal_to_mpirun_saves_if_there_is_time_and_says_which(binary, run, t
                                                                   slow):
     if slow:  # no machine saves within the second that mpirun leaves
         run("longhaul", "train", write_config(tmp_path), *sets(*LONG, "run.stop_after=3"))
-    job = Job(binary, tmp_path, 2, *([delay("gradients", 5)] if slow else []))
-    if slow:
-        job.in_phase("gradients")
-    else:
-        job.at_step(5)
-    job.process.send_signal(number)
-    job.end()
+    for _ in range(3):  # on a busy machine mpirun may kill them before they can say a word
+        job = Job(binary, tmp_path, 2, *([delay("gradients", 5)] if slow else []))
+        if slow:
+            job.in_phase("gradients")
+        else:
+            job.at_step(5)
+        job.process.send_signal(number)
+        job.end()
+        if not slow or "longhaul: error: " in job.errors:
+            break
     said = job.errors + job.log()
     assert "another rank" not in said, said
     saved = re.search(r"^stopped by SIGTERM after step (\d+); saved", job.log(), re.M)

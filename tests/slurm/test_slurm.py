@@ -99,7 +99,8 @@ def test_the_doctor_sees_every_node_and_tries_the_axes(cluster, binary, folder):
                         "--dir", folder, "--quick", "--json", check=False, env=RING)
     assert done.returncode in (0, 1), done.stderr  # a busy machine may fail a time limit
     report = json.loads(done.stdout)
-    assert sorted(node["node"] for node in report["nodes"]) == ["n1", "n2", "n3", "n4"]
+    seen = {node["node"] for node in report["nodes"]}
+    assert len(report["nodes"]) == len(seen) == 4 and seen <= set(cluster.nodes)
     assert report["ranks"] == 8
     together = {check["name"]: check["result"] for check in report["together"]}
     for name in ["version", "program", "devices", "clocks", "inside a node", "between nodes",
