@@ -262,9 +262,8 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     if (other) {
       const Verdict verdict = judge(*other, lock.path_, options);
       if (verdict.alive) {
-        const bool same_job =
-            !mine.job.empty() && mine.job == other->job &&
-            (mine.host != other->host || options.waits_for_own_job);
+        const bool same_job = !mine.job.empty() && mine.job == other->job &&
+                              (mine.host != other->host || options.waits_for_own_job);
         const bool watched =
             options.on_watch && verdict.by_lease && !watch.renewed(lock.path_, *other);
         if (!same_job && !watched) {

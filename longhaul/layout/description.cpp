@@ -127,7 +127,8 @@ int Placement::node_of(int rank) const {
 
 const StageSpec& LayoutDescription::stage(int rank, int chunk) const {
   const int pp = mesh_index_of(shape, rank).pp;
-  return stages.at(static_cast<size_t>(chunk * shape.pp + pp));
+  return stages.at(static_cast<size_t>(chunk) * static_cast<size_t>(shape.pp) +
+                   static_cast<size_t>(pp));
 }
 
 FlatSharding LayoutDescription::sharding(int rank) const {
