@@ -125,7 +125,7 @@ AskedLayout describe(const RunConfig& config, const ModelDescription& model,
     line.stage = pp;
     line.first_layer = layout.stage(rank, 0).first_layer;
     line.end_layer = layout.stage(rank, layout.chunks - 1).end_layer;
-    for (const PlacedParameter& p : placed) line.parameters += p.num_elements();
+    for (const PlacedParameter& p : placed) line.parameters += p.slice.num_elements();
     line.bytes =
         state_bytes(plan_buckets(placed, layout.sharding(rank)), config.precision);
     asked.stages.push_back(line);

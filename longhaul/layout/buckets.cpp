@@ -13,8 +13,8 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 /// What may not be mixed.
 auto key_of(const PlacedParameter& p) {
-  return std::tuple(p.extent.size() <= 1 ? kResidentUnit : p.unit, p.sum_group, p.counted,
-                    p.frozen);
+  return std::tuple(p.slice.extent.size() <= 1 ? kResidentUnit : p.unit, p.sum_group,
+                    p.counted, p.frozen);
 }
 
 auto key_of(const BucketPlan& bucket) {
@@ -36,19 +36,13 @@ FlatRange FlatRange::part(int index, int parts) const {
   return {begin + index * length, begin + (index + 1) * length};
 }
 
-int64_t PlacedParameter::num_elements() const {
-  int64_t product = 1;
-  for (const int64_t size : extent) product *= size;
-  return product;
-}
-
 std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters,
                                      const FlatSharding& sharding,
                                      int64_t max_bucket_elements) {
   std::vector<BucketPlan> buckets;
   for (size_t i = parameters.size(); i-- > 0;) {
     const PlacedParameter& p = parameters[i];
-    const int64_t size = p.num_elements();
+    const int64_t size = p.slice.num_elements();
     const int64_t padded = round_up(size, kFlatAlign);
     // The newest bucket of its kind takes it, if it has room.
     const auto place = std::find_if(buckets.rbegin(), buckets.rend(), [&](const auto& b) {

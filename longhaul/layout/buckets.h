@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "longhaul/format/tensor_slice.h"
 
 namespace longhaul {
 
@@ -49,8 +50,7 @@ inline constexpr int kSumGroups = 3;
 
 /// What a layout says about a parameter of one rank.
 struct PlacedParameter {
-  std::string name;
-  std::vector<int64_t> extent;  ///< of the part that this rank holds
+  TensorSlice slice;  ///< that this rank holds
   /// Parameters of one unit are used together, and gathered and released as one.
   int unit = 0;
   int sum_group = kNoSum;
@@ -58,8 +58,6 @@ struct PlacedParameter {
   /// that counts them in norms and saves them.
   bool counted = true;
   bool frozen = false;
-
-  int64_t num_elements() const;
 };
 
 struct BucketMember {
@@ -70,17 +68,20 @@ struct BucketMember {
 
 /// Parameters side by side in one buffer: of one unit and one sum group, all counted or
 /// none, all frozen or none.
-struct BucketPlan {
+struct BucketShape {
   int unit = 0;
   int sum_group = kNoSum;
   bool counted = true;
   bool frozen = false;
-  std::vector<BucketMember> members;
   int64_t num_elements = 0;  ///< padding included
   FlatRange owned;           ///< what this rank updates
   FlatRange saved;           ///< what it alone counts and saves; empty if not counted
   bool weights_stay = true;
   bool grads_stay = true;
+};
+
+struct BucketPlan : BucketShape {
+  std::vector<BucketMember> members;
 };
 
 /// Buckets are filled in backward order (the last unit first), so that a full bucket's

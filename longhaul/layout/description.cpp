@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/dtype.h"
 #include "longhaul/layout/pipeline/partition.h"
 
 namespace longhaul {
@@ -92,10 +92,9 @@ int checked_degree(int64_t degree, const char* key) {
 }
 
 /// `tied_first`: nothing, or whether a tied embedding's copy is that of the first stage.
-PlacedParameter place_parameter(const ParameterShard& shard, int unit, bool frozen,
+PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
-  PlacedParameter placed{shard.slice.name, shard.slice.extent, unit,
-                         kNoSum,           shard.counted,      frozen};
+  PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen};
   if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
   if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
   if (tied_first) {
@@ -153,12 +152,11 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
   for (int chunk = 0; chunk < chunks; ++chunk) {
     for (const UnitDescription& described : model.stage(stage(rank, chunk))) {
       for (const ParameterDescription& p : described.parameters) {
-        const ParameterShard shard =
-            plan_parameter(tensor, {p.whole(), p.split}, index.tp);
+        ParameterShard shard = plan_parameter(tensor, {p.whole(), p.split}, index.tp);
         std::optional<bool> tied_first;
         if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
-        placed.push_back(
-            place_parameter(shard, unit, frozen && frozen(p.name), tied_first));
+        placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
+                                         tied_first));
       }
       ++unit;
     }

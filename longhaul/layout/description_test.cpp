@@ -110,7 +110,7 @@ TEST(LayoutDescription, EveryElementIsSavedByOneRankAlone) {
           for (const BucketMember& m : bucket.members) {
             const int64_t begin = std::max(m.begin, bucket.saved.begin);
             const int64_t end = std::min(m.begin + m.num_elements, bucket.saved.end);
-            saved[placed[m.parameter].name] += std::max<int64_t>(end - begin, 0);
+            saved[placed[m.parameter].slice.name] += std::max<int64_t>(end - begin, 0);
           }
         }
       }
@@ -128,7 +128,7 @@ TEST(LayoutDescription, SumGroupsFollowFromHowParametersSplit) {
   const ModelDescription model = small(/*tied=*/true);
   const LayoutDescription layout = describe_layout(config, model, 8);
   std::map<std::string, PlacedParameter> last;
-  for (const PlacedParameter& p : layout.parameters(model, 5)) last[p.name] = p;
+  for (const PlacedParameter& p : layout.parameters(model, 5)) last[p.slice.name] = p;
   EXPECT_EQ(last.at("model.norm.weight").sum_group, kTensorSum);
   EXPECT_FALSE(last.at("model.norm.weight").counted);
   EXPECT_EQ(last.at("model.layers.5.self_attn.k_proj.weight").sum_group, kKeySum);

@@ -1,5 +1,6 @@
 #include "longhaul/models/decoder.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
@@ -8,9 +9,30 @@
 
 namespace longhaul::models {
 
+DecoderBlock::DecoderBlock(ParameterSet& parameters, const DecoderSettings& settings,
+                           int64_t layer, const nn::AttentionParts& parts)
+    : DecoderBlock(parameters, settings, layer, parts,
+                   "model.layers." + std::to_string(layer)) {}
+
+DecoderBlock::DecoderBlock(ParameterSet& parameters, const DecoderSettings& s,
+                           int64_t layer, const nn::AttentionParts& parts,
+                           const std::string& name)
+    : input_norm_(parameters, name + ".input_layernorm", s.rms_norm_eps),
+      attention_(parameters, name + ".self_attn", s.head_dim, layer, parts),
+      post_attention_norm_(parameters, name + ".post_attention_layernorm",
+                           s.rms_norm_eps),
+      feed_forward_(parameters, name + ".mlp") {}
+
+at::Tensor DecoderBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
+                                 const nn::ForwardContext& context) const {
+  const at::Tensor h =
+      x + attention_.forward(input_norm_.forward(x, context), rope, context);
+  return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
+}
+
 Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,
                  const StageSpec& stage, ParameterSet& parameters,
-                 const MakeBlock& make_block)
+                 const nn::AttentionParts& parts)
     : rope_config_(settings.rope),
       head_dim_(settings.head_dim),
       max_positions_(max_positions),
@@ -19,7 +41,7 @@ Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,
     embedding_.emplace(parameters, "model.embed_tokens");
   }
   for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
-    blocks_.push_back(make_block(parameters, i));
+    blocks_.emplace_back(parameters, settings, i, parts);
   }
   if (!stage.head) return;
   norm_.emplace(parameters, "model.norm", settings.rms_norm_eps);
@@ -38,7 +60,7 @@ at::Tensor Decoder::hidden(const at::Tensor& input,
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const auto run = [&, i](const at::Tensor& in) {
-      return blocks_[i]->forward(in, rope_, context);
+      return blocks_[i].forward(in, rope_, context);
     };
     x = context.run_block
             ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
@@ -60,9 +82,9 @@ at::Tensor Decoder::logits(const at::Tensor& hidden) const {
 nn::KvCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
   nn::KvCache cache;
   const auto options = head_weight()->weight().options();
-  for (const auto& block : blocks_) {
+  for (const DecoderBlock& block : blocks_) {
     const auto store = [&] {
-      return at::zeros({batch, capacity, block->key_heads(), head_dim_}, options);
+      return at::zeros({batch, capacity, block.key_heads(), head_dim_}, options);
     };
     cache.layers.push_back({store(), store()});
   }

@@ -1,36 +1,42 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "longhaul/families/decoder.h"
 #include "longhaul/models/model.h"
-#include "longhaul/nn/linear.h"
-#include "longhaul/ops/rope.h"
+#include "longhaul/nn/attention.h"
+#include "longhaul/nn/feed_forward.h"
 
 namespace longhaul::models {
 
-/// One block of a decoder: its family's mathematics.
+/// x + attention(norm x), then x + feed_forward(norm x).
 class DecoderBlock {
  public:
-  virtual ~DecoderBlock() = default;
+  DecoderBlock(ParameterSet& parameters, const DecoderSettings& settings, int64_t layer,
+               const nn::AttentionParts& parts);
   /// x [T, H] -> [T, H], both of this rank's part of T.
-  virtual at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
-                             const nn::ForwardContext& context) const = 0;
+  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
+                     const nn::ForwardContext& context) const;
   /// That this rank has.
-  virtual int64_t key_heads() const = 0;
+  int64_t key_heads() const { return attention_.key_heads(); }
+
+ private:
+  DecoderBlock(ParameterSet& parameters, const DecoderSettings& settings, int64_t layer,
+               const nn::AttentionParts& parts, const std::string& name);
+  nn::RmsNorm input_norm_;
+  nn::Attention attention_;
+  nn::RmsNorm post_attention_norm_;
+  nn::FeedForward feed_forward_;
 };
 
-/// What is around the blocks: embedding, final norm, and a head that may be the
-/// embedding.
+/// Embedding, blocks, final norm, and a head that may be the embedding.
 class Decoder : public Model {
  public:
-  using MakeBlock = std::function<std::unique_ptr<DecoderBlock>(ParameterSet& parameters,
-                                                                int64_t layer)>;
+  /// `parts`: what the family has in its attention.
   Decoder(const DecoderSettings& settings, int64_t max_positions, const StageSpec& stage,
-          ParameterSet& parameters, const MakeBlock& make_block);
+          ParameterSet& parameters, const nn::AttentionParts& parts = {});
 
   at::Tensor hidden(const at::Tensor& input,
                     const nn::ForwardContext& context) const override;
@@ -50,7 +56,7 @@ class Decoder : public Model {
   int64_t max_positions_;
   int64_t first_layer_;
   std::optional<nn::Embedding> embedding_;
-  std::vector<std::unique_ptr<DecoderBlock>> blocks_;
+  std::vector<DecoderBlock> blocks_;
   std::optional<nn::RmsNorm> norm_;
   std::optional<nn::Linear> head_;
   ops::RopeTable rope_;

@@ -1,18 +1,15 @@
 #include <array>
 
 #include "longhaul/models/llama/llama.h"
-#include "longhaul/models/llama/source.h"
 #include "longhaul/models/qwen/qwen.h"
-#include "longhaul/models/qwen/source.h"
 #include "longhaul/models/registry.h"
 
 namespace longhaul::models {
 
 const ModelFamily* find_model_family(std::string_view model_type) {
-  static const std::array families = {
-      ModelFamily{"llama", make_llama, make_source<LlamaSource>},
-      ModelFamily{"qwen2", make_qwen, make_source<QwenSource>},
-      ModelFamily{"qwen3", make_qwen, make_source<QwenSource>}};
+  static const std::array families = {ModelFamily{"llama", make_llama, make_llama_source},
+                                      ModelFamily{"qwen2", make_qwen, make_qwen_source},
+                                      ModelFamily{"qwen3", make_qwen, make_qwen_source}};
   for (const ModelFamily& family : families) {
     if (family.model_type == model_type) return &family;
   }

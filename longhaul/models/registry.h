@@ -21,10 +21,4 @@ struct ModelFamily {
 /// Null for one that cannot be computed.
 const ModelFamily* find_model_family(std::string_view model_type);
 
-template <class Source>
-std::unique_ptr<SourceModel> make_source(const ModelConfig& config,
-                                         const SourceFiles& files) {
-  return std::make_unique<Source>(config, files);
-}
-
 }  // namespace longhaul::models

@@ -43,20 +43,12 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
   std::vector<PlacedParameter> placed;
   for (const FlatParameter& p : parameters) {
     p.parameter->set_frozen(p.kind.frozen);
-    placed.push_back({p.parameter->name(), p.parameter->slice().extent, p.unit,
-                      p.sum_group, p.counted, p.kind.frozen});
+    placed.push_back(
+        {p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen});
   }
   for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();
-    bucket.unit = plan.unit;
-    bucket.sum_group = plan.sum_group;
-    bucket.counted = plan.counted;
-    bucket.frozen = plan.frozen;
-    bucket.num_elements = plan.num_elements;
-    bucket.owned = plan.owned;
-    bucket.saved = plan.saved;
-    bucket.weights_stay = plan.weights_stay;
-    bucket.grads_stay = plan.grads_stay;
+    static_cast<BucketShape&>(bucket) = plan;
     for (const BucketMember& member : plan.members) {
       const FlatParameter& p = parameters[member.parameter];
       bucket.members.push_back({p.parameter, p.kind, member.begin, member.num_elements});

@@ -44,22 +44,12 @@ struct FlatMember {
 
 /// Parameters side by side in one weights buffer (compute dtype) and one gradient buffer
 /// (gradient dtype). A bucket has one unit, one sum group, and is frozen or not.
-struct Bucket {
-  int unit = 0;
-  int sum_group = 0;
-  bool counted = true;
-  bool frozen = false;
+struct Bucket : BucketShape {
   std::vector<FlatMember> members;
-  int64_t num_elements = 0;  ///< padding included
-  FlatRange owned;           ///< what this rank updates
-  FlatRange saved;           ///< what it alone counts and saves; empty if not counted
   at::Tensor weights;        ///< all elements; undefined while released
   at::Tensor grads;          ///< all elements; undefined while released, or frozen
   at::Tensor owned_weights;  ///< the owned elements: a view of weights where they stay
   at::Tensor owned_grads;    ///< a view of grads, or the sum over micro batches
-
-  bool weights_stay = true;
-  bool grads_stay = true;
 
   /// The part of the member's own elements that lies in `range`; empty if none does.
   static FlatRange overlap(const FlatMember& member, FlatRange range);

@@ -18,7 +18,6 @@
 #include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/optim/param_groups.h"
-#include "longhaul/parallel/tensor/apply.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/open_data.h"
 #include "longhaul/train/threads.h"
@@ -162,7 +161,6 @@ std::vector<FlatParameter> build_chunks(
       parameters.push_back(p);
     }
   }
-  parallel::apply_shard_plan(parameters, layout.tensor, session.mesh().index().tp);
   const std::vector<PlacedParameter> places =
       layout.parameters(session.model_config.description, session.world->rank(),
                         [&](const std::string& name) { return classes.at(name).frozen; });
@@ -171,10 +169,11 @@ std::vector<FlatParameter> build_chunks(
   std::vector<FlatParameter> placed;
   for (size_t i = 0; i < places.size(); ++i) {
     const PlacedParameter& place = places[i];
-    LH_ASSERT(place.name == parameters[i]->name(), "{} stands where {} is described",
-              parameters[i]->name(), place.name);
-    placed.push_back({parameters[i], classes.at(place.name), place.unit, place.sum_group,
-                      place.counted});
+    LH_ASSERT(place.slice.name == parameters[i]->name(),
+              "{} stands where {} is described", parameters[i]->name(), place.slice.name);
+    parameters[i]->set_slice(place.slice);
+    placed.push_back({parameters[i], classes.at(place.slice.name), place.unit,
+                      place.sum_group, place.counted});
   }
   return placed;
 }
@@ -226,9 +225,12 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
-  LayoutDescription layout =
-      describe_layout(config, session.model_config.description, session.world->size(),
-                      placement_of(*session.world, *session.node));
+  // Nothing else asks for the machines.
+  const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
+  const Placement placement =
+      of_nodes ? placement_of(*session.world, *session.node) : Placement();
+  LayoutDescription layout = describe_layout(config, session.model_config.description,
+                                             session.world->size(), placement);
   open_data(session, model_tokenizer(config).get(), log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);

@@ -1,53 +1,20 @@
 #include "longhaul/models/llama/llama.h"
 
-#include <ATen/TensorOperators.h>
-
 #include "longhaul/models/decoder.h"
-#include "longhaul/nn/attention.h"
-#include "longhaul/nn/feed_forward.h"
+#include "longhaul/models/decoder_source.h"
 
 namespace longhaul::models {
-namespace {
-
-/// x + attention(norm x), then x + feed_forward(norm x).
-class LlamaBlock : public DecoderBlock {
- public:
-  LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer)
-      : LlamaBlock(parameters, s, layer, "model.layers." + std::to_string(layer)) {}
-
-  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
-                     const nn::ForwardContext& context) const override {
-    const at::Tensor h =
-        x + attention_.forward(input_norm_.forward(x, context), rope, context);
-    return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
-  }
-  int64_t key_heads() const override { return attention_.key_heads(); }
-
- private:
-  LlamaBlock(ParameterSet& parameters, const LlamaSettings& s, int64_t layer,
-             const std::string& name)
-      : input_norm_(parameters, name + ".input_layernorm", s.rms_norm_eps),
-        attention_(parameters, name + ".self_attn", s.head_dim, layer),
-        post_attention_norm_(parameters, name + ".post_attention_layernorm",
-                             s.rms_norm_eps),
-        feed_forward_(parameters, name + ".mlp") {}
-
-  nn::RmsNorm input_norm_;
-  nn::Attention attention_;
-  nn::RmsNorm post_attention_norm_;
-  nn::FeedForward feed_forward_;
-};
-
-}  // namespace
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config, const StageSpec& stage,
                                   ParameterSet& parameters) {
-  const LlamaSettings& settings = llama_settings(config);
-  return std::make_unique<Decoder>(settings, config.max_position_embeddings, stage,
-                                   parameters, [&](ParameterSet& from, int64_t layer) {
-                                     return std::make_unique<LlamaBlock>(from, settings,
-                                                                         layer);
-                                   });
+  return std::make_unique<Decoder>(llama_settings(config), config.max_position_embeddings,
+                                   stage, parameters);
+}
+
+std::unique_ptr<SourceModel> make_llama_source(const ModelConfig& config,
+                                               const SourceFiles& files) {
+  return std::make_unique<DecoderSource>(llama_settings(config), config.vocab_size,
+                                         files);
 }
 
 }  // namespace longhaul::models

@@ -2,6 +2,7 @@
 
 #include "longhaul/families/qwen/qwen.h"
 #include "longhaul/models/model.h"
+#include "longhaul/models/source_model.h"
 
 namespace longhaul::models {
 
@@ -9,5 +10,7 @@ namespace longhaul::models {
 /// 2505.09388).
 std::unique_ptr<Model> make_qwen(const ModelConfig& config, const StageSpec& stage,
                                  ParameterSet& parameters);
+std::unique_ptr<SourceModel> make_qwen_source(const ModelConfig& config,
+                                              const SourceFiles& files);
 
 }  // namespace longhaul::models

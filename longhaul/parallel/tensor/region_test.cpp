@@ -10,7 +10,7 @@
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/ops/ops_test_support.h"
-#include "longhaul/parallel/tensor/apply.h"
+#include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/tensor/init.h"
 
 namespace longhaul::parallel {

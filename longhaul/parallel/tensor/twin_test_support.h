@@ -13,7 +13,7 @@
 #include "longhaul/comm/fake.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
-#include "longhaul/parallel/tensor/apply.h"
+#include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "longhaul/tensor/init.h"
 

@@ -1,15 +1,23 @@
 #pragma once
 
-#include "longhaul/families/qwen/qwen.h"
+#include "longhaul/families/decoder.h"
 #include "longhaul/models/source_model.h"
 
 namespace longhaul::models {
 
-/// By modeling_qwen2.py and modeling_qwen3.py of transformers.
-class QwenSource : public SourceModel {
+/// By modeling_llama.py, modeling_qwen2.py, modeling_qwen3.py and modeling_rope_utils.py
+/// of transformers.
+class DecoderSource : public SourceModel {
  public:
-  QwenSource(const ModelConfig& config, const SourceFiles& files)
-      : files_(files), settings_(qwen_settings(config)), vocab_size_(config.vocab_size) {}
+  /// `biases`: of queries, keys and values; `head_norms`: of each head of queries and
+  /// keys.
+  DecoderSource(const DecoderSettings& settings, int64_t vocab_size,
+                const SourceFiles& files, bool biases = false, bool head_norms = false)
+      : files_(files),
+        settings_(settings),
+        vocab_size_(vocab_size),
+        biases_(biases),
+        head_norms_(head_norms) {}
 
   at::Tensor embed(const at::Tensor& ids) const override;
   at::Tensor layer(int64_t number, const at::Tensor& x,
@@ -25,8 +33,10 @@ class QwenSource : public SourceModel {
                        const at::Tensor& positions) const;
 
   const SourceFiles& files_;
-  QwenSettings settings_;
+  DecoderSettings settings_;
   int64_t vocab_size_;
+  bool biases_;
+  bool head_norms_;
 };
 
 }  // namespace longhaul::models

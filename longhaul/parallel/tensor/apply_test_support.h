@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "longhaul/format/shard_plan.h"
+#include "longhaul/tensor/parameter.h"
+
+namespace longhaul::parallel {
+
+/// Cuts every parameter to what rank `index` of the tp group holds, before storage is
+/// bound; what that is, in their order. ConfigError where a tensor does not split.
+inline std::vector<ParameterShard> apply_shard_plan(
+    const std::vector<ParameterPtr>& parameters, const ShardPlan& plan, int64_t index) {
+  std::vector<ParameterShard> shards;
+  for (const ParameterPtr& p : parameters) {
+    shards.push_back(plan_parameter(plan, {p->slice(), p->split()}, index));
+  }
+  // Only now: a plan that does not fit leaves all as they were.
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i]->set_slice(shards[i].slice);
+  }
+  return shards;
+}
+
+}  // namespace longhaul::parallel
