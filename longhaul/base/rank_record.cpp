@@ -78,8 +78,7 @@ static_assert(sizeof(Operation) == 128 && sizeof(Layout) == 5584,
 template <size_t N>
 void put(char (&field)[N], std::string_view text) {
   const size_t used = std::min(text.size(), N);
-  std::memcpy(field, text.data(), used);
-  std::memset(field + used, 0, N - used);
+  std::fill(std::copy_n(text.data(), used, field), field + N, '\0');
 }
 
 template <size_t N>

@@ -176,15 +176,16 @@ SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt) 
   return target;
 }
 
-void write_rank(const SaveTarget& target, int rank,
+bool write_rank(const SaveTarget& target, int rank,
                 const std::vector<StateTensor>& tensors,
                 const std::function<bool()>& cancelled) {
   const std::string stem = rank_file_stem(target.prefix, rank);
   const std::string sidecar = write_rank_data(target.dir, stem, rank, tensors, cancelled);
-  if (sidecar.empty()) return;
+  if (sidecar.empty()) return false;
   const fs::path temporary = target.dir / (stem + ".json.tmp");
   write_text_durable(temporary, sidecar);
   fs::rename(temporary, target.dir / sidecar_name(target, rank));
+  return true;
 }
 
 bool rank_is_written(const SaveTarget& target, int rank) {

@@ -41,9 +41,9 @@ struct CommitContent {
 /// Rank 0: makes the step directory and removes what a save that never ended left there.
 SaveTarget prepare_step(const fs::path& checkpoints, int64_t step, int attempt);
 
-/// Writes a rank's tensors and then its sidecar, both durable. Returns early, without a
+/// Writes a rank's tensors and then its sidecar, both durable. Returns false, without a
 /// sidecar, when `cancelled` says so.
-void write_rank(const SaveTarget& target, int rank,
+bool write_rank(const SaveTarget& target, int rank,
                 const std::vector<StateTensor>& tensors,
                 const std::function<bool()>& cancelled = {});
 

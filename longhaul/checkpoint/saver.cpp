@@ -157,7 +157,8 @@ struct Saver::Job {
       return cancelled.load();
     };
     failure = failure_of([&] {
-      write_rank(target, rank, tensors, look);
+      // Cut short for another rank's failure, which is the one to be told.
+      if (!write_rank(target, rank, tensors, look)) return;
       if (rank == 0 && !commit()) return;
       if (read_back) checkpoint::read_back(target, rank, look);
     });

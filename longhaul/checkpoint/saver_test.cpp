@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "longhaul/base/error.h"
@@ -174,6 +175,28 @@ TEST(Saver, AFailedSaveIsReportedOnEveryRankAndTheNextOneWorks) {
   });
   EXPECT_FALSE(fs::exists(dir / "step_00000001"));
   EXPECT_EQ(find_latest(dir.path())->step, 2);
+}
+
+TEST(Saver, TheFailureThatIsToldIsNotThatOfARankWhoseWritingItCutShort) {
+  const TempDir dir;
+  run_ranks(3, [&](comm::Communicator& world) {
+    FlatState share = flat_share(world.rank(), world.size());
+    if (world.rank() == 2) share.tensors[0].bytes = share.tensors[0].bytes.first(4);
+    // Rank 1 is still writing when rank 2's failure is known.
+    const std::vector<float> values(world.rank() == 1 ? 1 << 16 : 0);
+    for (int i = 0; i < 256 && !values.empty(); ++i) {
+      share.tensors.push_back(
+          {kWeight,
+           TensorSlice::whole("more." + std::to_string(i), {1 << 16}, DType::F32),
+           std::as_bytes(std::span(values))});
+    }
+    Saver saver(options_in(dir.path()), world);
+    std::optional<SaveReport> before;
+    saver.start(snapshot_of(1, share), before);
+    const auto report = saver.wait();
+    EXPECT_HAS(report->error, "step 1 was not saved: rank 2:");
+    EXPECT_EQ(report->error.find("ranks failed"), std::string::npos) << report->error;
+  });
 }
 
 TEST(Saver, AnAttemptThatLostTheLockCommitsNothing) {

@@ -40,4 +40,6 @@ def test_the_supervisors_work_for_a_rank_does_not_grow_with_their_number(binary)
     ranks = {nodes: 8 * nodes for nodes in (16, 512)}
     cpu = {nodes: measure(tool, nodes, restarts=0, rest=4.0, played=True)["rests"][0]["cpu"]
            for nodes in ranks}
-    assert cpu[512] / ranks[512] < cpu[16] / ranks[16], cpu
+    # Work that grew with the number would be 32 times as much for each; what a rank costs is
+    # 60 us, and how much of it is waiting for memory is the machine's and its neighbours'.
+    assert cpu[512] / ranks[512] < 2 * cpu[16] / ranks[16], cpu
