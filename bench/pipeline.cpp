@@ -48,7 +48,6 @@ class SleepingStage : public parallel::PipelineStage {
     return plan_.global_stage(rank_, c) == 0 ? at::Tensor() : tensor_;
   }
   void weight_gradients(int64_t, int64_t) override { sleep(times_.weight_gradients); }
-  void reduce_gradients(int64_t) override {}
 
   /// Seconds in actions since the last call.
   double take_busy() { return std::exchange(busy_, 0.0); }

@@ -261,6 +261,11 @@ Fields fields_of(MemorySection& s) {
           "offload_activations", s.offload_activations, Free,
           "with recompute = \"full\" on a device with memory of its own: the inputs "
           "that layers keep wait in host memory"),
+      make_field(
+          "gathered_gb", s.gathered_gb, Free,
+          "zero 3: gigabytes (10^9 bytes) of weights that a rank may hold gathered; "
+          "the more, the fewer gathers; 0: as few as it can be")
+          .at_least(0.0),
   };
 }
 

@@ -134,6 +134,9 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
     warn_unused(c, "memory.recompute_layers", "memory.recompute is not \"full\"",
                 warnings);
   }
+  if (c.memory.gathered_gb > 0.0 && p.zero != 3) {
+    warn_unused(c, "memory.gathered_gb", "parallel.zero is not 3", warnings);
+  }
 }
 
 void check_optimizer(const RunConfig& c, Warnings& warnings) {

@@ -123,6 +123,7 @@ struct MemorySection {
   RecomputeKind recompute = RecomputeKind::None;
   std::optional<int64_t> recompute_layers;  ///< Full only; empty: all
   bool offload_activations = false;
+  double gathered_gb = 0.0;  ///< ZeRO 3: 10^9 bytes; 0: as few as a step needs
 };
 
 enum class ComputeType { Fp32, Bf16, Fp8 };

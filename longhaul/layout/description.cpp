@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <utility>
@@ -91,6 +92,29 @@ int checked_degree(int64_t degree, const char* key) {
                                             key, degree));
 }
 
+/// ConfigError where a stage's units do not fit in it one after the other.
+int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
+                       const ModelDescription& model) {
+  // More than a rank can hold is no more.
+  const double asked = std::round(std::min(1e9 * config.memory.gathered_gb, 1e18));
+  if (asked == 0.0) return 0;
+  for (int pp = 0; pp < layout.shape.pp; ++pp) {
+    const int rank = rank_at(layout.shape, {.pp = pp});
+    const auto buckets =
+        plan_buckets(layout.parameters(model, rank), layout.sharding(rank));
+    const RankUnits units =
+        layout.rank_units(model, rank, {buckets.begin(), buckets.end()});
+    const auto least = static_cast<double>(slot_bytes(units.slots));
+    if (asked >= least) continue;
+    throw ConfigError(
+        "memory",
+        fmt::format("memory.gathered_gb = {} has no room for one unit in use and the "
+                    "next on its way, {:.12g} GB on stage {}; give at least that, or 0",
+                    config.memory.gathered_gb, 1e-9 * least, pp));
+  }
+  return static_cast<int64_t>(asked);
+}
+
 /// `tied_first`: nothing, or whether a tied embedding's copy is that of the first stage.
 PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
@@ -164,6 +188,40 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
   return placed;
 }
 
+std::vector<ChunkUnits> LayoutDescription::chunk_units(const ModelDescription& model,
+                                                       int rank) const {
+  std::vector<ChunkUnits> all;
+  int next = 0;
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    ChunkUnits units;
+    units.spec = stage(rank, chunk);
+    if (units.spec.embedding) units.embedding = next++;
+    units.first_block = next;
+    next += static_cast<int>(units.spec.end_layer - units.spec.first_layer);
+    if (units.spec.head) {
+      units.head = model.tied && units.spec.embedding ? units.embedding : next;
+      ++next;
+    }
+    all.push_back(units);
+  }
+  return all;
+}
+
+RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
+                                        const std::vector<BucketShape>& buckets) const {
+  RankUnits units;
+  units.chunks = chunk_units(model, rank);
+  units.gathered_bytes = longhaul::gathered_bytes(buckets, weight_bytes);
+  const ChunkUnits& last = units.chunks.back();
+  units.gathered_bytes.resize(
+      static_cast<size_t>(std::max(last.head, last.block(last.spec.end_layer)) + 1));
+  units.reduce_each = sharding(rank).grads;
+  units.delayed = pipeline == PipelineKind::ZeroBubbleH1;
+  const int stage = mesh_index_of(shape, rank).pp;
+  units.slots = gather_slots(training_plan(), stage, units, gathered_budget);
+  return units;
+}
+
 std::string LayoutDescription::describe() const {
   return fmt::format("pp {} x dp {} x cp {} x tp {}, zero {}", shape.pp, shape.dp,
                      shape.cp, shape.tp, zero);
@@ -193,6 +251,10 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
   }
   check_pipeline_plan(layout.pipeline, layout.shape.pp, layout.chunks,
                       layout.batch.accumulation);
+  layout.weight_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
+  if (config.parallel.zero == 3 && layout.shards > 1) {
+    layout.gathered_budget = checked_budget(config, layout, model);
+  }
   return layout;
 }
 

@@ -12,6 +12,7 @@
 #include "longhaul/layout/context.h"
 #include "longhaul/layout/groups.h"
 #include "longhaul/layout/pipeline/plan.h"
+#include "longhaul/layout/unit_plan.h"
 
 namespace longhaul {
 
@@ -48,6 +49,9 @@ struct LayoutDescription {
   ShardPlan tensor;  ///< how parameters split over tp
   /// Nothing: all positions are on each rank.
   std::optional<ContextLayout> context;
+  int64_t weight_bytes = 4;  ///< of one weight in the compute dtype
+  /// Of weights that a rank may hold gathered; 0: as few as a step needs.
+  int64_t gathered_budget = 0;
 
   Groups rank_groups() const { return {shape, shards, tied, tensor}; }
   const StageSpec& stage(int rank, int chunk) const;
@@ -60,6 +64,11 @@ struct LayoutDescription {
   std::vector<PlacedParameter> parameters(
       const ModelDescription& model, int rank,
       const std::function<bool(const std::string&)>& frozen = {}) const;
+
+  std::vector<ChunkUnits> chunk_units(const ModelDescription& model, int rank) const;
+  /// For plan_units. `buckets`: those of the rank's parameters.
+  RankUnits rank_units(const ModelDescription& model, int rank,
+                       const std::vector<BucketShape>& buckets) const;
 
   /// "pp 2 x dp 2 x cp 1 x tp 2, zero 1": for logs and fingerprints.
   std::string describe() const;
@@ -77,6 +86,7 @@ struct StateBytes {
   int64_t masters = 0;  ///< none where the weights themselves are fp32
   int64_t moments = 0;
 };
+/// Without what a step gathers for a moment: see gathered_peak.
 StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
                        const PrecisionSection& precision);
 

@@ -59,6 +59,24 @@ TEST(LayoutDescription, WhatDoesNotFitIsRefusedWithItsNumbers) {
             "batch.micro_size so that there are 2 or 4, or choose \"1f1b\"");
 }
 
+TEST(LayoutDescription, GatheredWeightsNeedRoomForTheUnitsOfAStage) {
+  // Bytes of a table of 64000 elements and of blocks of 26624, whole and padded; in bf16.
+  const double least = 1e-9 * 2.0 * (65536 + 2 * 28672);
+  const auto asked = [](double gb) {
+    return std::vector<std::string>{"parallel.zero=3", "parallel.pp=2",
+                                    fmt::format("memory.gathered_gb={:.9f}", gb)};
+  };
+  const LayoutDescription layout =
+      describe_layout(config_of(asked(least)), small(false), 4);
+  EXPECT_EQ(layout.gathered_budget, 245760);
+  EXPECT_EQ(
+      refusal(asked(least - 1e-9), 4),
+      fmt::format("[memory] memory.gathered_gb = {} has no room for one unit in use "
+                  "and the next on its way, 0.00024576 GB on stage 0; give at least "
+                  "that, or 0",
+                  least - 1e-9));
+}
+
 TEST(LayoutDescription, AShardGroupIsNotCutToThirtyTwoBits) {
   EXPECT_NE(refusal({"parallel.zero=1", "parallel.shard_group=4294967297"}, 2)
                 .find("parallel.shard_group = 4294967297 does not divide the 2 ranks"),

@@ -13,16 +13,17 @@ namespace longhaul::ops {
 void WeightGradients::push(ParameterPtr weight, LinearInput x, at::Tensor dy) {
   if (weight->frozen()) return;
   Entry entry{std::move(weight), std::move(x), std::move(dy)};
-  if (immediate_) {
-    compute(entry);
-  } else {
-    entries_.push_back(std::move(entry));
-  }
+  call([this, entry = std::move(entry)] { compute(entry); });
+}
+
+void WeightGradients::call(std::function<void()> between) {
+  if (immediate_) return between();
+  entries_.push_back(std::move(between));
 }
 
 void WeightGradients::drain() {
   const auto entries = std::exchange(entries_, {});
-  for (const Entry& entry : entries) compute(entry);
+  for (const auto& entry : entries) entry();
 }
 
 void WeightGradients::compute(const Entry& entry) const {

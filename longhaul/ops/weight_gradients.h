@@ -21,6 +21,8 @@ class WeightGradients {
   /// x [T, K], or how to have it again when its turn comes; dy [T, N], weight [N, K].
   /// Frozen parameters are left out.
   void push(ParameterPtr weight, LinearInput x, at::Tensor dy);
+  /// Calls it in the order of the entries: when those before it are computed.
+  void call(std::function<void()> between);
   /// Computes and forgets all entries.
   void drain();
   /// Forgets all entries: after a failure, since a graph cannot be run again.
@@ -42,7 +44,7 @@ class WeightGradients {
   void compute(const Entry& entry) const;
 
   bool immediate_ = true;
-  std::vector<Entry> entries_;
+  std::vector<std::function<void()>> entries_;
   std::function<void()> after_each_;
 };
 

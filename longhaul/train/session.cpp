@@ -132,31 +132,15 @@ std::map<std::string, ParameterClass> parameter_classes(const Session& session,
   return classes;
 }
 
-/// Builds one chunk; its units get the numbers from `first_unit` on.
-Chunk build_chunk(const Session& session, int index, int first_unit) {
-  Chunk chunk;
-  chunk.spec = session.layout.stage(session.world->rank(), index);
-  chunk.model = models::build(session.model_config, chunk.spec);
-  chunk.first_unit = first_unit;
-  chunk.end_unit = first_unit + static_cast<int>(chunk.model->units().size());
-  if (chunk.spec.embedding) chunk.embedding_unit = first_unit;
-  if (chunk.spec.head) {
-    const bool tied_here = session.model_config.description.tied && chunk.spec.embedding;
-    chunk.head_unit = tied_here ? chunk.embedding_unit : chunk.end_unit - 1;
-  }
-  return chunk;
-}
-
 /// Builds this rank's chunks, cut to its tp index; their parameters in forward order, as
 /// the layout places them.
 std::vector<FlatParameter> build_chunks(
     Session& session, const std::map<std::string, ParameterClass>& classes) {
   const Layout& layout = session.layout;
   std::vector<ParameterPtr> parameters;
-  int next_unit = 0;
-  for (int i = 0; i < layout.chunks; ++i) {
-    session.chunks.push_back(build_chunk(session, i, next_unit));
-    next_unit = session.chunks.back().end_unit;
+  for (const ChunkUnits& units :
+       layout.chunk_units(session.model_config.description, session.world->rank())) {
+    session.chunks.push_back({models::build(session.model_config, units.spec), units});
     for (const ParameterPtr& p : session.chunks.back().model->parameters()) {
       parameters.push_back(p);
     }
@@ -240,9 +224,10 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
 
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace) {
+  runner.begin_plan(plan, session.mesh().index().pp);
   parallel::execute(plan, runner, *session.layout.boundaries,
                     {to_scalar_type(session.policy.compute), session.device}, trace);
-  runner.end_step();
+  runner.end_plan();
 }
 
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
@@ -276,8 +261,10 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
-  options.hold_whole_step = config.parallel.pp > 1;
-  options.defer_weight_gradients = session.layout.pipeline == PipelineKind::ZeroBubbleH1;
+  const auto& buckets = session.flat->buckets();
+  options.units =
+      session.layout.rank_units(session.model_config.description, session.world->rank(),
+                                {buckets.begin(), buckets.end()});
   options.hidden_size = session.model_config.description.features;
   const Layout& layout = session.layout;
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;

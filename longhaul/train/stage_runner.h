@@ -8,8 +8,9 @@
 
 #include "longhaul/data/sources/token_source.h"
 #include "longhaul/infer/micro_batch.h"
+#include "longhaul/layout/unit_plan.h"
 #include "longhaul/models/model.h"
-#include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/parallel/data/unit_runner.h"
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/train/capture.h"
 
@@ -19,13 +20,7 @@ namespace longhaul::train {
 /// stages.
 struct Chunk {
   std::unique_ptr<models::Model> model;
-  StageSpec spec;
-  // DataParallel's numbers of its units; -1: none here.
-  int first_unit = 0;
-  int end_unit = 0;
-  int embedding_unit = -1;
-  int head_unit = -1;  ///< of the output projection; the embedding's where they are tied
-  int block_unit(int64_t layer) const;
+  ChunkUnits units;
 };
 
 /// Looks on while a forward pass runs. Calls come in the order of the pass; tensors may
@@ -50,11 +45,7 @@ struct StageOptions {
   bool selective_recompute = false;
   bool offload = false;  ///< inputs kept for recomputation wait in host memory
   double z_loss = 0.0;
-  /// Weights and gradients stay whole during a step, and are reduced at its end: where
-  /// micro batches of several chunks alternate.
-  bool hold_whole_step = false;
-  /// Weight gradients wait until the schedule asks for them.
-  bool defer_weight_gradients = false;
+  RankUnits units;
   int64_t hidden_size = 0;
   /// Ranks that share the tokens between regions (sequence parallelism).
   int64_t token_parts = 1;
@@ -76,8 +67,11 @@ class StageRunner : public parallel::PipelineStage {
   /// `batches`: this rank's micro batches of the step, its own positions only; they must
   /// stay until it has ended. `scale`: one over the targets of the global batch.
   void begin_step(std::vector<data::TokenBatch>& batches, double scale);
+  /// The plan whose actions follow, as stage `stage` of it. Without gradients no grad
+  /// mode.
+  void begin_plan(const PipelinePlan& plan, int stage);
   /// Waits for reductions; after it owned gradients are complete.
-  void end_step();
+  void end_plan() { units_.end(); }
   /// Cross-entropy summed over this rank's targets since begin_step, unscaled; 0 where
   /// this rank has no head.
   double cross_entropy_sum() const { return cross_entropy_sum_; }
@@ -91,7 +85,6 @@ class StageRunner : public parallel::PipelineStage {
   at::Tensor backward(int64_t chunk, int64_t micro_batch,
                       const at::Tensor& grad) override;
   void weight_gradients(int64_t chunk, int64_t micro_batch) override;
-  void reduce_gradients(int64_t chunk) override;
 
  private:
   /// A micro batch between its forward and its last weight gradient.
@@ -105,14 +98,13 @@ class StageRunner : public parallel::PipelineStage {
 
   Flight& begin_flight(int64_t chunk, int64_t micro_batch, const at::Tensor& input);
   at::Tensor run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
+                       const ops::WeightGradientsPtr& queue,
                        const nn::BlockFunction& block, const at::Tensor& x);
   void capture(int64_t layer, int64_t micro_batch, const at::Tensor& y);
-  at::Tensor loss(const Chunk& chunk, bool last, const Flight& flight,
-                  const at::Tensor& hidden);
-  bool is_last(int64_t micro_batch) const;
+  at::Tensor loss(const Chunk& chunk, const Flight& flight, const at::Tensor& hidden);
 
   const std::vector<Chunk>& chunks_;
-  parallel::DataParallel& replicas_;
+  parallel::UnitRunner units_;
   StageOptions options_;
   std::vector<data::TokenBatch>* batches_ = nullptr;
   double scale_ = 1.0;

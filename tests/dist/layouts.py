@@ -83,6 +83,9 @@ LAYOUTS = {
     "tp2_pp2": parallel(4, tp=2, pp=2),
     "tp2_cp2": parallel(4, 4, tp=2, cp=2),
     "pp2_dp2_zero1": parallel(4, pp=2, zero=1),
+    "pp2_dp2_zero2": parallel(4, pp=2, zero=2),
+    "pp2_dp2_zero3": parallel(4, pp=2, zero=3, partition=[3, 1]),  # three blocks, two held
+    "pp2_dp2_zero3_interleaved": parallel(4, pp=2, zero=3, pipeline="interleaved", virtual_stages=2),
     "tp2_pp2_dp2": parallel(8, tp=2, pp=2),
     "tp2_zero3": parallel(4, tp=2, zero=3),
     "cp2_dp2_zero3": parallel(4, cp=2, zero=3),

@@ -69,6 +69,13 @@ def test_schedules_of_the_same_stages_are_bitwise_the_same(trained, name):
     assert_bitwise(trained(LAYOUTS[name], *EIGHT), trained(LAYOUTS["pp2"], *EIGHT))
 
 
+@pytest.mark.parametrize("setting", [
+    'parallel.pipeline="zb-h1"', *later(('parallel.pipeline="gpipe"',), ("memory.gathered_gb=1",))])
+def test_when_units_are_gathered_and_reduced_changes_no_bit(trained, setting):
+    layout = LAYOUTS["pp2_dp2_zero3"]
+    assert_bitwise(trained(layout, *EIGHT, setting), trained(layout, *EIGHT))
+
+
 @pytest.mark.parametrize("before,after", PAIRS)
 def test_a_checkpoint_goes_on_in_another_layout(run, store, tmp_path, trained, before, after):
     one = curve(trained(ONE, *EIGHT, *FP32))

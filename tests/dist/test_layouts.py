@@ -10,7 +10,7 @@ ONE = (1, [])
 MASKED = ["data.document_mask=true"]
 # Every kind of split once. The others, and all in bf16, run under the label soak.
 NOW = ["zero1", "zero3", "shard_group_2_of_4", "tp2_sequence", "tp4", "cp2_ring",
-       "pp2_zb", "pp2_interleaved", "tp2_pp2_dp2"]
+       "pp2_zb", "pp2_interleaved", "pp2_dp2_zero3", "tp2_pp2_dp2"]
 
 
 def later(*names):

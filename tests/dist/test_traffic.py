@@ -106,18 +106,38 @@ def test_zero_1_scatters_gradients_and_gathers_weights(sent):
     }
 
 
-def test_zero_3_gathers_twice_and_scatters_once_per_micro_batch(sent):
+def test_zero_3_gathers_for_each_pass_and_scatters_once_per_micro_batch(sent):
     vectors, table, block = buckets(2)
     micro_batches = GLOBAL // MICRO // 2
     assert micro_batches == 2
-    # The embedding's and the head's weights are not needed again in the backward.
-    gathered = vectors + micro_batches * (2 * table + 2 * LAYERS * block)
+    # The embedding's and the head's weights are not needed again in the backward. Two blocks
+    # are held at a time: those before a pass turns round are there when it comes back.
+    turns = 2 * micro_batches - 1
+    blocks = LAYERS + turns * (LAYERS - 2)
+    gathered = vectors + micro_batches * 2 * table + blocks * block
     scattered = vectors + micro_batches * (2 * table + LAYERS * block)
     assert sent(2, "parallel.zero=3")["dp"] == {
         "all_reduce": TARGETS,
         "reduce_scatter": part(2, scattered * WIRE),
         "all_gather": part(2, gathered * COMPUTE),
     }
+
+
+@pytest.mark.parametrize("gathered_gb,blocks", [
+    # Two of three blocks are held. The passes of stage 0 are two forwards and two backwards.
+    (0, 9),
+    (0.001, 3),  # room for all
+])
+def test_zero_3_in_a_pipeline_gathers_and_scatters_for_each_micro_batch(sent, gathered_gb, blocks):
+    vectors = bucket([HIDDEN] * 2 * 3, 2)
+    _, table, block = buckets(2)
+    micro_batches = GLOBAL // MICRO // 2
+    assert micro_batches == 2
+    got = sent(4, "parallel.pp=2", "parallel.partition=[3,1]", "parallel.zero=3",
+               f"memory.gathered_gb={gathered_gb}")["dp"]
+    assert got["reduce_scatter"] == part(
+        2, (vectors + micro_batches * (table + 3 * block)) * WIRE)
+    assert got["all_gather"] == part(2, (vectors + table + blocks * block) * COMPUTE)
 
 
 def test_shard_groups_add_an_all_reduce_of_the_shards_over_replicas(sent):

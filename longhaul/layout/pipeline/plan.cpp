@@ -34,27 +34,21 @@ std::vector<PipelineAction> weave(const std::vector<Step>& forwards, int chunks,
   std::vector<Step> backwards = forwards;
   for (Step& step : backwards) step.chunk = chunks - 1 - step.chunk;
   const auto n = static_cast<int64_t>(forwards.size());
-  const int64_t last_micro_batch = n / chunks - 1;
   std::vector<PipelineAction> actions;
   const auto add = [&](Kind kind, const std::vector<Step>& steps, int64_t i) {
     const Step& step = steps[static_cast<size_t>(i)];
     actions.push_back({kind, step.chunk, step.micro_batch});
-  };
-  const auto add_weights = [&](int64_t i) {
-    add(Kind::WeightGradients, backwards, i);
-    const PipelineAction added = actions.back();
-    if (added.micro_batch == last_micro_batch) {
-      actions.push_back({Kind::ReduceGradients, added.chunk, 0});
-    }
   };
   int64_t next = 0;
   while (next < std::min(warm_up, n)) add(Kind::Forward, forwards, next++);
   for (int64_t b = 0; b < n; ++b) {
     if (next < n) add(Kind::Forward, forwards, next++);
     add(Kind::Backward, backwards, b);
-    if (b >= delay) add_weights(b - delay);
+    if (b >= delay) add(Kind::WeightGradients, backwards, b - delay);
   }
-  for (int64_t w = std::max<int64_t>(n - delay, 0); w < n; ++w) add_weights(w);
+  for (int64_t w = std::max<int64_t>(n - delay, 0); w < n; ++w) {
+    add(Kind::WeightGradients, backwards, w);
+  }
   return actions;
 }
 
@@ -104,8 +98,6 @@ std::string to_string(const PipelineAction& action) {
       return fmt::format("B{}.{}", action.chunk, action.micro_batch);
     case Kind::WeightGradients:
       return fmt::format("W{}.{}", action.chunk, action.micro_batch);
-    case Kind::ReduceGradients:
-      return fmt::format("R{}", action.chunk);
   }
   return "?";
 }

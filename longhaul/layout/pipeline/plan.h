@@ -16,7 +16,6 @@ struct PipelineAction {
     Forward,          ///< of one micro batch through one chunk
     Backward,         ///< input gradients; weight gradients are only enqueued
     WeightGradients,  ///< drains what the backward of that micro batch has enqueued
-    ReduceGradients,  ///< sums a chunk's gradients over replicas; micro_batch is 0
   };
   Kind kind = Kind::Forward;
   int64_t chunk = 0;  ///< which of the rank's stages
@@ -24,11 +23,12 @@ struct PipelineAction {
   auto operator<=>(const PipelineAction&) const = default;
 };
 
-/// "F0.3" is the forward of chunk 0, micro batch 3; B, W likewise; "R1" reduces chunk 1.
+/// "F0.3" is the forward of chunk 0, micro batch 3; B, W likewise.
 std::string to_string(const PipelineAction& action);
 
 /// What every rank of a pipeline does in a step. Known to all ranks in full: a receiver
-/// derives from it the order in which its peers send.
+/// derives from it the order in which its peers send, and plan_units what a rank gathers,
+/// releases and reduces.
 /// Backwards and weight gradients of a chunk come in ascending micro batches, so that
 /// sums of gradients have the same bits under every schedule.
 struct PipelinePlan {

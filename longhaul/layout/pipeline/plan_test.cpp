@@ -76,21 +76,21 @@ constexpr PipelineTimes kUneven{3.0, 5.0, 2.0, 0.0};
 
 TEST(Plan, ListsTheActionsOfSmallPipelines) {
   EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::GPipe, 2, 1, 2), 1),
-            "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1 R0 ");
+            "F0.0 F0.1 B0.0 W0.0 B0.1 W0.1 ");
   const auto plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 3);
-  EXPECT_EQ(text_of(plan, 0), "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2 R0 ");
-  EXPECT_EQ(text_of(plan, 1), "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2 R0 ");
+  EXPECT_EQ(text_of(plan, 0), "F0.0 F0.1 B0.0 W0.0 F0.2 B0.1 W0.1 B0.2 W0.2 ");
+  EXPECT_EQ(text_of(plan, 1), "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2 ");
   EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::ZeroBubbleH1, 2, 1, 3), 1),
-            "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2 W0.1 W0.2 R0 ");
+            "F0.0 B0.0 F0.1 B0.1 W0.0 F0.2 B0.2 W0.1 W0.2 ");
   EXPECT_EQ(text_of(make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 2), 1),
-            "F0.0 F0.1 F1.0 B1.0 W1.0 F1.1 B1.1 W1.1 R1 B0.0 W0.0 B0.1 W0.1 R0 ");
+            "F0.0 F0.1 F1.0 B1.0 W1.0 F1.1 B1.1 W1.1 B0.0 W0.0 B0.1 W0.1 ");
   EXPECT_EQ(text_of(inference_plan(2, 2, 3), 0), "F0.0 F0.1 F1.0 F1.1 F0.2 F1.2 ");
 }
 
-TEST(Plan, OneStageRunsEachMicroBatchWholeAndReducesOnce) {
+TEST(Plan, OneStageRunsEachMicroBatchWhole) {
   for (const PipelineKind kind : {PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
     EXPECT_EQ(text_of(make_pipeline_plan(kind, 1, 1, 2), 0),
-              "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 R0 ");
+              "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 ");
   }
 }
 
@@ -317,9 +317,6 @@ TEST(Simulate, FindsPlantedFaults) {
             "batches'");
   EXPECT_EQ(swapped(1, {Kind::WeightGradients, 0, 3}, {Kind::WeightGradients, 0, 4}),
             "[pipeline] rank 1: W0.4 breaks the rule 'backward before weight gradients'");
-  EXPECT_EQ(swapped(3, {Kind::WeightGradients, 0, 7}, {Kind::ReduceGradients, 0, 0}),
-            "[pipeline] rank 3: R0 breaks the rule 'reduction once, directly after the "
-            "last weight gradients'");
   auto plan = good;
   plan.actions[1].erase(plan.actions[1].begin() + 1);
   EXPECT_EQ(message_of([&] { simulate_pipeline(plan, kEqual); }),
@@ -331,8 +328,8 @@ TEST(Simulate, FindsPlantedFaults) {
   auto forwards = inference_plan(4, 1, 8);
   forwards.actions[1].erase(forwards.actions[1].begin() + 1);
   EXPECT_EQ(message_of([&] { simulate_pipeline(forwards, kEqual); }),
-            "[pipeline] rank 1, chunk 0: 7 forwards, 0 backwards, 0 weight gradients and "
-            "0 reductions for 8 micro batches");
+            "[pipeline] rank 1, chunk 0: 7 forwards, 0 backwards and 0 weight "
+            "gradients for 8 micro batches");
 }
 
 TEST(Simulate, SwappedForwardsOfOneRankAreReceivedInTheSendersOrder) {

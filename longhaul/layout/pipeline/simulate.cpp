@@ -19,7 +19,6 @@ struct ChunkState {
   int64_t forwards = 0;
   int64_t backwards = 0;
   int64_t weights = 0;
-  bool reduced = false;
 };
 
 class OrderCheck {
@@ -32,22 +31,17 @@ class OrderCheck {
   }
 
   void run() {
-    const PipelineAction* before = nullptr;
-    for (const PipelineAction& action : plan_.of(rank_)) {
-      check(action, before);
-      before = &action;
-    }
+    for (const PipelineAction& action : plan_.of(rank_)) check(action);
     const int64_t all = plan_.micro_batches;
     const int64_t trained = plan_.training ? all : 0;
     for (int c = 0; c < plan_.chunks; ++c) {
       const ChunkState& state = chunks_[static_cast<size_t>(c)];
-      LH_CHECK(state.forwards == all && state.backwards == trained &&
-                   state.weights == trained && state.reduced == plan_.training,
-               "pipeline",
-               "rank {}, chunk {}: {} forwards, {} backwards, {} weight gradients and {} "
-               "reductions for {} micro batches",
-               rank_, c, state.forwards, state.backwards, state.weights,
-               state.reduced ? 1 : 0, all);
+      LH_CHECK(
+          state.forwards == all && state.backwards == trained && state.weights == trained,
+          "pipeline",
+          "rank {}, chunk {}: {} forwards, {} backwards and {} weight gradients for "
+          "{} micro batches",
+          rank_, c, state.forwards, state.backwards, state.weights, all);
     }
   }
 
@@ -57,7 +51,7 @@ class OrderCheck {
              to_string(action), rule);
   }
 
-  void check(const PipelineAction& action, const PipelineAction* before) {
+  void check(const PipelineAction& action) {
     require(action.chunk >= 0 && action.chunk < plan_.chunks && action.micro_batch >= 0 &&
                 action.micro_batch < plan_.micro_batches,
             action, "chunk and micro batch exist");
@@ -81,14 +75,6 @@ class OrderCheck {
         require(action.micro_batch == state.weights++, action,
                 "weight gradients in ascending micro batches");
         break;
-      case Kind::ReduceGradients: {
-        const PipelineAction last{Kind::WeightGradients, action.chunk,
-                                  plan_.micro_batches - 1};
-        require(before != nullptr && *before == last && !state.reduced, action,
-                "reduction once, directly after the last weight gradients");
-        state.reduced = true;
-        break;
-      }
     }
   }
 
@@ -157,8 +143,6 @@ class Simulator {
         return times_.backward;
       case Kind::WeightGradients:
         return times_.weight_gradients;
-      case Kind::ReduceGradients:
-        return 0.0;
     }
     return 0.0;
   }

@@ -4,7 +4,7 @@
 
 namespace longhaul {
 
-/// How long the actions of one chunk take, in any unit. Reductions take no time.
+/// How long the actions of one chunk take, in any unit.
 struct PipelineTimes {
   double forward = 1.0;
   double backward = 1.0;  ///< of the input
@@ -20,8 +20,7 @@ struct PipelineSimulation {
 };
 
 /// Throws Error where a rank's list breaks a rule: each micro batch once forward through
-/// each chunk, then once backward, then weight gradients, in ascending order; gradients
-/// of a chunk reduced once, directly after its last weight gradients.
+/// each chunk, then once backward, then weight gradients, in ascending order.
 void check_order(const PipelinePlan& plan);
 
 /// Checks the order, then plays the plan as execute() would run it: messages start when

@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/fake.h"
 #include "longhaul/ops/linear.h"
@@ -135,8 +137,25 @@ TEST(DataParallel, GivesEveryRankWhatTheOwnersWrote) {
   }
 }
 
+/// Of two micro batches through two units, which are held from forward to backward.
+UnitPlan plan_of(const Case& c) {
+  using Kind = PipelineAction::Kind;
+  UnitPlan plan;
+  for (int micro = 0; micro < 2; ++micro) {
+    plan.weights.push_back({Kind::Forward, 0, {0, 1}, {}});
+    plan.weights.push_back({Kind::Forward, 1, {}, {}});
+    plan.weights.push_back({Kind::Backward, 1, {}, {1}});
+    plan.weights.push_back({Kind::Backward, 0, {}, {0}});
+    for (const int unit : {1, 0}) {
+      plan.gradients.push_back({unit, c.grads || micro == 1, micro == 1});
+    }
+  }
+  return plan;
+}
+
 /// Two linear units over some micro batches; returns the owned gradients by bucket.
-std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool units) {
+std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool units,
+                              bool delayed = false) {
   Rank rank(world, c);
   for (Bucket& bucket : rank.flat.buckets()) {
     const at::Tensor values = at::arange(bucket.num_elements).sin();
@@ -144,6 +163,9 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
   }
   rank.data.share_weights();
   const auto queue = std::make_shared<ops::WeightGradients>();
+  queue->set_immediate(!delayed);
+  UnitRunner runner(rank.data);
+  if (units) runner.begin(plan_of(c));
   for (int micro = 0; micro < 2; ++micro) {
     // No random numbers: ranks are threads here and share the generator.
     const at::Tensor values = (at::arange(8 * 64) * (micro + 1.7)).cos().view({8, 64});
@@ -154,17 +176,17 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
       const nn::BlockFunction block = [&, weight](const at::Tensor& in) {
         return ops::linear(ops::LinearInput{in, nullptr}, weight, queue);
       };
-      UnitUse use;
-      use.unit = unit;
-      use.previous = unit - 1;
-      use.next = unit == 0 ? 1 : -1;
-      use.last_micro_batch = micro == 1;
       if (!units) rank.data.need(unit);
-      y = units ? run_unit(rank.data, use, block, y) : block(y);
+      y = units ? runner.run(unit, false, queue, block, y) : block(y);
     }
     ops::backward(y, at::ones_like(y));
+    queue->drain();
   }
-  rank.data.finish_gradients();
+  if (units) {
+    runner.end();
+  } else {
+    rank.data.finish_gradients();
+  }
   std::vector<at::Tensor> owned;
   for (const Bucket& bucket : rank.flat.buckets()) {
     owned.push_back(bucket.owned_grads.clone());
@@ -178,11 +200,27 @@ TEST(UnitRunner, GivesTheGradientsOfPlainBlocks) {
       const Case c{2, zero == 0 ? 1 : 2, zero >= 2, zero == 3};
       const auto plain = train(*world, {2, c.shards}, false);
       const auto wrapped = train(*world, c, true);
+      const auto delayed = train(*world, c, true, true);
       for (size_t i = 0; i < plain.size(); ++i) {
         ops::expect_close(wrapped[i], plain[i], 1e-6, "bucket " + std::to_string(i));
+        EXPECT_TRUE(at::equal(delayed[i], wrapped[i])) << "bucket " << i;
       }
     });
   }
+}
+
+TEST(UnitRunner, AUseThatThePlanDoesNotHaveNextIsRefused) {
+  comm::run_fake_ranks(1, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Rank rank(*world, {});
+    UnitRunner runner(rank.data);
+    runner.begin(plan_of({}));
+    EXPECT_HAS(message_of<Error>([&] { runner.use(1); }),
+               "unit 1 is used out of its turn");
+    EXPECT_HAS(message_of<Error>([&] { runner.close(0); }),
+               "gradients of unit 0 come out");
+    EXPECT_HAS(message_of<Error>([&] { runner.end(); }),
+               "a step ended after 0 of 8 uses");
+  });
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
+#include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::parallel {
@@ -12,8 +15,10 @@ using ops::tensor_list;
 using ops::Variable;
 
 struct UnitSaved {
-  DataParallel* data;
-  UnitUse use;
+  UnitRunner* runner;
+  int unit;
+  bool embedding;
+  ops::WeightGradientsPtr queue;
 };
 
 /// Identity before a block; its backward runs when the block's has ended.
@@ -24,8 +29,8 @@ struct EntryNode : ops::Function<EntryNode> {
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const UnitSaved& s = ops::saved<UnitSaved>(ctx);
-    s.data->close_gradients(s.use.unit, s.use.last_micro_batch);
-    s.data->release(s.use.unit);
+    s.queue->call([runner = s.runner, unit = s.unit] { runner->close(unit); });
+    s.runner->used(s.unit);
     return {grads[0], Variable()};
   }
 };
@@ -38,29 +43,71 @@ struct ExitNode : ops::Function<ExitNode> {
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const UnitSaved& s = ops::saved<UnitSaved>(ctx);
-    if (s.use.weights_in_backward) {
-      s.data->need(s.use.unit);
-      s.data->prefetch(s.use.previous);
+    if (s.embedding) {
+      s.runner->open(s.unit);
+    } else {
+      s.runner->use(s.unit);
+      s.queue->call([runner = s.runner, unit = s.unit] { runner->open(unit); });
     }
-    s.data->open_gradients(s.use.unit);
     return {grads[0], Variable()};
   }
 };
 
 }  // namespace
 
-at::Tensor run_unit(DataParallel& data, const UnitUse& use,
-                    const nn::BlockFunction& block, const at::Tensor& x) {
-  data.need(use.unit);
-  data.prefetch(use.next);
+void UnitRunner::begin(UnitPlan plan) {
+  plan_ = std::move(plan);
+  next_weights_ = 0;
+  next_gradients_ = 0;
+}
+
+void UnitRunner::end() {
+  LH_ASSERT(
+      next_weights_ == plan_.weights.size() && next_gradients_ == plan_.gradients.size(),
+      "a step ended after {} of {} uses and {} of {} gradients", next_weights_,
+      plan_.weights.size(), next_gradients_, plan_.gradients.size());
+  if (!plan_.gradients.empty()) data_.finish_gradients();
+}
+
+void UnitRunner::abandon() {
+  begin({});
+  data_.abandon();
+}
+
+void UnitRunner::use(int unit) {
+  LH_ASSERT(
+      next_weights_ < plan_.weights.size() && plan_.weights[next_weights_].unit == unit,
+      "unit {} is used out of its turn, as use {} of the step", unit, next_weights_);
+  data_.need(unit);
+  for (const int ahead : plan_.weights[next_weights_].gather) data_.prefetch(ahead);
+}
+
+void UnitRunner::used(int unit) {
+  const WeightUse& use = plan_.weights.at(next_weights_++);
+  LH_ASSERT(use.unit == unit, "unit {} was used, not {}", use.unit, unit);
+  for (const int held : use.release) data_.release(held);
+}
+
+void UnitRunner::close(int unit) {
+  LH_ASSERT(next_gradients_ < plan_.gradients.size() &&
+                plan_.gradients[next_gradients_].unit == unit,
+            "gradients of unit {} come out of their turn, as number {} of the step", unit,
+            next_gradients_);
+  const GradientUse& formed = plan_.gradients[next_gradients_++];
+  if (formed.reduce) data_.close_gradients(unit, formed.last);
+}
+
+at::Tensor UnitRunner::run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
+                           const nn::BlockFunction& block, const at::Tensor& x) {
+  use(unit);
   at::Tensor y;
   if (at::GradMode::is_enabled()) {
-    const UnitSaved saved{&data, use};
+    const UnitSaved saved{this, unit, embedding, queue};
     y = ExitNode::apply(block(EntryNode::apply(x, saved)), saved);
   } else {
     y = block(x);
   }
-  data.release(use.unit);
+  used(unit);
   return y;
 }
 

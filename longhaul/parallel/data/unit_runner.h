@@ -1,24 +1,44 @@
 #pragma once
 
+#include "longhaul/layout/unit_plan.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/parallel/data/data_parallel.h"
 
 namespace longhaul::parallel {
 
-/// One use of a unit.
-struct UnitUse {
-  int unit = 0;
-  int previous = -1;  ///< units to fetch ahead, in the backward and in the forward pass;
-  int next = -1;      ///< -1: none
-  bool last_micro_batch = false;
-  bool weights_in_backward = true;  ///< an embedding's backward needs its gradient only
-};
+/// Does what a step's UnitPlan says: gathers, releases and reduces units as their turn
+/// comes. A use that the plan does not have next is an internal error, since collectives
+/// of other ranks would meet others. `data` must outlive it. Collective: use and close.
+class UnitRunner {
+ public:
+  explicit UnitRunner(DataParallel& data) : data_(data) {}
 
-/// Runs a block that is a unit of its own: its weights are here while its forward, its
-/// backward and its recomputation run, and its gradients are closed when its backward
-/// ends, so that reductions overlap with the units before it. The neighbours' weights are
-/// fetched ahead. `data` must live until the backward. Collective.
-at::Tensor run_unit(DataParallel& data, const UnitUse& use,
-                    const nn::BlockFunction& block, const at::Tensor& x);
+  void begin(UnitPlan plan);
+  /// The plan has been done to its end, and reductions have ended.
+  void end();
+  /// Forgets what a failed step has left behind.
+  void abandon();
+
+  /// Before and after the weights of a unit are used.
+  void use(int unit);
+  void used(int unit);
+  /// Before and after the gradients of a unit are formed.
+  void open(int unit) { data_.open_gradients(unit); }
+  void close(int unit);
+
+  /// Runs a block that is a unit of its own: its weights are here while its forward, its
+  /// backward and its recomputation run, and its gradients are closed when the last of
+  /// them is computed, so that reductions overlap with the units before it. The embedding
+  /// (`embedding`) has no weights in its backward, and its gradients are its user's to
+  /// close. This must live until the backward.
+  at::Tensor run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
+                 const nn::BlockFunction& block, const at::Tensor& x);
+
+ private:
+  DataParallel& data_;
+  UnitPlan plan_;
+  size_t next_weights_ = 0;
+  size_t next_gradients_ = 0;
+};
 
 }  // namespace longhaul::parallel

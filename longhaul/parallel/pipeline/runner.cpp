@@ -189,9 +189,6 @@ at::Tensor run(PipelineStage& stage, const PipelineAction& action,
     case Kind::WeightGradients:
       stage.weight_gradients(action.chunk, action.micro_batch);
       break;
-    case Kind::ReduceGradients:
-      stage.reduce_gradients(action.chunk);
-      break;
   }
   return {};
 }

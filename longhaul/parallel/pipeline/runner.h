@@ -33,8 +33,6 @@ class PipelineStage {
                               const at::Tensor& grad) = 0;
   /// Adds what the backward of this micro batch has enqueued.
   virtual void weight_gradients(int64_t chunk, int64_t micro_batch) = 0;
-  /// Once per chunk, directly after its last weight gradients.
-  virtual void reduce_gradients(int64_t chunk) = 0;
 };
 
 /// What passes between stages, apart from its shape.

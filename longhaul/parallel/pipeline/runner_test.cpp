@@ -35,7 +35,7 @@ at::Tensor values(at::IntArrayRef shape, double seed) {
 struct Results {
   std::map<int64_t, at::Tensor> outputs;    ///< of the last stage, by micro batch
   std::map<int64_t, at::Tensor> gradients;  ///< of each stage's weight
-  std::map<int64_t, int> reductions;        ///< by stage
+  std::map<int64_t, int> accumulations;     ///< by stage
 };
 
 /// One global stage: y = tanh(x w^T), its backward by autograd, split as Linear's is.
@@ -129,9 +129,9 @@ class TanhStage : public PipelineStage {
         layer(c).backward(m, grad.defined() ? grad : loss_gradient(m, dtype_));
     return global(c) == 0 ? at::Tensor() : result;
   }
-  void weight_gradients(int64_t c, int64_t m) override { layer(c).weight_gradients(m); }
-  void reduce_gradients(int64_t c) override {
-    ++results.reductions[global(c)];
+  void weight_gradients(int64_t c, int64_t m) override {
+    layer(c).weight_gradients(m);
+    ++results.accumulations[global(c)];
     results.gradients[global(c)] = layer(c).gradient();
   }
 
@@ -194,7 +194,7 @@ Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter
     const std::lock_guard lock(mutex);
     all.outputs.merge(stage.results.outputs);
     all.gradients.merge(stage.results.gradients);
-    all.reductions.merge(stage.results.reductions);
+    all.accumulations.merge(stage.results.accumulations);
   });
   return all;
 }
@@ -209,7 +209,7 @@ void expect_as_plain_loop(const PipelinePlan& plan, at::ScalarType dtype = at::k
   if (!plan.training) return;
   expect_same_bits(found.gradients, expected.gradients, "gradient, " + what);
   for (int64_t s = 0; s < plan.global_stages(); ++s) {
-    EXPECT_EQ(found.reductions.at(s), 1) << what;
+    EXPECT_EQ(found.accumulations.at(s), plan.micro_batches) << what;
   }
 }
 
@@ -309,7 +309,6 @@ class ForgetfulStage : public PipelineStage {
     return {};
   }
   void weight_gradients(int64_t, int64_t) override {}
-  void reduce_gradients(int64_t) override {}
 
   int alive_at_first_backward = 0;
 
