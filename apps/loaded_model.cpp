@@ -50,15 +50,15 @@ void from_newest_whole(const fs::path& named,
 
 LoadedModel load_model(const fs::path& path, const LoadOptions& options) {
   LoadedModel loaded;
-  loaded.source = checkpoint::WeightsSource::open(path);
-  const std::string& note = loaded.source->source().note;
+  checkpoint::SharedSource source = checkpoint::WeightsSource::open(path);
+  const std::string& note = source->source().note;
   if (note.find("passed over") != std::string::npos) say_warning(note);
-  loaded.config = load_model_config(loaded.source->config_path());
+  loaded.config = load_model_config(source->config_path());
   loaded.policy.compute = parse_compute_dtype(options.dtype, loaded.config);
   loaded.model = models::build(loaded.config);
   const auto parameters = loaded.model->parameters();
-  const ModelDescription& description = loaded.config.description;
-  loaded.source->check(description.tensors(), description.spare_names());
+  loaded.source = checkpoint::as_parameters(source, loaded.config.description);
+  checkpoint::check_weights(loaded.source, loaded.config.description);
   checkpoint::check_tied_head(*loaded.source, loaded.config);
 
   loaded.flat = std::make_unique<FlatBuffers>(

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/models/model.h"
 #include "longhaul/tensor/flat_buffers.h"
@@ -13,7 +13,7 @@ namespace longhaul::apps {
 
 /// A model ready for inference: its weights are frozen and there is no optimizer.
 struct LoadedModel {
-  std::unique_ptr<checkpoint::WeightsSource> source;
+  checkpoint::SharedSource source;
   ModelConfig config;
   DTypePolicy policy;
   std::unique_ptr<models::Model> model;

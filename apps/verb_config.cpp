@@ -112,7 +112,8 @@ AskedLayout describe(const RunConfig& config, const ModelDescription& model,
   AskedLayout asked{describe_layout(config, model, options.ranks, placement), {}};
   const LayoutDescription& layout = asked.layout;
   std::vector<std::string> names = model.names();
-  const optim::ParamGroups groups = optim::assign_param_groups(names, config.optimizer);
+  const optim::ParamGroups groups =
+      optim::assign_param_groups(names, config.optimizer, model.names_without_decay());
   std::set<std::string> frozen;
   for (size_t i = 0; i < names.size(); ++i) {
     if (groups.settings[i].frozen) frozen.insert(names[i]);

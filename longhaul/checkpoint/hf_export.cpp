@@ -14,6 +14,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/signals.h"
+#include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/families/model_config.h"
@@ -217,6 +218,13 @@ class ShardWriters {
   std::exception_ptr problem_;
 };
 
+/// As the model's family has it in a Hugging Face directory.
+SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
+  const SharedSource same(std::shared_ptr<void>(), &source);
+  if (options.any_family || !fs::exists(source.config_path())) return same;
+  return as_hugging_face(same, load_model_config(source.config_path()).description);
+}
+
 /// InputError unless nothing of that name is there, or an empty directory.
 void check_target(const fs::path& target) {
   std::error_code error;
@@ -247,7 +255,8 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
   const fs::path final = target.filename().empty() ? target.parent_path() : target;
   if (options.shard_bytes == 0) throw InputError("export", "a shard size of 0 bytes");
   ExportReport report;
-  std::vector<TensorSlice> tensors = source.tensors();
+  const SharedSource files = in_files(source, options);
+  std::vector<TensorSlice> tensors = files->tensors();
   for (TensorSlice& tensor : tensors) {
     if (options.dtype && is_float(tensor.dtype)) tensor.dtype = *options.dtype;
     report.bytes += bytes_of(tensor);
@@ -276,7 +285,7 @@ ExportReport export_hf(const WeightsSource& source, const fs::path& out,
       mine.push_back(i);
     }
     comm::on_all_ranks(
-        world, [&] { ShardWriters(source, temporary, shards, mine, options).run(); });
+        world, [&] { ShardWriters(*files, temporary, shards, mine, options).run(); });
     comm::on_rank_zero(world, [&] {
       if (shards.size() > 1) write_index(temporary, shards, report.bytes);
       for (const SideFile& file : side_files) {

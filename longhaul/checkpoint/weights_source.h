@@ -56,6 +56,8 @@ class WeightsSource {
   /// The files behind them, for ranks that read together (node_reader.h). Their kind is
   /// kWeight. Lives as long as the source.
   virtual const StoredTensors& stored() const = 0;
+  /// False where `stored` has not the tensor in the form that read() gives it.
+  virtual bool as_stored(const std::string& /*name*/) const { return true; }
   /// The same for elements [begin, end) of `slice`, for flat buffers.
   void read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end, DType dst,
                        std::span<std::byte> out) const;

@@ -1,7 +1,8 @@
 #include "longhaul/families/description.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -39,6 +40,29 @@ void check_parameter(const ParameterDescription& parameter, const ModelDescripti
             parameter.name, parameter.shape[dim], heads);
 }
 
+void check_stored(const ModelDescription& model) {
+  std::map<std::string, std::vector<bool>> taken;  // rows of each stored tensor
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (!p.stored) continue;
+      const StoredForm& form = *p.stored;
+      LH_ASSERT(p.shape.size() <= 2 && form.rows > 0 && form.block > 0 &&
+                    (!form.transposed || p.shape.size() == 2),
+                "{} cannot be stored so", p.name);
+      std::vector<bool>& rows = taken[form.name];
+      rows.resize(static_cast<size_t>(form.rows));
+      for (int64_t r = 0; r < p.shape[0]; ++r) {
+        LH_ASSERT(form.row(r) < form.rows && !rows[static_cast<size_t>(form.row(r))],
+                  "row {} of {} is stored where another is, or nothing", r, p.name);
+        rows[static_cast<size_t>(form.row(r))] = true;
+      }
+    }
+  }
+  for (const auto& [name, rows] : taken) {
+    LH_ASSERT(std::ranges::count(rows, false) == 0, "{} holds what nobody owns", name);
+  }
+}
+
 }  // namespace
 
 int64_t ParameterDescription::num_elements() const {
@@ -49,6 +73,14 @@ int64_t ParameterDescription::num_elements() const {
 
 TensorSlice ParameterDescription::whole() const {
   return TensorSlice::whole(name, shape, DType::F32);
+}
+
+TensorSlice ParameterDescription::stored_whole() const {
+  if (!stored) return whole();
+  std::vector<int64_t> there = shape;
+  there[0] = stored->rows;
+  if (stored->transposed) std::swap(there[0], there[1]);
+  return TensorSlice::whole(stored->name, there, DType::F32);
 }
 
 int64_t UnitDescription::num_parameters() const {
@@ -87,8 +119,32 @@ std::vector<std::string> ModelDescription::names() const {
   return all;
 }
 
+std::set<std::string> ModelDescription::names_without_decay() const {
+  std::set<std::string> found;
+  for (const UnitDescription& unit : units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (!p.decays) found.insert(p.name);
+    }
+  }
+  return found;
+}
+
+std::vector<TensorSlice> ModelDescription::stored_tensors() const {
+  std::vector<TensorSlice> all;
+  std::set<std::string> names;
+  for (const UnitDescription& unit : units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      TensorSlice tensor = p.stored_whole();
+      if (names.insert(tensor.name).second) all.push_back(std::move(tensor));
+    }
+  }
+  return all;
+}
+
 std::vector<std::string> ModelDescription::spare_names() const {
-  return tied ? std::vector{tied->head} : std::vector<std::string>();
+  std::vector<std::string> spare = buffers;
+  if (tied) spare.push_back(tied->head);
+  return spare;
 }
 
 StageSpec ModelDescription::whole() const { return {0, num_blocks(), true, true}; }
@@ -144,6 +200,7 @@ void check_description(const ModelDescription& model) {
     }
   }
   if (model.tied) tied_embedding(model);
+  check_stored(model);
 }
 
 }  // namespace longhaul

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,16 +21,35 @@ struct Init {
   double stddev = 0.02;
 };
 
+/// How Hugging Face's files hold a parameter that they do not hold as it is here: rows of
+/// a tensor that several share, or transposed, or both. Rows and columns are those of the
+/// parameter's orientation; a vector has one column.
+struct StoredForm {
+  std::string name;         ///< of the stored tensor
+  bool transposed = false;  ///< stored as [columns, rows]
+  int64_t rows = 0;         ///< of the stored tensor, its owners' together
+  /// Row r lies at (r / block) * period + first + r % block there.
+  int64_t first = 0;
+  int64_t block = 0;
+  int64_t period = 0;
+
+  int64_t row(int64_t r) const { return r / block * period + first + r % block; }
+};
+
 struct ParameterDescription {
-  std::string name;  ///< that of the Hugging Face checkpoint
+  std::string name;  ///< that of the Hugging Face checkpoint, where `stored` is absent
   std::vector<int64_t> shape;
   Init init;
   /// Over the ranks of tensor parallelism. Nothing: each holds it whole and uses it where
   /// features are whole.
   std::optional<ShardSplit> split;
+  std::optional<StoredForm> stored = {};
+  bool decays = true;  ///< false: norms and biases, which weight decay leaves alone
 
   int64_t num_elements() const;
   TensorSlice whole() const;
+  /// As the files hold it, with what else lies in the same tensor.
+  TensorSlice stored_whole() const;
 };
 
 enum class UnitKind { Embedding, Block, Head };
@@ -80,6 +100,10 @@ struct ModelDescription {
   int64_t features = 0;  ///< of the activations that pass from unit to unit
   int64_t query_heads = 0;
   int64_t key_heads = 0;  ///< divides query_heads
+  /// That stored names begin with, but for the tied head's; older files leave it out.
+  std::string optional_prefix;
+  /// What files may hold beside parameters: tables of older versions.
+  std::vector<std::string> buffers;
 
   int64_t num_blocks() const;
   /// The input embedding alone is what "without" leaves out, where the head has another.
@@ -88,7 +112,11 @@ struct ModelDescription {
   /// Every parameter whole, in forward order.
   std::vector<TensorSlice> tensors() const;
   std::vector<std::string> names() const;
-  /// Names that files may hold beside them: a tied head's.
+  /// Of norms and biases.
+  std::set<std::string> names_without_decay() const;
+  /// As Hugging Face's files hold them, each once.
+  std::vector<TensorSlice> stored_tensors() const;
+  /// Names that files may hold beside them: a tied head's, buffers'.
   std::vector<std::string> spare_names() const;
 
   StageSpec whole() const;
@@ -105,7 +133,8 @@ double forward_cost(const UnitDescription& unit, int64_t seq_len);
 
 /// Internal error where the description contradicts itself: units out of order, a name
 /// twice or none, a shape that is empty or negative, a split of a dim that is not there,
-/// heads that do not divide, work of no unit.
+/// heads that do not divide, work of no unit, parameters that do not tile what the files
+/// hold.
 void check_description(const ModelDescription& model);
 
 }  // namespace longhaul

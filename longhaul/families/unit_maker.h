@@ -17,9 +17,10 @@ class UnitMaker {
     unit_.layer = layer;
   }
 
-  /// y = x W^T, W [out, in].
-  void matrix(const std::string& name, int64_t out, int64_t in, ShardSplit split) {
-    add(name, {out, in}, {Init::Kind::Normal, stddev_}, split);
+  /// y = x W^T, W [out, in]. `stddev`: of its first values, where not the unit's.
+  void matrix(const std::string& name, int64_t out, int64_t in, ShardSplit split,
+              std::optional<double> stddev = {}) {
+    add(name, {out, in}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
     product(out, in);
   }
   /// Rows that are looked up by token.
@@ -30,9 +31,11 @@ class UnitMaker {
   void norm(const std::string& name, int64_t width,
             std::optional<ShardSplit> split = {}) {
     add(name, {width}, {Init::Kind::Ones, 0.0}, split);
+    unit_.parameters.back().decays = false;
   }
   void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split) {
     add(name, {width}, {Init::Kind::Zeros, 0.0}, split);
+    unit_.parameters.back().decays = false;
   }
   /// With a matrix that another unit has.
   void product(int64_t out, int64_t in) {
@@ -43,12 +46,15 @@ class UnitMaker {
     unit_.work.attention = 2.0 * static_cast<double>(width);
   }
 
+  /// Of the parameter that was added last: Hugging Face's files hold it so.
+  void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
+
   UnitDescription take() { return std::move(unit_); }
 
  private:
   void add(const std::string& name, std::vector<int64_t> shape, Init init,
            std::optional<ShardSplit> split) {
-    unit_.parameters.push_back({name, std::move(shape), init, split});
+    unit_.parameters.push_back({name, std::move(shape), init, split, {}});
   }
 
   double stddev_;

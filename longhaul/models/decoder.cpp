@@ -26,7 +26,7 @@ DecoderBlock::DecoderBlock(ParameterSet& parameters, const DecoderSettings& s,
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
                                  const nn::ForwardContext& context) const {
   const at::Tensor h =
-      x + attention_.forward(input_norm_.forward(x, context), rope, context);
+      x + attention_.forward(input_norm_.forward(x, context), &rope, context);
   return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
 }
 

@@ -58,7 +58,8 @@ at::Tensor DecoderSource::norm(const at::Tensor& x, const std::string& name) con
   return x * at::rsqrt(mean + settings_.rms_norm_eps) * files_.vector(name, x.size(-1));
 }
 
-at::Tensor DecoderSource::embed(const at::Tensor& ids) const {
+at::Tensor DecoderSource::embed(const at::Tensor& ids,
+                                const at::Tensor& /*positions*/) const {
   return files_.rows("model.embed_tokens.weight", vocab_size_, settings_.hidden_size,
                      ids);
 }

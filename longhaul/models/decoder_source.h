@@ -19,7 +19,7 @@ class DecoderSource : public SourceModel {
         biases_(biases),
         head_norms_(head_norms) {}
 
-  at::Tensor embed(const at::Tensor& ids) const override;
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const override;
   at::Tensor layer(int64_t number, const at::Tensor& x,
                    const at::Tensor& positions) const override;
   at::Tensor logits(const at::Tensor& x) const override;

@@ -22,6 +22,9 @@ class SourceFiles {
   /// x W^T, W [out, in] of this name, x [N, in].
   virtual at::Tensor product(const at::Tensor& x, const std::string& name,
                              int64_t out) const = 0;
+  /// x W, W [in, out].
+  virtual at::Tensor transposed_product(const at::Tensor& x, const std::string& name,
+                                        int64_t out) const = 0;
 };
 
 /// A model evaluated straight from its files: what the certificate measures a loaded
@@ -31,8 +34,8 @@ class SourceFiles {
 class SourceModel {
  public:
   virtual ~SourceModel() = default;
-  /// Rows of the embedding: ids [T] int64 -> [T, H].
-  virtual at::Tensor embed(const at::Tensor& ids) const = 0;
+  /// Rows of the embedding: ids and positions [T] int64 -> [T, H].
+  virtual at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const = 0;
   /// One block of several sequences of T tokens, one after another; tokens see what
   /// stands before them: x [B T, H] -> [B T, H]. positions [T] int64: the angles'.
   /// Collective.

@@ -31,7 +31,7 @@ Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t 
     : q_(parameters, name + ".q_proj", parts.bias),
       k_(parameters, name + ".k_proj", parts.bias),
       v_(parameters, name + ".v_proj", parts.bias),
-      o_(parameters, name + ".o_proj"),
+      o_(parameters, name + ".o_proj", parts.out_bias),
       head_dim_(head_dim),
       layer_(layer) {
   if (!parts.head_norm_eps) return;
@@ -39,7 +39,7 @@ Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t 
   k_norm_.emplace(parameters, name + ".k_norm", *parts.head_norm_eps);
 }
 
-at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
+at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
                               const ForwardContext& context) const {
   const ops::LinearInput in = context.enter(x);
   const auto heads = [&](const at::Tensor& y) {
@@ -51,7 +51,8 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
   const auto rotated = [&](const Linear& projection, const std::optional<RmsNorm>& norm) {
     at::Tensor y = heads(projection.forward(in, context));
     if (norm) y = norm->forward(y, context);
-    return sequences(ops::rope(y, rope, context.positions, context.fused));
+    if (rope == nullptr) return sequences(y);
+    return sequences(ops::rope(y, *rope, context.positions, context.fused));
   };
   const at::Tensor q = rotated(q_, q_norm_);
   at::Tensor k = rotated(k_, k_norm_);
@@ -62,9 +63,9 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable& rope,
     v = append(seen.values, v, context.cache->length);
   }
   const ops::TensorFunction core = attention_core(context);
-  return context.leave(o_.forward(
+  return o_.forward(
       context.selective_recompute ? ops::recomputed(core, {q, k, v}) : core({q, k, v}),
-      context));
+      context);
 }
 
 }  // namespace longhaul::nn

@@ -14,24 +14,28 @@ struct AttentionParts {
   /// Each head of queries and keys is normed before it is rotated (q_norm, k_norm), with
   /// this eps.
   std::optional<double> head_norm_eps = {};
+  Bias out_bias = Bias::No;  ///< of o_proj
 };
 
-/// Grouped-query self-attention with rotary positions. The numbers of heads are read from
-/// the shapes of the projections' results, so the same code serves a part of the heads.
+/// Grouped-query self-attention, with rotary positions or without. The numbers of heads
+/// are read from the shapes of the projections' results, so the same code serves a part
+/// of the heads.
 class Attention {
  public:
   /// Takes the weights of NAME.q_proj, k_proj, v_proj and o_proj, and what the parts ask
   /// for.
   Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
             int64_t layer, const AttentionParts& parts = {});
-  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
-  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
+  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). `rope` is null
+  /// where positions are the embedding's. Collective there.
+  at::Tensor forward(const at::Tensor& x, const ops::RopeTable* rope,
                      const ForwardContext& context) const;
   /// Key heads that this rank has.
   int64_t key_heads() const { return k_.weight()->slice().extent[0] / head_dim_; }
 
  private:
-  Linear q_, k_, v_, o_;
+  Linear q_, k_, v_;
+  OutLinear o_;
   std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_;
   int64_t layer_;

@@ -1,5 +1,7 @@
 #include "longhaul/nn/feed_forward.h"
 
+#include <ATen/ops/gelu.h>
+
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/swiglu.h"
 
@@ -22,6 +24,20 @@ at::Tensor FeedForward::forward(const at::Tensor& x,
                                      ? ops::recomputed(product, {gate, up})
                                      : product({gate, up});
   return context.leave(down_.forward(inner, context));
+}
+
+GeluFeedForward::GeluFeedForward(ParameterSet& parameters, const std::string& name)
+    : up_(parameters, name + ".up_proj", Bias::Yes),
+      down_(parameters, name + ".down_proj", Bias::Yes) {}
+
+at::Tensor GeluFeedForward::forward(const at::Tensor& x,
+                                    const ForwardContext& context) const {
+  const at::Tensor up = up_.forward(context.enter(x), context);
+  const auto gelu = [](const std::vector<at::Tensor>& t) {
+    return at::gelu(t[0], "tanh");
+  };
+  return down_.forward(
+      context.selective_recompute ? ops::recomputed(gelu, {up}) : gelu({up}), context);
 }
 
 }  // namespace longhaul::nn

@@ -1,6 +1,7 @@
 #include "longhaul/nn/linear.h"
 
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/layer_norm.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/rms_norm.h"
 
@@ -16,12 +17,36 @@ at::Tensor Linear::forward(const ops::LinearInput& x,
   return ops::linear(x, weight_, context.weight_gradients, bias_);
 }
 
+OutLinear::OutLinear(ParameterSet& parameters, const std::string& name, Bias bias)
+    : projection_(parameters, name) {
+  if (bias == Bias::Yes) bias_ = parameters.take(name + ".bias");
+}
+
+at::Tensor OutLinear::forward(const ops::LinearInput& x,
+                              const ForwardContext& context) const {
+  const at::Tensor y = context.leave(projection_.forward(x, context));
+  return bias_ ? ops::add_bias(y, bias_) : y;
+}
+
 Embedding::Embedding(ParameterSet& parameters, const std::string& name)
     : weight_(parameters.take(name + ".weight")) {}
 
 at::Tensor Embedding::forward(const at::Tensor& ids,
                               const ForwardContext& context) const {
-  return context.leave(ops::embedding(ids, weight_));
+  return context.leave(partial(ids));
+}
+
+at::Tensor Embedding::partial(const at::Tensor& ids) const {
+  return ops::embedding(ids, weight_);
+}
+
+LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, double eps)
+    : weight_(parameters.take(name + ".weight")),
+      bias_(parameters.take(name + ".bias")),
+      eps_(eps) {}
+
+at::Tensor LayerNorm::forward(const at::Tensor& x) const {
+  return ops::layer_norm(x, weight_, bias_, eps_);
 }
 
 RmsNorm::RmsNorm(ParameterSet& parameters, const std::string& name, double eps)

@@ -1,5 +1,6 @@
 #include "longhaul/ops/linear.h"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
@@ -14,6 +15,12 @@ at::Tensor product(const at::Tensor& x, const ParameterPtr& weight,
                    const ParameterPtr& bias) {
   if (!bias) return at::linear(x, weight->weight());
   return at::linear(x, weight->weight(), bias->weight());
+}
+
+void add_bias_gradient(const ParameterPtr& bias, const at::Tensor& dy) {
+  if (bias->frozen()) return;
+  at::Tensor grad = bias->grad();
+  grad.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
 }
 
 struct LinearSaved {
@@ -39,10 +46,7 @@ struct LinearNode : Function<LinearNode> {
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const at::Tensor dy = grads[0].contiguous();
     auto& [weight, bias, gradients, again] = saved<LinearSaved>(ctx);
-    if (bias && !bias->frozen()) {
-      at::Tensor grad = bias->grad();
-      grad.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
-    }
+    if (bias) add_bias_gradient(bias, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight->weight());
     if (again) {
@@ -51,6 +55,19 @@ struct LinearNode : Function<LinearNode> {
       gradients->push(weight, ctx->get_saved_variables()[0], dy);
     }
     return {dx, Variable()};
+  }
+};
+
+struct BiasNode : Function<BiasNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y,
+                            ParameterPtr bias) {
+    at::Tensor sum = at::add(y, bias->weight());
+    save(ctx, std::move(bias));
+    return sum;
+  }
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    add_bias_gradient(saved<ParameterPtr>(ctx), grads[0]);
+    return {grads[0], Variable()};
   }
 };
 
@@ -79,6 +96,13 @@ at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
             "silently be lost",
             weight->name());
   return LinearNode::apply(x, LinearSaved{weight, bias, gradients, input.again});
+}
+
+at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias) {
+  LH_CHECK(y.dim() == 2 && y.size(1) == bias->slice().extent[0], "linear",
+           "{} has {} elements for {} features", bias->name(), bias->slice().extent[0],
+           y.size(-1));
+  return BiasNode::apply(y, bias);
 }
 
 }  // namespace longhaul::ops

@@ -16,4 +16,8 @@ at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients,
                   const ParameterPtr& bias = nullptr);
 
+/// y + b, y [T, N], b [N]. The bias takes its gradient in the backward, summed over T in
+/// fp32.
+at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias);
+
 }  // namespace longhaul::ops

@@ -15,11 +15,15 @@ bool any_matches(std::string_view pattern, std::span<const std::string> names) {
   });
 }
 
-ParamSettings settings_of(const std::string& name, const OptimizerSection& optimizer) {
+ParamSettings settings_of(const std::string& name, const OptimizerSection& optimizer,
+                          const std::set<std::string>& without_decay) {
   ParamSettings settings;
-  const bool decays = std::none_of(
-      optimizer.no_decay.begin(), optimizer.no_decay.end(),
-      [&](const std::string& pattern) { return matches_parameter(pattern, name); });
+  const bool usual = optimizer.no_decay == OptimizerSection{}.no_decay;
+  const bool decays = !(usual && without_decay.contains(name)) &&
+                      std::none_of(optimizer.no_decay.begin(), optimizer.no_decay.end(),
+                                   [&](const std::string& pattern) {
+                                     return matches_parameter(pattern, name);
+                                   });
   settings.weight_decay = decays ? optimizer.weight_decay : 0.0;
   for (const ParameterGroup& group : optimizer.groups) {
     if (!matches_parameter(group.match, name)) continue;
@@ -34,10 +38,11 @@ ParamSettings settings_of(const std::string& name, const OptimizerSection& optim
 }  // namespace
 
 ParamGroups assign_param_groups(std::span<const std::string> names,
-                                const OptimizerSection& optimizer) {
+                                const OptimizerSection& optimizer,
+                                const std::set<std::string>& without_decay) {
   ParamGroups groups;
   for (const std::string& name : names) {
-    groups.settings.push_back(settings_of(name, optimizer));
+    groups.settings.push_back(settings_of(name, optimizer, without_decay));
   }
   for (const ParameterGroup& group : optimizer.groups) {
     if (any_matches(group.match, names)) continue;

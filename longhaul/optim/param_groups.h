@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,9 +24,11 @@ struct ParamGroups {
 
 /// The first group of [optimizer] groups that matches a name decides; where it names no
 /// weight_decay, and for names without a group, the optimizer's holds, 0 for names of
-/// no_decay. A group's weight_decay holds for names of no_decay too. ConfigError when
-/// every parameter is frozen.
+/// no_decay. A group's weight_decay holds for names of no_decay too. While no_decay is
+/// its default, `without_decay`, the model's norms and biases by whatever names, are left
+/// alone as well. ConfigError when every parameter is frozen.
 ParamGroups assign_param_groups(std::span<const std::string> names,
-                                const OptimizerSection& optimizer);
+                                const OptimizerSection& optimizer,
+                                const std::set<std::string>& without_decay = {});
 
 }  // namespace longhaul::optim

@@ -11,6 +11,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/families/differences.h"
@@ -282,7 +283,7 @@ Findings compare(const Session& session, const models::SourceModel& source,
   Findings out;
   // Two runs at once through each matrix: one from the tokens on, one that is given the
   // loaded model's result before each layer, so that faults and rounding do not add up.
-  at::Tensor exact = source.embed(to_tensor(fixture.tokens));
+  at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
   at::Tensor before = exact;  // no addition: it must be the same but for a rounding
   at::Tensor loaded;
@@ -423,7 +424,9 @@ Tolerance certificate_tolerance(DType compute) {
 void certify_weights(const Session& session, Logger& log) {
   if (!session.init) return;
   if (!session.config.init.certificate) return tell_differences_only(session, log);
-  SourceFiles source_files(*session.init, *session.world);
+  const auto in_files =
+      checkpoint::as_hugging_face(session.init, session.model_config.description);
+  SourceFiles source_files(*in_files, *session.world);
   if (!models::make_source_model(session.model_config, source_files)) {
     log.warning(fmt::format("certificate: none for model_type {}",
                             session.model_config.model_type));

@@ -10,6 +10,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
@@ -273,11 +274,13 @@ void initialise(Session& session, RunLog& run) {
     }
     return;
   }
-  session.init = checkpoint::WeightsSource::open(config.init.weights, *session.world,
-                                                 checkpoint::WeightsSource::Files::Held);
-  const auto& source = session.init;
   const ModelDescription& model = session.model_config.description;
-  source->check(model.tensors(), model.spare_names());
+  session.init = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(config.init.weights, *session.world,
+                                      checkpoint::WeightsSource::Files::Held),
+      model);
+  const auto& source = session.init;
+  checkpoint::check_weights(source, model);
   comm::on_rank_zero(*session.world, [&] {
     checkpoint::check_tied_head(*source, session.model_config);
     return std::string();
@@ -285,7 +288,7 @@ void initialise(Session& session, RunLog& run) {
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
   const auto report = checkpoint::total(
-      load_weights(session.state(), source->stored(), *session.node), *session.world);
+      load_weights(session.state(), *source, *session.node), *session.world);
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 

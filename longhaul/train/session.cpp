@@ -122,7 +122,8 @@ std::map<std::string, ParameterClass> parameter_classes(const Session& session,
                                                         Logger& log) {
   const std::vector<std::string>& names = session.parameter_names;
   const optim::ParamGroups groups =
-      optim::assign_param_groups(names, session.config.optimizer);
+      optim::assign_param_groups(names, session.config.optimizer,
+                                 session.model_config.description.names_without_decay());
   for (const std::string& warning : groups.warnings) log.warning(warning);
   std::map<std::string, ParameterClass> classes;
   for (size_t i = 0; i < names.size(); ++i) {

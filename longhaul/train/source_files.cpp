@@ -34,22 +34,41 @@ at::Tensor SourceFiles::rows(const std::string& name, int64_t rows, int64_t widt
 
 at::Tensor SourceFiles::product(const at::Tensor& x, const std::string& name,
                                 int64_t out) const {
-  const int64_t in = x.size(1);
+  return multiply(x, out, [&](int64_t begin, int64_t count) {
+    TensorSlice box = TensorSlice::whole(name, {out, x.size(1)}, DType::F32);
+    box.offset[0] = begin;
+    box.extent[0] = count;
+    at::Tensor rows = at::empty(box.extent, at::kFloat);
+    source_.read(box, DType::F32, bytes_of(rows));
+    return rows;
+  });
+}
+
+at::Tensor SourceFiles::transposed_product(const at::Tensor& x, const std::string& name,
+                                           int64_t out) const {
+  return multiply(x, out, [&](int64_t begin, int64_t count) {
+    TensorSlice box = TensorSlice::whole(name, {x.size(1), out}, DType::F32);
+    box.offset[1] = begin;
+    box.extent[1] = count;
+    at::Tensor columns = at::empty(box.extent, at::kFloat);
+    source_.read(box, DType::F32, bytes_of(columns));
+    return columns.t();
+  });
+}
+
+at::Tensor SourceFiles::multiply(
+    const at::Tensor& x, int64_t out,
+    const std::function<at::Tensor(int64_t, int64_t)>& read) const {
   const int64_t ranks = world_.size();
   const int64_t share = (out + ranks - 1) / ranks;
   const int64_t begin = std::min(share * world_.rank(), out);
   const int64_t end = std::min(begin + share, out);
-  const int64_t block = std::clamp<int64_t>(kBlockElements / in, 1, share);
+  const int64_t block = std::clamp<int64_t>(kBlockElements / x.size(1), 1, share);
   const at::Tensor columns = x.t();
   at::Tensor mine = at::zeros({share, x.size(0)}, at::kFloat);
-  at::Tensor rows = at::empty({block, in}, at::kFloat);
   for (int64_t row = begin; row < end; row += block) {
-    TensorSlice box = TensorSlice::whole(name, {out, in}, DType::F32);
-    box.offset = {row, 0};
-    box.extent = {std::min(block, end - row), in};
-    const at::Tensor some = rows.narrow(0, 0, box.extent[0]);
-    source_.read(box, DType::F32, bytes_of(some));
-    mine.narrow(0, row - begin, box.extent[0]).copy_(at::mm(some, columns));
+    const int64_t count = std::min(block, end - row);
+    mine.narrow(0, row - begin, count).copy_(at::mm(read(row, count), columns));
   }
   if (ranks == 1) return mine.t().contiguous();
   at::Tensor all = at::empty({share * ranks, x.size(0)}, at::kFloat);

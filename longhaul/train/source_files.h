@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/comm/communicator.h"
 #include "longhaul/models/source_model.h"
@@ -20,8 +22,14 @@ class SourceFiles : public models::SourceFiles {
                   const at::Tensor& ids) const override;
   at::Tensor product(const at::Tensor& x, const std::string& name,
                      int64_t out) const override;
+  at::Tensor transposed_product(const at::Tensor& x, const std::string& name,
+                                int64_t out) const override;
 
  private:
+  /// `read(begin, count)`: so many rows of W [out, in].
+  at::Tensor multiply(const at::Tensor& x, int64_t out,
+                      const std::function<at::Tensor(int64_t, int64_t)>& read) const;
+
   const checkpoint::WeightsSource& source_;
   comm::Communicator& world_;
 };

@@ -6,6 +6,7 @@
 
 #include "longhaul/checkpoint/node_reader.h"
 #include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/tensor/flat_pieces.h"
 
@@ -32,7 +33,7 @@ void load_weights(ModelState state, const FlatReader& read);
 /// another device than a CPU at most 256 MiB of host memory stand in between. Collective
 /// over `node`.
 checkpoint::ReadReport load_weights(ModelState state,
-                                    const checkpoint::StoredTensors& stored,
+                                    const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
 
 /// Masters and moments from a checkpoint of any layout, in the same way. `staging_bytes`

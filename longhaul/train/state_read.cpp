@@ -77,21 +77,39 @@ class Parts {
   int64_t at_ = 0;  ///< elements of that piece that are done
 };
 
+/// Where state is read from: files that ranks read together, and for tensors that those
+/// hold in another form the source itself.
+struct From {
+  const checkpoint::StoredTensors& stored;
+  const checkpoint::WeightsSource* source = nullptr;
+
+  /// Reads what has to be read from the source, or leaves it to be read together.
+  void add(checkpoint::ReadRequest request,
+           std::vector<checkpoint::ReadRequest>& together) const {
+    if (source == nullptr || source->as_stored(request.slice.name)) {
+      together.push_back(std::move(request));
+      return;
+    }
+    source->read_flat_range(request.slice, request.begin, request.end, request.dtype,
+                            request.out);
+  }
+};
+
 /// Straight into the tensors. Collective over `node`.
-checkpoint::ReadReport read_in_place(const checkpoint::StoredTensors& stored, Parts parts,
+checkpoint::ReadReport read_in_place(const From& from, Parts parts,
                                      comm::Communicator& node) {
   std::vector<checkpoint::ReadRequest> requests;
   while (!parts.done()) {
     Parts::Part part = parts.next();
     part.request.out = bytes_of(part.to);
-    requests.push_back(std::move(part.request));
+    from.add(std::move(part.request), requests);
   }
-  return checkpoint::read_together(stored, requests, node);
+  return checkpoint::read_together(from.stored, requests, node);
 }
 
 /// Through host memory, as much at a time as fits it. Collective over `node`.
-checkpoint::ReadReport read_staged(const checkpoint::StoredTensors& stored, Parts parts,
-                                   int64_t batch_bytes, comm::Communicator& node) {
+checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_bytes,
+                                   comm::Communicator& node) {
   checkpoint::ReadReport report;
   while (node.any(!parts.done())) {
     std::vector<checkpoint::ReadRequest> requests;
@@ -103,10 +121,10 @@ checkpoint::ReadReport read_staged(const checkpoint::StoredTensors& stored, Part
           at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
       part.request.out = bytes_of(host);
       bytes += static_cast<int64_t>(host.nbytes());
-      requests.push_back(std::move(part.request));
+      from.add(std::move(part.request), requests);
       copies.emplace_back(part.to, host);
     }
-    report += checkpoint::read_together(stored, requests, node);
+    report += checkpoint::read_together(from.stored, requests, node);
     for (const auto& [to, host] : copies) to.copy_(host);
   }
   return report;
@@ -118,16 +136,15 @@ std::optional<int64_t> staging_for(ModelState state) {
   return kStagingBytes;
 }
 
-checkpoint::ReadReport fill(const checkpoint::StoredTensors& stored,
-                            std::vector<Target> targets, std::optional<int64_t> staging,
-                            comm::Communicator& node) {
+checkpoint::ReadReport fill(const From& from, std::vector<Target> targets,
+                            std::optional<int64_t> staging, comm::Communicator& node) {
   if (!staging) {
     constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;
-    return read_in_place(stored, Parts(std::move(targets), kWhole), node);
+    return read_in_place(from, Parts(std::move(targets), kWhole), node);
   }
   // A batch may exceed its half of the memory by one part.
   const int64_t half = *staging / 2;
-  return read_staged(stored, Parts(std::move(targets), half), half, node);
+  return read_staged(from, Parts(std::move(targets), half), half, node);
 }
 
 std::vector<Target> masters_of(ModelState state) {
@@ -143,10 +160,10 @@ std::vector<Target> masters_of(ModelState state) {
 }  // namespace
 
 checkpoint::ReadReport load_weights(ModelState state,
-                                    const checkpoint::StoredTensors& stored,
+                                    const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
   const checkpoint::ReadReport report =
-      fill(stored, masters_of(state), staging_for(state), node);
+      fill({source.stored(), &source}, masters_of(state), staging_for(state), node);
   state.optimizer.publish_masters();
   return report;
 }
@@ -164,8 +181,8 @@ checkpoint::ReadReport restore_state(ModelState state,
     targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i]});
   }
   const checkpoint::ReadReport report =
-      fill(stored, std::move(targets), staging_bytes ? staging_bytes : staging_for(state),
-           node);
+      fill({stored}, std::move(targets),
+           staging_bytes ? staging_bytes : staging_for(state), node);
   state.optimizer.publish_masters();
   return report;
 }

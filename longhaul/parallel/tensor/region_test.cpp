@@ -85,7 +85,7 @@ struct Layer {
     context.weight_gradients = std::make_shared<ops::WeightGradients>();
   }
   at::Tensor forward(const at::Tensor& x) const {
-    return feed_forward.forward(attention.forward(x, rope, context), context);
+    return feed_forward.forward(attention.forward(x, &rope, context), context);
   }
   static UnitDescription describe() {
     using Unit = ShardUnit;

@@ -60,7 +60,7 @@ struct WideBlock {
                      const nn::ForwardContext& context) const {
     const at::Tensor n = norm.forward(x, context);
     const at::Tensor inner = at::relu(in.forward(context.enter(n), context));
-    return x + attention.forward(n, rope, context) + feed_forward.forward(n, context) +
+    return x + attention.forward(n, &rope, context) + feed_forward.forward(n, context) +
            context.leave(out.forward(inner * inner, context));
   }
 
