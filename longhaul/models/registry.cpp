@@ -1,5 +1,6 @@
 #include <array>
 
+#include "longhaul/models/gpt2/gpt2.h"
 #include "longhaul/models/llama/llama.h"
 #include "longhaul/models/qwen/qwen.h"
 #include "longhaul/models/registry.h"
@@ -7,7 +8,8 @@
 namespace longhaul::models {
 
 const ModelFamily* find_model_family(std::string_view model_type) {
-  static const std::array families = {ModelFamily{"llama", make_llama, make_llama_source},
+  static const std::array families = {ModelFamily{"gpt2", make_gpt2, make_gpt2_source},
+                                      ModelFamily{"llama", make_llama, make_llama_source},
                                       ModelFamily{"qwen2", make_qwen, make_qwen_source},
                                       ModelFamily{"qwen3", make_qwen, make_qwen_source}};
   for (const ModelFamily& family : families) {

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -92,9 +93,18 @@ LAYOUTS = {
 }
 
 
-def write_model(path, **changes):
+# The same sizes by the names that GPT-2 has for them.
+GPT2 = {
+    "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 301, "n_embd": 96,
+    "n_inner": 150, "n_layer": 4, "n_head": 6, "n_positions": 64, "initializer_range": 0.05,
+    "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "torch_dtype": "bfloat16",
+}
+
+
+def write_model(path, model_type="llama", **changes):
     path.mkdir(parents=True, exist_ok=True)
-    (path / "config.json").write_text(json.dumps({**MODEL, **changes}))
+    settings = GPT2 if model_type == "gpt2" else {**MODEL, "model_type": model_type}
+    (path / "config.json").write_text(json.dumps({**settings, **changes}))
     return path
 
 
@@ -196,8 +206,19 @@ def relative(ours, theirs):
     return max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
 
 
+def joined(gradients):
+    """With GPT-2's biases of queries, keys and values as one, as its files have them: that of
+    keys adds the same to all scores of a query, so that its gradient is rounding only."""
+    found = {}
+    for name, value in sorted(gradients.items()):
+        whole = re.sub(r"(transformer.*)[qkv]_proj.bias", r"\1c_attn.bias", name)
+        found[whole] = numpy.concatenate([found[whole], value]) if whole in found else value
+    return found
+
+
 def gradient_distance(ours, theirs):
     """The largest ||a - b|| / (||b|| + a millionth of the global norm), and its tensor."""
+    ours, theirs = joined(ours), joined(theirs)
     assert ours.keys() == theirs.keys()
     whole = sum(numpy.sum(b ** 2) for b in theirs.values()) ** 0.5
     return max((numpy.linalg.norm(ours[n] - b)

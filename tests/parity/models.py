@@ -56,12 +56,18 @@ CONFIGS = {
         tie_word_embeddings=False,
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
     ),
+    # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
+    "gpt2": dict(family="GPT2", only=dict(
+        vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.05,
+        bos_token_id=0, eos_token_id=0)),
 }
 
 
 def make_model(name, seed=0):
     settings = {**BASE, **CONFIGS[name]}
     family = settings.pop("family", "Llama")
+    settings = settings.pop("only", settings)
     return model_of(getattr(transformers, f"{family}Config")(**settings), seed)
 
 
@@ -72,9 +78,30 @@ def model_of(config, seed=0):
     # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if "norm" in key or key.endswith("bias"):
+            if "norm" in key or ".ln_" in key or key.endswith("bias"):
                 value.add_(torch.randn_like(value) * 0.1)
     return model
+
+
+def as_transformers(name, tensors):
+    """Tensors under this program's names and in its shapes, as transformers' model has them.
+    There a gradient that is zero but for rounding, that of a bias of keys, is part of a larger
+    one."""
+    if CONFIGS[name].get("family") != "GPT2":
+        return dict(tensors)
+    found = {}
+    for key, value in tensors.items():
+        if ".k_proj." in key or ".v_proj." in key:
+            continue
+        if ".q_proj." in key:
+            value = torch.cat([tensors[key.replace("q_proj", f"{part}_proj")] for part in "qkv"])
+        if value.dim() == 2 and (".attn." in key or ".mlp." in key):
+            value = value.t()
+        for here, theirs in (("q_proj", "c_attn"), ("up_proj", "c_fc"), ("down_proj", "c_proj"),
+                             ("o_proj", "c_proj")):
+            key = key.replace(here, theirs)
+        found[key] = value
+    return found
 
 
 def distance(a, b):

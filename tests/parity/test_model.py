@@ -3,7 +3,7 @@ must turn the comparison red."""
 
 import pytest
 import torch
-from models import CONFIGS, distance, make_model
+from models import CONFIGS, as_transformers, distance, make_model
 from safetensors.torch import load_file, save_file
 
 LOGITS_TOLERANCE = 1e-5
@@ -33,10 +33,10 @@ def differences(run, tmp_path, name, *options):
     """The largest distance of logits, loss and gradients from transformers."""
     model = make_model(name)
     model.save_pretrained(tmp_path / "model")
-    return differences_on(run, tmp_path, model, *example(), *options)
+    return differences_on(run, tmp_path, model, *example(), *options, name=name)
 
 
-def differences_on(run, tmp_path, model, tokens, targets, *options):
+def differences_on(run, tmp_path, model, tokens, targets, *options, name="llama2_mha"):
     """The same of a model that lies in tmp_path / "model"."""
     save_file(
         {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous()},
@@ -44,17 +44,19 @@ def differences_on(run, tmp_path, model, tokens, targets, *options):
     )
     run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
         tmp_path / "out.safetensors", *options)
-    ours = load_file(tmp_path / "out.safetensors")
+    found = load_file(tmp_path / "out.safetensors")
     logits, loss, gradients = reference(model, tokens, targets)
-    assert {key[5:] for key in ours if key.startswith("grad.")} == set(gradients)
+    ours = as_transformers(name, {key[5:]: value for key, value in found.items()
+                                  if key.startswith("grad.")})
+    assert set(ours) == set(gradients)
     total = torch.sqrt(sum(g.double().square().sum() for g in gradients.values()))
     worst = 0.0
     for key, gradient in gradients.items():
-        error = (ours["grad." + key].double() - gradient.double()).norm()
+        error = (ours[key].double() - gradient.double()).norm()
         worst = max(worst, (error / (gradient.double().norm() + 1e-6 * total)).item())
     return {
-        "logits": distance(ours["logits"], logits.view(-1, logits.shape[-1])),
-        "loss": distance(ours["loss"], loss.view(1)),
+        "logits": distance(found["logits"], logits.view(-1, logits.shape[-1])),
+        "loss": distance(found["loss"], loss.view(1)),
         "gradients": worst,
     }
 

@@ -1,0 +1,217 @@
+#include "longhaul/families/gpt2/gpt2.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/families/limits.h"
+#include "longhaul/families/unit_maker.h"
+
+namespace longhaul {
+namespace {
+
+using families::ConfigFields;
+using families::Field;
+using families::UnitMaker;
+
+constexpr const char* kGpt2Prefix = "transformer.";
+constexpr const char* kGpt2Tokens = "transformer.wte.weight";
+constexpr const char* kGpt2Head = "lm_head.weight";
+
+/// transformers drops activations by default; nothing here does.
+void check_no_gpt2_dropout(const ConfigFields& fields) {
+  for (const std::string key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
+    const double probability = fields.number(key).value_or(0.1);
+    if (probability == 0.0) continue;
+    fields.fail(
+        key, fmt::format("{} {}: dropout is not available yet; set "
+                         "model.override.{} = 0.0 to train without it",
+                         fields.find(key) == nullptr ? "is absent and stands for" : "=",
+                         probability, key));
+  }
+}
+
+/// Fields that must hold the one value that the built mathematics has.
+void check_gpt2_neutral(const ConfigFields& fields) {
+  check_no_gpt2_dropout(fields);
+  const std::string act = fields.text("activation_function").value_or("gelu_new");
+  if (act != "gelu_new" && act != "gelu_pytorch_tanh") {
+    fields.fail("activation_function",
+                fmt::format("\"{}\" is not available; supported: \"gelu_new\"", act));
+  }
+  if (!fields.boolean("scale_attn_weights").value_or(true)) {
+    fields.fail("scale_attn_weights", "= false is not available");
+  }
+  for (const char* key : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn",
+                          "add_cross_attention"}) {
+    if (fields.boolean(key).value_or(false)) {
+      fields.fail(key, "= true is not available");
+    }
+  }
+}
+
+Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
+  Gpt2Settings s;
+  s.n_embd = fields.required_integer("n_embd", 1, families::kMaxWidth);
+  s.n_layer = fields.required_integer("n_layer", 1, families::kMaxLayers);
+  s.n_head = fields.required_integer("n_head", 1, families::kMaxWidth);
+  s.n_inner = fields.integer("n_inner", 1, families::kMaxWidth).value_or(4 * s.n_embd);
+  if (s.n_embd % s.n_head != 0) {
+    fields.fail("n_embd",
+                fmt::format("= {} does not divide by n_head = {}", s.n_embd, s.n_head));
+  }
+  s.layer_norm_epsilon = fields.number("layer_norm_epsilon").value_or(1e-5);
+  if (s.layer_norm_epsilon <= 0.0 || s.layer_norm_epsilon >= 1.0) {
+    fields.fail("layer_norm_epsilon",
+                fmt::format("= {} must be between 0 and 1", s.layer_norm_epsilon));
+  }
+  s.initializer_range = fields.number("initializer_range").value_or(0.02);
+  if (s.initializer_range < 0.0) {
+    fields.fail("initializer_range", "must not be negative");
+  }
+  s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(true);
+  return s;
+}
+
+/// Queries, keys and values are one tensor in the files, and all matrices are [in, out].
+class Gpt2Unit {
+ public:
+  Gpt2Unit(const Gpt2Settings& settings, int64_t layer)
+      : s_(settings),
+        unit_(UnitKind::Block, layer, settings.initializer_range),
+        name_(fmt::format("{}h.{}.", kGpt2Prefix, layer)),
+        // Radford et al. 2019, section 2.3: by the square root of the residual layers.
+        residual_(settings.initializer_range /
+                  std::sqrt(2.0 * static_cast<double>(settings.n_layer))) {}
+
+  UnitDescription describe() {
+    norm("ln_1");
+    for (int64_t i = 0; i < 3; ++i) {
+      static constexpr const char* kParts[] = {"attn.q_proj", "attn.k_proj",
+                                               "attn.v_proj"};
+      const ShardUnit unit = i == 0 ? ShardUnit::QueryHeads : ShardUnit::KeyHeads;
+      projection(kParts[i], "attn.c_attn", s_.n_embd, s_.n_embd, {unit, 0}, {{unit, 0}},
+                 {}, i, 3);
+    }
+    projection("attn.o_proj", "attn.c_proj", s_.n_embd, s_.n_embd,
+               {ShardUnit::QueryHeads, 1}, {}, residual_);
+    unit_.attention(s_.n_embd);
+    norm("ln_2");
+    projection("mlp.up_proj", "mlp.c_fc", s_.n_inner, s_.n_embd, {ShardUnit::Elements, 0},
+               {{ShardUnit::Elements, 0}});
+    projection("mlp.down_proj", "mlp.c_proj", s_.n_embd, s_.n_inner,
+               {ShardUnit::Elements, 1}, {}, residual_);
+    return unit_.take();
+  }
+
+ private:
+  void norm(const std::string& name) {
+    unit_.norm(name_ + name + ".weight", s_.n_embd);
+    unit_.bias(name_ + name + ".bias", s_.n_embd, {});
+  }
+
+  /// `part` of `parts` that lie one after another in the stored tensor.
+  void projection(const std::string& name, const std::string& stored, int64_t out,
+                  int64_t in, ShardSplit split, std::optional<ShardSplit> bias_split,
+                  std::optional<double> stddev = {}, int64_t part = 0,
+                  int64_t parts = 1) {
+    const auto form = [&](const char* kind, bool transposed) {
+      return StoredForm{
+          name_ + stored + kind, transposed, out * parts, out * part, out, out};
+    };
+    unit_.matrix(name_ + name + ".weight", out, in, split, stddev);
+    unit_.stored_as(form(".weight", true));
+    unit_.bias(name_ + name + ".bias", out, bias_split);
+    unit_.stored_as(form(".bias", false));
+  }
+
+  const Gpt2Settings& s_;
+  UnitMaker unit_;
+  std::string name_;
+  double residual_;
+};
+
+ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
+                               int64_t positions) {
+  ModelDescription model;
+  model.features = s.n_embd;
+  model.query_heads = s.n_head;
+  model.key_heads = s.n_head;
+  model.optional_prefix = kGpt2Prefix;
+  UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
+  embedding.table(kGpt2Tokens, vocab_size, s.n_embd);
+  embedding.table("transformer.wpe.weight", positions, s.n_embd);
+  model.units.push_back(embedding.take());
+  for (int64_t i = 0; i < s.n_layer; ++i) {
+    model.units.push_back(Gpt2Unit(s, i).describe());
+    for (const char* mask : {"bias", "masked_bias"}) {
+      model.buffers.push_back(fmt::format("{}h.{}.attn.{}", kGpt2Prefix, i, mask));
+    }
+  }
+  UnitMaker head(UnitKind::Head, 0, s.initializer_range);
+  head.norm("transformer.ln_f.weight", s.n_embd);
+  head.bias("transformer.ln_f.bias", s.n_embd, {});
+  if (s.tie_word_embeddings) {
+    head.product(vocab_size, s.n_embd);
+    model.tied = TiedHead{kGpt2Tokens, kGpt2Head};
+  } else {
+    head.matrix(kGpt2Head, vocab_size, s.n_embd, {ShardUnit::Vocabulary, 0});
+  }
+  model.units.push_back(head.take());
+  return model;
+}
+
+class Gpt2Family : public families::Family {
+ public:
+  std::string model_type() const override { return "gpt2"; }
+  std::string about() const override { return "GPT-2"; }
+  std::vector<std::string> architectures() const override { return {"GPT2LMHeadModel"}; }
+  std::vector<std::string> fields() const override {
+    return {"activation_function", "add_cross_attention", "attn_pdrop", "embd_pdrop",
+            "initializer_range", "layer_norm_epsilon", "n_ctx", "n_embd", "n_head",
+            "n_inner", "n_layer", "n_positions", "reorder_and_upcast_attn", "resid_pdrop",
+            "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
+            // Of other heads than a language model's.
+            "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+            "summary_type", "summary_use_proj", "tie_word_embeddings"};
+  }
+
+  void read(const ConfigFields& fields, ModelConfig& config) const override {
+    check_gpt2_neutral(fields);
+    const Gpt2Settings settings = read_gpt2_settings(fields);
+    // A table of them is a parameter: no more than can be one.
+    config.max_position_embeddings =
+        fields.required_integer("n_positions", 1, families::kMaxVocab);
+    config.description =
+        describe_gpt2(settings, config.vocab_size, config.max_position_embeddings);
+    config.settings = std::make_shared<Gpt2Settings>(settings);
+  }
+
+  std::vector<Field> settings(const ModelConfig& config) const override {
+    // All members by name: one that is added does not compile until it stands here.
+    const auto& [embd, inner, layers, heads, eps, range, tied] = gpt2_settings(config);
+    return {{"n_embd", fmt::format("{}", embd), true},
+            {"n_inner", fmt::format("{}", inner), true},
+            {"n_layer", fmt::format("{}", layers), true},
+            {"n_head", fmt::format("{}", heads), true},
+            {"layer_norm_epsilon", fmt::format("{}", eps), true},
+            {"initializer_range", fmt::format("{}", range), false},
+            {"tie_word_embeddings", fmt::format("{}", tied), true}};
+  }
+};
+
+}  // namespace
+
+const Gpt2Settings& gpt2_settings(const ModelConfig& config) {
+  const auto* settings = dynamic_cast<const Gpt2Settings*>(config.settings.get());
+  LH_ASSERT(settings != nullptr, "a model of type '{}' is no GPT-2", config.model_type);
+  return *settings;
+}
+
+const families::Family& gpt2_family() {
+  static const Gpt2Family family;
+  return family;
+}
+
+}  // namespace longhaul

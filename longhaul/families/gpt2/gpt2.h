@@ -1,0 +1,23 @@
+#pragma once
+
+#include "longhaul/families/family.h"
+
+namespace longhaul {
+
+/// GPT-2: learned positions, LayerNorm, biases, GELU, the head tied.
+struct Gpt2Settings : FamilySettings {
+  int64_t n_embd = 0;
+  int64_t n_inner = 0;
+  int64_t n_layer = 0;
+  int64_t n_head = 0;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+};
+
+/// The settings of a model of this family; internal error for one of another.
+const Gpt2Settings& gpt2_settings(const ModelConfig& config);
+
+const families::Family& gpt2_family();
+
+}  // namespace longhaul

@@ -1,0 +1,89 @@
+#include "longhaul/families/gpt2/gpt2.h"
+
+#include <map>
+#include <set>
+
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+// As published, but for its dropout.
+constexpr std::string_view kSmall = R"({
+  "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+  "attn_pdrop": 0.0, "bos_token_id": 50256, "embd_pdrop": 0.0, "eos_token_id": 50256,
+  "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2",
+  "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+  "resid_pdrop": 0.0, "summary_activation": null, "summary_first_dropout": 0.1,
+  "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+  "vocab_size": 50257
+})";
+
+ModelConfig parse_gpt2(const OrderedJson& changes = {}) {
+  OrderedJson json = OrderedJson::parse(kSmall);
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  return parse_model_config(json.dump(), "c.json");
+}
+
+std::string refused_gpt2(const OrderedJson& changes) {
+  return message_of<InputError>([&] { parse_gpt2(changes); });
+}
+
+/// Counted by transformers: gpt2, gpt2-medium, gpt2-xl.
+TEST(Gpt2, PublishedModelsAreCountedAsTransformersCounts) {
+  EXPECT_EQ(parse_gpt2().description.num_parameters(), 124'439'808);
+  EXPECT_EQ(parse_gpt2({{"n_embd", 1024}, {"n_head", 16}, {"n_layer", 24}})
+                .description.num_parameters(),
+            354'823'168);
+  EXPECT_EQ(parse_gpt2({{"n_embd", 1600}, {"n_head", 25}, {"n_layer", 48}})
+                .description.num_parameters(),
+            1'557'611'200);
+  EXPECT_EQ(parse_gpt2({{"tie_word_embeddings", false}}).description.num_parameters(),
+            124'439'808 + 50257 * 768);
+  EXPECT_TRUE(parse_gpt2().ignored_fields.empty());
+}
+
+TEST(Gpt2, FilesHoldFusedAndTransposedMatrices) {
+  const ModelDescription model = parse_gpt2().description;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const TensorSlice& tensor : model.stored_tensors()) {
+    shapes[tensor.name] = tensor.global_shape;
+  }
+  EXPECT_EQ(shapes.size(), 2U + 12 * 12 + 2);
+  EXPECT_EQ(shapes.at("transformer.h.3.attn.c_attn.weight"),
+            (std::vector<int64_t>{768, 2304}));
+  EXPECT_EQ(shapes.at("transformer.h.3.attn.c_attn.bias"), (std::vector<int64_t>{2304}));
+  EXPECT_EQ(shapes.at("transformer.h.3.mlp.c_fc.weight"),
+            (std::vector<int64_t>{768, 3072}));
+  EXPECT_EQ(shapes.at("transformer.h.3.mlp.c_proj.weight"),
+            (std::vector<int64_t>{3072, 768}));
+}
+
+TEST(Gpt2, NormsAndBiasesDoNotDecay) {
+  const ModelDescription model = parse_gpt2().description;
+  const std::set<std::string> plain = model.names_without_decay();
+  EXPECT_TRUE(plain.contains("transformer.h.0.ln_1.weight"));
+  EXPECT_TRUE(plain.contains("transformer.ln_f.weight"));
+  EXPECT_TRUE(plain.contains("transformer.h.0.attn.q_proj.bias"));
+  EXPECT_FALSE(plain.contains("transformer.wpe.weight"));
+  EXPECT_EQ(plain.size(), 12U * 10 + 2);
+}
+
+TEST(Gpt2, RefusesWhatIsNotComputed) {
+  EXPECT_EQ(refused_gpt2({{"resid_pdrop", 0.1}}),
+            "[model] c.json: resid_pdrop = 0.1: dropout is not available yet; set "
+            "model.override.resid_pdrop = 0.0 to train without it");
+  EXPECT_EQ(refused_gpt2({{"attn_pdrop", nullptr}}),
+            "[model] c.json: attn_pdrop is absent and stands for 0.1: dropout is not "
+            "available yet; set model.override.attn_pdrop = 0.0 to train without it");
+  EXPECT_EQ(refused_gpt2({{"activation_function", "relu"}}),
+            "[model] c.json: activation_function \"relu\" is not available; supported: "
+            "\"gelu_new\"");
+  EXPECT_EQ(refused_gpt2({{"scale_attn_by_inverse_layer_idx", true}}),
+            "[model] c.json: scale_attn_by_inverse_layer_idx = true is not available");
+  EXPECT_EQ(refused_gpt2({{"n_head", 7}}),
+            "[model] c.json: n_embd = 768 does not divide by n_head = 7");
+}
+
+}  // namespace
+}  // namespace longhaul
