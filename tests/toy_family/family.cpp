@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include "longhaul/families/limits.h"
+#include "longhaul/families/unit_maker.h"
+#include "tests/toy_family/toy.h"
+
+namespace longhaul::toy {
+namespace {
+
+using families::ConfigFields;
+
+class ToyFamily : public families::Family {
+ public:
+  std::string model_type() const override { return "toy"; }
+  std::string about() const override { return "a test's"; }
+  std::vector<std::string> architectures() const override { return {"ToyForCausalLM"}; }
+  std::vector<std::string> fields() const override { return {"width", "depth"}; }
+
+  void read(const ConfigFields& fields, ModelConfig& config) const override {
+    const int64_t width = fields.required_integer("width", 1, families::kMaxWidth);
+    const int64_t depth = fields.required_integer("depth", 1, families::kMaxLayers);
+    config.max_position_embeddings = families::kMaxPositions;
+    ModelDescription& model = config.description;
+    model.features = width;
+    model.query_heads = model.key_heads = 2;  // of none: as many tp ranks as may be
+    families::UnitMaker embedding(UnitKind::Embedding, 0, 0.05);
+    embedding.table("words.weight", config.vocab_size, width);
+    model.units.push_back(embedding.take());
+    for (int64_t i = 0; i < depth; ++i) {
+      families::UnitMaker block(UnitKind::Block, i, 0.05);
+      const std::string name = fmt::format("blocks.{}.", i);
+      block.norm(name + "norm.weight", width);
+      block.matrix(name + "gate_proj.weight", 2 * width, width, {ShardUnit::Elements, 0});
+      block.matrix(name + "up_proj.weight", 2 * width, width, {ShardUnit::Elements, 0});
+      block.matrix(name + "down_proj.weight", width, 2 * width, {ShardUnit::Elements, 1});
+      model.units.push_back(block.take());
+    }
+    families::UnitMaker head(UnitKind::Head, 0, 0.05);
+    head.norm("norm.weight", width);
+    head.matrix("head.weight", config.vocab_size, width, {ShardUnit::Vocabulary, 0});
+    model.units.push_back(head.take());
+  }
+
+  std::vector<families::Field> settings(const ModelConfig& config) const override {
+    return {{"width", fmt::format("{}", config.description.features), true}};
+  }
+};
+
+}  // namespace
+
+const families::Family& toy_family() {
+  static const ToyFamily family;
+  return family;
+}
+
+}  // namespace longhaul::toy

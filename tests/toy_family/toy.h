@@ -1,0 +1,13 @@
+#pragma once
+
+#include "longhaul/families/family.h"
+#include "longhaul/models/registry.h"
+
+namespace longhaul::toy {
+
+/// A family by the list of docs/adding.md, which the program does not know: rows of
+/// embeddings that gated feed-forwards change, each token by itself.
+const families::Family& toy_family();
+const models::ModelFamily& toy_model_family();
+
+}  // namespace longhaul::toy
