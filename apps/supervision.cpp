@@ -9,6 +9,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/terminal.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/metrics.h"
 
 namespace longhaul::apps {
@@ -60,7 +61,7 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   try {
     train::settle_time_to_train(run_dir);
   } catch (const Error& problem) {
-    fmt::print(stderr, "longhaul: results.json lacks the last seconds: {}\n",
+    fmt::print(stderr, "longhaul: {} lacks the last seconds: {}\n", kResultsFile,
                printable(problem.what()));
   }
   return code;

@@ -11,6 +11,7 @@
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/cluster/slurm/stand_in.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -36,7 +37,7 @@ int agent(const AgentArguments& arguments) {
   options.host = arguments.host;
   options.port = arguments.port;
   options.directories = cluster::node_directories(arguments.run_dir, arguments.job);
-  options.supervisor_lock = fs::path(arguments.run_dir) / cluster::kSupervisorLock;
+  options.supervisor_lock = fs::path(arguments.run_dir) / kSupervisorLockFile;
   cluster::StandInOptions stand_in;
   stand_in.job = arguments.job;
   stand_in.log = fmt::format("{}/slurm-{}.log", arguments.run_dir, arguments.job);

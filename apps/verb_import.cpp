@@ -16,6 +16,7 @@
 #include "longhaul/checkpoint/foreign/source.h"
 #include "longhaul/checkpoint/foreign/to_checkpoint.h"
 #include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/history.h"
 
 namespace longhaul::apps {
@@ -90,7 +91,7 @@ void import_checkpoint(const ForeignModel& model, const ImportCall& options) {
       checkpoint::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
   print_left_behind(model, true);
-  const std::string name = checkpoint::step_directory_name(to.step);
+  const std::string name = step_directory_name(to.step);
   fmt::print(
       "imported to {}/{}: {} in {:.1f} s; to go on from it: [checkpoint] resume = "
       "\"{}/{}\"\n",

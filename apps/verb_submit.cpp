@@ -22,6 +22,7 @@
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -56,7 +57,7 @@ constexpr double kMostSignalSeconds = 3600;
 /// The longest save that the run's events tell of, in seconds.
 std::optional<double> measured_save(const fs::path& run_dir) {
   std::error_code absent;
-  if (!fs::exists(run_dir / "events.jsonl", absent)) return std::nullopt;
+  if (!fs::exists(run_dir / kEventsFile, absent)) return std::nullopt;
   monitor::RunFiles run(run_dir);
   run.refresh();
   std::optional<double> longest;
@@ -168,7 +169,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.batch.name =
       command.name.empty() ? tame(prepared.run_dir.filename().string()) : command.name;
   job.batch.nodes = command.nodes + command.spares;
-  job.batch.log = log_path(prepared.run_dir, "slurm");
+  job.batch.log = log_path(prepared.run_dir, kSlurmLog);
   prepared.signal = plan_signal(command, prepared.run_dir);
   job.batch.signal_seconds = prepared.signal.seconds;
   job.command.config = absolute_text(command.words[0]);
@@ -179,7 +180,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   job.command.container = command.container;
   job.command.platform_replaces_nodes = command.auto_resume;
   prepared.script = cluster::supervise_script(job);
-  prepared.log = absolute_text(prepared.run_dir / "slurm");
+  prepared.log = absolute_text(prepared.run_dir / kSlurmLog);
   prepared.what =
       counted(command.nodes, "node") + (command.nodes == 1 ? " trains" : " train");
   if (command.spares > 0) {
@@ -256,7 +257,7 @@ void submit(const SubmitCommand& command, bool is_verb) {
     id = slurm.submit(PassingFile(prepared.script).path().string());
   } else {
     make_directories_durable(prepared.run_dir);
-    const fs::path script = prepared.run_dir / "submit.sbatch";
+    const fs::path script = prepared.run_dir / kBatchScriptFile;
     write_text_atomic(script, prepared.script);
     id = slurm.submit(script.string());
   }
@@ -264,8 +265,8 @@ void submit(const SubmitCommand& command, bool is_verb) {
   if (!is_verb) {
     fmt::print("saves: {} s before the time limit ({})\n", prepared.signal.seconds,
                prepared.signal.why);
-    fmt::print("script: {0}/submit.sbatch\nwatch: longhaul watch {0}\n",
-               cluster::shell_word(prepared.run_dir.string()));
+    fmt::print("script: {0}/{1}\nwatch: longhaul watch {0}\n",
+               cluster::shell_word(prepared.run_dir.string()), kBatchScriptFile);
   }
 }
 

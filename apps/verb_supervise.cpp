@@ -26,6 +26,7 @@
 #include "longhaul/cluster/slurm/requeue.h"
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -147,7 +148,7 @@ cluster::AgentFleetOptions fleet_options(const SuperviseArguments& arguments,
   of_fleet.run_dir = fs::absolute(run_dir);
   of_fleet.not_awaited.push_back(arguments.stands_in);
   for (const cluster::ExcludedNode& node :
-       cluster::read_excluded(run_dir / "excluded_nodes.json")) {
+       cluster::read_excluded(run_dir / kExcludedNodesFile)) {
     of_fleet.not_awaited.push_back(node.node);
   }
   of_fleet.stand_in = cluster::supervise_words(this_program(), arguments.command);

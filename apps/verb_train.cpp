@@ -18,13 +18,14 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/memory.h"
-#include "longhaul/base/rank_record.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/start_watch.h"
 #include "longhaul/base/terminal.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
 #include "longhaul/train/trainer.h"
 
 namespace longhaul::apps {
@@ -38,7 +39,7 @@ struct TrainOptions {
 /// Seconds that a start which was asked to end has to come to where all ranks look.
 constexpr double kStartGrace = 5.0;
 
-/// Where a supervisor wants every rank's record; see longhaul/base/rank_record.h.
+/// Where a supervisor wants every rank's record; see longhaul/run/rank_record.h.
 constexpr const char* kRecordDirectory = "LONGHAUL_RECORD_DIR";
 
 void say(const std::string& line) {
@@ -169,8 +170,7 @@ int train(const TrainOptions& options) {
   if (launch.by_mpirun) {
     std::function<void(const std::string&)> tell;
     if (world->rank() == 0 && settings.loaded) {
-      tell = [log =
-                  settings.loaded->config.run.dir / "log.txt"](const std::string& line) {
+      tell = [log = settings.loaded->config.run.dir / kLogFile](const std::string& line) {
         say(line);
         add_to_log(log, line);
       };

@@ -12,9 +12,10 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/rank_record.h"
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/supervision.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
 
 namespace longhaul::bench {
 
@@ -101,7 +102,7 @@ int be_agent(int count, char** words) {
     if (name == "--run-dir") run_dir = words[i + 1];
   }
   options.directories = directories_of(run_dir, options.node);
-  options.supervisor_lock = run_dir / kSupervisorLock;
+  options.supervisor_lock = run_dir / kSupervisorLockFile;
   const auto secret = Secret::read_line(STDIN_FILENO);
   if (!secret) throw ConfigError("bench", "an agent without a secret");
   return run_agent(options, *secret);

@@ -17,6 +17,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/terminal.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::apps {
 namespace {
@@ -42,10 +43,10 @@ Target find_target(monitor::RunFiles& run, const LiveDrillOptions& options) {
   Target target;
   target.view = monitor::make_view(run, system_time());
   if (!run.status()) {
-    throw InputError("drill", fmt::format("{} has no status.json: a run without a "
+    throw InputError("drill", fmt::format("{} has no {}: a run without a "
                                           "supervisor does not come back by itself; "
                                           "start it by longhaul launch or submit",
-                                          run.dir().string()));
+                                          run.dir().string(), kStatusFile));
   }
   target.status = *run.status();
   const std::string& state = target.view.state;
@@ -96,8 +97,8 @@ std::string what_is_done(const Target& target, DrillFault fault) {
           "them, gets SIGKILL",
           target.rank.node);
     case DrillFault::MarkUnhealthy:
-      return fmt::format("{} is put into excluded_nodes.json; then {} gets SIGKILL",
-                         target.rank.node, who);
+      return fmt::format("{} is put into {}; then {} gets SIGKILL", target.rank.node,
+                         kExcludedNodesFile, who);
     default:
       return who + " gets SIGKILL, as if it crashed";
   }
@@ -211,8 +212,8 @@ void print_administration(const Target& target) {
   fmt::print(
       "for the administrator: scontrol update NodeName={} State=DRAIN "
       "Reason=\"longhaul drill of job {}\"\n"
-      "to use the node again: take its entry out of {}/excluded_nodes.json\n",
-      target.rank.node, target.status.job, target.view.name);
+      "to use the node again: take its entry out of {}/{}\n",
+      target.rank.node, target.status.job, target.view.name, kExcludedNodesFile);
 }
 
 }  // namespace

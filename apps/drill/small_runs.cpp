@@ -23,6 +23,7 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/run/files.h"
 
 extern char** environ;
 
@@ -159,8 +160,8 @@ int batch_of(int ranks) { return ranks * std::max(1, 16 / ranks); }
 /// Flips a byte in the middle of the largest file of the newest whole checkpoint.
 bool damage_newest(const fs::path& run_dir) {
   fs::path newest;
-  for (const auto& entry : fs::directory_iterator(run_dir / "checkpoints")) {
-    if (!fs::exists(entry.path() / "manifest.json")) continue;
+  for (const auto& entry : fs::directory_iterator(run_dir / kCheckpointsDir)) {
+    if (!fs::exists(entry.path() / kManifestFile)) continue;
     if (newest.empty() || entry.path() > newest) newest = entry.path();
   }
   if (newest.empty()) return false;
@@ -285,7 +286,7 @@ class Drill {
     }
     const auto status = files.look()->status();
     if (!status || status->ranks.empty()) {
-      throw TemporaryError("drill", "status.json shows no ranks");
+      throw TemporaryError("drill", std::string(kStatusFile) + " shows no ranks");
     }
     if (fault == DrillFault::DamageCheckpoint && !damage_newest(files.dir())) {
       throw TemporaryError("drill", "there is no checkpoint to damage");

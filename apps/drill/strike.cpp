@@ -15,11 +15,12 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/owner_lock.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/rank_record.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/node_watch.h"
 #include "longhaul/cluster/slurm/job.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
 
 namespace longhaul::apps {
 namespace {
@@ -88,7 +89,7 @@ bool is_agent(int64_t process, const cluster::NodeDirectories& directories) {
 void kill_supervisor_here(const fs::path& run_dir) {
   OwnerLockOptions options;
   options.probe = false;
-  const auto lock = OwnerLock::look(run_dir / cluster::kSupervisorLock, options);
+  const auto lock = OwnerLock::look(run_dir / kSupervisorLockFile, options);
   if (!lock || !lock->alive || lock->holder.host != host_name()) return;
   const int64_t process = lock->holder.process;
   signal_if(process, SIGKILL, [&] {
@@ -167,7 +168,7 @@ void strike_on_node(const fs::path& run_dir, const std::string& node,
 
 /// Where supervisors look before each start.
 void mark(const fs::path& run_dir, const std::string& node) {
-  const fs::path path = run_dir / "excluded_nodes.json";
+  const fs::path path = run_dir / kExcludedNodesFile;
   std::vector<cluster::ExcludedNode> nodes = cluster::read_excluded(path);
   std::erase_if(nodes, [&](const auto& one) { return one.node == node; });
   nodes.push_back({node, unix_time(), "marked by longhaul drill"});

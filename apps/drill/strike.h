@@ -6,7 +6,7 @@
 
 #include "apps/drill/fault.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/run_status.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::apps {
 

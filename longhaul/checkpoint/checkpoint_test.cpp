@@ -6,9 +6,10 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -166,7 +167,7 @@ TEST(Checkpoint, AFlippedBitAnywhereIsFound) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 1, 2).path;
   for (const auto& found : fs::recursive_directory_iterator(step)) {
-    if (!found.is_regular_file() || found.path().filename() == kManifestName) continue;
+    if (!found.is_regular_file() || found.path().filename() == kManifestFile) continue;
     const std::string good = read_text(found.path());
     std::string bad = good;
     bad[bad.size() / 2] = static_cast<char>(bad[bad.size() / 2] ^ 1);
@@ -219,9 +220,9 @@ TEST(Checkpoint, WrongShapesNamesAndDtypesAreRefused) {
 TEST(Checkpoint, HostileManifestsAreRefused) {
   const TempDir dir;
   const fs::path step = save(dir.path(), 1, 1).path;
-  const Json good = read_json(step / kManifestName);
+  const Json good = read_json(step / kManifestFile);
   const auto refused = [&](const Json& manifest) {
-    write_file(step / kManifestName, manifest.dump());
+    write_file(step / kManifestFile, manifest.dump());
     return message_of<InputError>([&] { CheckpointReader::open(step); });
   };
   Json bad = good;
@@ -236,7 +237,7 @@ TEST(Checkpoint, HostileManifestsAreRefused) {
   bad = good;
   bad.erase("ranks");
   EXPECT_HAS(refused(bad), "the field 'ranks' is missing");
-  write_file(step / kManifestName, "{");
+  write_file(step / kManifestFile, "{");
   EXPECT_THROW(CheckpointReader::open(step), InputError);
 }
 
@@ -308,7 +309,7 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
   save(dir.path(), 5, 1);
   save(dir.path(), 40, 1);
   save(dir.path(), 100, 1);
-  fs::remove(dir / "step_00000100" / kManifestName);
+  fs::remove(dir / "step_00000100" / kManifestFile);
   write_file(dir / "step_junk/manifest.json", "{}");
   std::vector<std::string> skipped;
   const auto latest = find_latest(dir.path(), &skipped);
@@ -321,9 +322,9 @@ TEST(CheckpointDirectory, TheNewestValidOneIsFoundByLooking) {
 TEST(CheckpointDirectory, RetentionCountsVerifiedOnesAndRemovesLeftovers) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) save(dir.path(), step, 1);
-  fs::remove(dir / "step_00000002" / kManifestName);        // a write that never ended
+  fs::remove(dir / "step_00000002" / kManifestFile);        // a write that never ended
   fs::resize_file(dir / "step_00000003/a1_state.json", 1);  // damaged
-  fs::remove(dir / "step_00000006" / kManifestName);        // perhaps still being written
+  fs::remove(dir / "step_00000006" / kManifestFile);        // perhaps still being written
   EXPECT_TRUE(apply_retention(dir.path(), {.verified = {4, 5}}).empty());
   // Nothing was read back and found good: nothing but the leftover goes.
   EXPECT_EQ(apply_retention(dir.path(), {.keep = 1}),
@@ -387,7 +388,7 @@ TEST(CheckpointDirectory, ARunWhoseCheckpointsAreAllDamagedDoesNotBeginAnew) {
   EXPECT_HAS(message_of<InputError>(
                  [&] { resume_candidates({Kind::Latest, 0, {}}, dir.path()); }),
              "no checkpoint of this run is whole");
-  fs::remove(dir / "step_00000005" / kManifestName);  // a first save that never ended
+  fs::remove(dir / "step_00000005" / kManifestFile);  // a first save that never ended
   EXPECT_TRUE(resume_candidates({Kind::Latest, 0, {}}, dir.path()).empty());
 }
 

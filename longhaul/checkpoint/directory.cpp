@@ -7,21 +7,12 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/manifest.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/config/load.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
 
 namespace longhaul::checkpoint {
 namespace {
-
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) {
-    return std::nullopt;
-  }
-  return number;
-}
 
 void judge(CheckpointEntry& entry) {
   try {
@@ -55,7 +46,7 @@ std::vector<fs::path> valid_newest_first(const fs::path& dir,
 // Where checkpoints were committed and none is left whole, to begin anew is no answer.
 void refuse_damaged(const fs::path& dir) {
   for (const CheckpointEntry& entry : list_checkpoints(dir)) {
-    if (!fs::exists(entry.path / kManifestName)) continue;
+    if (!fs::exists(entry.path / kManifestFile)) continue;
     throw InputError(
         "checkpoint",
         fmt::format("{}: no checkpoint of this run is whole: {}; bring one back, or set "
@@ -75,14 +66,6 @@ void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) 
 }
 
 }  // namespace
-
-std::string step_directory_name(int64_t step) { return fmt::format("step_{:08}", step); }
-
-std::optional<int64_t> step_of(const fs::path& step_dir) {
-  const std::string name = step_dir.filename().string();
-  if (!name.starts_with("step_")) return std::nullopt;
-  return parse_number(std::string_view(name).substr(5));
-}
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   std::vector<CheckpointEntry> entries;
@@ -128,7 +111,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
     // An invalid one is deleted only below a valid one and only if its writing never
     // ended; one that was damaged later stays for a person to look at.
     const bool leftover =
-        !entry.valid && valid_above && !fs::exists(entry.path / kManifestName);
+        !entry.valid && valid_above && !fs::exists(entry.path / kManifestFile);
     const bool superseded = entry.valid && !milestone && verified_above >= retention.keep;
     if (superseded || leftover) {
       if (retention.lock != nullptr) retention.lock->check();
@@ -143,7 +126,7 @@ std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& rete
 }
 
 void withdraw_checkpoint(const fs::path& step_dir) {
-  fs::remove(step_dir / kManifestName);
+  fs::remove(step_dir / kManifestFile);
   sync_directory(step_dir);
 }
 
@@ -180,7 +163,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
         fmt::format("resume = {}: {}; valid steps in {}: {}", resume.step, entry.problem,
                     checkpoints_dir.string(), have.empty() ? "none" : have));
   }
-  if (fs::exists(resume.path / kManifestName)) return {resume.path};
+  if (fs::exists(resume.path / kManifestFile)) return {resume.path};
   for (const fs::path& dir : {checkpoints_dir_of(resume.path), resume.path}) {
     std::vector<fs::path> found = valid_newest_first(dir, skipped);
     if (!found.empty()) return found;
@@ -193,7 +176,7 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
 }
 
 fs::path checkpoints_dir_of(const fs::path& run_dir) {
-  const fs::path config = run_dir / "config.toml";
+  const fs::path config = run_dir / kConfigFile;
   std::error_code error;
   if (fs::is_regular_file(config, error)) {
     try {
@@ -203,11 +186,11 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
       // A config of another release: the default place is still the best guess.
     }
   }
-  return run_dir / "checkpoints";
+  return run_dir / kCheckpointsDir;
 }
 
 std::optional<fs::path> find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / kManifestName)) return path;
+  if (fs::exists(path / kManifestFile)) return path;
   for (const fs::path& dir : {checkpoints_dir_of(path), path}) {
     if (const auto latest = find_latest(dir)) return latest->path;
   }

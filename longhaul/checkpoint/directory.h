@@ -10,13 +10,11 @@
 #include "longhaul/base/file.h"
 #include "longhaul/config/run_config.h"
 
+namespace longhaul {
+class RunLock;
+}
+
 namespace longhaul::checkpoint {
-
-/// "step_00000005".
-std::string step_directory_name(int64_t step);
-
-/// The step of such a name (or path); nothing for any other.
-std::optional<int64_t> step_of(const fs::path& step_dir);
 
 struct CheckpointEntry {
   int64_t step = 0;
@@ -33,8 +31,6 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 /// `skipped`, where given, receives a line for each.
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
-
-class RunLock;
 
 /// Which checkpoints stay.
 struct Retention {

@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 std::vector<fs::path> checkpoints_of(const fs::path& named) {
   std::vector<fs::path> paths;
   std::error_code error;
-  if (!fs::is_directory(named, error) || fs::exists(named / kManifestName, error)) {
+  if (!fs::is_directory(named, error) || fs::exists(named / kManifestFile, error)) {
     return paths;
   }
   for (const fs::path& dir : {checkpoints_dir_of(named), named}) {

@@ -17,6 +17,7 @@
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/safetensors.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -329,8 +330,8 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
 
 Inspection inspect_directory(const fs::path& path) {
   const fs::path checkpoints = checkpoints_dir_of(path);
-  if (fs::exists(path / kManifestName)) return inspect_checkpoint(path);
-  if (!list_checkpoints(checkpoints).empty() || fs::exists(path / "config.toml")) {
+  if (fs::exists(path / kManifestFile)) return inspect_checkpoint(path);
+  if (!list_checkpoints(checkpoints).empty() || fs::exists(path / kConfigFile)) {
     return inspect_run(path, checkpoints);
   }
   if (!list_checkpoints(path).empty()) return inspect_run(path, path);

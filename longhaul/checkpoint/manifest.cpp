@@ -7,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -98,14 +99,14 @@ Manifest Manifest::from_json(const Json& json, const std::string& what) {
 }
 
 Manifest Manifest::read(const fs::path& step_dir) {
-  const fs::path path = step_dir / kManifestName;
+  const fs::path path = step_dir / kManifestFile;
   std::error_code error;
   if (!fs::exists(path, error)) {
     throw InputError(
         "checkpoint",
         fmt::format("{}: no {}; it is not a checkpoint, or its writing never "
                     "ended",
-                    step_dir.string(), kManifestName));
+                    step_dir.string(), kManifestFile));
   }
   return from_json(read_json(path), path.string());
 }

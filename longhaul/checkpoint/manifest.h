@@ -19,8 +19,6 @@ namespace longhaul::checkpoint {
 // until the manifest has been replaced, so at every moment one of the two is whole.
 
 inline constexpr int kManifestVersion = 1;
-inline constexpr const char* kManifestName = "manifest.json";
-
 /// manifest.json.
 struct Manifest {
   struct FileEntry {

@@ -11,6 +11,7 @@
 #include "longhaul/checkpoint/rank_file.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -67,7 +68,7 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
   reader.dir_ = step_dir;
   const std::string manifest =
       comm::on_rank_zero(node, [&] { return Manifest::read(step_dir).to_json().dump(); });
-  const std::string what = (step_dir / kManifestName).string();
+  const std::string what = (step_dir / kManifestFile).string();
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);
   // The same on all ranks, whose errors are then the same too.

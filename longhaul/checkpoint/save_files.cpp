@@ -13,7 +13,8 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/rank_file.h"
-#include "longhaul/checkpoint/run_lock.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -103,7 +104,7 @@ std::set<std::string> names_of(const Manifest& manifest) {
 // The manifest that stands in a step directory. One that cannot be read is set aside with
 // all that belongs to it, for a person to look at.
 std::optional<Manifest> standing_manifest(const fs::path& dir) {
-  if (!fs::exists(dir / kManifestName)) return std::nullopt;
+  if (!fs::exists(dir / kManifestFile)) return std::nullopt;
   try {
     return Manifest::read(dir);
   } catch (const InputError&) {
@@ -114,7 +115,7 @@ std::optional<Manifest> standing_manifest(const fs::path& dir) {
 }
 
 bool manifest_is_of(const SaveTarget& target) {
-  return fs::exists(target.dir / kManifestName) &&
+  return fs::exists(target.dir / kManifestFile) &&
          Manifest::read(target.dir).hf_dir == target.prefix + "hf";
 }
 
@@ -143,7 +144,7 @@ std::string utc_time() {
 // line cannot take the place of its successor's.
 void publish(const SaveTarget& target, const CommitContent& content,
              const std::string& text) {
-  const fs::path manifest = target.dir / kManifestName;
+  const fs::path manifest = target.dir / kManifestFile;
   const fs::path temporary = target.dir / (target.prefix + "manifest.tmp");
   write_text_durable(temporary, text);
   if (content.lock != nullptr) content.lock->check();

@@ -8,9 +8,11 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/state_tensor.h"
 
-namespace longhaul::checkpoint {
-
+namespace longhaul {
 class RunLock;
+}
+
+namespace longhaul::checkpoint {
 
 // The steps of one save, each by one rank alone and without communication: the ranks meet
 // in the directory. A rank's sidecar, which appears in one step when all that it

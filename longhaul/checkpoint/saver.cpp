@@ -12,13 +12,14 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/rank_record.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/rank_record.h"
+#include "longhaul/run/run_lock.h"
 
 namespace longhaul::checkpoint {
 namespace {

@@ -14,9 +14,11 @@
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/comm/communicator.h"
 
-namespace longhaul::checkpoint {
-
+namespace longhaul {
 class RunLock;
+}
+
+namespace longhaul::checkpoint {
 
 struct SaverOptions {
   fs::path dir;                   ///< holds step_00000005/ ...; made when absent

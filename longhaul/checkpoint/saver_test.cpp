@@ -12,10 +12,11 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/checkpoint/test_model.h"
 #include "longhaul/checkpoint/test_world.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -126,7 +127,7 @@ TEST(Saver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
     // No poll: as in a step that takes minutes, or that never ends.
     bool durable = false;
     for (int i = 0; i < 2000 && !durable; ++i) {
-      durable = fs::exists(dir / "step_00000007" / kManifestName);
+      durable = fs::exists(dir / "step_00000007" / kManifestFile);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     EXPECT_TRUE(durable);

@@ -17,6 +17,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/format/hf_weights.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -165,7 +166,7 @@ ModelSource resolve_model_source(const fs::path& path) {
                                     "model, a checkpoint or a run");
   }
   using Kind = ModelSource::Kind;
-  if (fs::exists(path / kManifestName)) return {Kind::Checkpoint, path, {}};
+  if (fs::exists(path / kManifestFile)) return {Kind::Checkpoint, path, {}};
   if (!list_hf_shards(path).empty()) return {Kind::HfDirectory, path, {}};
   std::vector<std::string> skipped;
   for (const fs::path& dir : {checkpoints_dir_of(path), path}) {
@@ -180,7 +181,7 @@ ModelSource resolve_model_source(const fs::path& path) {
     throw InputError("weights", fmt::format("{}: no valid checkpoint in this run: {}",
                                             path.string(), skipped.front()));
   }
-  if (fs::exists(path / "config.toml") || fs::is_directory(path / "checkpoints")) {
+  if (fs::exists(path / kConfigFile) || fs::is_directory(path / kCheckpointsDir)) {
     throw InputError("weights", path.string() + ": this run has no checkpoint yet");
   }
   return {Kind::HfDirectory, path, {}};  // HfWeights says what is missing there

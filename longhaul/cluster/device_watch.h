@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/base/run_status.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 

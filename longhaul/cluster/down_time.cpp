@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/lenient_json.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -53,7 +54,7 @@ uint64_t size_of(const fs::path& path) {
 
 std::optional<Json> DownTime::fault(double now) {
   std::optional<Json> early = give_up(now);
-  for (const char* name : {"metrics.jsonl", "events.jsonl"}) {
+  for (const char* name : {kMetricsFile, kEventsFile}) {
     for (const Json& line : records_at_end(run_dir_ / name)) {
       attempt_ = std::max(attempt_, integer_at(line, "attempt"));
       const double time = number_at(line, "time");
@@ -70,7 +71,7 @@ void DownTime::restarts(Json fields) {
 
 std::optional<Json> DownTime::look() {
   if (!pending_) return std::nullopt;
-  const fs::path metrics = run_dir_ / "metrics.jsonl";
+  const fs::path metrics = run_dir_ / kMetricsFile;
   const uint64_t bytes = size_of(metrics);
   if (std::exchange(seen_bytes_, bytes) == bytes) return std::nullopt;
   for (const Json& row : records_at_end(metrics)) {
@@ -91,7 +92,7 @@ std::optional<Json> DownTime::give_up(double now) {
 
 Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
   Json step;
-  for (const Json& event : records_at_end(run_dir_ / "events.jsonl")) {
+  for (const Json& event : records_at_end(run_dir_ / kEventsFile)) {
     if (event.value("event", Json()) == "start" &&
         of_attempt(integer_at(event, "attempt")))
       step = integer_at(event, "step");

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -106,8 +107,8 @@ bool may_be_tested(const ExcludedNode& node, double now, Retest retest) {
 }
 
 Exclusions::Exclusions(const fs::path& run_dir)
-    : path_(run_dir / "excluded_nodes.json"),
-      readmitted_path_(run_dir / "control" / "readmitted_nodes.json"),
+    : path_(run_dir / kExcludedNodesFile),
+      readmitted_path_(run_dir / kReadmittedNodesFile),
       nodes_(read_excluded(path_)) {}
 
 std::vector<std::string> Exclusions::testable(double now, Retest retest) const {

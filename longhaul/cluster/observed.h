@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/base/rank_record.h"
-#include "longhaul/base/run_status.h"
+#include "longhaul/run/rank_record.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 

@@ -9,6 +9,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -47,9 +48,7 @@ struct RequeueRecord {
   std::string note;  ///< the supervisor's reason for the next
 };
 
-fs::path requeues_file(const fs::path& run_dir) {
-  return run_dir / "control" / "requeues.json";
-}
+fs::path requeues_file(const fs::path& run_dir) { return run_dir / kRequeuesFile; }
 
 RequeueRecord read_record(const fs::path& path, const std::string& job) {
   RequeueRecord record;

@@ -5,15 +5,14 @@
 #include <exception>
 
 #include "longhaul/base/json.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
 
 constexpr uint64_t kMostRecordBytes = uint64_t{1} << 16;
 
-fs::path restarts_file(const fs::path& run_dir) {
-  return run_dir / "control" / "restarts.json";
-}
+fs::path restarts_file(const fs::path& run_dir) { return run_dir / kRestartsFile; }
 
 FaultKind fault_kind(const std::string& name) {
   for (const FaultKind kind :

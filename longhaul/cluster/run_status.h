@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/base/run_status.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/observed.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <system_error>
 
 #include "longhaul/base/terminal.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 
@@ -34,11 +34,11 @@ OwnerLockOptions supervisor_lease() {
 
 OwnerLock take_supervision(const fs::path& run_dir) {
   make_directories_durable(run_dir);
-  return OwnerLock::acquire(run_dir / kSupervisorLock, supervisor_lease());
+  return OwnerLock::acquire(run_dir / kSupervisorLockFile, supervisor_lease());
 }
 
 std::optional<OwnerLock> succeed_supervision(const fs::path& run_dir, int number) {
-  const auto before = OwnerLock::look(run_dir / kSupervisorLock, supervisor_lease());
+  const auto before = OwnerLock::look(run_dir / kSupervisorLockFile, supervisor_lease());
   if (before && before->holder.attempt != number) return std::nullopt;
   return take_supervision(run_dir);
 }
@@ -47,14 +47,8 @@ std::optional<int64_t> newest_checkpoint(const fs::path& dir) {
   std::optional<int64_t> newest;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
-    if (!fs::exists(entry.path() / "manifest.json", error)) continue;
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with("step_")) continue;
-    int64_t step = 0;
-    const char* const end = name.data() + name.size();
-    // One that was set aside has more behind its number.
-    if (std::from_chars(name.data() + 5, end, step).ptr != end) continue;
-    newest = std::max(newest.value_or(step), step);
+    if (!fs::exists(entry.path() / kManifestFile, error)) continue;
+    if (const auto step = step_of(entry.path())) newest = std::max(newest, step);
   }
   return newest;
 }

@@ -9,8 +9,6 @@
 
 namespace longhaul::cluster {
 
-/// Under run.dir.
-inline constexpr const char* kSupervisorLock = "control/supervisor.lock";
 /// Seconds after which a supervisor on another machine that does not renew it is lost.
 inline constexpr double kSupervisorLease = 12.0;
 

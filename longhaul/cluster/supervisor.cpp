@@ -14,6 +14,7 @@
 #include "longhaul/cluster/restart_record.h"
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor_state.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -38,7 +39,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
     : state_(std::make_unique<State>(std::move(options), std::move(launcher), fleet,
                                      std::move(lease))) {
   State& s = *state_;
-  s.log = Logger::to_file(s.options.run_dir / "log.txt");
+  s.log = Logger::to_file(s.options.run_dir / kLogFile);
   s.policy = RestartPolicy(s.options.rules,
                            read_restarts(s.options.run_dir, s.options.job, s.log));
   s.status.job = s.options.job;
@@ -54,7 +55,7 @@ int Supervisor::run() { return state_->run(); }
 void Supervisor::State::events(const char* name, std::vector<Json> all) {
   check_lock();
   try {
-    JsonLines file(options.run_dir / "events.jsonl",
+    JsonLines file(options.run_dir / kEventsFile,
                    [&](const std::string& line) { log.to_terminal_only(line); });
     for (Json& fields : all) {
       fields["event"] = name;
@@ -63,7 +64,7 @@ void Supervisor::State::events(const char* name, std::vector<Json> all) {
     }
   } catch (const std::exception& problem) {
     // As with status.json below: a full or lost disk ends no supervisor.
-    log.to_terminal_only(fmt::format("events.jsonl: {}", problem.what()));
+    log.to_terminal_only(fmt::format("{}: {}", kEventsFile, problem.what()));
   }
 }
 
@@ -88,10 +89,10 @@ void Supervisor::State::show_status(bool now) {
   status.restarts = policy.restarts();
   cluster::take_reports(status, reports, exclusions.nodes());
   try {
-    write_status(options.run_dir / "status.json", status);
+    write_status(options.run_dir / kStatusFile, status);
   } catch (const std::exception& problem) {
     // A full disk must not end what would go on without it.
-    log.to_terminal_only(fmt::format("status.json: {}", problem.what()));
+    log.to_terminal_only(fmt::format("{}: {}", kStatusFile, problem.what()));
   }
   status_took = watch.seconds();
 }

@@ -10,6 +10,7 @@
 #include "longhaul/cluster/stacks.h"
 #include "longhaul/cluster/supervisor_state.h"
 #include "longhaul/cluster/verdict.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -205,7 +206,7 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
   const std::map<int, std::string> stacks = fleet.stacks(verdict.ranks);
   std::string file;
   if (!stacks.empty()) {
-    file = fmt::format("control/stacks_{:.0f}.txt", unix_time());
+    file = stacks_file(unix_time());
     try {
       write_text_durable(options.run_dir / file,
                          fault.text + "\n" + describe_stacks(stacks));

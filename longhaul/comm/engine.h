@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/rank_record.h"
 #include "longhaul/comm/collectives.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/comm/options.h"
 #include "longhaul/comm/transport.h"
+#include "longhaul/run/rank_record.h"
 
 namespace longhaul::comm {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "longhaul/base/rank_record.h"
 #include "longhaul/comm/counts.h"
+#include "longhaul/run/rank_record.h"
 
 namespace longhaul::comm {
 

@@ -8,6 +8,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/rules.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul {
 
@@ -21,12 +22,12 @@ bool matches_parameter(std::string_view pattern, std::string_view name) {
 }
 
 fs::path checkpoint_dir(const RunConfig& config) {
-  return config.checkpoint.dir.empty() ? config.run.dir / "checkpoints"
+  return config.checkpoint.dir.empty() ? config.run.dir / kCheckpointsDir
                                        : config.checkpoint.dir;
 }
 
 fs::path data_cache_dir(const RunConfig& config) {
-  return config.data.cache.empty() ? config.run.dir / "data" : config.data.cache;
+  return config.data.cache.empty() ? config.run.dir / kDataCacheDir : config.data.cache;
 }
 
 std::string DataPaths::text() const {

@@ -2,6 +2,7 @@
 #include "longhaul/config/fields.h"
 
 #include "longhaul/config/special_codecs.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul {
 namespace config {
@@ -381,7 +382,8 @@ Fields fields_of(CheckpointSection& s) {
 
 Fields fields_of(LogSection& s) {
   return {
-      make_field("every", s.every, Free, "steps between lines of log.txt")
+      make_field("every", s.every, Free,
+                 std::string("steps between lines of ") + kLogFile)
           .within(1, kMaxSteps),
       make_field("tensorboard", s.tensorboard, Free, "write event files too"),
   };

@@ -10,6 +10,7 @@
 #include "longhaul/config/fields.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/config/value.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul {
 namespace {
@@ -173,12 +174,12 @@ LoadedConfig load_run_config(const fs::path& file, std::span<const std::string> 
                                            missing_path(file)));
   }
   if (fs::is_directory(file)) {
-    const bool is_run = fs::exists(file / "config.toml");
+    const bool is_run = fs::exists(file / kConfigFile);
     throw InputError(
         "config",
         fmt::format(
             "{}: a directory; expected a run's TOML file{}", file.string(),
-            is_run ? ", for example that of this run, " + (file / "config.toml").string()
+            is_run ? ", for example that of this run, " + (file / kConfigFile).string()
                    : " (`longhaul recipe list` shows some)"));
   }
   return parse_run_config(read_text(file, kMaxConfigBytes), file.string(), sets);

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -210,7 +211,7 @@ int64_t to_micros(double seconds) {
 }
 
 bool begins_pause(const Event& event) {
-  return event.kind == "signal" && text_at(event.fields, "file", 20) == "PAUSE";
+  return event.kind == "signal" && text_at(event.fields, "file", 20) == kPauseFile;
 }
 
 bool ends_pause(const Event& event) {

@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/monitor/line_tail.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -134,7 +135,8 @@ void Records::add_line(std::string_view padded) {
 
 void Records::add(const StepRecord& record) {
   if (all_.size() >= kMost) {
-    throw InputError("run directory", "metrics.jsonl has more than 20,000,000 lines");
+    throw InputError("run directory",
+                     std::string(kMetricsFile) + " has more than 20,000,000 lines");
   }
   all_.push_back(record);
   first_.try_emplace(record.attempt, record.step);

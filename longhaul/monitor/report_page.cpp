@@ -12,6 +12,7 @@
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/report_plots.h"
 #include "longhaul/monitor/report_style.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -220,7 +221,8 @@ std::string event_section(const RunFiles& run) {
 /// Line by line, so that what is unfit for a page is replaced and line ends stay.
 std::string config_section(const RunFiles& run) {
   if (run.config_text().empty()) return {};
-  std::string out = "<details><summary>Configuration (config.toml)</summary><pre>";
+  std::string out =
+      fmt::format("<details><summary>Configuration ({})</summary><pre>", kConfigFile);
   std::string_view rest = run.config_text();
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());

@@ -14,6 +14,7 @@
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -26,8 +27,8 @@ constexpr uint64_t kMostEventBytes = uint64_t{128} << 20;
 constexpr int kMaxFileDepth = 16;
 constexpr size_t kMostRunsNamed = 5;
 constexpr size_t kMostStepDirectories = 100'000;
-constexpr const char* kRunFiles[] = {"metrics.jsonl", "events.jsonl", "status.json",
-                                     "config.toml", "run.lock"};
+constexpr const char* kRunFiles[] = {kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
+                                     kRunLockFile};
 
 struct FileFacts {
   int64_t nanoseconds = -1;
@@ -69,15 +70,6 @@ std::string check_files(const Json& json, const fs::path& dir, double& bytes) {
   return {};
 }
 
-std::optional<int64_t> step_of(const std::string& name) {
-  if (!name.starts_with("step_")) return std::nullopt;
-  int64_t step = -1;
-  const auto [end, error] =
-      std::from_chars(name.data() + 5, name.data() + name.size(), step);
-  const bool whole = error == std::errc() && end == name.data() + name.size();
-  return whole && step >= 0 ? std::optional(step) : std::nullopt;
-}
-
 bool holds_run(const fs::path& dir) {
   std::error_code error;
   return std::ranges::any_of(
@@ -111,13 +103,13 @@ bool may_become_run(const fs::path& dir) {
   if (!fs::exists(dir, error)) return true;
   if (!fs::is_directory(dir, error)) return false;
   return fs::is_empty(dir, error) ||
-         (fs::exists(dir / "submit.sbatch", error) && !holds_run(dir));
+         (fs::exists(dir / kBatchScriptFile, error) && !holds_run(dir));
 }
 
 RunFiles::RunFiles(fs::path dir)
     : dir_(std::move(dir)),
-      metrics_tail_(dir_ / "metrics.jsonl"),
-      events_tail_(dir_ / "events.jsonl") {
+      metrics_tail_(dir_ / kMetricsFile),
+      events_tail_(dir_ / kEventsFile) {
   std::error_code error;
   if (!fs::is_directory(dir_, error)) {
     throw InputError("run directory",
@@ -128,9 +120,10 @@ RunFiles::RunFiles(fs::path dir)
   if (!holds_run(dir_)) {
     throw InputError(
         "run directory",
-        fmt::format("{} holds nothing of a run (no metrics.jsonl, events.jsonl, "
-                    "status.json, config.toml); give the run.dir of a run{}",
-                    dir_.string(), runs_below(dir_)));
+        fmt::format("{} holds nothing of a run (no {}, {}, {}, {}); give the run.dir of "
+                    "a run{}",
+                    dir_.string(), kMetricsFile, kEventsFile, kStatusFile, kConfigFile,
+                    runs_below(dir_)));
   }
 }
 
@@ -154,21 +147,19 @@ bool RunFiles::refresh() {
   records_.set_clocks([&](int attempt) { return clock_.shift_of(attempt); });
   settle_takebacks();
   const Stamp status_before = status_stamp_;
-  read_changed("status.json", status_stamp_, kLargestStatus,
-               [&](const std::string& text) {
-                 status_ = RunStatus::from_json(
-                     parse_json(text, "status.json", kMaxFileDepth), plain_text);
-               });
+  read_changed(kStatusFile, status_stamp_, kLargestStatus, [&](const std::string& text) {
+    status_ =
+        RunStatus::from_json(parse_json(text, kStatusFile, kMaxFileDepth), plain_text);
+  });
   if (status_stamp_ == Stamp{}) status_.reset();
-  read_changed("results.json", results_stamp_, kLargestStatus,
+  read_changed(kResultsFile, results_stamp_, kLargestStatus,
                [&](const std::string& text) {
-                 results_ = parse_json(text, "results.json", kMaxFileDepth);
+                 results_ = parse_json(text, kResultsFile, kMaxFileDepth);
                });
-  read_changed("config.toml", config_stamp_, kLargestConfig,
-               [&](const std::string& text) {
-                 config_text_ = text;
-                 config_ = parse_run_config(text, "config.toml").config;
-               });
+  read_changed(kConfigFile, config_stamp_, kLargestConfig, [&](const std::string& text) {
+    config_text_ = text;
+    config_ = parse_run_config(text, kConfigFile).config;
+  });
   read_lock();
   return metrics != LineTail::Found::Nothing || events != LineTail::Found::Nothing ||
          status_before != status_stamp_;
@@ -199,7 +190,7 @@ void RunFiles::add_event(std::string_view line) {
   }
   try {
     Event event;
-    event.fields = parse_json(line, "events.jsonl", kMaxFileDepth);
+    event.fields = parse_json(line, kEventsFile, kMaxFileDepth);
     if (!event.fields.is_object()) throw InputError("json", "no object");
     event.kind = text_at(event.fields, "event", 60);
     event.time = clock_.time_of(event.fields);
@@ -231,14 +222,14 @@ void RunFiles::settle_takebacks() {
 }
 
 void RunFiles::read_lock() {
-  problems_.erase("run.lock");
+  problems_.erase(kRunLockFile);
   try {
     OwnerLockOptions options;
     options.probe = false;
-    lock_ = OwnerLock::look(dir_ / "run.lock", options);
+    lock_ = OwnerLock::look(dir_ / kRunLockFile, options);
   } catch (const Error& error) {
     lock_.reset();
-    problems_["run.lock"] = plain_text(error.what());
+    problems_[kRunLockFile] = plain_text(error.what());
   }
 }
 
@@ -258,7 +249,7 @@ std::optional<int64_t> RunFiles::last_step() const {
 
 fs::path RunFiles::checkpoint_dir() const {
   if (config_ && !config_->checkpoint.dir.empty()) return config_->checkpoint.dir;
-  return dir_ / "checkpoints";
+  return dir_ / kCheckpointsDir;
 }
 
 std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
@@ -266,7 +257,7 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
   std::error_code error;
   for (fs::directory_iterator it(checkpoint_dir(), error), end; !error && it != end;
        it.increment(error)) {
-    const auto step = step_of(it->path().filename().string());
+    const auto step = step_of(it->path());
     if (step) found.emplace_back(*step, it->path());
     if (found.size() >= kMostStepDirectories) break;
   }
@@ -276,7 +267,7 @@ std::vector<std::pair<int64_t, fs::path>> RunFiles::step_directories() const {
 
 // A checkpoint does not change once its manifest is there: judged once.
 const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
-  const auto facts = facts_of(path / "manifest.json");
+  const auto facts = facts_of(path / kManifestFile);
   const Stamp stamp = facts ? Stamp{facts->nanoseconds, facts->size} : Stamp{};
   auto& [judged_at, info] = judged_[path];
   if (facts && judged_at == stamp) return info;
@@ -289,8 +280,8 @@ const CheckpointInfo& RunFiles::judge(int64_t step, const fs::path& path) {
   }
   info.saved = static_cast<double>(facts->nanoseconds) * 1e-9;
   try {
-    const Json manifest = parse_json(read_text(path / "manifest.json", kLargestManifest),
-                                     "manifest.json", kMaxFileDepth);
+    const Json manifest = parse_json(read_text(path / kManifestFile, kLargestManifest),
+                                     kManifestFile, kMaxFileDepth);
     info.problem = check_files(manifest, path, info.bytes);
     if (info.problem.empty() && integer_at(manifest, "step", -1) != step) {
       info.problem = "its manifest is of another step";
@@ -320,14 +311,14 @@ std::optional<CheckpointInfo> RunFiles::newest_checkpoint() {
 std::vector<std::string> RunFiles::notes() const {
   std::vector<std::string> lines;
   for (const auto& [name, problem] : problems_) lines.push_back(problem);
-  const auto count = [&](int64_t number, const char* what) {
-    if (number > 0) lines.push_back(fmt::format("{} {}", number, what));
+  const auto count = [&](int64_t number, const char* file, const char* what) {
+    if (number > 0) lines.push_back(fmt::format("{} lines of {} {}", number, file, what));
   };
-  count(records_.unreadable(), "lines of metrics.jsonl cannot be read");
-  count(metrics_tail_.too_long(), "lines of metrics.jsonl are longer than 1 MiB");
-  count(unreadable_events_, "lines of events.jsonl cannot be read");
-  count(events_tail_.too_long(), "lines of events.jsonl are longer than 1 MiB");
-  count(events_left_out_, "events are left out: events.jsonl is too large");
+  count(records_.unreadable(), kMetricsFile, "cannot be read");
+  count(metrics_tail_.too_long(), kMetricsFile, "are longer than 1 MiB");
+  count(unreadable_events_, kEventsFile, "cannot be read");
+  count(events_tail_.too_long(), kEventsFile, "are longer than 1 MiB");
+  count(events_left_out_, kEventsFile, "are left out: it is too large");
   return lines;
 }
 

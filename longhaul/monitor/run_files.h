@@ -7,11 +7,11 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/base/owner_lock.h"
-#include "longhaul/base/run_status.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/monitor/line_tail.h"
 #include "longhaul/monitor/records.h"
 #include "longhaul/monitor/run_clock.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
 

@@ -7,6 +7,7 @@
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -89,7 +90,8 @@ void judge_state(const RunFiles& run, RunView& view) {
     return;
   }
   judge_by_lock(run, view);
-  view.notes.push_back("status.json is old: its supervisor is gone or cut off");
+  view.notes.push_back(std::string(kStatusFile) +
+                       " is old: its supervisor is gone or cut off");
 }
 
 /// The middle of one member over the last steps that count.

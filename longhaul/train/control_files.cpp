@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "longhaul/base/signals.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::train {
 namespace {
@@ -34,11 +35,11 @@ void ControlFiles::look() {
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   // One that cannot be taken away is obeyed all the same.
-  const bool stop = take("STOP") || is_there(dir_ / "STOP");
+  const bool stop = take(kStopFile) || is_there(dir_ / kStopFile);
   seen_.stop = stop || seen_.stop;
-  seen_.save = take("SAVE") || seen_.save;
-  const bool paused = is_there(dir_ / "PAUSE");
-  if (paused && !seen_.pause) tell_("PAUSE");
+  seen_.save = take(kSaveFile) || seen_.save;
+  const bool paused = is_there(dir_ / kPauseFile);
+  if (paused && !seen_.pause) tell_(kPauseFile);
   seen_.pause = paused;
 }
 

@@ -12,6 +12,7 @@
 #include "longhaul/base/progress.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::train {
 namespace {
@@ -67,13 +68,12 @@ MetricsWriter::MetricsWriter(const fs::path& run_dir, Logger& log, int64_t log_e
                              bool tensorboard)
     : log_(log),
       log_every_(log_every),
-      metrics_(run_dir / "metrics.jsonl", warn(log)),
-      events_(run_dir / "events.jsonl", warn(log)) {
-  if (tensorboard) tensorboard_.emplace(run_dir / "tensorboard");
+      metrics_(run_dir / kMetricsFile, warn(log)),
+      events_(run_dir / kEventsFile, warn(log)) {
+  if (tensorboard) tensorboard_.emplace(run_dir / kTensorBoardDir);
   if (metrics_.repaired() > 0) {
-    log_.warning(
-        fmt::format("metrics.jsonl ended in a torn line of {} bytes, which was cut off",
-                    metrics_.repaired()));
+    log_.warning(fmt::format("{} ended in a torn line of {} bytes, which was cut off",
+                             kMetricsFile, metrics_.repaired()));
   }
 }
 
@@ -140,10 +140,10 @@ struct Summary {
 
 Summary summarize(const fs::path& run_dir) {
   Summary sum;
-  std::istringstream lines(read_text(run_dir / "metrics.jsonl", uint64_t{1} << 34));
+  std::istringstream lines(read_text(run_dir / kMetricsFile, uint64_t{1} << 34));
   for (std::string line; std::getline(lines, line);) {
     try {
-      Json record = parse_json(line, "metrics.jsonl");
+      Json record = parse_json(line, kMetricsFile);
       if (!record.contains("grad_norm")) continue;
       const auto step = record.at("step").get<int64_t>();
       (void)record.at("step_time_s").get<double>();
@@ -238,12 +238,12 @@ int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
                            {"Dataset", facts.dataset}};
   const Json results = {
       {"results", {{"parameters", parameters}, {"metrics", metrics_of(sum, run_dir)}}}};
-  write_text_atomic(run_dir / "results.json", results.dump(2) + "\n");
+  write_text_atomic(run_dir / kResultsFile, results.dump(2) + "\n");
   return sum.unreadable;
 }
 
 void settle_time_to_train(const fs::path& run_dir) {
-  const fs::path path = run_dir / "results.json";
+  const fs::path path = run_dir / kResultsFile;
   if (!fs::exists(path)) return;
   Json results = read_json(path);
   const Json::json_pointer place("/results/metrics");

@@ -10,7 +10,7 @@
 
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/log.h"
-#include "longhaul/base/tensorboard.h"
+#include "longhaul/run/tensorboard.h"
 
 namespace longhaul::train {
 

@@ -19,6 +19,7 @@
 #include "longhaul/checkpoint/memory/survey.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::train {
 namespace {
@@ -185,8 +186,7 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   for (const std::string& note : notes) run.log().warning(note);
   if (!found || checkpoints.empty()) return found;
   const bool failed = session.world->any(
-      run.failed_starts(checkpoint::step_directory_name(found->step)) >=
-      kFailedMemoryStarts);
+      run.failed_starts(step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(fmt::format(
       "{} starts from step {} in memory in a row did not get through one step: the run "

@@ -15,6 +15,7 @@
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/families/differences.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/peer_memory.h"
@@ -41,8 +42,8 @@ std::vector<fs::path> agree_on_paths(const Session& session,
 /// Newer checkpoints that were whole once and have lost a file since. Rank 0.
 void tell_passed_over(const fs::path& taken, RunLog& run) {
   for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
-    const bool committed = fs::exists(entry.path / checkpoint::kManifestName);
-    if (entry.valid || !committed || entry.step <= checkpoint::step_of(taken)) continue;
+    const bool committed = fs::exists(entry.path / kManifestFile);
+    if (entry.valid || !committed || entry.step <= step_of(taken)) continue;
     run.event("fall_back", {{"from", entry.path.filename().string()},
                             {"to", taken.filename().string()},
                             {"message", entry.problem}});
@@ -221,7 +222,7 @@ std::optional<History> resume_from_memory(Session& session, RunLog& run,
   const auto kept = newest_in_memory(session, run, paths);
   if (!kept) return std::nullopt;
   const std::string disk =
-      paths.empty() ? "none" : fmt::format("step {}", *checkpoint::step_of(paths[0]));
+      paths.empty() ? "none" : fmt::format("step {}", *step_of(paths[0]));
   try {
     const History history = resume_in_memory(session, run, *kept, disk);
     settle_memory(session, &*kept);

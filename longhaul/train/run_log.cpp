@@ -21,6 +21,7 @@
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/matmul_rate.h"
 
 namespace longhaul::train {
@@ -84,9 +85,9 @@ RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
     : log_(std::make_unique<Logger>()), config_(loaded.config), started_(unix_time()) {
   const fs::path& dir = config_.run.dir;
   const std::string attempt = comm::on_rank_zero(world, [&] {
-    lock_.emplace(checkpoint::RunLock::acquire(dir));
+    lock_.emplace(RunLock::acquire(dir));
     starts_.emplace(dir);
-    *log_ = Logger::to_file(dir / "log.txt");
+    *log_ = Logger::to_file(dir / kLogFile);
     metrics_.emplace(dir, *log_, config_.log.every, config_.log.tensorboard);
     return std::to_string(lock_->attempt());
   });
@@ -100,7 +101,7 @@ RunLog::RunLog(const LoadedConfig& loaded, comm::Communicator& world)
 }
 
 int RunLog::failed_starts(const fs::path& step_dir) const {
-  const auto step = checkpoint::step_of(step_dir);
+  const auto step = step_of(step_dir);
   return starts_ && step ? starts_->failed_starts(*step) : 0;
 }
 
@@ -119,7 +120,7 @@ void RunLog::event(const char* name, const Json& fields) {
 }
 
 void RunLog::write_head(const Session& session, const std::string& hosts) {
-  log_->info(fmt::format("config {} hash {}", (config_.run.dir / "config.toml").string(),
+  log_->info(fmt::format("config {} hash {}", (config_.run.dir / kConfigFile).string(),
                          config_hash(config_)));
   log_->info("ranks " + hosts);
   log_->info(session.threads);
@@ -194,7 +195,7 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   }
   // Only now: a start that is refused must not replace the settings of the run.
   comm::on_rank_zero(*session.world, [&] {
-    write_text_atomic(config_.run.dir / "config.toml", to_toml(config_));
+    write_text_atomic(config_.run.dir / kConfigFile, to_toml(config_));
     return std::string();
   });
   const fs::path checkpoints = checkpoint_dir(config_);
@@ -469,7 +470,7 @@ void RunLog::save_capture(const Session& session, int64_t step,
   snapshot.step = step;
   snapshot.tensors = tensors;
   const checkpoint::SaveReport report =
-      checkpoint::save_checkpoint(saver_options(session, config_.run.dir / "captures"),
+      checkpoint::save_checkpoint(saver_options(session, config_.run.dir / kCapturesDir),
                                   std::move(snapshot), *session.world);
   log_->info(fmt::format("capture step {} saved {} in {}", step,
                          human_bytes(static_cast<double>(report.bytes)),
@@ -512,9 +513,8 @@ void RunLog::write_results_file(const Session& session) {
        static_cast<int64_t>(warmup_length(config_.schedule, horizon)), dataset});
   if (unreadable > 0) {
     log_->warning(
-        fmt::format("results.json is without {} lines of metrics.jsonl that cannot be "
-                    "read; look at the disk",
-                    unreadable));
+        fmt::format("{} is without {} lines of {} that cannot be read; look at the disk",
+                    kResultsFile, unreadable, kMetricsFile));
   }
 }
 
@@ -536,7 +536,7 @@ void RunLog::finish(const Session& session, const History& history,
   try {
     write_results_file(session);
   } catch (const Error& problem) {
-    log_->warning(fmt::format("results.json was not written: {}", problem.what()));
+    log_->warning(fmt::format("{} was not written: {}", kResultsFile, problem.what()));
   }
   if (!stopped.by.empty()) {
     log_->info(fmt::format("stopped by {} after step {}; {}; the same command goes on",

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "longhaul/base/clock.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/checkpoint/saver.h"
-#include "longhaul/checkpoint/start_record.h"
+#include "longhaul/run/run_lock.h"
+#include "longhaul/run/start_record.h"
 #include "longhaul/train/history.h"
 #include "longhaul/train/metrics.h"
 #include "longhaul/train/peak_rate.h"
@@ -118,8 +118,8 @@ class RunLog {
                    int64_t& peak_resident);
 
   std::unique_ptr<Logger> log_;  ///< on the heap: others keep references
-  std::optional<checkpoint::RunLock> lock_;
-  std::optional<checkpoint::StartRecord> starts_;
+  std::optional<RunLock> lock_;
+  std::optional<StartRecord> starts_;
   std::optional<MetricsWriter> metrics_;
   std::optional<checkpoint::Saver> saver_;
   int failed_saves_ = 0;       ///< in a row

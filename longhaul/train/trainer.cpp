@@ -18,6 +18,7 @@
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
+#include "longhaul/run/files.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/control_files.h"
 #include "longhaul/train/data_check.h"
@@ -246,7 +247,7 @@ class Trainer {
     requests_ = control_.ask();
     if (!requests_.pause || requests_.ends()) return;
     phase("paused", history_.step);
-    run_.log().info("paused until the file PAUSE is gone");
+    run_.log().info(fmt::format("paused until the file {} is gone", kPauseFile));
     while (requests_.pause && !requests_.ends()) {
       if (std::exchange(requests_.save, false)) save(/*ends=*/false, /*again=*/false);
       std::this_thread::sleep_for(kBetweenLooks);
@@ -308,7 +309,7 @@ class Trainer {
     run_plan(plan_, &trace);
     const auto ranks = session_.world->gather_strings(trace.json());
     if (session_.world->rank() > 0) return;
-    const fs::path path = config().run.dir / fmt::format("trace_step_{}.json", step);
+    const fs::path path = config().run.dir / trace_file(step);
     parallel::write_trace(path, ranks);
     run_.log().info("timeline: " + path.string());
   }

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/hash.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/run/files.h"
 #include "tests/faults/faulty_run.h"
 #include "tests/faults/power_cut.h"
 #include "tests/faults/tiny_check.h"
@@ -73,7 +74,7 @@ std::vector<std::map<int64_t, int>> requirements(const std::vector<Operation>& r
   std::map<int64_t, int> now;
   for (const Operation& operation : record) {
     const fs::path path(operation.kind == "rename" ? operation.other : operation.path);
-    const bool manifest = path.filename() == checkpoint::kManifestName;
+    const bool manifest = path.filename() == kManifestFile;
     const int64_t step =
         manifest ? std::stol(path.parent_path().filename().string().substr(5)) : 0;
     if (operation.kind == "unlink" && manifest) now.erase(step);

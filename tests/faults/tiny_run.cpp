@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/checkpoint/run_lock.h"
 #include "longhaul/comm/fake.h"
+#include "longhaul/run/run_lock.h"
 #include "tests/faults/tiny_checkpoint.h"
 
 namespace longhaul::faults {
@@ -13,7 +13,7 @@ using checkpoint::SaveReport;
 
 int run_tiny(const TinyRun& run,
              const std::function<void(const SaveReport&, int attempt)>& ended) {
-  const checkpoint::RunLock lock = checkpoint::RunLock::acquire(run.run_dir);
+  const RunLock lock = RunLock::acquire(run.run_dir);
   const int attempt = lock.attempt();
   comm::run_fake_ranks(run.ranks, [&](std::shared_ptr<comm::Communicator> world) {
     const bool first = world->rank() == 0;

@@ -9,9 +9,9 @@ import re
 
 import house
 
-EVERYWHERE = {"base", "config", "format", "families"}
+EVERYWHERE = {"base", "run", "config", "format", "families"}
 ROWS = {
-    "base": set(), "config": {"base"}, "format": {"base", "config"},
+    "base": set(), "run": {"base"}, "config": {"base", "run"}, "format": {"base", "config"},
     "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "data": set(), "cluster": set(), "monitor": set(),
@@ -22,9 +22,9 @@ ROWS = {
     "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
 }
-STRICT = {"base", "config", "format", "families"}
-TORCH_FREE = {"base", "config", "format", "families", "layout", "data", "comm", "cluster",
-              "monitor"}
+STRICT = {"base", "run", "config", "format", "families"}
+TORCH_FREE = {"base", "run", "config", "format", "families", "layout", "data", "comm",
+              "cluster", "monitor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"

@@ -3,6 +3,7 @@
 import unittest
 
 import check_includes
+import check_names
 import check_sizes
 import check_words
 import house
@@ -62,6 +63,26 @@ class Includes(unittest.TestCase):
                 self.assertNotIn(folder, check_includes.allowed(other) - {other}
                                  if other not in check_includes.EVERYWHERE else set())
         self.assertEqual([], self.problems("apps/x.cpp", '"longhaul/train/trainer.h"'))
+
+
+class Names(unittest.TestCase):
+    def problems(self, source):
+        return check_names.problems_of("apps/x.cpp", source, check_names.file_names())
+
+    def test_a_runs_file_is_named_by_its_owner_alone(self):
+        for source in ('open(dir / "metrics.jsonl");', 'warn("status.json is old");',
+                       'f("runs/a/config.toml");', 'dir / "captures"', 'take("STOP");',
+                       'dir /\n    "checkpoints"', 'lock(dir / "control/supervisor.lock");'):
+            self.assertEqual(1, len(self.problems(source)), source)
+        for source in ('open(dir / kMetricsFile);', '// metrics.jsonl\n', 'json["checkpoints"]',
+                       '"hf_config.json"', '#include "longhaul/run/status.json"\n'):
+            self.assertEqual([], self.problems(source), source)
+
+    def test_tests_and_the_owner_say_what_the_names_are(self):
+        self.assertTrue(check_names.in_scope("longhaul/train/run_log.cpp"))
+        for name in ("longhaul/run/files.h", "longhaul/train/x_test.cpp", "tests/x.cpp",
+                     "longhaul/monitor/made_up_run.h"):
+            self.assertFalse(check_names.in_scope(name))
 
 
 class Words(unittest.TestCase):

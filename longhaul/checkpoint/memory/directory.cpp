@@ -15,12 +15,12 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
 namespace {
 
 constexpr const char* kShared = "/dev/shm";
-constexpr const char* kKeyName = "memory.json";
 // Digits of a hash that tell directories of one user apart.
 constexpr size_t kNameDigits = 16;
 
@@ -111,7 +111,7 @@ uint64_t free_memory_for(const fs::path& dir) {
 }
 
 std::optional<std::string> read_run_key(const fs::path& run_dir) {
-  const fs::path path = run_dir / kKeyName;
+  const fs::path path = run_dir / kMemoryKeyFile;
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return std::nullopt;
   try {
@@ -129,12 +129,12 @@ std::string renew_run_key(const fs::path& run_dir) {
   std::random_device source;
   std::string key;
   while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
-  write_text_atomic(run_dir / kKeyName, Json{{"run", key}}.dump());
+  write_text_atomic(run_dir / kMemoryKeyFile, Json{{"run", key}}.dump());
   return key;
 }
 
 void remove_run_key(const fs::path& run_dir) {
-  if (fs::remove(run_dir / kKeyName)) sync_directory(run_dir);
+  if (fs::remove(run_dir / kMemoryKeyFile)) sync_directory(run_dir);
 }
 
 }  // namespace longhaul::checkpoint

@@ -12,6 +12,7 @@
 #include "longhaul/base/process.h"
 #include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/exclusions.h"
+#include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -24,7 +25,7 @@ Names set_of(const std::vector<std::string>& names) {
 
 /// What was handed to Slurm before, for this job: the rest of its list is a person's.
 fs::path memory_of(const RequeueOptions& options) {
-  return options.run_dir / "control" / fmt::format("excluded_of_{}.json", options.job);
+  return options.run_dir / handed_nodes_file(options.job);
 }
 
 Names handed_before(const RequeueOptions& options) {
@@ -40,7 +41,7 @@ Names handed_before(const RequeueOptions& options) {
 
 Names excluded_of_run(const fs::path& run_dir) {
   Names names;
-  for (const ExcludedNode& node : read_excluded(run_dir / "excluded_nodes.json")) {
+  for (const ExcludedNode& node : read_excluded(run_dir / kExcludedNodesFile)) {
     // Nobody could test it again if Slurm never gave it.
     if (!has_expired(node, unix_time())) names.insert(node.node);
   }

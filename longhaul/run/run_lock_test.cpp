@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/run_lock.h"
+#include "longhaul/run/run_lock.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,14 +11,10 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/format/test_files.h"
+#include "longhaul/base/test_files.h"
 
-namespace longhaul::checkpoint {
+namespace longhaul {
 namespace {
-
-using testing::message_of;
-using testing::TempDir;
-using testing::write_file;
 
 // Rewrites the lock as if another start held it.
 void pretend(const fs::path& run, const Json& changes) {
@@ -35,7 +31,7 @@ void age_lease(const fs::path& run, int seconds) {
 }
 
 TEST(RunLock, AttemptsCountTheStartsOfARun) {
-  const TempDir dir;
+  const TestDirectory dir;
   for (int attempt = 1; attempt <= 3; ++attempt) {
     const RunLock lock = RunLock::acquire(dir / "run");
     EXPECT_EQ(lock.attempt(), attempt);
@@ -45,7 +41,7 @@ TEST(RunLock, AttemptsCountTheStartsOfARun) {
 }
 
 TEST(RunLock, ASecondWriterOnOneRunIsRefusedWithTheFirstOnesName) {
-  const TempDir dir;
+  const TestDirectory dir;
   const RunLock first = RunLock::acquire(dir.path());
   const std::string message =
       message_of<InputError>([&] { RunLock::acquire(dir.path()); });
@@ -57,7 +53,7 @@ TEST(RunLock, ASecondWriterOnOneRunIsRefusedWithTheFirstOnesName) {
 }
 
 TEST(RunLock, AKilledHolderOnThisHostIsTakenOverAtOnce) {
-  const TempDir dir;
+  const TestDirectory dir;
   const pid_t child = ::fork();
   if (child == 0) {
     RunLock* lock = new RunLock(RunLock::acquire(dir.path()));
@@ -74,7 +70,7 @@ TEST(RunLock, AKilledHolderOnThisHostIsTakenOverAtOnce) {
 }
 
 TEST(RunLock, ADeadHolderThatNobodyHasReapedIsTakenOverAtOnce) {
-  const TempDir dir;
+  const TestDirectory dir;
   const pid_t child = ::fork();
   if (child == 0) {
     RunLock* lock = new RunLock(RunLock::acquire(dir.path()));
@@ -94,7 +90,7 @@ TEST(RunLock, ADeadHolderThatNobodyHasReapedIsTakenOverAtOnce) {
 }
 
 TEST(RunLock, AnotherProcessWithTheSameNumberIsNotTheHolder) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
   }
@@ -103,7 +99,7 @@ TEST(RunLock, AnotherProcessWithTheSameNumberIsNotTheHolder) {
 }
 
 TEST(RunLock, AHolderOnAnotherHostLivesAsLongAsItsLease) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
   }
@@ -121,7 +117,7 @@ TEST(RunLock, AHolderOnAnotherHostLivesAsLongAsItsLease) {
 }
 
 TEST(RunLock, ARestartOfTheSameJobWaitsForTheLeaseOfALostNode) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
   }
@@ -135,7 +131,7 @@ TEST(RunLock, ARestartOfTheSameJobWaitsForTheLeaseOfALostNode) {
 }
 
 TEST(RunLock, TheNextStartOfItsSupervisorTakesOverFromALostNodeAtOnce) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
   }
@@ -160,7 +156,7 @@ TEST(RunLock, TheNextStartOfItsSupervisorTakesOverFromALostNodeAtOnce) {
 }
 
 TEST(RunLock, TheLeaseIsRenewedWhileItIsHeld) {
-  const TempDir dir;
+  const TestDirectory dir;
   RunLockOptions options;
   options.renew_seconds = 0.02;
   const RunLock lock = RunLock::acquire(dir.path(), options);
@@ -172,7 +168,7 @@ TEST(RunLock, TheLeaseIsRenewedWhileItIsHeld) {
 }
 
 TEST(RunLock, AHolderThatWasTakenOverFindsOutAndLeavesTheNewLockAlone) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
     pretend(dir.path(), {{"token", "another"}, {"attempt", 2}});
@@ -183,7 +179,7 @@ TEST(RunLock, AHolderThatWasTakenOverFindsOutAndLeavesTheNewLockAlone) {
 }
 
 TEST(RunLock, OfManyThatStartAtOnceOneWins) {
-  const TempDir dir;
+  const TestDirectory dir;
   {
     const RunLock lock = RunLock::acquire(dir.path());
   }
@@ -212,10 +208,10 @@ TEST(RunLock, OfManyThatStartAtOnceOneWins) {
 }
 
 TEST(RunLock, ABrokenLockFileIsAClearError) {
-  const TempDir dir;
+  const TestDirectory dir;
   write_file(dir / "run.lock", "{");
   EXPECT_HAS(message_of<InputError>([&] { RunLock::acquire(dir.path()); }), "run.lock");
 }
 
 }  // namespace
-}  // namespace longhaul::checkpoint
+}  // namespace longhaul

@@ -1,11 +1,12 @@
-#include "longhaul/checkpoint/start_record.h"
+#include "longhaul/run/start_record.h"
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json_fields.h"
+#include "longhaul/run/files.h"
 
-namespace longhaul::checkpoint {
+namespace longhaul {
 
-StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / "resume.json") {
+StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / kStartsFile) {
   std::error_code ignored;
   if (!fs::exists(path_, ignored)) return;
   try {
@@ -32,4 +33,4 @@ void StartRecord::done() {
   fs::remove(path_, ignored);
 }
 
-}  // namespace longhaul::checkpoint
+}  // namespace longhaul

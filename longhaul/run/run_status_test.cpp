@@ -1,4 +1,4 @@
-#include "longhaul/base/run_status.h"
+#include "longhaul/run/run_status.h"
 
 #include <gtest/gtest.h>
 

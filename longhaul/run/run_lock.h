@@ -2,7 +2,7 @@
 
 #include "longhaul/base/owner_lock.h"
 
-namespace longhaul::checkpoint {
+namespace longhaul {
 
 using RunLockOptions = OwnerLockOptions;
 
@@ -23,4 +23,4 @@ class RunLock : public OwnerLock {
   explicit RunLock(OwnerLock&& lock) : OwnerLock(std::move(lock)) {}
 };
 
-}  // namespace longhaul::checkpoint
+}  // namespace longhaul

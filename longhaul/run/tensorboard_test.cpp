@@ -1,4 +1,4 @@
-#include "longhaul/base/tensorboard.h"
+#include "longhaul/run/tensorboard.h"
 
 #include <vector>
 

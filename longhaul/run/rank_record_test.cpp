@@ -1,4 +1,4 @@
-#include "longhaul/base/rank_record.h"
+#include "longhaul/run/rank_record.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

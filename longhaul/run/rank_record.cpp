@@ -1,4 +1,4 @@
-#include "longhaul/base/rank_record.h"
+#include "longhaul/run/rank_record.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

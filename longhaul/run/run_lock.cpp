@@ -1,4 +1,4 @@
-#include "longhaul/checkpoint/run_lock.h"
+#include "longhaul/run/run_lock.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/run/files.h"
 
-namespace longhaul::checkpoint {
+namespace longhaul {
 
 RunLockOptions run_lock_options() {
   RunLockOptions options;
@@ -26,7 +27,7 @@ RunLockOptions run_lock_options() {
 }
 
 RunLock RunLock::acquire(const fs::path& run_dir, const RunLockOptions& options) {
-  return RunLock(OwnerLock::acquire(run_dir / "run.lock", options));
+  return RunLock(OwnerLock::acquire(run_dir / kRunLockFile, options));
 }
 
-}  // namespace longhaul::checkpoint
+}  // namespace longhaul

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "longhaul/base/file.h"
+
+namespace longhaul {
+
+// What lies in a run's directory (run.dir), by its name there. Whoever writes or reads
+// one of these has the name from here.
+
+// Of training; rank 0 writes them.
+inline constexpr const char* kConfigFile = "config.toml";
+inline constexpr const char* kLogFile = "log.txt";
+inline constexpr const char* kMetricsFile = "metrics.jsonl";
+inline constexpr const char* kEventsFile = "events.jsonl";
+inline constexpr const char* kResultsFile = "results.json";
+inline constexpr const char* kTensorBoardDir = "tensorboard";
+inline constexpr const char* kCheckpointsDir = "checkpoints";  ///< or checkpoint.dir
+inline constexpr const char* kCapturesDir = "captures";
+inline constexpr const char* kDataCacheDir = "data";  ///< or data.cache
+inline constexpr const char* kRunLockFile = "run.lock";
+inline constexpr const char* kStartsFile = "resume.json";
+inline constexpr const char* kMemoryKeyFile = "memory.json";
+/// "trace_step_7.json"
+std::string trace_file(int64_t step);
+
+// Of whoever supervises it.
+inline constexpr const char* kStatusFile = "status.json";
+inline constexpr const char* kExcludedNodesFile = "excluded_nodes.json";
+inline constexpr const char* kReadmittedNodesFile = "control/readmitted_nodes.json";
+inline constexpr const char* kSupervisorLockFile = "control/supervisor.lock";
+inline constexpr const char* kRestartsFile = "control/restarts.json";
+inline constexpr const char* kRequeuesFile = "control/requeues.json";
+/// What Slurm was told to leave out for this job: "control/excluded_of_17.json".
+std::string handed_nodes_file(const std::string& job);
+/// Stack traces of a hang at this time: "control/stacks_1700000000.txt".
+std::string stacks_file(double time);
+
+// Of `submit`.
+inline constexpr const char* kBatchScriptFile = "submit.sbatch";
+inline constexpr const char* kSlurmLog = "slurm";  ///< and "-JOB.log"
+
+// Of a person, who asks for something by making one.
+inline constexpr const char* kStopFile = "STOP";
+inline constexpr const char* kSaveFile = "SAVE";
+inline constexpr const char* kPauseFile = "PAUSE";
+
+/// Of a checkpoint, written last: without it a directory is none.
+inline constexpr const char* kManifestFile = "manifest.json";
+
+/// "step_00000005": a checkpoint among others, or a capture.
+std::string step_directory_name(int64_t step);
+/// The step of such a name (or path); nothing for any other.
+std::optional<int64_t> step_of(const fs::path& step_dir);
+
+}  // namespace longhaul

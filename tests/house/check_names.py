@@ -1,0 +1,49 @@
+"""What a run leaves is named in one place: longhaul/run names the files of a run's directory,
+and nobody else does (tests do, since they say what the names are)."""
+
+import re
+
+import house
+
+OWNER = "longhaul/run/"
+NAME = re.compile(r'inline constexpr const char\* k\w+ = "([^"]+)"')
+STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+COMMENT = re.compile(r"^[ \t]*#[^\n]*|//[^\n]*", re.M)
+
+
+def file_names():
+    """The last parts of the paths of longhaul/run/files.h."""
+    return {path.rsplit("/", 1)[-1] for path in NAME.findall(house.text(OWNER + "files.h"))}
+
+
+def problems_of(name, source, names):
+    """Strings that name a run's file: one that ends in .json, say, wherever it stands; a word
+    like "captures" where it is joined to a path."""
+    source = COMMENT.sub(lambda match: " " * len(match.group(0)), source)
+    dotted = [word for word in names if "." in word]
+    found = []
+    for match in STRING.finditer(source):
+        text = match.group(1)
+        joined = source[max(0, match.start() - 80):match.start()].rstrip().endswith("/")
+        bad = [word for word in dotted if re.search(rf"(?<![\w.-]){re.escape(word)}", text)]
+        bad += [text] if text in names and "." not in text and (joined or text.isupper()) else []
+        for word in bad:
+            line = source.count("\n", 0, match.start()) + 1
+            found.append(f"{name}:{line}: '{word}' is named in {OWNER}files.h")
+    return found
+
+
+def in_scope(name):
+    return (name.startswith(("longhaul/", "apps/")) and not name.startswith(OWNER)
+            and not re.search(r"_test\.\w+$|/(test|made_up)_\w+\.h$", name))
+
+
+def main():
+    names = file_names()
+    files = [n for n in house.files(*house.CODE) if in_scope(n)]
+    problems = [p for n in files for p in problems_of(n, house.text(n), names)]
+    house.finish("names", problems, len(files) if names else 0)
+
+
+if __name__ == "__main__":
+    main()
