@@ -15,7 +15,6 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/base/terminal.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
@@ -62,8 +61,8 @@ std::optional<double> measured_save(const fs::path& run_dir) {
   run.refresh();
   std::optional<double> longest;
   for (const monitor::Event& event : run.events()) {
-    if (event.kind != "checkpoint") continue;
-    longest = std::max(longest.value_or(0.0), number_at(event.fields, "seconds"));
+    if (event.kind != CheckpointEvent::kKind) continue;
+    longest = std::max(longest.value_or(0.0), event.as<CheckpointEvent>().seconds);
   }
   return longest;
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "longhaul/base/process.h"
-#include "longhaul/monitor/plain_text.h"
 
 namespace longhaul::apps {
 
@@ -40,10 +39,11 @@ Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before)
   }
   for (size_t i = before.events; i < run.events().size(); ++i) {
     const monitor::Event& event = run.events()[i];
-    const bool said = event.kind == "fault" || event.kind == "requeue";
-    if (!said || !recovery.cause.empty()) continue;
-    recovery.cause =
-        monitor::text_at(event.fields, event.kind == "fault" ? "cause" : "reason");
+    if (!recovery.cause.empty()) break;
+    if (event.kind == FaultEvent::kKind) recovery.cause = event.as<FaultEvent>().cause;
+    if (event.kind == RequeueEvent::kKind) {
+      recovery.cause = event.as<RequeueEvent>().reason;
+    }
   }
   return recovery;
 }

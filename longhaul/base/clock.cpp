@@ -71,13 +71,6 @@ std::string clock_words() {
 
 ClockName own_clock() { return clock_of_process(); }
 
-void put_time(Json& event) {
-  const ClockName& clock = clock_of_process();
-  event["time"] = unix_time();
-  event["boot"] = clock.boot;
-  event["booted"] = clock.booted;
-}
-
 std::optional<double> ClockWatch::look() {
   const double ahead = system_time() - unix_time();
   const double jump = ahead - ahead_;

@@ -3,8 +3,6 @@
 #include <optional>
 #include <string>
 
-#include "longhaul/base/json.h"
-
 namespace longhaul {
 
 // Three clocks. unix_time() (process.h) is for what is written and for durations within a
@@ -30,9 +28,6 @@ struct ClockName {
   double booted = 0.0;
 };
 ClockName own_clock();
-
-/// `time`, `boot` and `booted` of an event that happens now.
-void put_time(Json& event);
 
 /// Finds jumps of the wall clock. One thread.
 class ClockWatch {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhaul/base/lenient_json.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::cluster {
@@ -43,6 +44,8 @@ std::vector<Json> records_at_end(const fs::path& path) {
   }
   return lines;
 }
+
+std::string as_it_is(std::string_view text, size_t) { return std::string(text); }
 
 uint64_t size_of(const fs::path& path) {
   std::error_code error;
@@ -93,9 +96,9 @@ std::optional<Json> DownTime::give_up(double now) {
 Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
   Json step;
   for (const Json& event : records_at_end(run_dir_ / kEventsFile)) {
-    if (event.value("event", Json()) == "start" &&
-        of_attempt(integer_at(event, "attempt")))
-      step = integer_at(event, "step");
+    if (EventHead::read(event, as_it_is).kind != StartEvent::kKind) continue;
+    const auto start = read_event<StartEvent>(event, as_it_is);
+    if (of_attempt(start.attempt)) step = start.step;
   }
   return step;
 }

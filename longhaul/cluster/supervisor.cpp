@@ -52,16 +52,12 @@ Supervisor::~Supervisor() = default;
 int Supervisor::run() { return state_->run(); }
 
 /// The file is opened each time: a worker that was killed may have left half a line.
-void Supervisor::State::events(const char* name, std::vector<Json> all) {
+void Supervisor::State::events(const char* kind, std::vector<Json> all) {
   check_lock();
   try {
     JsonLines file(options.run_dir / kEventsFile,
                    [&](const std::string& line) { log.to_terminal_only(line); });
-    for (Json& fields : all) {
-      fields["event"] = name;
-      put_time(fields);
-      file.append(fields);
-    }
+    for (Json& fields : all) file.append(event_line(kind, std::move(fields)));
   } catch (const std::exception& problem) {
     // As with status.json below: a full or lost disk ends no supervisor.
     log.to_terminal_only(fmt::format("{}: {}", kEventsFile, problem.what()));
@@ -82,7 +78,7 @@ void Supervisor::State::show_status(bool now) {
   status_shown = time;
   if (const auto jump = clock.look()) {
     log.warning(describe_jump(*jump));
-    event("clock_jump", {{"seconds", *jump}, {"host", host_name()}});
+    event(kClockJumpEvent, {{"seconds", *jump}, {"host", host_name()}});
   }
   check_lock();
   const Stopwatch watch;
@@ -147,11 +143,11 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
 
 int Supervisor::State::run_attempts() {
   set_state("starting");
-  event("supervisor_start", {{"job", options.job},
-                             {"requeues", job_requeues()},
-                             {"host", host_name()},
-                             {"ranks", options.ranks},
-                             {"max_restarts", options.rules.max_restarts}});
+  event(SupervisorStartEvent{.job = options.job,
+                             .requeues = job_requeues(),
+                             .host = host_name(),
+                             .ranks = options.ranks,
+                             .max_restarts = options.rules.max_restarts});
   AttemptEnd end;
   try {
     check_health({});
@@ -168,7 +164,7 @@ int Supervisor::State::run_attempts() {
                         problem.area() == "nodes"  ? RequeueReason::Nodes
                         : problem.area() == "file" ? RequeueReason::Storage
                                                    : RequeueReason::Unknown);
-    event("requeue", {{"reason", problem.what()}});
+    event(RequeueEvent{problem.what()});
     status.cause = problem.what();
     end = {problem.exit_code(), std::nullopt};
   }
@@ -181,7 +177,7 @@ int Supervisor::State::run_attempts() {
   tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
   set_state(done ? "done" : end.fault ? "failed" : "stopped");
-  event("supervisor_end",
+  event(kSupervisorEndEvent,
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
   lock.release();
@@ -265,11 +261,11 @@ bool Supervisor::State::decide(AttemptEnd& end) {
   const Decision decision = policy.decide(fault);
   check_lock();
   write_restarts(options.run_dir, options.job, policy.counts(), log);
-  event("fault", {{"kind", fault_name(fault.kind)},
-                  {"rank", fault.rank},
-                  {"node", fault.node},
-                  {"step", fault.step},
-                  {"cause", fault.text}});
+  event(FaultEvent{.kind = fault_name(fault.kind),
+                   .rank = fault.rank,
+                   .node = fault.node,
+                   .step = fault.step,
+                   .cause = fault.text});
   if (decision.exclude_node) {
     exclude(
         fault.node,
@@ -316,11 +312,11 @@ std::vector<SickNode> Supervisor::State::check_health(
       fleet.check_health(nodes, options.health, kHealthSeconds);
   std::vector<Json> of_nodes;
   for (const HealthReport& report : checked) of_nodes.push_back(report.summary());
-  events("health", std::move(of_nodes));
+  events(kHealthEvent, std::move(of_nodes));
   Findings found = judge_health(checked);
   for (const std::string& finding : found.shared) {
     log.warning("of the job, not of a node: " + finding);
-    event("shared_finding", {{"cause", finding}});
+    event(kSharedFindingEvent, {{"cause", finding}});
   }
   for (const SickNode& sick : found.sick) {
     exclude(sick.node, ExclusionKind::Health, sick.cause);
@@ -330,10 +326,10 @@ std::vector<SickNode> Supervisor::State::check_health(
         "{} is used again: a health check passes{}; it was left out for {}", node.node,
         retest == Retest::LastResort ? ", and the queue has given no other node" : "",
         node.cause));
-    event("node_readmitted", {{"node", node.node},
-                              {"kind", exclusion_name(node.kind)},
-                              {"since", node.since},
-                              {"cause", node.cause}});
+    event(kNodeReadmittedEvent, {{"node", node.node},
+                                 {"kind", exclusion_name(node.kind)},
+                                 {"since", node.since},
+                                 {"cause", node.cause}});
   }
   return std::move(found.sick);
 }

@@ -24,6 +24,7 @@
 #include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/stragglers.h"
 #include "longhaul/cluster/supervisor.h"
+#include "longhaul/run/events.h"
 
 namespace longhaul::cluster {
 
@@ -74,8 +75,12 @@ struct Supervisor::State {
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
   Attempt plan_start(int64_t restart);
   std::vector<std::string> start_words(int64_t restart);
-  void event(const char* name, Json fields) { events(name, {std::move(fields)}); }
-  void events(const char* name, std::vector<Json> all);
+  void event(const char* kind, Json fields) { events(kind, {std::move(fields)}); }
+  template <typename Event>
+  void event(const Event& event) {
+    this->event(Event::kKind, event_fields(event));
+  }
+  void events(const char* kind, std::vector<Json> all);
   void set_state(const char* name);
   void show_status(bool now);
   void check_lock() const;

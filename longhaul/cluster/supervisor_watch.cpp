@@ -75,7 +75,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
 
 /// Only now is known from which step the workers went on, and what it has cost.
 void Supervisor::State::tell_restart(std::optional<Json> done) {
-  if (done) event("restart", std::move(*done));
+  if (done) event(kRestartEvent, std::move(*done));
 }
 
 /// After a pause of this process another one may be the supervisor, and no silence says
@@ -159,7 +159,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
     storage_told = false;
     hang.restart();
     log.info("the storage answers again: the ranks have time to go on");
-    event("storage_answers", Json::object());
+    event(kStorageAnswersEvent, Json::object());
     return std::nullopt;
   }
   const std::string names = storage.names();
@@ -178,7 +178,7 @@ std::optional<Fault> Supervisor::State::judge_storage(StorageState state) {
         fmt::format("hang: the storage of {} does not answer; no rank is at "
                     "fault, the run waits for it, at most {:.0f} s",
                     names, patience));
-    event("storage_silent", {{"directories", names}, {"wait_seconds", patience}});
+    event(kStorageSilentEvent, {{"directories", names}, {"wait_seconds", patience}});
   }
   return std::nullopt;
 }
@@ -214,11 +214,11 @@ std::optional<Fault> Supervisor::State::look_for_hang() {
       log.warning(fmt::format("stack traces are lost: {}", problem.what()));
     }
   }
-  event("hang", {{"verdict", verdict.text},
-                 {"ranks", verdict.ranks},
-                 {"seconds", *quiet},
-                 {"work", work_name(work_of(ranks))},
-                 {"stacks", file}});
+  event(kHangEvent, {{"verdict", verdict.text},
+                     {"ranks", verdict.ranks},
+                     {"seconds", *quiet},
+                     {"work", work_name(work_of(ranks))},
+                     {"stacks", file}});
   return fault;
 }
 
@@ -250,10 +250,10 @@ std::optional<LauncherEnd> Supervisor::State::end_workers(JobStep& step, bool at
 void Supervisor::State::tell_stragglers() {
   for (const Straggler& slow : stragglers.look(ranks, unix_time())) {
     log.warning(fmt::format("straggler: {}", slow.text));
-    event("straggler", {{"rank", slow.rank},
-                        {"node", slow.node},
-                        {"ratio", slow.ratio},
-                        {"seconds", slow.seconds}});
+    event(kStragglerEvent, {{"rank", slow.rank},
+                            {"node", slow.node},
+                            {"ratio", slow.ratio},
+                            {"seconds", slow.seconds}});
   }
 }
 

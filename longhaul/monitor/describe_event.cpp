@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/run_view.h"
@@ -25,44 +24,40 @@ std::string value_text(const Json& value) {
 std::string all_fields(const Json& fields) {
   std::string text;
   for (const auto& [key, value] : fields.items()) {
-    if (key == "event" || key == "time" || key == "boot" || key == "booted") continue;
+    if (EventHead::has(key)) continue;
     if (!text.empty()) text += ", ";
     text += plain_text(key, 40) + " " + value_text(value);
   }
   return text;
 }
 
-std::string describe_start(const Json& fields) {
-  const std::string job = text_at(fields, "job", 60);
-  return fmt::format(
-      "attempt {} from step {}, {} rank{}{}{}", integer_at(fields, "attempt"),
-      integer_at(fields, "step"), integer_at(fields, "world", 1),
-      integer_at(fields, "world", 1) == 1 ? "" : "s", job.empty() ? "" : ", job ", job);
+std::string describe(const StartEvent& start) {
+  return fmt::format("attempt {} from step {}, {} rank{}{}{}", start.attempt, start.step,
+                     start.world, start.world == 1 ? "" : "s",
+                     start.job.empty() ? "" : ", job ", start.job);
 }
 
-std::string describe_checkpoint(const Json& fields) {
+std::string describe(const CheckpointEvent& saved) {
   return fmt::format("step {}, {} in {:.1f} s, training stood still for {:.2f} s",
-                     integer_at(fields, "step"), human_bytes(number_at(fields, "bytes")),
-                     number_at(fields, "seconds"),
-                     number_at(fields, "stall", number_at(fields, "seconds")));
+                     saved.step, human_bytes(static_cast<double>(saved.bytes)),
+                     saved.seconds, saved.stall.value_or(saved.seconds));
 }
 
-std::string describe_end(const Json& fields) {
-  const int64_t signal = integer_at(fields, "signal");
-  return fmt::format("step {} after {}{}", integer_at(fields, "step"),
-                     human_duration(number_at(fields, "seconds")),
-                     signal == 0 ? "" : fmt::format(", stopped by signal {}", signal));
+std::string describe(const EndEvent& end) {
+  return fmt::format(
+      "step {} after {}{}", end.step.value_or(0), human_duration(end.seconds),
+      end.signal == 0 ? "" : fmt::format(", stopped by signal {}", end.signal));
 }
 
 }  // namespace
 
-bool is_shown(const Event& event) { return event.kind != "traffic"; }
+bool is_shown(const Event& event) { return event.kind != kTrafficEvent; }
 
 std::string describe(const Event& event) {
-  if (event.kind == "start") return describe_start(event.fields);
-  if (event.kind == "checkpoint") return describe_checkpoint(event.fields);
-  if (event.kind == "end") return describe_end(event.fields);
-  if (event.kind == "failure") return text_at(event.fields, "message");
+  if (event.kind == StartEvent::kKind) return describe(event.as<StartEvent>());
+  if (event.kind == CheckpointEvent::kKind) return describe(event.as<CheckpointEvent>());
+  if (event.kind == EndEvent::kKind) return describe(event.as<EndEvent>());
+  if (event.kind == FailureEvent::kKind) return event.as<FailureEvent>().message;
   return all_fields(event.fields);
 }
 

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <utility>
 
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 
 namespace longhaul::monitor {
@@ -65,7 +64,7 @@ class SavePlaces {
  public:
   SavePlaces(const Records& records, const std::vector<Event>& events) {
     for (const Event& event : events) {
-      if (event.kind == "checkpoint") begins_[key_of(event)] = 0;
+      if (event.kind == CheckpointEvent::kKind) begins_[key_of(event)] = 0;
     }
     if (begins_.empty()) return;
     for (const StepRecord& record : records.all())
@@ -75,20 +74,21 @@ class SavePlaces {
   }
 
   std::optional<Item> place(const Event& event) const {
-    const double stall =
-        number_at(event.fields, "stall", number_at(event.fields, "seconds"));
+    const auto saved = event.as<CheckpointEvent>();
+    const double stall = saved.stall.value_or(saved.seconds);
     if (!(stall > 0.0)) return std::nullopt;
     int64_t begin = begins_.at(key_of(event));
     const int64_t durable = to_micros(event.time);
     if (begin == 0 || begin > durable) {  // its step is not recorded
-      begin = durable - to_micros(number_at(event.fields, "seconds", stall));
+      begin = durable - to_micros(std::max(saved.seconds, stall));
     }
     return Item{begin, begin + to_micros(stall), 0, TimeClass::Save};
   }
 
  private:
   static AttemptStep key_of(const Event& event) {
-    return {integer_at(event.fields, "attempt", 1), integer_at(event.fields, "step")};
+    const auto saved = event.as<CheckpointEvent>();
+    return {saved.attempt, saved.step};
   }
   void move(int64_t attempt, int64_t step, double time) {
     const auto found = begins_.find({attempt, step});
@@ -105,7 +105,7 @@ std::vector<Item> other_items(const Records& records, const std::vector<Event>& 
   }
   const SavePlaces saves(records, events);
   for (const Event& event : events) {
-    if (event.kind != "checkpoint") continue;
+    if (event.kind != CheckpointEvent::kKind) continue;
     if (const auto item = saves.place(event)) items.push_back(*item);
   }
   std::stable_sort(items.begin(), items.end(), earlier);

@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
 
@@ -17,7 +16,8 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 /// What a supervisor says when the workers are gone. `restart` comes when they are back.
-constexpr std::array<std::string_view, 3> kFaults = {"fault", "hang", "requeue"};
+constexpr std::array<std::string_view, 3> kFaults = {FaultEvent::kKind, kHangEvent,
+                                                     RequeueEvent::kKind};
 
 /// One start of the run. Microseconds since 1970.
 struct Attempt {
@@ -42,12 +42,10 @@ struct Supervisor {
 
 /// The allocation that a start names: a job, and how often it went back to the queue.
 /// Empty where nobody allocates.
+template <typename Start>
 std::string allocation_of(const Event& event) {
-  std::string job = text_at(event.fields, "job", 60);
-  if (!job.empty()) {
-    job += "." + std::to_string(integer_at(event.fields, "requeues"));
-  }
-  return job;
+  const auto start = event.as<Start>();
+  return start.job.empty() ? "" : start.job + "." + std::to_string(start.requeues);
 }
 
 /// Nobody ran or supervised the run between these two.
@@ -78,15 +76,16 @@ void add_records(const Records& records, Attempts& attempts) {
 
 void add_event(const Event& event, Attempts& attempts) {
   const int64_t time = to_micros(event.time);
-  const int64_t number = integer_at(event.fields, "attempt", -1);
+  const int64_t number = event.attempt();
   if (number < 0) return;
   Attempt& attempt = attempts[number];
-  const bool start = event.kind == "start";
-  attempt.sign(start ? time - to_micros(number_at(event.fields, "seconds")) : time, time);
-  if (start) attempt.allocation = allocation_of(event);
-  if (event.kind == "end" || event.kind == "failure") {
+  const bool start = event.kind == StartEvent::kKind;
+  attempt.sign(start ? time - to_micros(event.as<StartEvent>().seconds) : time, time);
+  if (start) attempt.allocation = allocation_of<StartEvent>(event);
+  const bool orderly = event.kind == EndEvent::kKind;
+  if (orderly || event.kind == FailureEvent::kKind) {
     attempt.down = time;
-    attempt.orderly = event.kind == "end";
+    attempt.orderly = orderly;
   }
 }
 
@@ -137,9 +136,10 @@ std::vector<Supervisor> supervisors_of(const std::vector<Event>& events,
     const int64_t time = to_micros(event.time);
     // A clock that went back: they stay in order.
     const int64_t earliest = found.empty() ? 0 : found.back().begin;
-    if (event.kind == "supervisor_start") {
-      found.push_back({std::max(time, earliest), kNever, allocation_of(event)});
-    } else if (event.kind == "supervisor_end" && !found.empty() &&
+    if (event.kind == SupervisorStartEvent::kKind) {
+      found.push_back(
+          {std::max(time, earliest), kNever, allocation_of<SupervisorStartEvent>(event)});
+    } else if (event.kind == kSupervisorEndEvent && !found.empty() &&
                found.back().end == kNever) {
       found.back().end = std::max(time, earliest);
     }
@@ -187,7 +187,7 @@ void add_pauses(const std::vector<Event>& events, std::vector<LifeChange>& chang
       open = true;
     } else if (open && ends_pause(event)) {
       // Starts and ends are changes of their own.
-      if (event.kind == "resumed") changes.push_back({time, TimeClass::Other});
+      if (event.kind == kResumedEvent) changes.push_back({time, TimeClass::Other});
       open = false;
     }
   }
@@ -211,12 +211,13 @@ int64_t to_micros(double seconds) {
 }
 
 bool begins_pause(const Event& event) {
-  return event.kind == "signal" && text_at(event.fields, "file", 20) == kPauseFile;
+  return event.kind == SignalEvent::kKind && event.as<SignalEvent>().file == kPauseFile;
 }
 
 bool ends_pause(const Event& event) {
   constexpr std::array<std::string_view, 6> kEnds = {
-      "resumed", "start", "end", "failure", "fault", "supervisor_end"};
+      kResumedEvent,       StartEvent::kKind, EndEvent::kKind,
+      FailureEvent::kKind, FaultEvent::kKind, kSupervisorEndEvent};
   return std::ranges::find(kEnds, event.kind) != kEnds.end();
 }
 

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <map>
 
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_view.h"
 
@@ -58,17 +57,16 @@ std::vector<PlotMark> marks_of(const RunFiles& run) {
   std::vector<PlotMark> marks;
   bool first = true;
   for (const Event& event : run.events()) {
-    const auto step = [&](const char* key) {
-      return static_cast<double>(integer_at(event.fields, key));
+    const auto mark = [&](int64_t step, const char* style, const char* what) {
+      marks.push_back({static_cast<double>(step), style, what + describe(event)});
     };
-    if (event.kind == "start") {
-      if (!first)
-        marks.push_back({step("step"), "restarted", "restart: " + describe(event)});
+    if (event.kind == StartEvent::kKind) {
+      if (!first) mark(event.as<StartEvent>().step, "restarted", "restart: ");
       first = false;
-    } else if (event.kind == "bad_step") {
-      marks.push_back({step("step"), "bad", "bad step: " + describe(event)});
-    } else if (event.kind == "rollback") {
-      marks.push_back({step("to_step"), "bad", "rollback: " + describe(event)});
+    } else if (event.kind == BadStepEvent::kKind) {
+      mark(event.as<BadStepEvent>().step, "bad", "bad step: ");
+    } else if (event.kind == RollbackEvent::kKind) {
+      mark(event.as<RollbackEvent>().to_step, "bad", "rollback: ");
     }
   }
   return marks;

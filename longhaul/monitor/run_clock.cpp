@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "longhaul/base/lenient_json.h"
-#include "longhaul/monitor/plain_text.h"
+#include "longhaul/base/clock.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -14,10 +13,8 @@ constexpr double kOutOfOrder = 5.0;
 
 }  // namespace
 
-double RunClock::time_of(const Json& event) {
-  const double time = number_at(event, "time", -1.0);
-  const std::string boot = text_at(event, "boot", 60);
-  const double booted = number_at(event, "booted", 0.0);
+double RunClock::time_of(const EventHead& event) {
+  const auto& [kind, time, boot, booted, attempt] = event;
   if (boot.empty() || booted <= 0.0 || time < 0.0) return time;
   if (!booted_.contains(boot) && booted_.size() < kMostBoots) {
     const bool behind = time < newest_ - kOutOfOrder;
@@ -25,7 +22,6 @@ double RunClock::time_of(const Json& event) {
   }
   const auto known = booted_.find(boot);
   const double shift = known == booted_.end() ? 0.0 : known->second - booted;
-  const int64_t attempt = integer_at(event, "attempt", -1);
   if (attempt >= 0 && shifts_.size() < kMostBoots) shifts_[attempt] = shift;
   newest_ = std::max(newest_, time + shift);
   return time + shift;

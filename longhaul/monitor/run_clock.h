@@ -4,8 +4,7 @@
 #include <map>
 #include <string>
 
-#include "longhaul/base/clock.h"
-#include "longhaul/base/json.h"
+#include "longhaul/run/events.h"
 
 namespace longhaul::monitor {
 
@@ -17,7 +16,7 @@ namespace longhaul::monitor {
 class RunClock {
  public:
   /// The time of an event by the run's clock, in the order of events.jsonl.
-  double time_of(const Json& event);
+  double time_of(const EventHead& event);
   /// What the times of an attempt's rows in metrics.jsonl have to be moved by.
   double shift_of(int64_t attempt) const;
   /// `now` by the run's clock, where this machine has written a part of it.

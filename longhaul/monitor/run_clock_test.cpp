@@ -5,10 +5,8 @@
 namespace longhaul::monitor {
 namespace {
 
-Json event_of(const char* boot, double booted, double time, int attempt = -1) {
-  Json event = {{"event", "start"}, {"boot", boot}, {"booted", booted}, {"time", time}};
-  if (attempt >= 0) event["attempt"] = attempt;
-  return event;
+EventHead event_of(const char* boot, double booted, double time, int attempt = -1) {
+  return {"start", time, boot, booted, attempt};
 }
 
 TEST(RunClock, TakesAJumpBetweenTwoStartsOnAMachineOutBothWays) {
@@ -36,8 +34,8 @@ TEST(RunClock, AMachineThatIsBehindBeginsWithTheNewestTime) {
 
 TEST(RunClock, LeavesTimesWithoutAClockAsTheyAre) {
   RunClock clock;
-  EXPECT_EQ(clock.time_of({{"time", 5.0}}), 5.0);
-  EXPECT_EQ(clock.time_of({{"event", "start"}}), -1.0);
+  EXPECT_EQ(clock.time_of(event_of("", 0.0, 5.0)), 5.0);
+  EXPECT_EQ(clock.time_of(event_of("", 0.0, -1.0)), -1.0);
   EXPECT_EQ(clock.time_of(event_of("a", -1.0, 7.0)), 7.0);
   EXPECT_EQ(clock.now(123.0), 123.0);
 }

@@ -192,8 +192,9 @@ void RunFiles::add_event(std::string_view line) {
     Event event;
     event.fields = parse_json(line, kEventsFile, kMaxFileDepth);
     if (!event.fields.is_object()) throw InputError("json", "no object");
-    event.kind = text_at(event.fields, "event", 60);
-    event.time = clock_.time_of(event.fields);
+    EventHead head = EventHead::read(event.fields, plain_text);
+    event.time = clock_.time_of(head);
+    event.kind = std::move(head.kind);
     if (event.kind.empty() || event.time < 0.0 || event.time > kLastTime) {
       throw InputError("json", "no event");
     }
@@ -209,14 +210,14 @@ void RunFiles::add_event(std::string_view line) {
 void RunFiles::settle_takebacks() {
   for (; settled_ < events_.size(); ++settled_) {
     const Event& event = events_[settled_];
-    const int64_t attempt = std::clamp<int64_t>(
-        integer_at(event.fields, "attempt", records_.newest_attempt()), 0, 1'000'000'000);
-    if (event.kind == "start") {
-      records_.take_back(integer_at(event.fields, "step"), static_cast<int>(attempt) - 1,
+    const int64_t told =
+        event.attempt() < 0 ? records_.newest_attempt() : event.attempt();
+    const auto attempt = static_cast<int>(std::min<int64_t>(told, 1'000'000'000));
+    if (event.kind == StartEvent::kKind) {
+      records_.take_back(event.as<StartEvent>().step, attempt - 1,
                          std::numeric_limits<double>::infinity());
-    } else if (event.kind == "rollback") {
-      records_.take_back(integer_at(event.fields, "to_step"), static_cast<int>(attempt),
-                         event.time);
+    } else if (event.kind == RollbackEvent::kKind) {
+      records_.take_back(event.as<RollbackEvent>().to_step, attempt, event.time);
     }
   }
 }
@@ -235,8 +236,8 @@ void RunFiles::read_lock() {
 
 std::optional<int64_t> RunFiles::last_step() const {
   for (size_t i = events_.size(); i-- > 0;) {
-    if (events_[i].kind != "start") continue;
-    const int64_t step = integer_at(events_[i].fields, "last_step", -1);
+    if (events_[i].kind != StartEvent::kKind) continue;
+    const int64_t step = events_[i].as<StartEvent>().last_step;
     if (step > 0) return step;
     break;
   }

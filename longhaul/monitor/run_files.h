@@ -9,8 +9,10 @@
 #include "longhaul/base/owner_lock.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/monitor/line_tail.h"
+#include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/records.h"
 #include "longhaul/monitor/run_clock.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
@@ -24,6 +26,12 @@ struct Event {
   std::string kind;
   double time = 0.0;  ///< seconds since 1970
   Json fields;
+  int64_t attempt() const { return EventHead::attempt_of(fields); }  ///< -1: none
+  /// What it says as an event of such a kind; texts are plain.
+  template <typename Kind>
+  Kind as() const {
+    return read_event<Kind>(fields, plain_text);
+  }
 };
 
 struct CheckpointInfo {

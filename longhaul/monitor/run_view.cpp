@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "longhaul/base/lenient_json.h"
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
@@ -24,7 +23,10 @@ bool is_final(const std::string& state) {
 const Event* last_of_attempts(const std::vector<Event>& events) {
   for (size_t i = events.size(); i-- > 0;) {
     const std::string& kind = events[i].kind;
-    if (kind == "start" || kind == "end" || kind == "failure") return &events[i];
+    if (kind == StartEvent::kKind || kind == EndEvent::kKind ||
+        kind == FailureEvent::kKind) {
+      return &events[i];
+    }
   }
   return nullptr;
 }
@@ -48,15 +50,15 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
     return;
   }
   view.ended = true;
-  if (last != nullptr && last->kind == "end") {
+  if (last != nullptr && last->kind == EndEvent::kKind) {
+    const auto end = last->as<EndEvent>();
     const auto goal = run.last_step();
-    const bool stopped = integer_at(last->fields, "signal") != 0 ||
-                         !text_at(last->fields, "stopped_by").empty() ||
-                         (goal && integer_at(last->fields, "step", *goal) < *goal);
+    const bool stopped = end.signal != 0 || !end.stopped_by.empty() ||
+                         (goal && end.step.value_or(*goal) < *goal);
     view.state = stopped ? "stopped" : "done";
-  } else if (last != nullptr && last->kind == "failure") {
+  } else if (last != nullptr && last->kind == FailureEvent::kKind) {
     view.state = "failed";
-    view.detail = text_at(last->fields, "message");
+    view.detail = last->as<FailureEvent>().message;
   } else if (lock) {
     view.state = "killed";
     view.detail = plain_text(lock->reason);
@@ -209,8 +211,9 @@ RunView make_view(RunFiles& run, double now) {
   view.notes = run.notes();
   judge_state(run, view);
   const Event* last = last_of_attempts(run.events());
-  view.on_request = view.state == "stopped" && last != nullptr && last->kind == "end" &&
-                    text_at(last->fields, "stopped_by") == "the file STOP";
+  view.on_request = view.state == "stopped" && last != nullptr &&
+                    last->kind == EndEvent::kKind &&
+                    last->as<EndEvent>().stopped_by == EndEvent::kByStopFile;
   take_progress(run, view);
   guess_time_left(run, view);
   rank_speeds(run, view);

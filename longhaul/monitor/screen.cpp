@@ -282,11 +282,15 @@ void draw_ranks(const RunView& view, size_t most, Lines& lines) {
 }
 
 Ink event_ink(const std::string& kind) {
-  if (kind == "failure" || kind == "checkpoint_failed" || kind == "fault" ||
-      kind == "hang" || kind == "corruption") {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> kinds) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  if (is_one_of({FailureEvent::kKind, kBadSaveEvent, FaultEvent::kKind, kHangEvent,
+                 kCorruptionEvent})) {
     return Ink::Bad;
   }
-  const bool good = kind == "checkpoint" || kind == "start" || kind == "end";
+  const bool good =
+      is_one_of({CheckpointEvent::kKind, StartEvent::kKind, EndEvent::kKind});
   return good ? Ink::Plain : Ink::Warn;
 }
 

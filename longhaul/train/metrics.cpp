@@ -6,12 +6,12 @@
 #include <map>
 #include <sstream>
 
-#include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/progress.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::train {
@@ -123,10 +123,8 @@ void MetricsWriter::validation(int64_t step, int attempt, const std::string& nam
                         loss, perplexity));
 }
 
-void MetricsWriter::event(const std::string& kind, Json fields) {
-  fields["event"] = kind;
-  put_time(fields);
-  events_.append(fields);
+void MetricsWriter::event(const char* kind, Json fields) {
+  events_.append(event_line(kind, std::move(fields)));
 }
 
 namespace {

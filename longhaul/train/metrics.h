@@ -56,8 +56,8 @@ class MetricsWriter {
   void step(const StepMetrics& metrics);
   void validation(int64_t step, int attempt, const std::string& name, double loss,
                   double perplexity, double seconds);
-  /// A line of events.jsonl: {"event": kind, "time": ..., ...}.
-  void event(const std::string& kind, Json fields);
+  /// A line of events.jsonl.
+  void event(const char* kind, Json fields);
 
  private:
   Logger& log_;

@@ -149,11 +149,11 @@ void PeerMemory::tell_times() {
   run_.log().info(
       fmt::format("peer memory: {} kept, {:.1f} ms each, of them {:.1f} ms of waiting",
                   counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
-  run_.event("peer_memory", {{"attempt", run_.attempt()},
-                             {"steps", kept_},
-                             {"bytes", keeper_->use().own_bytes},
-                             {"seconds", seconds_},
-                             {"waited", waited_}});
+  run_.event(kPeerMemoryEvent, {{"attempt", run_.attempt()},
+                                {"steps", kept_},
+                                {"bytes", keeper_->use().own_bytes},
+                                {"seconds", seconds_},
+                                {"waited", waited_}});
 }
 
 std::optional<checkpoint::MemoryStep> newest_in_memory(

@@ -44,9 +44,8 @@ void tell_passed_over(const fs::path& taken, RunLog& run) {
   for (const auto& entry : checkpoint::list_checkpoints(taken.parent_path())) {
     const bool committed = fs::exists(entry.path / kManifestFile);
     if (entry.valid || !committed || entry.step <= step_of(taken)) continue;
-    run.event("fall_back", {{"from", entry.path.filename().string()},
-                            {"to", taken.filename().string()},
-                            {"message", entry.problem}});
+    run.event(FallBackEvent{entry.path.filename().string(), taken.filename().string(),
+                            entry.problem});
   }
 }
 
@@ -183,9 +182,8 @@ History resume_from_best(Session& session, RunLog& run,
                                     paths[i].string(), error.what()));
       run.log().warning(fmt::format("going back to {}: the steps since are trained again",
                                     paths[i + 1].string()));
-      run.event("fall_back", {{"from", paths[i].filename().string()},
-                              {"to", paths[i + 1].filename().string()},
-                              {"message", error.what()}});
+      run.event(FallBackEvent{paths[i].filename().string(),
+                              paths[i + 1].filename().string(), error.what()});
     }
   }
 }
@@ -211,7 +209,7 @@ History resume_in_memory(Session& session, RunLog& run,
                            history.step, counted(kept.machines, "node"), disk,
                            grouped(history.tokens), report.describe()));
   run.event(
-      "memory_resume",
+      kMemoryResumeEvent,
       {{"step", history.step}, {"nodes", kept.machines}, {"seconds", report.seconds}});
   return history;
 }
@@ -233,9 +231,8 @@ std::optional<History> resume_from_memory(Session& session, RunLog& run,
         fmt::format("step {} in memory cannot be loaded: {}; going back to "
                     "the checkpoint on disk: {}",
                     kept->step, error.what(), disk));
-    run.event("fall_back", {{"from", fmt::format("memory of step {}", kept->step)},
-                            {"to", disk},
-                            {"message", error.what()}});
+    run.event(
+        FallBackEvent{fmt::format("memory of step {}", kept->step), disk, error.what()});
     return std::nullopt;
   }
 }

@@ -115,8 +115,8 @@ void RunLog::find_newest_checkpoint() {
   newest_checkpoint_ = newest ? std::optional(newest->step) : std::nullopt;
 }
 
-void RunLog::event(const char* name, const Json& fields) {
-  if (metrics_) metrics_->event(name, fields);
+void RunLog::event(const char* kind, Json fields) {
+  if (metrics_) metrics_->event(kind, std::move(fields));
 }
 
 void RunLog::write_head(const Session& session, const std::string& hosts) {
@@ -214,13 +214,13 @@ void RunLog::start(const Session& session, const History& history, int64_t total
   metrics_->set_goal(history.step + 1, last_step);
   carried_ = files_of_run(session);
   write_head(session, hosts);
-  metrics_->event("start", {{"attempt", attempt_},
-                            {"step", history.step},
-                            {"last_step", last_step},
-                            {"world", session.world->size()},
-                            {"job", job_id()},
-                            {"requeues", job_requeues()},
-                            {"seconds", seconds_since_process_start()}});
+  event(StartEvent{.attempt = attempt_,
+                   .step = history.step,
+                   .last_step = last_step,
+                   .world = session.world->size(),
+                   .job = job_id(),
+                   .requeues = job_requeues(),
+                   .seconds = seconds_since_process_start()});
 }
 
 void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
@@ -293,8 +293,8 @@ void RunLog::tell_clock() {
   const auto jump = clock_.look();
   if (!jump) return;
   log_->warning(describe_jump(*jump));
-  metrics_->event("clock_jump",
-                  {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
+  event(kClockJumpEvent,
+        {{"attempt", attempt_}, {"seconds", *jump}, {"host", host_name()}});
 }
 
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,
@@ -386,18 +386,16 @@ void RunLog::tell_bad_step(const History& history, const StepRecord& record) {
   const auto number = [](double value) {
     return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
   };
-  if (metrics_) {
-    metrics_->event("bad_step", {{"step", history.step},
-                                 {"attempt", attempt_},
-                                 {"kind", verdict.kind},
-                                 {"loss", number(record.loss)},
-                                 {"grad_norm", number(record.grad_norm)},
-                                 {"why", verdict.why},
-                                 {"action", stops                           ? "stop"
-                                            : action == BadStepPolicy::Skip ? "skip"
-                                                                            : "rollback"},
-                                 {"bad_steps", history.guard.bad_steps}});
-  }
+  event(BadStepEvent{.attempt = attempt_,
+                     .step = history.step,
+                     .kind = verdict.kind,
+                     .loss = number(record.loss),
+                     .grad_norm = number(record.grad_norm),
+                     .why = verdict.why,
+                     .action = stops                           ? "stop"
+                               : action == BadStepPolicy::Skip ? "skip"
+                                                               : "rollback",
+                     .bad_steps = history.guard.bad_steps});
   log_->warning(
       fmt::format("BAD STEP {}: {}; its update is not made", history.step, verdict.why));
   if (!stops) return;
@@ -425,11 +423,8 @@ void RunLog::tell(const checkpoint::SaveReport& report) {
     last_failure_ = report;
     const bool again =
         report.kind == ErrorKind::Temporary && ++failed_saves_ < kSaveTries;
-    if (metrics_) {
-      metrics_->event(
-          "checkpoint_failed",
+    event(kBadSaveEvent,
           {{"step", report.step}, {"attempt", attempt_}, {"message", report.error}});
-    }
     if (!again) report.raise();
     log_->warning(
         fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
@@ -451,13 +446,13 @@ void RunLog::tell(const checkpoint::SaveReport& report) {
         "checkpoint.every = {} is more often than this storage can take",
         report.step, report.waited, config_.checkpoint.every));
   }
-  metrics_->event("checkpoint", {{"step", report.step},
-                                 {"attempt", attempt_},
-                                 {"bytes", report.bytes},
-                                 {"seconds", report.seconds},
-                                 {"longest", longest_save_},
-                                 {"stall", report.stall},
-                                 {"waited", report.waited}});
+  event(CheckpointEvent{.attempt = attempt_,
+                        .step = report.step,
+                        .bytes = static_cast<int64_t>(report.bytes),
+                        .seconds = report.seconds,
+                        .longest = longest_save_,
+                        .stall = report.stall,
+                        .waited = report.waited});
 }
 
 void RunLog::tell_deletions() {
@@ -524,15 +519,15 @@ void RunLog::finish(const Session& session, const History& history,
   starts_->done();
   const double seconds = unix_time() - started_;
   if (session.world->size() > 1) {
-    metrics_->event("traffic", {{"attempt", attempt_},
-                                {"steps", history.step - first_step_},
-                                {"sent", traffic_of(session.world->ledger())}});
+    event(kTrafficEvent, {{"attempt", attempt_},
+                          {"steps", history.step - first_step_},
+                          {"sent", traffic_of(session.world->ledger())}});
   }
-  metrics_->event("end", {{"step", history.step},
-                          {"attempt", attempt_},
-                          {"signal", stopped.signal},
-                          {"stopped_by", stopped.by},
-                          {"seconds", seconds}});
+  event(EndEvent{.attempt = attempt_,
+                 .step = history.step,
+                 .signal = stopped.signal,
+                 .stopped_by = stopped.by,
+                 .seconds = seconds});
   try {
     write_results_file(session);
   } catch (const Error& problem) {
@@ -551,7 +546,7 @@ void RunLog::fail(const std::string& message) noexcept {
   if (!metrics_) return;
   try {
     log_->to_file_only("error: " + message);
-    metrics_->event("failure", {{"attempt", attempt_}, {"message", message}});
+    event(FailureEvent{attempt_, message});
   } catch (...) {
     // A full disk, most likely: standard error still gets the message.
   }

@@ -6,6 +6,7 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/checkpoint/saver.h"
+#include "longhaul/run/events.h"
 #include "longhaul/run/run_lock.h"
 #include "longhaul/run/start_record.h"
 #include "longhaul/train/history.h"
@@ -55,8 +56,12 @@ class RunLog {
   /// Looks on the disk for what a stop would leave: at the start, and after checkpoints
   /// have been set aside.
   void find_newest_checkpoint();
-  /// A line of events.jsonl.
-  void event(const char* name, const Json& fields);
+  /// A line of events.jsonl: one of run/events.h.
+  void event(const char* kind, Json fields);
+  template <typename Event>
+  void event(const Event& event) {
+    this->event(Event::kKind, event_fields(event));
+  }
 
   /// config.toml and the log's head: versions, hosts, layout, settings that matter.
   /// Collective.

@@ -213,10 +213,10 @@ class Trainer {
     run_.find_newest_checkpoint();
     memory_.forget(session_);
     loader_ = open_loader();
-    run_.event("rollback", {{"from_step", from},
-                            {"to_step", history_.step},
-                            {"skipped_from", std::max<int64_t>(1, from - steps + 1)},
-                            {"skipped_to", from}});
+    run_.event(RollbackEvent{.from_step = from,
+                             .to_step = history_.step,
+                             .skipped_from = std::max<int64_t>(1, from - steps + 1),
+                             .skipped_to = from});
     run_.log().warning(fmt::format(
         "ROLLED BACK from step {} to step {}; the batches of the last {} steps are left "
         "out",
@@ -232,12 +232,12 @@ class Trainer {
 
   /// Nothing that was kept in memory is sure to be from before.
   void corrupted(const Json& fields) {
-    run_.event("corruption", fields);
+    run_.event(kCorruptionEvent, fields);
     memory_.forget(session_);
   }
 
   void stopped_by_file(const char* file) {
-    run_.event("signal", {{"file", file}, {"step", history_.step}});
+    run_.event(SignalEvent{.step = history_.step, .signal = {}, .file = file});
     run_.log().info(
         fmt::format("the file {} was found after step {}", file, history_.step));
   }
@@ -253,7 +253,7 @@ class Trainer {
       std::this_thread::sleep_for(kBetweenLooks);
       requests_ = control_.ask();
     }
-    run_.event("resumed", {{"step", history_.step}});
+    run_.event(kResumedEvent, {{"step", history_.step}});
     run_.log().info("goes on");
   }
 
@@ -270,11 +270,11 @@ class Trainer {
     }
     // Who has said STOP wants no start again, whatever signals come as well.
     if (requests_.stop) {
-      run_.finish(session_, history_, {0, "the file STOP"});
+      run_.finish(session_, history_, {0, EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};
     }
     const char* name = signal_name(requests_.signal);
-    run_.event("signal", {{"signal", name}, {"step", history_.step}});
+    run_.event(SignalEvent{.step = history_.step, .signal = name, .file = {}});
     run_.finish(session_, history_, {requests_.signal, name});
     return {history_.step, TrainEnd::Interrupted};
   }

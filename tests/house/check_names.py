@@ -1,5 +1,5 @@
-"""What a run leaves is named in one place: longhaul/run names the files of a run's directory,
-and nobody else does (tests do, since they say what the names are)."""
+"""What a run leaves is named in one place: longhaul/run names the files of a run's directory
+and the kinds of its events, and nobody else does (tests do, since they say what the names are)."""
 
 import re
 
@@ -7,6 +7,10 @@ import house
 
 OWNER = "longhaul/run/"
 NAME = re.compile(r'inline constexpr const char\* k\w+ = "([^"]+)"')
+KIND = re.compile(r'const char\* k(?:Kind|\w+Event) = "([^"]+)"')
+# Where a string is an event's kind, and where it may be.
+TOLD = re.compile(r"\bevents?\(\s*$")
+COMPARED = re.compile(r"\bkind\s*[!=]=\s*$")
 STRING = re.compile(r'"((?:\\.|[^"\\\n])*)"')
 COMMENT = re.compile(r"^[ \t]*#[^\n]*|//[^\n]*", re.M)
 
@@ -16,20 +20,29 @@ def file_names():
     return {path.rsplit("/", 1)[-1] for path in NAME.findall(house.text(OWNER + "files.h"))}
 
 
-def problems_of(name, source, names):
+def event_kinds():
+    return set(KIND.findall(house.text(OWNER + "events.h")))
+
+
+def problems_of(name, source, names, kinds):
     """Strings that name a run's file: one that ends in .json, say, wherever it stands; a word
-    like "captures" where it is joined to a path."""
+    like "captures" where it is joined to a path. Strings that name a kind of event: one like
+    "bad_step" wherever it stands, a word like "start" where a kind is given or compared."""
     source = COMMENT.sub(lambda match: " " * len(match.group(0)), source)
     dotted = [word for word in names if "." in word]
     found = []
     for match in STRING.finditer(source):
         text = match.group(1)
-        joined = source[max(0, match.start() - 80):match.start()].rstrip().endswith("/")
+        before = source[max(0, match.start() - 80):match.start()]
+        joined = before.rstrip().endswith("/")
         bad = [word for word in dotted if re.search(rf"(?<![\w.-]){re.escape(word)}", text)]
         bad += [text] if text in names and "." not in text and (joined or text.isupper()) else []
+        line = source.count("\n", 0, match.start()) + 1
         for word in bad:
-            line = source.count("\n", 0, match.start()) + 1
             found.append(f"{name}:{line}: '{word}' is named in {OWNER}files.h")
+        known = text in kinds and ("_" in text or COMPARED.search(before))
+        if known or TOLD.search(before):
+            found.append(f"{name}:{line}: '{text}' is a kind of {OWNER}events.h")
     return found
 
 
@@ -39,10 +52,10 @@ def in_scope(name):
 
 
 def main():
-    names = file_names()
+    names, kinds = file_names(), event_kinds()
     files = [n for n in house.files(*house.CODE) if in_scope(n)]
-    problems = [p for n in files for p in problems_of(n, house.text(n), names)]
-    house.finish("names", problems, len(files) if names else 0)
+    problems = [p for n in files for p in problems_of(n, house.text(n), names, kinds)]
+    house.finish("names", problems, len(files) if names and kinds else 0)
 
 
 if __name__ == "__main__":

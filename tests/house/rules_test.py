@@ -67,7 +67,8 @@ class Includes(unittest.TestCase):
 
 class Names(unittest.TestCase):
     def problems(self, source):
-        return check_names.problems_of("apps/x.cpp", source, check_names.file_names())
+        return check_names.problems_of("apps/x.cpp", source, check_names.file_names(),
+                                       check_names.event_kinds())
 
     def test_a_runs_file_is_named_by_its_owner_alone(self):
         for source in ('open(dir / "metrics.jsonl");', 'warn("status.json is old");',
@@ -76,6 +77,13 @@ class Names(unittest.TestCase):
             self.assertEqual(1, len(self.problems(source)), source)
         for source in ('open(dir / kMetricsFile);', '// metrics.jsonl\n', 'json["checkpoints"]',
                        '"hf_config.json"', '#include "longhaul/run/status.json"\n'):
+            self.assertEqual([], self.problems(source), source)
+
+    def test_a_kind_of_event_is_named_by_its_owner_alone(self):
+        for source in ('run.event("start", {});', 'events(\n    "new", all);',
+                       'if (event.kind == "end")', 'f("bad_step");'):
+            self.assertEqual(1, len(self.problems(source)), source)
+        for source in ('run.event(kHangEvent, {});', 'log("start");', 'fault_kind("end")'):
             self.assertEqual([], self.problems(source), source)
 
     def test_tests_and_the_owner_say_what_the_names_are(self):

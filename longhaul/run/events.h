@@ -1,0 +1,270 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul {
+
+// What happened to a run: the lines of events.jsonl (run/files.h). Each says its kind and
+// its time; what else it says is a type here where somebody reads it. Both who writes and
+// who reads an event has it from here.
+
+/// What every event says.
+struct EventHead {
+  /// What a text goes through before it is kept: at most so many bytes of it, say.
+  using Text = std::function<std::string(std::string_view text, size_t longest)>;
+
+  std::string kind;      ///< empty: it is no event
+  double time = -1.0;    ///< seconds since 1970 by the clock of `boot`
+  std::string boot;      ///< see ClockName (base/clock.h); empty in old runs
+  double booted = 0.0;   ///< likewise
+  int64_t attempt = -1;  ///< the start of the run that tells it; -1: a supervisor, say
+  /// `line` is an object, and may come from anybody.
+  static EventHead read(const Json& line, const Text& text);
+  /// Of such a line alone.
+  static int64_t attempt_of(const Json& line);
+  /// Members of a line that only the head has.
+  static bool has(std::string_view key);
+};
+
+/// The line of an event that happens now.
+Json event_line(const char* kind, Json fields);
+
+// Kinds that nobody reads more of than their names.
+inline constexpr const char* kSupervisorEndEvent = "supervisor_end";
+inline constexpr const char* kHangEvent = "hang";
+inline constexpr const char* kRestartEvent = "restart";
+inline constexpr const char* kResumedEvent = "resumed";  ///< after a PAUSE
+inline constexpr const char* kTrafficEvent = "traffic";
+inline constexpr const char* kBadSaveEvent = "checkpoint_failed";
+inline constexpr const char* kClockJumpEvent = "clock_jump";
+inline constexpr const char* kCorruptionEvent = "corruption";
+inline constexpr const char* kPeerMemoryEvent = "peer_memory";
+inline constexpr const char* kMemoryResumeEvent = "memory_resume";
+inline constexpr const char* kHealthEvent = "health";
+inline constexpr const char* kSharedFindingEvent = "shared_finding";
+inline constexpr const char* kNodeReadmittedEvent = "node_readmitted";
+inline constexpr const char* kStorageSilentEvent = "storage_silent";
+inline constexpr const char* kStorageAnswersEvent = "storage_answers";
+inline constexpr const char* kStragglerEvent = "straggler";
+
+// Kinds that are read. each() hands over every member behind its name in the line.
+
+/// A start of the ranks, ready for its first step.
+struct StartEvent {
+  static constexpr const char* kKind = "start";
+  int64_t attempt = 0;
+  int64_t step = 0;       ///< of the checkpoint that it goes on from
+  int64_t last_step = 0;  ///< where it is to end
+  int64_t world = 1;
+  std::string job;
+  int64_t requeues = 0;
+  double seconds = 0.0;  ///< since the process began
+  static void each(auto& e, auto&& fields) {
+    fields("attempt", e.attempt, "step", e.step, "last_step", e.last_step, "world",
+           e.world, "job", e.job, "requeues", e.requeues, "seconds", e.seconds);
+  }
+};
+
+/// Its end in order.
+struct EndEvent {
+  static constexpr const char* kKind = "end";
+  /// `stopped_by` of a run that nothing but a person is to start again.
+  static constexpr const char* kByStopFile = "the file STOP";
+  int64_t attempt = 0;
+  std::optional<int64_t> step;
+  int64_t signal = 0;
+  std::string stopped_by;  ///< empty: all steps are done
+  double seconds = 0.0;
+  static void each(auto& e, auto&& fields) {
+    fields("attempt", e.attempt, "step", e.step, "signal", e.signal, "stopped_by",
+           e.stopped_by, "seconds", e.seconds);
+  }
+};
+
+/// Its end by an error.
+struct FailureEvent {
+  static constexpr const char* kKind = "failure";
+  int64_t attempt = 0;
+  std::string message;
+  static void each(auto& e, auto&& fields) {
+    fields("attempt", e.attempt, "message", e.message);
+  }
+};
+
+/// A checkpoint is durable.
+struct CheckpointEvent {
+  static constexpr const char* kKind = "checkpoint";
+  int64_t attempt = 1;
+  int64_t step = 0;
+  int64_t bytes = 0;
+  double seconds = 0.0;         ///< from its begin until it was durable
+  double longest = 0.0;         ///< of the start's saves so far
+  std::optional<double> stall;  ///< training stood still; absent: all the time
+  double waited = 0.0;          ///< of that for the save before it
+  static void each(auto& e, auto&& fields) {
+    fields("attempt", e.attempt, "step", e.step, "bytes", e.bytes, "seconds", e.seconds,
+           "longest", e.longest, "stall", e.stall, "waited", e.waited);
+  }
+};
+
+/// A checkpoint, or what was kept in memory, was passed over for an older one.
+struct FallBackEvent {
+  static constexpr const char* kKind = "fall_back";
+  std::string from;
+  std::string to;
+  std::string message;
+  static void each(auto& e, auto&& fields) {
+    fields("from", e.from, "to", e.to, "message", e.message);
+  }
+};
+
+/// A step whose update was not made.
+struct BadStepEvent {
+  static constexpr const char* kKind = "bad_step";
+  int64_t attempt = 0;
+  int64_t step = 0;
+  std::string kind;  ///< "nonfinite" or "spike"
+  Json loss;         ///< a text where it is not finite
+  Json grad_norm;    ///< likewise
+  std::string why;
+  std::string action;  ///< "stop", "skip" or "rollback"
+  Json bad_steps;      ///< the last ones
+  static void each(auto& e, auto&& fields) {
+    fields("attempt", e.attempt, "step", e.step, "kind", e.kind, "loss", e.loss,
+           "grad_norm", e.grad_norm, "why", e.why, "action", e.action, "bad_steps",
+           e.bad_steps);
+  }
+};
+
+/// The run went back, and leaves out the batches of the steps that it skipped.
+struct RollbackEvent {
+  static constexpr const char* kKind = "rollback";
+  int64_t from_step = 0;
+  int64_t to_step = 0;
+  int64_t skipped_from = 0;
+  int64_t skipped_to = 0;
+  static void each(auto& e, auto&& fields) {
+    fields("from_step", e.from_step, "to_step", e.to_step, "skipped_from", e.skipped_from,
+           "skipped_to", e.skipped_to);
+  }
+};
+
+/// Somebody wants something of the run: by a signal, or by a file in its directory.
+struct SignalEvent {
+  static constexpr const char* kKind = "signal";
+  int64_t step = 0;
+  std::optional<std::string> signal;
+  std::optional<std::string> file;
+  static void each(auto& e, auto&& fields) {
+    fields("step", e.step, "signal", e.signal, "file", e.file);
+  }
+};
+
+/// A supervisor begins; kSupervisorEndEvent ends it.
+struct SupervisorStartEvent {
+  static constexpr const char* kKind = "supervisor_start";
+  std::string job;
+  int64_t requeues = 0;
+  std::string host;
+  int64_t ranks = 0;
+  int64_t max_restarts = 0;
+  static void each(auto& e, auto&& fields) {
+    fields("job", e.job, "requeues", e.requeues, "host", e.host, "ranks", e.ranks,
+           "max_restarts", e.max_restarts);
+  }
+};
+
+/// A supervisor found the ranks dead, failed or hanging.
+struct FaultEvent {
+  static constexpr const char* kKind = "fault";
+  std::string kind;
+  int64_t rank = 0;
+  std::string node;
+  int64_t step = 0;
+  std::string cause;
+  static void each(auto& e, auto&& fields) {
+    fields("kind", e.kind, "rank", e.rank, "node", e.node, "step", e.step, "cause",
+           e.cause);
+  }
+};
+
+/// No start is possible now: the job goes back to the queue.
+struct RequeueEvent {
+  static constexpr const char* kKind = "requeue";
+  std::string reason;
+  static void each(auto& e, auto&& fields) { fields("reason", e.reason); }
+};
+
+namespace detail {
+
+/// Calls one(key, value) for each pair of its arguments.
+template <typename Self>
+struct EachField {
+  template <typename T, typename... Rest>
+  void operator()(const char* key, T& value, Rest&&... rest) const {
+    static_cast<const Self&>(*this).one(key, value);
+    if constexpr (sizeof...(rest) > 0) (*this)(std::forward<Rest>(rest)...);
+  }
+};
+
+struct EventWriter : EachField<EventWriter> {
+  explicit EventWriter(Json& line_) : line(line_) {}
+  Json& line;
+  template <typename T>
+  void one(const char* key, const T& value) const {
+    line[key] = value;
+  }
+  template <typename T>
+  void one(const char* key, const std::optional<T>& value) const {
+    if (value) line[key] = *value;
+  }
+};
+
+/// What is absent or of another type stays as it is.
+struct EventReader : EachField<EventReader> {
+  EventReader(const Json& line_, const EventHead::Text& text_)
+      : line(line_), text(text_) {}
+  const Json& line;
+  const EventHead::Text& text;
+  void one(const char* key, int64_t& value) const;
+  void one(const char* key, double& value) const;
+  void one(const char* key, std::string& value) const;
+  void one(const char* key, Json& value) const;
+  template <typename T>
+  void one(const char* key, std::optional<T>& value) const {
+    const auto found = line.find(key);
+    if (found == line.end()) return;
+    const bool fits =
+        std::is_same_v<T, std::string> ? found->is_string() : found->is_number();
+    if (fits) one(key, value.emplace());
+  }
+};
+
+}  // namespace detail
+
+/// What an event says besides its head.
+template <typename Event>
+Json event_fields(const Event& event) {
+  Json line = Json::object();
+  Event::each(event, detail::EventWriter{line});
+  return line;
+}
+
+/// The same from a line, which is an object and may come from anybody; what other
+/// versions do not say has its default.
+template <typename Event>
+Event read_event(const Json& line, const EventHead::Text& text) {
+  Event event;
+  Event::each(event, detail::EventReader{line, text});
+  return event;
+}
+
+}  // namespace longhaul
