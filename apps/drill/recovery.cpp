@@ -13,7 +13,7 @@ BeforeFault before_fault(const monitor::RunFiles& run) {
   before.records = run.records().all().size();
   before.events = run.events().size();
   before.attempt = run.records().newest_attempt();
-  const monitor::StepRecord* last = run.records().last();
+  const StepRecord* last = run.records().last();
   before.step = last == nullptr ? 0 : last->step;
   return before;
 }
@@ -24,7 +24,7 @@ Recovery recovery_since(const monitor::RunFiles& run, const BeforeFault& before)
   bool again = false;
   const auto& records = run.records().all();
   for (size_t i = before.records; i < records.size(); ++i) {
-    const monitor::StepRecord& record = records[i];
+    const StepRecord& record = records[i];
     if (record.attempt <= before.attempt) {
       furthest = std::max(furthest, record.step);
       continue;

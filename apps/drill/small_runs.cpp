@@ -122,7 +122,7 @@ using Curve = std::map<int64_t, std::pair<double, double>>;
 /// Loss and gradient norm of every step, as it was done last.
 Curve curve_of(const monitor::RunFiles& run) {
   Curve curve;
-  for (const monitor::StepRecord& record : run.records().all()) {
+  for (const StepRecord& record : run.records().all()) {
     curve[record.step] = {record.loss, record.grad_norm};
   }
   return curve;
@@ -145,7 +145,7 @@ class Followed {
   const fs::path& dir() const { return dir_; }
   int64_t last_step() {
     const monitor::RunFiles* run = look();
-    const monitor::StepRecord* last = run == nullptr ? nullptr : run->records().last();
+    const StepRecord* last = run == nullptr ? nullptr : run->records().last();
     return last == nullptr ? 0 : last->step;
   }
 

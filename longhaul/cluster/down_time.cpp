@@ -1,15 +1,17 @@
 #include "longhaul/cluster/down_time.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/lenient_json.h"
+#include "longhaul/base/file.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/step_record.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -18,31 +20,50 @@ namespace {
 constexpr uint64_t kTailBytes = uint64_t{256} << 10;
 constexpr int kMostDepth = 16;
 
-/// The last whole lines of a file that are JSON objects of a start of the ranks, in their
-/// order. None where it is not there or cannot be read: it is looked at again.
-std::vector<Json> records_at_end(const fs::path& path) {
-  std::vector<Json> lines;
+/// Hands over the last whole lines of a file, in their order, with what read_record wants
+/// behind each. None where it is not there or cannot be read: it is looked at again.
+void lines_at_end(const fs::path& path,
+                  const std::function<void(std::string_view line)>& use) {
+  std::string text;
+  size_t at = 0;
   try {
     const File file = File::open_read(path);
     const uint64_t size = file.size();
-    std::string text(std::min(size, kTailBytes), '\0');
+    text.resize(std::min(size, kTailBytes));
     file.read_at(size - text.size(), std::as_writable_bytes(std::span(text)));
     // The first may be a part of one.
-    size_t at = text.size() < size ? text.find('\n') + 1 : 0;
-    for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-      try {
-        Json line = parse_json(std::string_view(text).substr(at, end - at), path.string(),
-                               kMostDepth);
-        if (line.is_object() && line.contains("attempt"))
-          lines.push_back(std::move(line));
-      } catch (const InputError&) {
-        // A torn line is nobody's.
-      }
-    }
+    at = text.size() < size ? text.find('\n') + 1 : 0;
   } catch (const Error&) {
-    return {};
+    return;
   }
-  return lines;
+  const size_t last = text.rfind('\n');
+  text.append(kRecordPadding, ' ');
+  for (size_t end; last != std::string::npos && at <= last; at = end + 1) {
+    end = text.find('\n', at);
+    use(std::string_view(text).substr(at, end - at));
+  }
+}
+
+std::vector<RunRecord> records_at_end(const fs::path& run_dir) {
+  std::vector<RunRecord> records;
+  lines_at_end(run_dir / kMetricsFile,
+               [&](std::string_view line) { records.push_back(read_record(line)); });
+  return records;
+}
+
+/// Of the ranks' starts.
+std::vector<Json> events_at_end(const fs::path& run_dir) {
+  std::vector<Json> events;
+  lines_at_end(run_dir / kEventsFile, [&](std::string_view line) {
+    try {
+      Json event = parse_json(line, kEventsFile, kMostDepth);
+      if (event.is_object() && EventHead::attempt_of(event) >= 0)
+        events.push_back(std::move(event));
+    } catch (const InputError&) {
+      // A torn line is nobody's.
+    }
+  });
+  return events;
 }
 
 std::string as_it_is(std::string_view text, size_t) { return std::string(text); }
@@ -57,12 +78,18 @@ uint64_t size_of(const fs::path& path) {
 
 std::optional<Json> DownTime::fault(double now) {
   std::optional<Json> early = give_up(now);
-  for (const char* name : {kMetricsFile, kEventsFile}) {
-    for (const Json& line : records_at_end(run_dir_ / name)) {
-      attempt_ = std::max(attempt_, integer_at(line, "attempt"));
-      const double time = number_at(line, "time");
-      if (time <= now) since_ = std::max(since_, time);
-    }
+  const auto see = [&](int64_t attempt, double time) {
+    attempt_ = std::max(attempt_, attempt);
+    if (time <= now) since_ = std::max(since_, time);
+  };
+  for (const RunRecord& record : records_at_end(run_dir_)) {
+    if (const auto* step = std::get_if<StepRecord>(&record))
+      see(step->attempt, step->time);
+    if (const auto* v = std::get_if<ValidationRecord>(&record)) see(v->attempt, v->time);
+  }
+  for (const Json& event : events_at_end(run_dir_)) {
+    const EventHead head = EventHead::read(event, as_it_is);
+    see(head.attempt, head.time);
   }
   return early;
 }
@@ -74,15 +101,14 @@ void DownTime::restarts(Json fields) {
 
 std::optional<Json> DownTime::look() {
   if (!pending_) return std::nullopt;
-  const fs::path metrics = run_dir_ / kMetricsFile;
-  const uint64_t bytes = size_of(metrics);
+  const uint64_t bytes = size_of(run_dir_ / kMetricsFile);
   if (std::exchange(seen_bytes_, bytes) == bytes) return std::nullopt;
-  for (const Json& row : records_at_end(metrics)) {
-    const int64_t attempt = integer_at(row, "attempt");
-    if (attempt <= attempt_ || !row.contains("step_time_s")) continue;
-    Json from = started_from([&](int64_t started) { return started == attempt; });
-    if (from.is_null()) from = integer_at(row, "step") - 1;
-    return finished(from, number_at(row, "time") - number_at(row, "step_time_s"));
+  for (const RunRecord& record : records_at_end(run_dir_)) {
+    const auto* const row = std::get_if<StepRecord>(&record);
+    if (row == nullptr || row->attempt <= attempt_) continue;
+    Json from = started_from([&](int64_t started) { return started == row->attempt; });
+    if (from.is_null()) from = row->step - 1;
+    return finished(from, row->time - row->step_time);
   }
   return std::nullopt;
 }
@@ -95,7 +121,7 @@ std::optional<Json> DownTime::give_up(double now) {
 
 Json DownTime::started_from(const std::function<bool(int64_t)>& of_attempt) const {
   Json step;
-  for (const Json& event : records_at_end(run_dir_ / kEventsFile)) {
+  for (const Json& event : events_at_end(run_dir_)) {
     if (EventHead::read(event, as_it_is).kind != StartEvent::kKind) continue;
     const auto start = read_event<StartEvent>(event, as_it_is);
     if (of_attempt(start.attempt)) step = start.step;

@@ -97,7 +97,7 @@ class GoldenFile {
       return static_cast<size_t>(found - fields.begin());
     };
     step_column_ = column("step");
-    loss_column_ = column("loss");
+    loss_column_ = column(kLossKey);
   }
 
   void add(double step, std::string_view text) {
@@ -117,12 +117,12 @@ class GoldenFile {
   // Lines of metrics.jsonl that are no steps (validations) are passed over.
   void json_line(std::string_view text) {
     const Json json = parse_json(text, fmt::format("{}:{}", name_, number_), 16);
-    if (json.contains("validation")) return;
+    if (json.contains(kValidationKey)) return;
     const double none = std::numeric_limits<double>::quiet_NaN();
     const double step = number_at(json, "step", -1.0);
-    if (step < 0.0 || !json.contains("loss")) fail("has no \"step\" and \"loss\"");
-    add_point(step, number_at(json, "loss", none));
-    rates_.push_back(number_at(json, "seqs_per_s", none));
+    if (step < 0.0 || !json.contains(kLossKey)) fail("has no \"step\" and \"loss\"");
+    add_point(step, number_at(json, kLossKey, none));
+    rates_.push_back(number_at(json, kSeqsPerSecondKey, none));
   }
 
   std::string name_;
@@ -224,7 +224,7 @@ bool judge_loss(const Reference& run, const Reference& reference,
     line += "; the worst is " + at_step(run, reference, found.worst_step);
   }
   result.lines.push_back(std::move(line));
-  result.json["loss"] = {
+  result.json[kLossKey] = {
       {"passed", passed},
       {"from_step", from_step},
       {"points", found.common},
@@ -251,7 +251,7 @@ bool judge_throughput(const Reference& run, const Reference& reference, double r
       passed ? "holds" : "MISSES", ours, *reference.seqs_per_s, 100.0 * ratio,
       100.0 * (1.0 - rtol)));
   result.json["throughput"] = {{"passed", passed},
-                               {"seqs_per_s", ours},
+                               {kSeqsPerSecondKey, ours},
                                {"reference", *reference.seqs_per_s},
                                {"ratio", ratio}};
   return passed;

@@ -44,7 +44,7 @@ bool earlier(const Item& a, const Item& b) { return a.begin < b.begin; }
 std::vector<Item> step_items(const Records& records) {
   std::vector<Item> items;
   items.reserve(records.all().size());
-  for (const StepRecord& record : records.all()) {
+  for (const StepRow& record : records.all()) {
     const int64_t end = to_micros(record.time);
     const TimeClass kind = record.counts ? TimeClass::Compute : TimeClass::Redone;
     items.push_back({end - to_micros(record.step_time), end,

@@ -1,133 +1,23 @@
 #include "longhaul/monitor/records.h"
 
-#include <simdjson.h>
-
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
-#include <unordered_map>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/monitor/line_tail.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::monitor {
-namespace {
-
-namespace dom = simdjson::dom;
-static_assert(LineTail::kPadding >= simdjson::SIMDJSON_PADDING);
-
-constexpr size_t kMaxRecordDepth = 16;
-constexpr int64_t kMostSteps = int64_t{1} << 53;
-constexpr size_t kLongestName = 200;
-
-/// What a line may hold; step, attempt and time must be there.
-struct Line {
-  StepRecord step;
-  double seconds = 0.0;
-  std::optional<std::string_view> validation;
-  bool has_step = false;
-  bool has_time = false;
-  bool has_norm = false;
-};
-
-using Setter = void (*)(Line&, double);
-const std::unordered_map<std::string_view, Setter>& number_setters() {
-  static const std::unordered_map<std::string_view, Setter> setters = {
-      {"loss", [](Line& l, double v) { l.step.loss = v; }},
-      {"lr", [](Line& l, double v) { l.step.lr = v; }},
-      {"step_time_s", [](Line& l, double v) { l.step.step_time = v; }},
-      {"data_time_s", [](Line& l, double v) { l.step.data_time = v; }},
-      {"seqs_per_s", [](Line& l, double v) { l.step.seqs_per_s = v; }},
-      {"tokens_per_s", [](Line& l, double v) { l.step.tokens_per_s = v; }},
-      {"mfu", [](Line& l, double v) { l.step.mfu = v; }},
-      {"tokens", [](Line& l, double v) { l.step.tokens = v; }},
-      {"memory_peak_bytes", [](Line& l, double v) { l.step.memory_peak = v; }},
-      {"host_memory_bytes", [](Line& l, double v) { l.step.host_memory = v; }},
-      {"epoch", [](Line& l, double v) { l.step.epoch = v; }},
-      {"seconds", [](Line& l, double v) { l.seconds = v; }},
-  };
-  return setters;
-}
-
-double number_of(const dom::element& value) {
-  double number = kNone;
-  return value.get(number) == simdjson::SUCCESS ? number : kNone;
-}
-
-void take_field(const dom::key_value_pair& field, Line& line) {
-  if (field.key == "step") {
-    int64_t step = -1;
-    line.has_step =
-        field.value.get(step) == simdjson::SUCCESS && step >= 0 && step <= kMostSteps;
-    line.step.step = step;
-  } else if (field.key == "attempt") {
-    int64_t attempt = 1;
-    if (field.value.get(attempt) == simdjson::SUCCESS) {
-      line.step.attempt =
-          static_cast<int>(std::clamp<int64_t>(attempt, 0, 1'000'000'000));
-    }
-  } else if (field.key == "time") {
-    line.step.time = number_of(field.value);
-    line.has_time = line.step.time >= 0.0 && line.step.time <= kLastTime;
-  } else if (field.key == "grad_norm") {
-    line.step.grad_norm = number_of(field.value);
-    line.has_norm = true;
-  } else if (field.key == "validation") {
-    std::string_view name;
-    if (field.value.get(name) == simdjson::SUCCESS) {
-      line.validation = name.substr(0, kLongestName);
-    }
-  } else if (const auto found = number_setters().find(field.key);
-             found != number_setters().end()) {
-    found->second(line, number_of(field.value));
-  }
-}
-
-/// Seconds that a sane clock can have measured; NaN and negative ones are none.
-double duration_of(double seconds) {
-  return seconds > 0.0 ? std::min(seconds, kLastTime) : 0.0;
-}
-
-std::optional<Line> parse(std::string_view text) {
-  thread_local dom::parser parser(LineTail::kLongestLine + 64);
-  if (parser.max_depth() != kMaxRecordDepth || parser.capacity() < text.size()) {
-    const auto error =
-        parser.allocate(std::max<size_t>(text.size(), 4096), kMaxRecordDepth);
-    LH_CHECK(error == simdjson::SUCCESS, "run directory",
-             "no memory for a line of {} bytes", text.size());
-  }
-  dom::object object;
-  if (parser.parse(text.data(), text.size(), false).get(object) != simdjson::SUCCESS) {
-    return std::nullopt;
-  }
-  Line line;
-  for (double* number :
-       {&line.step.loss, &line.step.grad_norm, &line.step.lr, &line.step.seqs_per_s,
-        &line.step.tokens_per_s, &line.step.mfu, &line.step.tokens,
-        &line.step.memory_peak, &line.step.host_memory, &line.step.epoch}) {
-    *number = kNone;
-  }
-  for (const dom::key_value_pair field : object) take_field(field, line);
-  if (!line.has_step || !line.has_time) return std::nullopt;
-  line.step.step_time = duration_of(line.step.step_time);
-  line.step.data_time = std::min(duration_of(line.step.data_time), line.step.step_time);
-  line.seconds = duration_of(line.seconds);
-  return line;
-}
-
-}  // namespace
+static_assert(LineTail::kPadding >= kRecordPadding);
+static_assert(LineTail::kLongestLine <= kLongestRecord);
 
 void Records::add_line(std::string_view padded) {
-  const std::optional<Line> line = parse(padded);
-  if (line && line->validation) {
-    if (validations_.size() >= kMost) return;
-    validations_.push_back({line->step.step, line->step.attempt, line->step.time,
-                            line->seconds, line->step.loss,
-                            std::string(*line->validation)});
-  } else if (line && line->has_norm) {
-    add(line->step);
+  RunRecord record = read_record(padded);
+  if (auto* const validation = std::get_if<ValidationRecord>(&record)) {
+    if (validations_.size() < kMost) validations_.push_back(std::move(*validation));
+  } else if (const auto* const step = std::get_if<StepRecord>(&record)) {
+    add(*step);
   } else {
     ++unreadable_;
   }
@@ -138,7 +28,7 @@ void Records::add(const StepRecord& record) {
     throw InputError("run directory",
                      std::string(kMetricsFile) + " has more than 20,000,000 lines");
   }
-  all_.push_back(record);
+  all_.push_back({record});
   first_.try_emplace(record.attempt, record.step);
   if (record.attempt < newest_attempt_) {
     all_.back().counts = false;
@@ -154,7 +44,7 @@ void Records::add(const StepRecord& record) {
 
 void Records::take_back(int64_t step, int attempt, double before) {
   while (!counted_.empty()) {
-    StepRecord& last = all_[counted_.back()];
+    StepRow& last = all_[counted_.back()];
     if (last.step <= step || last.attempt > attempt || last.time > before) return;
     last.counts = false;
     counted_.pop_back();
@@ -180,7 +70,7 @@ bool Records::is_first_of_attempt(const StepRecord& record) const {
 
 double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return kNone;
+  if (values.empty()) return kNoFigure;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;

@@ -2,47 +2,18 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "longhaul/run/step_record.h"
+
 namespace longhaul::monitor {
 
-/// A figure that a record does not say.
-inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-/// Seconds since 1970 of the year 5138: a time beyond is no time.
-inline constexpr double kLastTime = 1e11;
-
-/// One optimizer step as metrics.jsonl has it. What a line does not say, or says as null
-/// (a loss that is not finite), is NaN.
-struct StepRecord {
-  int64_t step = 0;
-  int attempt = 1;
+/// A step's record, as it lies among the others.
+struct StepRow : StepRecord {
   bool counts = true;  ///< false: taken back by a later start or a rollback
-  double time = 0.0;   ///< seconds since 1970, at its end
-  double step_time = 0.0;
-  double data_time = 0.0;
-  double loss = 0.0;
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  double seqs_per_s = 0.0;
-  double tokens_per_s = 0.0;
-  double mfu = 0.0;
-  double tokens = 0.0;
-  double memory_peak = 0.0;  ///< bytes
-  double host_memory = 0.0;
-  double epoch = 0.0;
-};
-
-struct ValidationRecord {
-  int64_t step = 0;
-  int attempt = 1;
-  double time = 0.0;
-  double seconds = 0.0;
-  double loss = 0.0;
-  std::string name;
 };
 
 /// What the lines of metrics.jsonl say, in their order, and which of them count: a step
@@ -66,7 +37,7 @@ class Records {
   void clear();
 
   /// All, those that count no more included.
-  const std::vector<StepRecord>& all() const { return all_; }
+  const std::vector<StepRow>& all() const { return all_; }
   const std::vector<ValidationRecord>& validations() const { return validations_; }
   /// Indices into all(): the steps that count, ascending.
   const std::vector<size_t>& counted() const { return counted_; }
@@ -82,7 +53,7 @@ class Records {
   bool is_first_of_attempt(const StepRecord& record) const;
 
  private:
-  std::vector<StepRecord> all_;
+  std::vector<StepRow> all_;
   std::vector<size_t> counted_;
   std::vector<ValidationRecord> validations_;
   std::map<int, int64_t> first_;

@@ -114,7 +114,7 @@ void take_progress(const RunFiles& run, RunView& view) {
   for (double* number :
        {&view.loss, &view.grad_norm, &view.lr, &view.step_time, &view.seqs_per_s,
         &view.tokens_per_s, &view.mfu, &view.memory_peak, &view.step_age}) {
-    *number = kNone;
+    *number = kNoFigure;
   }
   if (!records.validations().empty()) view.validation = records.validations().back();
   if (view.validation) view.validation->name = plain_text(view.validation->name, 60);
@@ -254,14 +254,14 @@ Json to_json(const RunView& view) {
       {"restarts", view.restarts},
       {"step", view.step},
       {"last_step", view.last_step ? Json(*view.last_step) : Json(nullptr)},
-      {"loss", number(view.loss)},
-      {"grad_norm", number(view.grad_norm)},
-      {"lr", number(view.lr)},
-      {"step_time_s", number(view.step_time)},
-      {"seqs_per_s", number(view.seqs_per_s)},
-      {"tokens_per_s", number(view.tokens_per_s)},
-      {"mfu", number(view.mfu)},
-      {"memory_peak_bytes", number(view.memory_peak)},
+      {kLossKey, number(view.loss)},
+      {kGradNormKey, number(view.grad_norm)},
+      {kLrKey, number(view.lr)},
+      {kStepTimeKey, number(view.step_time)},
+      {kSeqsPerSecondKey, number(view.seqs_per_s)},
+      {kTokensPerSecondKey, number(view.tokens_per_s)},
+      {kMfuKey, number(view.mfu)},
+      {kMemoryPeakKey, number(view.memory_peak)},
       {"seconds_since_step", number(view.step_age)},
       {"seconds_left", view.seconds_left ? Json(*view.seconds_left) : Json(nullptr)},
       {"ledger", to_json(view.ledger)},

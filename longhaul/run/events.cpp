@@ -10,10 +10,10 @@
 namespace longhaul {
 namespace {
 
-constexpr const char* kKindKey = "event";
-constexpr const char* kTimeKey = "time";
-constexpr const char* kBootKey = "boot";
-constexpr const char* kBootedKey = "booted";
+constexpr const char* kKindField = "event";
+constexpr const char* kTimeField = "time";
+constexpr const char* kBootField = "boot";
+constexpr const char* kBootedField = "booted";
 constexpr size_t kLongestKind = 60;
 constexpr size_t kLongestText = 400;
 
@@ -27,8 +27,9 @@ std::string text_at(const Json& line, const char* key, const EventHead::Text& te
 }  // namespace
 
 EventHead EventHead::read(const Json& line, const Text& text) {
-  return {text_at(line, kKindKey, text, kLongestKind), number_at(line, kTimeKey, -1.0),
-          text_at(line, kBootKey, text, kLongestKind), number_at(line, kBootedKey),
+  return {text_at(line, kKindField, text, kLongestKind),
+          number_at(line, kTimeField, -1.0),
+          text_at(line, kBootField, text, kLongestKind), number_at(line, kBootedField),
           attempt_of(line)};
 }
 
@@ -37,17 +38,17 @@ int64_t EventHead::attempt_of(const Json& line) {
 }
 
 bool EventHead::has(std::string_view key) {
-  constexpr std::array<std::string_view, 4> kKeys = {kKindKey, kTimeKey, kBootKey,
-                                                     kBootedKey};
+  constexpr std::array<std::string_view, 4> kKeys = {kKindField, kTimeField, kBootField,
+                                                     kBootedField};
   return std::ranges::find(kKeys, key) != kKeys.end();
 }
 
 Json event_line(const char* kind, Json fields) {
   const ClockName clock = own_clock();
-  fields[kKindKey] = kind;
-  fields[kTimeKey] = unix_time();
-  fields[kBootKey] = clock.boot;
-  fields[kBootedKey] = clock.booted;
+  fields[kKindField] = kind;
+  fields[kTimeField] = unix_time();
+  fields[kBootField] = clock.boot;
+  fields[kBootedField] = clock.booted;
   return fields;
 }
 

@@ -2,47 +2,18 @@
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "longhaul/base/jsonl.h"
 #include "longhaul/base/log.h"
+#include "longhaul/run/step_record.h"
 #include "longhaul/run/tensorboard.h"
 
 namespace longhaul::train {
 
-/// One optimizer step as metrics.jsonl holds it; the members are its keys.
-struct StepMetrics {
-  int64_t step = 0;
-  int attempt = 1;     ///< which start of the run did it
-  int64_t tokens = 0;  ///< of the run so far
-  double loss = 0.0;
-  double grad_norm = 0.0;
-  double lr = 0.0;
-  bool applied = true;       ///< false: a bad step, whose update was not made
-  double step_time_s = 0.0;  ///< wall time, waiting for data included
-  double data_time_s = 0.0;
-  double seqs_per_s = 0.0;
-  double tokens_per_s = 0.0;
-  double mfu = 0.0;  ///< full attention
-  double mfu_causal = 0.0;
-  double tflops_per_device = 0.0;       ///< full attention
-  double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
-  int64_t memory_peak_bytes = 0;
-  int64_t host_memory_bytes = 0;
-  double epoch = 0.0;
-  /// Tokens of the run so far by source, in the order of data.train; sources of an
-  /// earlier start only come last.
-  std::vector<std::pair<std::string, int64_t>> source_tokens;
-  double time = 0.0;  ///< seconds since 1970
-
-  Json to_json() const;
-  /// The line of log.txt.
-  std::string to_line() const;
-};
+/// The line of log.txt.
+std::string log_line(const StepRecord& record);
 
 /// metrics.jsonl, events.jsonl, TensorBoard and the step lines of the log. Rank 0 only.
 class MetricsWriter {
@@ -53,9 +24,8 @@ class MetricsWriter {
 
   /// From which step to which this start goes: for the time left.
   void set_goal(int64_t first_step, int64_t last_step);
-  void step(const StepMetrics& metrics);
-  void validation(int64_t step, int attempt, const std::string& name, double loss,
-                  double perplexity, double seconds);
+  void step(const StepRecord& record, const SourceTokens& sources);
+  void validation(const ValidationRecord& record);
   /// A line of events.jsonl.
   void event(const char* kind, Json fields);
 

@@ -249,12 +249,12 @@ void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,
 }
 
 void RunLog::record(const Session& session, const History& history,
-                    const StepRecord& record) {
+                    const StepOutcome& outcome) {
   const double ended = unix_time();
   int64_t peak = peak_resident_bytes();
   const double tokens_per_s = static_cast<double>(config_.batch.global_size) *
                               static_cast<double>(config_.data.seq_len) /
-                              record.step_time;
+                              outcome.step_time;
   const double per_rank = tokens_per_s / static_cast<double>(session.world->size());
   // After the first step, which it would only delay.
   settle_peak(session, history.step, per_rank * flops_.full, peak);
@@ -262,30 +262,31 @@ void RunLog::record(const Session& session, const History& history,
   starts_->done();
   reached_ = history.step;
   set_last_words();
-  StepMetrics m;
-  m.step = history.step;
-  m.attempt = attempt_;
-  m.tokens = history.tokens;
-  m.loss = record.loss;
-  m.grad_norm = record.grad_norm;
-  m.lr = record.lr;
-  m.applied = record.verdict.good;
-  m.step_time_s = record.step_time;
-  m.data_time_s = record.data_time;
-  m.seqs_per_s = static_cast<double>(config_.batch.global_size) / record.step_time;
-  m.tokens_per_s = tokens_per_s;
-  m.tflops_per_device = per_rank * flops_.full * 1e-12;
-  m.peak_tflops_per_device = peak_->value() * 1e-12;
-  m.mfu = per_rank * flops_.full / peak_->value();
-  m.mfu_causal = per_rank * flops_.causal / peak_->value();
-  m.memory_peak_bytes = peak;
-  m.host_memory_bytes = resident_bytes();
-  m.epoch = record.epoch;
+  StepRecord record;
+  record.step = history.step;
+  record.attempt = attempt_;
+  record.applied = outcome.verdict.good;
+  record.time = ended;
+  record.step_time = outcome.step_time;
+  record.data_time = outcome.data_time;
+  record.tokens = static_cast<double>(history.tokens);
+  record.loss = outcome.loss;
+  record.grad_norm = outcome.grad_norm;
+  record.lr = outcome.lr;
+  record.seqs_per_s = static_cast<double>(config_.batch.global_size) / outcome.step_time;
+  record.tokens_per_s = tokens_per_s;
+  record.mfu = per_rank * flops_.full / peak_->value();
+  record.mfu_causal = per_rank * flops_.causal / peak_->value();
+  record.tflops_per_device = per_rank * flops_.full * 1e-12;
+  record.peak_tflops_per_device = peak_->value() * 1e-12;
+  record.memory_peak = static_cast<double>(peak);
+  record.host_memory = static_cast<double>(resident_bytes());
+  record.epoch = outcome.epoch;
+  SourceTokens sources;
   for (const data::SourceCount& source : history.sources) {
-    m.source_tokens.emplace_back(source.name, source.tokens);
+    sources.emplace_back(source.name, source.tokens);
   }
-  m.time = ended;
-  metrics_->step(m);
+  metrics_->step(record, sources);
   tell_clock();
 }
 
@@ -300,7 +301,7 @@ void RunLog::tell_clock() {
 void RunLog::record_validation(int64_t step, const std::string& name, double loss,
                                double seconds) {
   if (!metrics_) return;
-  metrics_->validation(step, attempt_, name, loss, std::exp(loss), seconds);
+  metrics_->validation({step, attempt_, unix_time(), seconds, loss, name});
 }
 
 checkpoint::SaverOptions RunLog::saver_options(const Session& session,
@@ -379,8 +380,8 @@ void RunLog::drain_saves() {
   tell_deletions();
 }
 
-void RunLog::tell_bad_step(const History& history, const StepRecord& record) {
-  const Verdict& verdict = record.verdict;
+void RunLog::tell_bad_step(const History& history, const StepOutcome& outcome) {
+  const Verdict& verdict = outcome.verdict;
   const BadStepPolicy action = verdict.action;
   const bool stops = action == BadStepPolicy::Stop;
   const auto number = [](double value) {
@@ -389,8 +390,8 @@ void RunLog::tell_bad_step(const History& history, const StepRecord& record) {
   event(BadStepEvent{.attempt = attempt_,
                      .step = history.step,
                      .kind = verdict.kind,
-                     .loss = number(record.loss),
-                     .grad_norm = number(record.grad_norm),
+                     .loss = number(outcome.loss),
+                     .grad_norm = number(outcome.grad_norm),
                      .why = verdict.why,
                      .action = stops                           ? "stop"
                                : action == BadStepPolicy::Skip ? "skip"

@@ -17,7 +17,7 @@
 namespace longhaul::train {
 
 /// What the trainer hands over after a step.
-struct StepRecord {
+struct StepOutcome {
   double loss = 0.0;
   double grad_norm = 0.0;
   double lr = 0.0;
@@ -72,7 +72,7 @@ class RunLog {
                  const std::vector<data::PhaseChange>& changes);
   /// Memory is the largest over the ranks. The first call measures the peak that mfu
   /// relates to. Collective.
-  void record(const Session& session, const History& history, const StepRecord& record);
+  void record(const Session& session, const History& history, const StepOutcome& outcome);
   void record_validation(int64_t step, const std::string& name, double loss,
                          double seconds);
   /// Makes the host memory that saves of tensors like these need, after start().
@@ -96,7 +96,7 @@ class RunLog {
   void drain_saves();
   /// A bad step and what is done about it: a line of the log and an event. Throws where
   /// that is to stop: Internal, the same on all ranks.
-  void tell_bad_step(const History& history, const StepRecord& record);
+  void tell_bad_step(const History& history, const StepOutcome& outcome);
   /// Writes what was captured of a step to run.dir/captures. Collective.
   void save_capture(const Session& session, int64_t step,
                     const std::vector<checkpoint::StateTensor>& tensors);

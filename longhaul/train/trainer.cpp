@@ -126,7 +126,7 @@ class Trainer {
     data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) validate();
     while (history_.step < last_step_ && !requests_.ends()) {
-      const StepRecord record = train_step();
+      const StepOutcome record = train_step();
       run_.record(session_, history_, record);
       if (rolls_back(record)) continue;
       data_check_.settle();
@@ -154,7 +154,7 @@ class Trainer {
 
   /// One optimizer step: batch, gradients, verdict, clip, update, weights shared. A bad
   /// step's update is not made, and nothing but the place in the data has changed.
-  StepRecord train_step() {
+  StepOutcome train_step() {
     const Stopwatch watch;
     const double waited = session_.world->ledger().waited_seconds();
     set_process_title(title_ + std::to_string(history_.step + 1));
@@ -200,7 +200,7 @@ class Trainer {
   }
 
   /// Says what follows from a bad step; true where the run goes back.
-  bool rolls_back(const StepRecord& record) {
+  bool rolls_back(const StepOutcome& record) {
     if (record.verdict.good) return false;
     run_.tell_bad_step(history_, record);
     if (record.verdict.action != BadStepPolicy::Rollback) return false;

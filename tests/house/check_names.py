@@ -1,5 +1,6 @@
-"""What a run leaves is named in one place: longhaul/run names the files of a run's directory
-and the kinds of its events, and nobody else does (tests do, since they say what the names are)."""
+"""What a run leaves is named in one place: longhaul/run names the files of a run's directory,
+the kinds of its events and the figures of a step's record, and nobody else does (tests do, since
+they say what the names are)."""
 
 import re
 
@@ -8,6 +9,7 @@ import house
 OWNER = "longhaul/run/"
 NAME = re.compile(r'inline constexpr const char\* k\w+ = "([^"]+)"')
 KIND = re.compile(r'const char\* k(?:Kind|\w+Event) = "([^"]+)"')
+FIGURE = re.compile(r'(?:k\w+Key = |^ +\{)"(\w+)"', re.M)
 # Where a string is an event's kind, and where it may be.
 TOLD = re.compile(r"\bevents?\(\s*$")
 COMPARED = re.compile(r"\bkind\s*[!=]=\s*$")
@@ -24,10 +26,17 @@ def event_kinds():
     return set(KIND.findall(house.text(OWNER + "events.h")))
 
 
-def problems_of(name, source, names, kinds):
+def figures():
+    """Those that mean nothing else, as "lr" may."""
+    owners = house.text(OWNER + "step_record.h") + house.text(OWNER + "step_record.cpp")
+    return {key for key in FIGURE.findall(owners) if "_" in key}
+
+
+def problems_of(name, source, names, kinds, keys=()):
     """Strings that name a run's file: one that ends in .json, say, wherever it stands; a word
     like "captures" where it is joined to a path. Strings that name a kind of event: one like
-    "bad_step" wherever it stands, a word like "start" where a kind is given or compared."""
+    "bad_step" wherever it stands, a word like "start" where a kind is given or compared. Strings
+    that name a figure."""
     source = COMMENT.sub(lambda match: " " * len(match.group(0)), source)
     dotted = [word for word in names if "." in word]
     found = []
@@ -43,6 +52,8 @@ def problems_of(name, source, names, kinds):
         known = text in kinds and ("_" in text or COMPARED.search(before))
         if known or TOLD.search(before):
             found.append(f"{name}:{line}: '{text}' is a kind of {OWNER}events.h")
+        if text in keys:
+            found.append(f"{name}:{line}: '{text}' is a figure of {OWNER}step_record.h")
     return found
 
 
@@ -52,10 +63,10 @@ def in_scope(name):
 
 
 def main():
-    names, kinds = file_names(), event_kinds()
+    names, kinds, keys = file_names(), event_kinds(), figures()
     files = [n for n in house.files(*house.CODE) if in_scope(n)]
-    problems = [p for n in files for p in problems_of(n, house.text(n), names, kinds)]
-    house.finish("names", problems, len(files) if names and kinds else 0)
+    problems = [p for n in files for p in problems_of(n, house.text(n), names, kinds, keys)]
+    house.finish("names", problems, len(files) if names and kinds and keys else 0)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Includes(unittest.TestCase):
 class Names(unittest.TestCase):
     def problems(self, source):
         return check_names.problems_of("apps/x.cpp", source, check_names.file_names(),
-                                       check_names.event_kinds())
+                                       check_names.event_kinds(), check_names.figures())
 
     def test_a_runs_file_is_named_by_its_owner_alone(self):
         for source in ('open(dir / "metrics.jsonl");', 'warn("status.json is old");',
@@ -85,6 +85,11 @@ class Names(unittest.TestCase):
             self.assertEqual(1, len(self.problems(source)), source)
         for source in ('run.event(kHangEvent, {});', 'log("start");', 'fault_kind("end")'):
             self.assertEqual([], self.problems(source), source)
+
+    def test_a_figure_of_a_step_is_named_by_its_owner_alone(self):
+        for figure in ("step_time_s", "grad_norm", "memory_peak_bytes", "mfu_causal"):
+            self.assertEqual(1, len(self.problems(f'row["{figure}"]')), figure)
+        self.assertEqual([], self.problems('row[kGradNormKey]; row["lr"]'))
 
     def test_tests_and_the_owner_say_what_the_names_are(self):
         self.assertTrue(check_names.in_scope("longhaul/train/run_log.cpp"))

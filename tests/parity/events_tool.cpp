@@ -3,10 +3,10 @@
 // package.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstdlib>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 #include "longhaul/train/metrics.h"
 
 int main(int argc, char** argv) {
@@ -20,17 +20,16 @@ int main(int argc, char** argv) {
     train::MetricsWriter writer(argv[1], silent, 1, true);
     const int64_t steps = std::atoll(argv[2]);
     for (int64_t step = 1; step <= steps; ++step) {
-      train::StepMetrics m;
+      StepRecord m;
       m.step = step;
       m.attempt = std::atoi(argv[3]);
       m.loss = 11.76 / static_cast<double>(step);
       m.lr = 3.748e-8 * static_cast<double>(step);
-      m.tokens = step * (int64_t{1} << 33);
+      m.tokens = static_cast<double>(step * (int64_t{1} << 33));
       m.grad_norm = 10.75;
-      m.source_tokens = {{"wiki", m.tokens}};
-      writer.step(m);
+      writer.step(m, {{"wiki", step * (int64_t{1} << 33)}});
     }
-    writer.validation(steps, 1, "wiki", 1.652, std::exp(1.652), 0.5);
+    writer.validation({steps, 1, unix_time(), 0.5, 1.652, "wiki"});
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return error.exit_code();

@@ -1,0 +1,170 @@
+#include "longhaul/run/step_record.h"
+
+#include <simdjson.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <optional>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+namespace dom = simdjson::dom;
+static_assert(kRecordPadding >= simdjson::SIMDJSON_PADDING);
+
+constexpr size_t kMaxRecordDepth = 16;
+constexpr int64_t kMostSteps = int64_t{1} << 53;
+constexpr int64_t kMostAttempts = 1'000'000'000;
+constexpr size_t kLongestName = 200;
+
+// Members with a rule of their own; all other figures of a step are in kFigures.
+constexpr const char* kAttemptKey = "attempt";
+constexpr const char* kAppliedKey = "applied";
+constexpr const char* kPerplexityKey = "perplexity";
+constexpr const char* kSecondsKey = "seconds";
+
+struct Figure {
+  std::string_view key;
+  double StepRecord::* member;
+  bool whole = false;  ///< written without a fraction
+};
+constexpr Figure kFigures[] = {
+    {kLossKey, &StepRecord::loss},
+    {kGradNormKey, &StepRecord::grad_norm},
+    {kLrKey, &StepRecord::lr},
+    {"tokens", &StepRecord::tokens, true},
+    {kStepTimeKey, &StepRecord::step_time},
+    {"data_time_s", &StepRecord::data_time},
+    {kSeqsPerSecondKey, &StepRecord::seqs_per_s},
+    {kTokensPerSecondKey, &StepRecord::tokens_per_s},
+    {kMfuKey, &StepRecord::mfu},
+    {"mfu_causal", &StepRecord::mfu_causal},
+    {"tflops_per_device", &StepRecord::tflops_per_device},
+    {"peak_tflops_per_device", &StepRecord::peak_tflops_per_device},
+    {kMemoryPeakKey, &StepRecord::memory_peak, true},
+    {"host_memory_bytes", &StepRecord::host_memory, true},
+    {"epoch", &StepRecord::epoch},
+};
+
+/// What a line may hold; step and time must be there.
+struct Line {
+  StepRecord step;
+  double seconds = 0.0;
+  std::optional<std::string_view> validation;
+  bool has_step = false;
+  bool has_time = false;
+  bool has_norm = false;
+};
+
+double number_of(const dom::element& value) {
+  double number = kNoFigure;
+  return value.get(number) == simdjson::SUCCESS ? number : kNoFigure;
+}
+
+void take_field(const dom::key_value_pair& field, Line& line) {
+  if (field.key == kStepKey) {
+    int64_t step = -1;
+    line.has_step =
+        field.value.get(step) == simdjson::SUCCESS && step >= 0 && step <= kMostSteps;
+    line.step.step = step;
+  } else if (field.key == kAttemptKey) {
+    int64_t attempt = 1;
+    if (field.value.get(attempt) == simdjson::SUCCESS) {
+      line.step.attempt =
+          static_cast<int>(std::clamp<int64_t>(attempt, 0, kMostAttempts));
+    }
+  } else if (field.key == kTimeKey) {
+    line.step.time = number_of(field.value);
+    line.has_time = line.step.time >= 0.0 && line.step.time <= kLastTime;
+  } else if (field.key == kValidationKey) {
+    std::string_view name;
+    if (field.value.get(name) == simdjson::SUCCESS) {
+      line.validation = name.substr(0, kLongestName);
+    }
+  } else if (field.key == kSecondsKey) {
+    line.seconds = number_of(field.value);
+  } else if (field.key == kAppliedKey) {
+    bool applied = true;
+    if (field.value.get(applied) == simdjson::SUCCESS) line.step.applied = applied;
+  } else if (const auto* const found =
+                 std::ranges::find(kFigures, field.key, &Figure::key);
+             found != std::end(kFigures)) {
+    line.step.*found->member = number_of(field.value);
+    line.has_norm = line.has_norm || found->key == kGradNormKey;  // a step's line
+  }
+}
+
+/// Seconds that a sane clock can have measured; NaN and negative ones are none.
+double duration_of(double seconds) {
+  return seconds > 0.0 ? std::min(seconds, kLastTime) : 0.0;
+}
+
+std::optional<Line> parse(std::string_view text) {
+  if (text.size() > kLongestRecord) return std::nullopt;
+  thread_local dom::parser parser(kLongestRecord + kRecordPadding);
+  if (parser.max_depth() != kMaxRecordDepth || parser.capacity() < text.size()) {
+    const auto error =
+        parser.allocate(std::max<size_t>(text.size(), 4096), kMaxRecordDepth);
+    LH_CHECK(error == simdjson::SUCCESS, "run directory",
+             "no memory for a line of {} bytes", text.size());
+  }
+  dom::object object;
+  if (parser.parse(text.data(), text.size(), false).get(object) != simdjson::SUCCESS) {
+    return std::nullopt;
+  }
+  Line line;
+  for (const Figure& figure : kFigures) line.step.*figure.member = kNoFigure;
+  for (const dom::key_value_pair field : object) take_field(field, line);
+  if (!line.has_step || !line.has_time) return std::nullopt;
+  line.step.step_time = duration_of(line.step.step_time);
+  line.step.data_time = std::min(duration_of(line.step.data_time), line.step.step_time);
+  line.seconds = duration_of(line.seconds);
+  return line;
+}
+
+}  // namespace
+
+double ValidationRecord::perplexity() const { return std::exp(loss); }
+
+Json to_json(const StepRecord& record, const SourceTokens& sources) {
+  Json of_sources = Json::object();
+  for (const auto& [name, count] : sources) of_sources[name] = count;
+  Json json = {{kStepKey, record.step},
+               {kAttemptKey, record.attempt},
+               {kSourceTokensKey, std::move(of_sources)},
+               {kTimeKey, record.time}};
+  for (const Figure& figure : kFigures) {
+    const double value = record.*figure.member;
+    const bool whole = figure.whole && std::isfinite(value);
+    json[std::string(figure.key)] =
+        whole ? Json(static_cast<int64_t>(value)) : Json(value);
+  }
+  if (!record.applied) json[kAppliedKey] = false;
+  return json;
+}
+
+Json to_json(const ValidationRecord& record) {
+  return {{kStepKey, record.step},
+          {kAttemptKey, record.attempt},
+          {kValidationKey, record.name},
+          {kLossKey, record.loss},
+          {kPerplexityKey, record.perplexity()},
+          {kSecondsKey, record.seconds},
+          {kTimeKey, record.time}};
+}
+
+RunRecord read_record(std::string_view padded) {
+  const std::optional<Line> line = parse(padded);
+  if (line && line->validation) {
+    return ValidationRecord{line->step.step, line->step.attempt,
+                            line->step.time, line->seconds,
+                            line->step.loss, std::string(*line->validation)};
+  }
+  if (line && line->has_norm) return line->step;
+  return {};
+}
+
+}  // namespace longhaul

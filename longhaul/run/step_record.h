@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul {
+
+// The lines of metrics.jsonl (run/files.h): a step, or a validation. Both who writes and
+// who reads them has them from here.
+
+/// A figure that a record does not say.
+inline constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
+/// Seconds since 1970 of the year 5138: a time beyond is no time.
+inline constexpr double kLastTime = 1e11;
+
+/// One optimizer step. As it is read, a figure that its line does not say, or says as
+/// null (a loss that is not finite), is NaN; a duration that it does not say is 0.
+struct StepRecord {
+  int64_t step = 0;
+  int attempt = 1;         ///< which start of the run did it
+  bool applied = true;     ///< false: a bad step, whose update was not made
+  double time = 0.0;       ///< seconds since 1970, at its end
+  double step_time = 0.0;  ///< seconds, waiting for data included
+  double data_time = 0.0;  ///< of them, waiting for the batch
+  double tokens = 0.0;     ///< of the run so far
+  double loss = 0.0;
+  double grad_norm = 0.0;
+  double lr = 0.0;
+  double seqs_per_s = 0.0;
+  double tokens_per_s = 0.0;
+  double mfu = 0.0;  ///< full attention
+  double mfu_causal = 0.0;
+  double tflops_per_device = 0.0;       ///< full attention
+  double peak_tflops_per_device = 0.0;  ///< what mfu and mfu_causal relate to
+  double memory_peak = 0.0;             ///< bytes, the largest of the ranks
+  double host_memory = 0.0;             ///< bytes, of rank 0
+  double epoch = 0.0;
+};
+
+/// Tokens of the run so far by source, in the order of data.train; sources of an earlier
+/// start only come last. Of a step's line, for people: nobody reads them back.
+using SourceTokens = std::vector<std::pair<std::string, int64_t>>;
+
+struct ValidationRecord {
+  int64_t step = 0;
+  int attempt = 1;
+  double time = 0.0;     ///< seconds since 1970, at its end
+  double seconds = 0.0;  ///< that it took
+  double loss = 0.0;
+  std::string name;  ///< of the data
+  double perplexity() const;
+};
+
+Json to_json(const StepRecord& record, const SourceTokens& sources);
+Json to_json(const ValidationRecord& record);
+
+// Figures' names in a line, for who shows the same figure elsewhere.
+inline constexpr const char* kStepKey = "step";
+inline constexpr const char* kTimeKey = "time";
+inline constexpr const char* kLossKey = "loss";
+inline constexpr const char* kGradNormKey = "grad_norm";
+inline constexpr const char* kLrKey = "lr";
+inline constexpr const char* kStepTimeKey = "step_time_s";
+inline constexpr const char* kSeqsPerSecondKey = "seqs_per_s";
+inline constexpr const char* kTokensPerSecondKey = "tokens_per_s";
+inline constexpr const char* kMfuKey = "mfu";
+inline constexpr const char* kMemoryPeakKey = "memory_peak_bytes";
+inline constexpr const char* kSourceTokensKey = "source_tokens";
+inline constexpr const char* kValidationKey = "validation";
+
+/// Bytes behind a line that may be read, for a parser that looks ahead.
+inline constexpr size_t kRecordPadding = 64;
+/// Longer lines are none.
+inline constexpr size_t kLongestRecord = size_t{1} << 20;
+
+/// One line, which may come from anybody, with kRecordPadding bytes behind it; std::
+/// monostate where it is no record.
+using RunRecord = std::variant<std::monostate, StepRecord, ValidationRecord>;
+RunRecord read_record(std::string_view padded);
+
+}  // namespace longhaul

@@ -1,0 +1,108 @@
+#include "longhaul/run/step_record.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace longhaul {
+namespace {
+
+RunRecord read(std::string line) {
+  const size_t size = line.size();
+  line.append(kRecordPadding, '\0');
+  return read_record(std::string_view(line).substr(0, size));
+}
+
+StepRecord full_record() {
+  StepRecord record;
+  record.step = 7;
+  record.attempt = 2;
+  record.time = 1700000000.25;
+  record.step_time = 0.5;
+  record.data_time = 0.125;
+  record.tokens = 9007199254740992.0;
+  record.loss = 1.0 / 3.0;
+  record.grad_norm = 10.75;
+  record.lr = 3.748e-8;
+  record.seqs_per_s = 32.0;
+  record.tokens_per_s = 65536.0;
+  record.mfu = 0.25;
+  record.mfu_causal = 0.1875;
+  record.tflops_per_device = 0.5;
+  record.peak_tflops_per_device = 2.0;
+  record.memory_peak = 123456789.0;
+  record.host_memory = 987654321.0;
+  record.epoch = 0.75;
+  return record;
+}
+
+TEST(StepRecord, ItsLineHasItsOneForm) {
+  const SourceTokens sources = {{"wiki", 96}, {"data/code", 32}};
+  EXPECT_EQ(to_json(full_record(), sources).dump(),
+            R"({"attempt":2,"data_time_s":0.125,"epoch":0.75,"grad_norm":10.75,)"
+            R"("host_memory_bytes":987654321,"loss":0.3333333333333333,)"
+            R"("lr":3.748e-08,"memory_peak_bytes":123456789,"mfu":0.25,)"
+            R"("mfu_causal":0.1875,"peak_tflops_per_device":2.0,"seqs_per_s":32.0,)"
+            R"("source_tokens":{"data/code":32,"wiki":96},"step":7,"step_time_s":0.5,)"
+            R"("tflops_per_device":0.5,"time":1700000000.25,"tokens":9007199254740992,)"
+            R"("tokens_per_s":65536.0})");
+}
+
+TEST(StepRecord, SaysOfABadStepOnlyThatItWasNotApplied) {
+  StepRecord record = full_record();
+  EXPECT_FALSE(to_json(record, {}).contains("applied"));
+  record.applied = false;
+  record.loss = std::nan("");
+  const std::string line = to_json(record, {}).dump();
+  EXPECT_NE(line.find(R"("applied":false)"), std::string::npos);
+  EXPECT_NE(line.find(R"("loss":null)"), std::string::npos);
+  const RunRecord again = read(line);
+  ASSERT_TRUE(std::holds_alternative<StepRecord>(again));
+  EXPECT_FALSE(std::get<StepRecord>(again).applied);
+  EXPECT_TRUE(std::isnan(std::get<StepRecord>(again).loss));
+}
+
+TEST(StepRecord, EveryFigureReadsBackAsTheSameDouble) {
+  const RunRecord again = read(to_json(full_record(), {{"wiki", 5}}).dump());
+  ASSERT_TRUE(std::holds_alternative<StepRecord>(again));
+  EXPECT_EQ(to_json(std::get<StepRecord>(again), {}), to_json(full_record(), {}));
+}
+
+TEST(StepRecord, OfAnotherVersionLacksFiguresAndNotDurations) {
+  const RunRecord record = read(R"({"step":2,"grad_norm":null,"time":101,"new":[1]})");
+  ASSERT_TRUE(std::holds_alternative<StepRecord>(record));
+  const auto& step = std::get<StepRecord>(record);
+  EXPECT_EQ(step.step, 2);
+  EXPECT_EQ(step.attempt, 1);
+  EXPECT_TRUE(step.applied);
+  EXPECT_TRUE(std::isnan(step.mfu));
+  EXPECT_TRUE(std::isnan(step.tokens));
+  EXPECT_EQ(step.step_time, 0.0);
+  EXPECT_EQ(step.data_time, 0.0);
+}
+
+TEST(ValidationRecord, ItsLineHasItsOneFormAndReadsBack) {
+  const ValidationRecord record{200, 1, 1700000000.5, 3.5, 0.0, "wiki"};
+  const std::string line = to_json(record).dump();
+  EXPECT_EQ(line, R"({"attempt":1,"loss":0.0,"perplexity":1.0,"seconds":3.5,"step":200,)"
+                  R"("time":1700000000.5,"validation":"wiki"})");
+  const RunRecord again = read(line);
+  ASSERT_TRUE(std::holds_alternative<ValidationRecord>(again));
+  EXPECT_EQ(to_json(std::get<ValidationRecord>(again)), to_json(record));
+}
+
+TEST(RunRecord, WhatIsNoRecordIsNone) {
+  for (const char* line :
+       {"", "garbage", "[1]", "{}", R"({"step":1,"time":5})",
+        R"({"step":"x","grad_norm":1,"time":5})", R"({"step":1,"grad_norm":1})",
+        R"({"step":-1,"grad_norm":1,"time":5})",
+        R"({"step":1,"grad_norm":1,"time":1e12})", R"({"step":1,"grad_norm":1,"ti)"}) {
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(read(line))) << line;
+  }
+  const std::string longest = R"({"step":1,"grad_norm":1,"time":5,"x":")" +
+                              std::string(kLongestRecord, 'x') + R"("})";
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(read(longest)));
+}
+
+}  // namespace
+}  // namespace longhaul
