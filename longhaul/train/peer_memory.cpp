@@ -62,13 +62,16 @@ fs::path memory_dir_of(const Session& session) {
   return mine.parent_path() / name;
 }
 
-PeerMemory::PeerMemory(const Session& session, const History& history, RunLog& run)
-    : run_(run), every_(session.config.resilience.peer_memory_every) {
+PeerMemory::PeerMemory(const Session& session, const History& history,
+                       const RunStart& start, RunLog& run)
+    : run_(run),
+      attempt_(start.attempt()),
+      every_(session.config.resilience.peer_memory_every) {
   if (every_ == 0) return;
   checkpoint::KeeperOptions options;
   options.dir = memory_dir_of(session);
   options.run = key_of(session);
-  options.attempt = run.attempt();
+  options.attempt = attempt_;
   options.layout = layout_of(session);
   options.threads = at::get_num_threads();
   // What this start was made from stays until something newer is whole.
@@ -149,7 +152,7 @@ void PeerMemory::tell_times() {
   run_.log().info(
       fmt::format("peer memory: {} kept, {:.1f} ms each, of them {:.1f} ms of waiting",
                   counted(kept_, "step"), 1e3 * seconds_ / steps, 1e3 * waited_ / steps));
-  run_.event(kPeerMemoryEvent, {{"attempt", run_.attempt()},
+  run_.event(kPeerMemoryEvent, {{"attempt", attempt_},
                                 {"steps", kept_},
                                 {"bytes", keeper_->use().own_bytes},
                                 {"seconds", seconds_},
@@ -157,7 +160,8 @@ void PeerMemory::tell_times() {
 }
 
 std::optional<checkpoint::MemoryStep> newest_in_memory(
-    const Session& session, RunLog& run, const std::vector<fs::path>& checkpoints) {
+    const Session& session, const RunStart& start, RunLog& run,
+    const std::vector<fs::path>& checkpoints) {
   const RunConfig& config = session.config;
   if (config.resilience.peer_memory_every == 0 ||
       config.checkpoint.resume.kind != ResumeFrom::Kind::Latest) {
@@ -186,7 +190,7 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
   for (const std::string& note : notes) run.log().warning(note);
   if (!found || checkpoints.empty()) return found;
   const bool failed = session.world->any(
-      run.failed_starts(step_directory_name(found->step)) >= kFailedMemoryStarts);
+      start.failed_starts(step_directory_name(found->step)) >= kFailedMemoryStarts);
   if (!failed) return found;
   run.log().warning(fmt::format(
       "{} starts from step {} in memory in a row did not get through one step: the run "

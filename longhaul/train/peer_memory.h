@@ -20,7 +20,8 @@ class PeerMemory {
   /// Makes the files, where it is on, and says so. Where this machine has not the memory:
   /// ConfigError, but in a supervised restart (LONGHAUL_RESTART above 0), which must not
   /// end a run that could go on, a warning, and it is off.
-  PeerMemory(const Session& session, const History& history, RunLog& run);
+  PeerMemory(const Session& session, const History& history, const RunStart& start,
+             RunLog& run);
 
   /// Keeps the step that has just been done, if it is due.
   void keep(const Session& session, const History& history);
@@ -35,6 +36,7 @@ class PeerMemory {
   void tell_times();
 
   RunLog& run_;
+  int attempt_;
   int64_t every_;
   std::optional<checkpoint::MemoryKeeper> keeper_;
   int64_t kept_ = 0;
@@ -50,7 +52,8 @@ fs::path memory_dir_of(const Session& session);
 /// A state in memory that is as new as the newest of `checkpoints` (the best first), if
 /// this start may have it. What is missing or damaged is logged. Collective.
 std::optional<checkpoint::MemoryStep> newest_in_memory(
-    const Session& session, RunLog& run, const std::vector<fs::path>& checkpoints);
+    const Session& session, const RunStart& start, RunLog& run,
+    const std::vector<fs::path>& checkpoints);
 
 /// After a start from this state in memory, or from elsewhere (null): what a later start
 /// must not find is removed. Collective.

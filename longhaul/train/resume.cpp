@@ -50,14 +50,15 @@ void tell_passed_over(const fs::path& taken, RunLog& run) {
 }
 
 /// The checkpoints to continue from, the best first; the same on all ranks.
-std::vector<fs::path> candidates(const Session& session, RunLog& run) {
+std::vector<fs::path> candidates(const Session& session, const RunStart& start,
+                                 RunLog& run) {
   return agree_on_paths(session, [&] {
     std::vector<std::string> skipped;
     auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
                                                checkpoint_dir(session.config), &skipped);
     for (const std::string& line : skipped) run.log().warning(line);
     if (!found.empty()) tell_passed_over(found[0], run);
-    if (found.size() > 1 && run.failed_starts(found[0]) >= kFailedStarts) {
+    if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
       run.log().warning(fmt::format(
           "{} starts from {} in a row did not get through one step: it is set aside as "
@@ -138,7 +139,7 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
   }
 }
 
-History resume(Session& session, RunLog& run, const fs::path& path) {
+History resume(Session& session, RunStart& start, RunLog& run, const fs::path& path) {
   std::optional<checkpoint::CheckpointReader> reader;
   History history;
   comm::on_all_ranks(*session.world, [&] {
@@ -146,7 +147,7 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
     history = read_history(session, run, reader->state(), path,
                            reader->hf_dir() / "config.json");
     check_shapes(session, *reader);
-    run.begin_start(history.step);
+    start.begin(history.step);
   });
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
@@ -158,7 +159,7 @@ History resume(Session& session, RunLog& run, const fs::path& path) {
                            "{}",
                            path.string(), history.step, grouped(history.tokens),
                            report.describe()));
-  run.checkpoint_was_read(history.step);
+  start.has_read(history.step);
   return history;
 }
 
@@ -171,11 +172,11 @@ bool is_of_the_file(const Error& error) {
 }
 
 /// All ranks go back together, as far as they must.
-History resume_from_best(Session& session, RunLog& run,
+History resume_from_best(Session& session, RunStart& start, RunLog& run,
                          const std::vector<fs::path>& paths) {
   for (size_t i = 0;; ++i) {
     try {
-      return resume(session, run, paths[i]);
+      return resume(session, start, run, paths[i]);
     } catch (const Error& error) {
       if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
       run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
@@ -188,7 +189,7 @@ History resume_from_best(Session& session, RunLog& run,
   }
 }
 
-History resume_in_memory(Session& session, RunLog& run,
+History resume_in_memory(Session& session, RunStart& start, RunLog& run,
                          const checkpoint::MemoryStep& kept, const std::string& disk) {
   const fs::path dir = memory_dir_of(session);
   std::optional<checkpoint::MemoryTensors> tensors;
@@ -196,7 +197,7 @@ History resume_in_memory(Session& session, RunLog& run,
   comm::on_all_ranks(*session.world, [&] {
     tensors.emplace(kept, dir);
     history = read_history(session, run, parse_json(kept.state, dir.string()), dir, {});
-    run.begin_start(history.step);
+    start.begin(history.step);
   });
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
@@ -215,14 +216,14 @@ History resume_in_memory(Session& session, RunLog& run,
 }
 
 /// From the newest state in memory, where that is as new as what is on disk.
-std::optional<History> resume_from_memory(Session& session, RunLog& run,
+std::optional<History> resume_from_memory(Session& session, RunStart& start, RunLog& run,
                                           const std::vector<fs::path>& paths) {
-  const auto kept = newest_in_memory(session, run, paths);
+  const auto kept = newest_in_memory(session, start, run, paths);
   if (!kept) return std::nullopt;
   const std::string disk =
       paths.empty() ? "none" : fmt::format("step {}", *step_of(paths[0]));
   try {
-    const History history = resume_in_memory(session, run, *kept, disk);
+    const History history = resume_in_memory(session, start, run, *kept, disk);
     settle_memory(session, &*kept);
     return history;
   } catch (const Error& error) {
@@ -333,14 +334,15 @@ void identify(const Session& session, History& history) {
 
 }  // namespace
 
-History roll_back(Session& session, RunLog& run, const History& now, int64_t steps) {
+History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
+                  int64_t steps) {
   const auto paths = agree_on_paths(
       session, [&] { return rollback_candidates(session, run, now.step - steps); });
   History history;
   if (paths.empty()) {
     begin_anew(session, run);
   } else {
-    history = resume_from_best(session, run, paths);
+    history = resume_from_best(session, start, run, paths);
   }
   set_newer_aside(session, run, history.step);
   session.replicas->share_weights();
@@ -352,16 +354,16 @@ History roll_back(Session& session, RunLog& run, const History& now, int64_t ste
   return history;
 }
 
-History load_state(Session& session, RunLog& run) {
-  const std::vector<fs::path> paths = candidates(session, run);
+History load_state(Session& session, RunStart& start, RunLog& run) {
+  const std::vector<fs::path> paths = candidates(session, start, run);
   History history;
-  if (auto kept = resume_from_memory(session, run, paths)) {
+  if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);
   } else if (paths.empty()) {
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
     settle_memory(session, nullptr);
   } else {
-    history = resume_from_best(session, run, paths);
+    history = resume_from_best(session, start, run, paths);
     const auto asked = session.config.checkpoint.resume.kind;
     if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
     settle_memory(session, nullptr);

@@ -231,6 +231,16 @@ void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& run
   runner.end_plan();
 }
 
+Json layout_of(const Session& session) {
+  const MeshShape& shape = session.mesh().shape();
+  return {{"world", session.world->size()},
+          {"pp", shape.pp},
+          {"dp", shape.dp},
+          {"cp", shape.cp},
+          {"tp", shape.tp},
+          {"zero", session.config.parallel.zero}};
+}
+
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
                                    int64_t first_step, int64_t last_step) {
   const RunConfig& config = session.config;

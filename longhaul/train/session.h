@@ -56,6 +56,9 @@ struct Session {
   const comm::Mesh& mesh() const { return *layout.mesh; }
 };
 
+/// World and mesh, for the record.
+Json layout_of(const Session& session);
+
 /// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
 /// not fit the model and an absent device throw ConfigError or InputError before any
 /// large allocation. `log` is rank 0's; others get one that is silent. Collective.

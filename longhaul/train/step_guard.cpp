@@ -1,9 +1,12 @@
 #include "longhaul/train/step_guard.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "longhaul/base/error.h"
 
 namespace longhaul::train {
 namespace {
@@ -105,6 +108,28 @@ Verdict StepGuard::judge(GuardState& state, int64_t step, double loss,
       verdict.action != BadStepPolicy::Stop && bad > settings_.max_bad_steps;
   if (verdict.too_many) verdict.action = BadStepPolicy::Stop;
   return verdict;
+}
+
+void StepGuard::stop_if_told(const Verdict& verdict, const GuardState& state,
+                             int64_t step) const {
+  if (verdict.good || verdict.action != BadStepPolicy::Stop) return;
+  const std::string so_far =
+      verdict.too_many
+          ? fmt::format(
+                "; bad were steps {}, more than resilience.max_bad_steps = {} of "
+                "the last {}",
+                fmt::join(state.bad_steps, ", "), settings_.max_bad_steps,
+                settings_.spike_window)
+          : "";
+  throw Error(
+      ErrorKind::Internal, "numerics",
+      fmt::format("step {}: {}; the update was not made and nothing was saved since the "
+                  "last checkpoint{}; lower optimizer.lr, lengthen the warm-up, or look "
+                  "at the batch{}",
+                  step, verdict.why, so_far,
+                  verdict.too_many ? ""
+                                   : "; resilience.on_bad_step can skip such steps or "
+                                     "roll back"));
 }
 
 }  // namespace longhaul::train

@@ -46,6 +46,8 @@ class StepGuard {
 
   /// Of the step; adds it to the state.
   Verdict judge(GuardState& state, int64_t step, double loss, double norm) const;
+  /// Throws where such a verdict is to stop the run: Internal, the same on all ranks.
+  void stop_if_told(const Verdict& verdict, const GuardState& state, int64_t step) const;
 
  private:
   std::string spike(const std::vector<double>& window, const char* name,

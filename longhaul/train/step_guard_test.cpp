@@ -5,6 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
 namespace longhaul::train {
 namespace {
 
@@ -107,6 +110,27 @@ TEST(StepGuard, TooManyBadStepsInAWindowStopTheRun) {
   EXPECT_TRUE(verdict.too_many);
   EXPECT_EQ(guard.judge(later, 18, kNan, 1.0).action, BadStepPolicy::Skip)
       << "the one of step 10 is past";
+}
+
+TEST(StepGuard, OnlyABadVerdictThatSaysSoStopsTheRunAndItSaysWhy) {
+  ResilienceSection rules = settings(0.0);
+  GuardState state;
+  const StepGuard skips(rules);
+  skips.stop_if_told(skips.judge(state, 9, 1.0, 1.0), state, 9);
+  for (const int64_t step : {10, 11, 13}) {
+    skips.stop_if_told(skips.judge(state, step, kNan, 1.0), state, step);
+  }
+  const Verdict many = skips.judge(state, 14, kNan, 1.0);
+  const std::string message =
+      message_of<Error>([&] { skips.stop_if_told(many, state, 14); });
+  EXPECT_HAS(message, "[numerics] step 14: loss nan and gradient norm 1");
+  EXPECT_HAS(message, "bad were steps 10, 11, 13, 14");
+  rules.on_bad_step = BadStepPolicy::Stop;
+  const StepGuard stops(rules);
+  GuardState fresh;
+  const Verdict first = stops.judge(fresh, 5, 1.0, kNan);
+  EXPECT_HAS(message_of<Error>([&] { stops.stop_if_told(first, fresh, 5); }),
+             "resilience.on_bad_step can skip such steps");
 }
 
 TEST(StepGuard, JudgesAfterAStopAndAReadAsWithoutThem) {

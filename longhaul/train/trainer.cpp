@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "longhaul/base/process_title.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
+#include "longhaul/base/text.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
@@ -27,7 +29,10 @@
 #include "longhaul/train/replica_check.h"
 #include "longhaul/train/resume.h"
 #include "longhaul/train/run_log.h"
+#include "longhaul/train/run_start.h"
+#include "longhaul/train/saves.h"
 #include "longhaul/train/stage_runner.h"
+#include "longhaul/train/step_figures.h"
 #include "longhaul/train/step_guard.h"
 
 namespace longhaul::train {
@@ -57,10 +62,10 @@ Session start_session(const LoadedConfig& loaded,
   return session;
 }
 
-History start_history(Session& session, RunLog& run) {
+History start_history(Session& session, RunStart& start, RunLog& run) {
   session.world->ledger().set("load", 0);
   debug_delay(session.config, session.world->rank(), "load");
-  History history = load_state(session, run);
+  History history = load_state(session, start, run);
   try {
     end_if_asked(*session.world);
   } catch (const EndedEarly&) {
@@ -94,13 +99,14 @@ std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
 
 class Trainer {
  public:
-  Trainer(RunLog& run, const LoadedConfig& loaded,
+  Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
           std::shared_ptr<comm::Communicator> world)
-      : run_(run),
+      : start_(start),
+        run_(run),
         session_(start_session(loaded, std::move(world), run)),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
-        history_(start_history(session_, run_)),
+        history_(start_history(session_, start_, run_)),
         saved_step_(history_.step),
         loader_(open_loader()),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
@@ -109,13 +115,15 @@ class Trainer {
                  session_.layout.activation_place(config()), session_.world->rank()),
         runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
         data_check_(unproven_sources(session_)),
-        memory_(session_, history_, run_),
+        memory_(session_, history_, start_, run_),
+        figures_(session_, start_.attempt()),
         guard_(config().resilience),
-        faults_(config(), session_.world->rank(), run_.attempt()),
+        faults_(config(), session_.world->rank(), start_.attempt()),
         replica_check_(session_, config().resilience.checksum_every,
                        [this](const Json& fields) { corrupted(fields); }),
         control_(config().run.dir, *session_.world,
                  [this](const char* file) { stopped_by_file(file); }),
+        saves_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
@@ -126,15 +134,18 @@ class Trainer {
     data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) validate();
     while (history_.step < last_step_ && !requests_.ends()) {
-      const StepOutcome record = train_step();
-      run_.record(session_, history_, record);
-      if (rolls_back(record)) continue;
+      const StepOutcome outcome = train_step();
+      const StepRecord record = figures_.of(session_, history_, outcome, run_.log());
+      start_.got_through();
+      saves_.reached(history_.step);
+      run_.record(record, history_.sources);
+      if (rolls_back(outcome)) continue;
       data_check_.settle();
       if (history_.updates == 1) {
-        certify_first_update(session_, record.lr, run_.log());
+        certify_first_update(session_, outcome.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
-      const bool save_again = run_.settle_saves();
+      const bool save_again = saves_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
       const bool ends = last || requests_.ends();
@@ -200,17 +211,18 @@ class Trainer {
   }
 
   /// Says what follows from a bad step; true where the run goes back.
-  bool rolls_back(const StepOutcome& record) {
-    if (record.verdict.good) return false;
-    run_.tell_bad_step(history_, record);
-    if (record.verdict.action != BadStepPolicy::Rollback) return false;
+  bool rolls_back(const StepOutcome& outcome) {
+    if (outcome.verdict.good) return false;
+    run_.record_bad_step(history_, outcome);
+    guard_.stop_if_told(outcome.verdict, history_.guard, history_.step);
+    if (outcome.verdict.action != BadStepPolicy::Rollback) return false;
     phase("rollback", history_.step);
-    run_.drain_saves();
+    saves_.drain();
     const int64_t from = history_.step;
     const int64_t steps = config().resilience.rollback_steps;
-    history_ = roll_back(session_, run_, history_, steps);
+    history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
-    run_.find_newest_checkpoint();
+    saves_.find_newest();
     memory_.forget(session_);
     loader_ = open_loader();
     run_.event(RollbackEvent{.from_step = from,
@@ -261,22 +273,27 @@ class Trainer {
     // Beyond it where run.steps was lowered since.
     const bool all_done = history_.step >= last_step_;
     if (!requests_.ends()) data_check_.finish();
-    run_.finish_saves();
+    saves_.finish();
     session_.replicas->finish_weights();
     memory_.end(session_, requests_.ends());
+    start_.got_through();
     if (all_done) {
-      run_.finish(session_, history_, {});
+      finish_log({});
       return {history_.step, TrainEnd::Done};
     }
     // Who has said STOP wants no start again, whatever signals come as well.
     if (requests_.stop) {
-      run_.finish(session_, history_, {0, EndEvent::kByStopFile});
+      finish_log({0, EndEvent::kByStopFile});
       return {history_.step, TrainEnd::Stopped};
     }
     const char* name = signal_name(requests_.signal);
     run_.event(SignalEvent{.step = history_.step, .signal = name, .file = {}});
-    run_.finish(session_, history_, {requests_.signal, name});
+    finish_log({requests_.signal, name});
     return {history_.step, TrainEnd::Interrupted};
+  }
+
+  void finish_log(const StopCause& stopped) {
+    run_.finish(session_, history_, stopped, saves_.words_at(history_.step));
   }
 
   /// What errors and the rank's record say that this rank is doing.
@@ -316,7 +333,15 @@ class Trainer {
 
   void write_capture() {
     capture_.gradients(*session_.flat);
-    run_.save_capture(session_, history_.step + 1, capture_.tensors());
+    checkpoint::Snapshot snapshot;
+    snapshot.step = history_.step + 1;
+    snapshot.tensors = capture_.tensors();
+    const checkpoint::SaveReport report = checkpoint::save_checkpoint(
+        saver_options(session_, config().run.dir / kCapturesDir, start_.attempt()),
+        std::move(snapshot), *session_.world);
+    run_.log().info(fmt::format("capture step {} saved {} in {}", history_.step + 1,
+                                human_bytes(static_cast<double>(report.bytes)),
+                                report.path.string()));
     capture_.set_active(false);
   }
 
@@ -394,7 +419,7 @@ class Trainer {
     const bool periodic = every > 0 && history_.step / every * every + every < last_step_;
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
     std::vector<at::Tensor> none;
-    run_.prepare_saves(capture_state(session_.state(), none));
+    saves_.prepare(capture_state(session_.state(), none));
   }
 
   /// `ends`: nothing follows that could change the state while it is written. Not what
@@ -405,10 +430,11 @@ class Trainer {
     phase(kSavePhase, history_.step);
     const auto copies = std::make_shared<std::vector<at::Tensor>>();
     const auto tensors = capture_state(session_.state(), *copies);
-    run_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);
+    saves_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);
     saved_step_ = history_.step;
   }
 
+  RunStart& start_;
   RunLog& run_;
   Session session_;
   int64_t total_steps_;
@@ -422,10 +448,12 @@ class Trainer {
   StageRunner runner_;
   DataCheck data_check_;
   PeerMemory memory_;
+  StepFigures figures_;
   StepGuard guard_;
   DebugFaults faults_;
   ReplicaCheck replica_check_;
   ControlFiles control_;
+  Saves saves_;
   Requests requests_;
   std::string title_;
 };
@@ -447,20 +475,24 @@ namespace {
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready) {
-  RunLog run(loaded, *world);
-  bool running = false;
+  RunStart start(loaded.config.run.dir, *world);
+  RunLog run(loaded, start, *world);
+  std::unique_ptr<Trainer> trainer;
   try {
-    Trainer trainer(run, loaded, std::move(world));
+    trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world));
     if (on_ready) on_ready();
-    running = true;
-    return trainer.run();
   } catch (const EndedEarly&) {
     run.log().info("ends before the first step, as it was asked to");
     return {0, TrainEnd::Interrupted};
   } catch (const std::exception& error) {
     run.fail(error.what());
-    if (running) raise_of_running();
     throw;
+  }
+  try {
+    return trainer->run();
+  } catch (const std::exception& error) {
+    run.fail(error.what());
+    raise_of_running();
   }
 }
 

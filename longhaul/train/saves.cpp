@@ -1,0 +1,217 @@
+#include "longhaul/train/saves.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "longhaul/base/build_info.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/signals.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/comm/agree.h"
+
+namespace longhaul::train {
+namespace {
+
+/// Seconds of waiting for the save before that are worth a word.
+constexpr double kLongWait = 1.0;
+
+/// "data step 5 wiki 1,024 tokens, code 512 tokens; chain 0123456789abcdef".
+std::string describe_sources(const History& history) {
+  std::string line = fmt::format("data step {}", history.step);
+  const char* between = " ";
+  for (const data::SourceCount& source : history.sources) {
+    line += fmt::format("{}{} {} tokens", between, source.name, grouped(source.tokens));
+    between = ", ";
+  }
+  return line + fmt::format("; chain {:016x}", history.batch_hash);
+}
+
+void require_writable(const fs::path& dir) {
+  if (::access(dir.c_str(), W_OK | X_OK) == 0) return;
+  throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
+}
+
+/// The directory of the checkpoints, there and writable. Collective.
+fs::path ready_directory(const Session& session) {
+  fs::path dir = checkpoint_dir(session.config);
+  comm::on_rank_zero(*session.world, [&] {
+    make_directories_durable(dir);
+    return std::string();
+  });
+  comm::on_all_ranks(*session.world, [&] { require_writable(dir); });
+  return dir;
+}
+
+checkpoint::SaverOptions options_of(const Session& session, const RunStart& start,
+                                    RunLog& log) {
+  checkpoint::SaverOptions options =
+      saver_options(session, ready_directory(session), start.attempt());
+  options.lock = start.lock();
+  options.keep = session.config.checkpoint.keep;
+  options.milestone_every = session.config.checkpoint.milestone_every;
+  options.read_back = session.config.checkpoint.read_back;
+  if (!log.log().silent()) {
+    options.tell = [&log](const std::string& line) { log.log().warning(line); };
+  }
+  return options;
+}
+
+}  // namespace
+
+checkpoint::SaverOptions saver_options(const Session& session, const fs::path& dir,
+                                       int attempt) {
+  checkpoint::SaverOptions options;
+  options.dir = dir;
+  options.attempt = attempt;
+  options.build = build_info().one_line();
+  options.layout = layout_of(session);
+  options.copy_threads = at::get_num_threads();
+  return options;
+}
+
+Saves::Saves(const Session& session, const RunStart& start, RunLog& log, int64_t step)
+    : log_(log),
+      config_(session.config),
+      attempt_(start.attempt()),
+      saver_(options_of(session, start, log), *session.world),
+      reached_(step) {
+  if (start.read_checkpoint()) saver_.trust(*start.read_checkpoint());
+  if (log_.log().silent()) return;
+  carried_ = files_of_run(session);
+  find_newest();
+  set_last_words();
+}
+
+void Saves::save(const History& history,
+                 const std::vector<checkpoint::StateTensor>& tensors,
+                 std::shared_ptr<const void> owner, bool ends) {
+  log_.log().info(describe_sources(history));
+  const bool wait = ends || !config_.checkpoint.async_;
+  checkpoint::Snapshot snapshot;
+  snapshot.step = history.step;
+  snapshot.tensors = tensors;
+  snapshot.owner = std::move(owner);
+  snapshot.state = history.to_json();
+  snapshot.files = carried_;
+  // Where nobody goes on, nothing needs to be copied.
+  if (wait && !snapshot.owner) snapshot.owner = std::make_shared<char>();
+  std::optional<checkpoint::SaveReport> before;
+  try {
+    saver_.start(std::move(snapshot), before);
+  } catch (const TemporaryError& error) {
+    if (before) tell(*before);
+    checkpoint::SaveReport report;
+    report.step = history.step;
+    report.error = error.what();
+    tell(report);
+    return;
+  }
+  if (before) tell(*before);
+  if (!wait) return;
+  if (auto report = saver_.wait()) {
+    report->stall = report->seconds;
+    tell(*report);
+  }
+  tell_deletions();
+}
+
+bool Saves::settle() {
+  if (const auto report = saver_.poll()) tell(*report);
+  tell_deletions();
+  return failed_ > 0 && !saver_.under_way();
+}
+
+void Saves::finish() {
+  if (saver_.under_way() && !log_.log().silent()) {
+    log_.log().status("waiting for the checkpoint to be durable");
+  }
+  drain();
+  if (failed_ > 0) last_failure_.raise();
+}
+
+void Saves::drain() {
+  if (const auto report = saver_.wait()) tell(*report);
+  tell_deletions();
+}
+
+void Saves::tell_failure(const checkpoint::SaveReport& report) {
+  last_failure_ = report;
+  const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
+  log_.event(kBadSaveEvent,
+             {{"step", report.step}, {"attempt", attempt_}, {"message", report.error}});
+  if (!again) report.raise();
+  log_.log().warning(
+      fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
+                  "after the next step ({} of {} tries)",
+                  report.error, failed_, kTries));
+}
+
+void Saves::tell(const checkpoint::SaveReport& report) {
+  if (!report.error.empty()) return tell_failure(report);
+  failed_ = 0;
+  longest_ = std::max(longest_, report.seconds);
+  if (log_.log().silent()) return;
+  newest_ = report.step;
+  set_last_words();
+  log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
+                              report.step, human_bytes(static_cast<double>(report.bytes)),
+                              report.seconds, report.stall));
+  if (report.waited > kLongWait) {
+    log_.log().warning(fmt::format(
+        "the checkpoint of step {} had to wait {:.1f} s for the one before it: "
+        "checkpoint.every = {} is more often than this storage can take",
+        report.step, report.waited, config_.checkpoint.every));
+  }
+  log_.event(CheckpointEvent{.attempt = attempt_,
+                             .step = report.step,
+                             .bytes = static_cast<int64_t>(report.bytes),
+                             .seconds = report.seconds,
+                             .longest = longest_,
+                             .stall = report.stall,
+                             .waited = report.waited});
+}
+
+void Saves::tell_deletions() {
+  for (const std::string& note : saver_.take_notes()) log_.log().to_file_only(note);
+}
+
+void Saves::reached(int64_t step) {
+  if (log_.log().silent()) return;
+  reached_ = step;
+  set_last_words();
+}
+
+void Saves::find_newest() {
+  if (log_.log().silent()) return;
+  const auto newest = checkpoint::find_latest(checkpoint_dir(config_));
+  newest_ = newest ? std::optional(newest->step) : std::nullopt;
+}
+
+std::string Saves::words_at(int64_t step) const {
+  if (step == 0) return "nothing was trained, so there is nothing to save";
+  if (newest_ == step) return "saved";
+  return newest_ ? fmt::format("not saved: the newest checkpoint is step {}", *newest_)
+                 : "not saved: there is no checkpoint";
+}
+
+/// Of an end at once, between saves.
+void Saves::set_last_words() const {
+  const int64_t newest = newest_.value_or(0);
+  std::string words = newest_ ? fmt::format("newest checkpoint step {}", newest)
+                              : "there is no checkpoint";
+  if (reached_ == newest + 1) {
+    words += fmt::format("; step {} will be trained again", reached_);
+  } else if (reached_ > newest) {
+    words += fmt::format("; steps {} to {} will be trained again", newest + 1, reached_);
+  }
+  longhaul::set_last_words(words);
+}
+
+}  // namespace longhaul::train

@@ -1,0 +1,66 @@
+#include "longhaul/train/step_figures.h"
+
+#include <array>
+#include <string>
+
+#include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/train/matmul_rate.h"
+
+namespace longhaul::train {
+
+StepFigures::StepFigures(const Session& session, int attempt)
+    : attempt_(attempt),
+      flops_(
+          session.model_config.description.flops_per_token(session.config.data.seq_len)),
+      peak_(std::string(dtype_name(session.policy.compute))) {}
+
+void StepFigures::settle_peak(const Session& session, int64_t step, double step_rate,
+                              int64_t& peak_resident, Logger& log) {
+  // Rank 0 says whether to measure, since all do so at the same time, as they compute.
+  const bool wanted = session.world->rank() == 0 &&
+                      peak_.wants_measurement(step_rate, seconds_since_process_start());
+  std::array<int64_t, 2> shared = {peak_resident, wanted ? 1 : 0};
+  session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
+  peak_resident = shared[0];
+  if (shared[1] != 0) {
+    const Stopwatch clock;
+    const double rate = measure_matmul_rate(session.policy.compute, session.device);
+    peak_.measured(rate, clock.seconds());
+  }
+  if (const auto line = peak_.settle(step, step_rate)) log.info(*line);
+}
+
+StepRecord StepFigures::of(const Session& session, const History& history,
+                           const StepOutcome& outcome, Logger& log) {
+  StepRecord record;
+  record.time = unix_time();
+  int64_t peak_resident = peak_resident_bytes();
+  const auto sequences = static_cast<double>(session.config.batch.global_size);
+  record.tokens_per_s =
+      sequences * static_cast<double>(session.config.data.seq_len) / outcome.step_time;
+  const double per_rank =
+      record.tokens_per_s / static_cast<double>(session.world->size());
+  // After the first step, which it would only delay.
+  settle_peak(session, history.step, per_rank * flops_.full, peak_resident, log);
+  record.step = history.step;
+  record.attempt = attempt_;
+  record.applied = outcome.verdict.good;
+  record.step_time = outcome.step_time;
+  record.data_time = outcome.data_time;
+  record.tokens = static_cast<double>(history.tokens);
+  record.loss = outcome.loss;
+  record.grad_norm = outcome.grad_norm;
+  record.lr = outcome.lr;
+  record.seqs_per_s = sequences / outcome.step_time;
+  record.mfu = per_rank * flops_.full / peak_.value();
+  record.mfu_causal = per_rank * flops_.causal / peak_.value();
+  record.tflops_per_device = per_rank * flops_.full * 1e-12;
+  record.peak_tflops_per_device = peak_.value() * 1e-12;
+  record.memory_peak = static_cast<double>(peak_resident);
+  if (!log.silent()) record.host_memory = static_cast<double>(resident_bytes());
+  record.epoch = outcome.epoch;
+  return record;
+}
+
+}  // namespace longhaul::train
