@@ -197,8 +197,8 @@ void RunLog::record_bad_step(const History& history, const StepOutcome& outcome)
   event(BadStepEvent{.attempt = attempt_,
                      .step = history.step,
                      .kind = verdict.kind,
-                     .loss = number(outcome.loss),
-                     .grad_norm = number(outcome.grad_norm),
+                     .loss = number(outcome.record.loss),
+                     .grad_norm = number(outcome.record.grad_norm),
                      .why = verdict.why,
                      .action = stops                           ? "stop"
                                : action == BadStepPolicy::Skip ? "skip"

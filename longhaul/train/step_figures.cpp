@@ -9,9 +9,8 @@
 
 namespace longhaul::train {
 
-StepFigures::StepFigures(const Session& session, int attempt)
-    : attempt_(attempt),
-      flops_(
+StepFigures::StepFigures(const Session& session)
+    : flops_(
           session.model_config.description.flops_per_token(session.config.data.seq_len)),
       peak_(std::string(dtype_name(session.policy.compute))) {}
 
@@ -31,36 +30,23 @@ void StepFigures::settle_peak(const Session& session, int64_t step, double step_
   if (const auto line = peak_.settle(step, step_rate)) log.info(*line);
 }
 
-StepRecord StepFigures::of(const Session& session, const History& history,
-                           const StepOutcome& outcome, Logger& log) {
-  StepRecord record;
+void StepFigures::complete(StepRecord& record, const Session& session, Logger& log) {
   record.time = unix_time();
   int64_t peak_resident = peak_resident_bytes();
   const auto sequences = static_cast<double>(session.config.batch.global_size);
   record.tokens_per_s =
-      sequences * static_cast<double>(session.config.data.seq_len) / outcome.step_time;
+      sequences * static_cast<double>(session.config.data.seq_len) / record.step_time;
   const double per_rank =
       record.tokens_per_s / static_cast<double>(session.world->size());
   // After the first step, which it would only delay.
-  settle_peak(session, history.step, per_rank * flops_.full, peak_resident, log);
-  record.step = history.step;
-  record.attempt = attempt_;
-  record.applied = outcome.verdict.good;
-  record.step_time = outcome.step_time;
-  record.data_time = outcome.data_time;
-  record.tokens = static_cast<double>(history.tokens);
-  record.loss = outcome.loss;
-  record.grad_norm = outcome.grad_norm;
-  record.lr = outcome.lr;
-  record.seqs_per_s = sequences / outcome.step_time;
+  settle_peak(session, record.step, per_rank * flops_.full, peak_resident, log);
+  record.seqs_per_s = sequences / record.step_time;
   record.mfu = per_rank * flops_.full / peak_.value();
   record.mfu_causal = per_rank * flops_.causal / peak_.value();
   record.tflops_per_device = per_rank * flops_.full * 1e-12;
   record.peak_tflops_per_device = peak_.value() * 1e-12;
   record.memory_peak = static_cast<double>(peak_resident);
   if (!log.silent()) record.host_memory = static_cast<double>(resident_bytes());
-  record.epoch = outcome.epoch;
-  return record;
 }
 
 }  // namespace longhaul::train

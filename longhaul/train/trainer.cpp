@@ -15,7 +15,6 @@
 #include "longhaul/base/process_title.h"
 #include "longhaul/base/signals.h"
 #include "longhaul/base/stopwatch.h"
-#include "longhaul/base/text.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
@@ -34,6 +33,7 @@
 #include "longhaul/train/stage_runner.h"
 #include "longhaul/train/step_figures.h"
 #include "longhaul/train/step_guard.h"
+#include "longhaul/train/step_hooks.h"
 
 namespace longhaul::train {
 namespace {
@@ -111,14 +111,13 @@ class Trainer {
         loader_(open_loader()),
         schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
         plan_(session_.layout.training_plan()),
-        capture_(config().debug.capture.value_or(CaptureSettings{}),
-                 session_.layout.activation_place(config()), session_.world->rank()),
-        runner_(session_.chunks, *session_.replicas, stage_options(session_, &capture_)),
+        hooks_(session_, start_.attempt(), run_.log()),
+        runner_(session_.chunks, *session_.replicas,
+                stage_options(session_, &hooks_.capture())),
         data_check_(unproven_sources(session_)),
         memory_(session_, history_, start_, run_),
-        figures_(session_, start_.attempt()),
+        figures_(session_),
         guard_(config().resilience),
-        faults_(config(), session_.world->rank(), start_.attempt()),
         replica_check_(session_, config().resilience.checksum_every,
                        [this](const Json& fields) { corrupted(fields); }),
         control_(config().run.dir, *session_.world,
@@ -134,15 +133,15 @@ class Trainer {
     data_check_.settle(kDataCheckSeconds);
     if (history_.step == 0) validate();
     while (history_.step < last_step_ && !requests_.ends()) {
-      const StepOutcome outcome = train_step();
-      const StepRecord record = figures_.of(session_, history_, outcome, run_.log());
+      StepOutcome outcome = train_step();
+      figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
       saves_.reached(history_.step);
-      run_.record(record, history_.sources);
+      run_.record(outcome.record, history_.sources);
       if (rolls_back(outcome)) continue;
       data_check_.settle();
       if (history_.updates == 1) {
-        certify_first_update(session_, outcome.lr, run_.log());
+        certify_first_update(session_, outcome.record.lr, run_.log());
       }
       const bool last = history_.step == last_step_;
       const bool save_again = saves_.settle();
@@ -163,51 +162,72 @@ class Trainer {
   const RunConfig& config() const { return session_.config; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
-  /// One optimizer step: batch, gradients, verdict, clip, update, weights shared. A bad
-  /// step's update is not made, and nothing but the place in the data has changed.
+  /// One optimizer step, as docs/tour.md tells it. A bad step's update is not made, and
+  /// nothing but the place in the data has changed.
   StepOutcome train_step() {
+    const int64_t step = history_.step + 1;
     const Stopwatch watch;
     const double waited = session_.world->ledger().waited_seconds();
-    set_process_title(title_ + std::to_string(history_.step + 1));
-    phase("batch", history_.step + 1);
+    set_process_title(title_ + std::to_string(step));
+
+    // 1. Batch.
+    phase("batch", step);
     data::StepBatch& batch = loader_.next();
-    const BatchFault fault = faults_.of_batch(loader_.cursor());
+    const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
     const auto [targets, content] =
         sum_over_replicas(batch.num_targets, batch.content_hash);
     require_targets(targets);
 
-    phase("gradients", history_.step + 1);
+    // 2. Schedule, with 3. forward, 4. backward, 5. reduce.
+    phase("gradients", step);
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches,
                        fault.gradient / static_cast<double>(targets));
-    const bool captured = capture_.due(history_.step + 1);
-    capture_.set_active(captured);
-    run_training_plan();
-    if (captured) write_capture();
+    hooks_.passes(step, [&](parallel::Trace* trace) { run_plan(plan_, trace); });
     const double loss = sum_over_world(fault.loss * runner_.cross_entropy_sum()) /
                         static_cast<double>(targets);
+
+    // 6. Clip.
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
-    const Verdict verdict = guard_.judge(history_.guard, history_.step + 1, loss, norm);
+    const Verdict verdict = guard_.judge(history_.guard, step, loss, norm);
 
-    const double lr = schedule_.lr(history_.step + 1);
+    // 7. Update.
+    const double lr = schedule_.lr(step);
     if (verdict.good) update(lr, norm);
+
+    // 8. Afterwards.
     advance(content);
     const double seconds = watch.seconds();
-    if (RankRecord* record = session_.world->ledger().record()) {
-      record->step_done(seconds,
-                        seconds - (session_.world->ledger().waited_seconds() - waited));
-    }
-    return {loss, norm, lr, seconds, data_time, loader_.epoch(), verdict};
+    tell_record(seconds, session_.world->ledger().waited_seconds() - waited);
+    StepRecord record;
+    record.step = step;
+    record.attempt = start_.attempt();
+    record.applied = verdict.good;
+    record.step_time = seconds;
+    record.data_time = data_time;
+    record.tokens = static_cast<double>(history_.tokens);
+    record.loss = loss;
+    record.grad_norm = norm;
+    record.lr = lr;
+    record.epoch = loader_.epoch();
+    return {record, verdict};
   }
 
   void update(double lr, double norm) {
     phase("update", history_.step + 1);
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
     session_.replicas->share_weights();
-    faults_.in_memory(session_, history_.step + 1);
+    hooks_.updated(history_.step + 1);
+  }
+
+  /// For whoever watches this rank: the step's seconds, and those of waiting for others.
+  void tell_record(double seconds, double waited) {
+    if (RankRecord* record = session_.world->ledger().record()) {
+      record->step_done(seconds, seconds - waited);
+    }
   }
 
   /// Says what follows from a bad step; true where the run goes back.
@@ -299,7 +319,7 @@ class Trainer {
   /// What errors and the rank's record say that this rank is doing.
   void phase(std::string_view name, int64_t step) {
     session_.world->ledger().set(name, step);
-    debug_delay(config(), session_.world->rank(), name);
+    hooks_.phase(name);
   }
 
   /// Sums what every replica has seen of the step.
@@ -315,34 +335,6 @@ class Trainer {
     if (session_.mesh().index().tp != 0) value = 0.0;
     session_.world->all_reduce_wait({&value, 1, DType::F64}, comm::ReduceOp::Sum);
     return value;
-  }
-
-  /// One step's passes, with a timeline where [profile] asks for one.
-  void run_training_plan() {
-    const int64_t step = history_.step + 1;
-    if (std::ranges::count(config().profile.steps, step) == 0) return run_plan(plan_);
-    session_.world->barrier_wait();  // a common origin
-    parallel::Trace trace(session_.world->rank());
-    run_plan(plan_, &trace);
-    const auto ranks = session_.world->gather_strings(trace.json());
-    if (session_.world->rank() > 0) return;
-    const fs::path path = config().run.dir / trace_file(step);
-    parallel::write_trace(path, ranks);
-    run_.log().info("timeline: " + path.string());
-  }
-
-  void write_capture() {
-    capture_.gradients(*session_.flat);
-    checkpoint::Snapshot snapshot;
-    snapshot.step = history_.step + 1;
-    snapshot.tensors = capture_.tensors();
-    const checkpoint::SaveReport report = checkpoint::save_checkpoint(
-        saver_options(session_, config().run.dir / kCapturesDir, start_.attempt()),
-        std::move(snapshot), *session_.world);
-    run_.log().info(fmt::format("capture step {} saved {} in {}", history_.step + 1,
-                                human_bytes(static_cast<double>(report.bytes)),
-                                report.path.string()));
-    capture_.set_active(false);
   }
 
   void run_plan(const PipelinePlan& plan, parallel::Trace* trace = nullptr) {
@@ -399,7 +391,7 @@ class Trainer {
   /// Cross-entropy over some micro batches of validation, on all ranks that share them.
   double loss_sum(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
-    debug_delay(config(), session_.world->rank(), "validation batch");
+    hooks_.phase("validation batch");
     const at::NoGradGuard no_grad;
     session_.layout.take_own_positions(batches);
     runner_.begin_step(batches, 1.0);
@@ -444,13 +436,12 @@ class Trainer {
   data::Loader loader_;
   optim::Schedule schedule_;
   PipelinePlan plan_;
-  Capture capture_;
+  StepHooks hooks_;
   StageRunner runner_;
   DataCheck data_check_;
   PeerMemory memory_;
   StepFigures figures_;
   StepGuard guard_;
-  DebugFaults faults_;
   ReplicaCheck replica_check_;
   ControlFiles control_;
   Saves saves_;
