@@ -182,22 +182,7 @@ Json ranks_json(const RunView& view) {
 
 Json nodes_json(const RunView& view) {
   Json nodes = Json::array();
-  for (const RunStatus::Node& node : view.nodes) {
-    Json devices = Json::array();
-    for (const RunStatus::Device& device : node.devices) {
-      devices.push_back({{"name", device.name},
-                         {"memory_used_bytes", device.memory_used_bytes},
-                         {"memory_total_bytes", device.memory_total_bytes},
-                         {"busy", device.busy}});
-    }
-    nodes.push_back({{"name", node.name},
-                     {"state", node.state},
-                     {"ranks", node.ranks},
-                     {"memory_used_bytes", node.memory_used_bytes},
-                     {"memory_total_bytes", node.memory_total_bytes},
-                     {"cpu_busy", node.cpu_busy},
-                     {"devices", devices}});
-  }
+  for (const RunStatus::Node& node : view.nodes) nodes.push_back(node.to_json());
   return nodes;
 }
 

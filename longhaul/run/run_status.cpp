@@ -6,39 +6,13 @@ namespace longhaul {
 namespace {
 
 template <typename Item>
-Json list_of(const std::vector<Item>& items, Json (*to_json)(const Item&)) {
+Json list_of(const std::vector<Item>& items) {
   Json list = Json::array();
-  for (const Item& item : items) list.push_back(to_json(item));
+  for (const Item& item : items) list.push_back(item.to_json());
   return list;
 }
 
-Json of_device(const RunStatus::Device& device) { return device.to_json(); }
-
-Json of_node(const RunStatus::Node& node) {
-  return {{"name", node.name},
-          {"state", node.state},
-          {"ranks", node.ranks},
-          {"memory_used_bytes", node.memory_used_bytes},
-          {"memory_total_bytes", node.memory_total_bytes},
-          {"cpu_busy", node.cpu_busy},
-          {"devices", list_of(node.devices, of_device)}};
-}
-
-Json of_rank(const RunStatus::Rank& rank) {
-  return {{"rank", rank.rank},
-          {"node", rank.node},
-          {"pid", rank.process},
-          {"coordinates", rank.coordinates},
-          {"phase", rank.phase},
-          {"step", rank.step},
-          {"busy_seconds", rank.busy_seconds},
-          {"wall_seconds", rank.wall_seconds},
-          {"waits_for", rank.waits_for},
-          {"waits_seconds", rank.waits_seconds},
-          {"process", rank.process_state}};
-}
-
-/// Reads what of_... write, and what others write.
+/// Reads what is written below, and what others write.
 class Reader {
  public:
   explicit Reader(const RunStatus::Text& text) : text_(text) {}
@@ -112,6 +86,30 @@ Json RunStatus::Device::to_json() const {
           {"busy", busy}};
 }
 
+Json RunStatus::Node::to_json() const {
+  return {{"name", name},
+          {"state", state},
+          {"ranks", ranks},
+          {"memory_used_bytes", memory_used_bytes},
+          {"memory_total_bytes", memory_total_bytes},
+          {"cpu_busy", cpu_busy},
+          {"devices", list_of(devices)}};
+}
+
+Json RunStatus::Rank::to_json() const {
+  return {{"rank", rank},
+          {"node", node},
+          {"pid", process},
+          {"coordinates", coordinates},
+          {"phase", phase},
+          {"step", step},
+          {"busy_seconds", busy_seconds},
+          {"wall_seconds", wall_seconds},
+          {"waits_for", waits_for},
+          {"waits_seconds", waits_seconds},
+          {"process", process_state}};
+}
+
 RunStatus::Device RunStatus::Device::from_json(const Json& json) {
   Device device;
   json.at("name").get_to(device.name);
@@ -122,17 +120,12 @@ RunStatus::Device RunStatus::Device::from_json(const Json& json) {
 }
 
 Json RunStatus::to_json() const {
-  return {{"state", state},
-          {"since", since},
-          {"updated", updated},
-          {"job", job},
-          {"host", host},
-          {"pid", process},
-          {"restarts", restarts},
-          {"max_restarts", max_restarts},
-          {"cause", cause},
-          {"nodes", list_of(nodes, of_node)},
-          {"ranks", list_of(ranks, of_rank)}};
+  return {{"state", state},         {"since", since},
+          {"updated", updated},     {"job", job},
+          {"host", host},           {"pid", process},
+          {"restarts", restarts},   {"max_restarts", max_restarts},
+          {"cause", cause},         {"nodes", list_of(nodes)},
+          {"ranks", list_of(ranks)}};
 }
 
 RunStatus RunStatus::from_json(const Json& json, const Text& text) {

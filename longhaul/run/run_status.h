@@ -31,6 +31,7 @@ struct RunStatus {
     int64_t memory_total_bytes = 0;
     double cpu_busy = -1.0;  ///< of all cores, 0 to 1; negative: not known
     std::vector<Device> devices;
+    Json to_json() const;
   };
   struct Rank {
     int64_t rank = 0;
@@ -44,6 +45,7 @@ struct RunStatus {
     std::string waits_for;  ///< a collective; empty: it works
     double waits_seconds = 0.0;
     std::string process_state;  ///< "running", "stopped", "gone"
+    Json to_json() const;
   };
 
   std::string state;     ///< starting training saving restarting draining done stopped
