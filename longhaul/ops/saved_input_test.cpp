@@ -60,6 +60,22 @@ TEST(SavedInput, IsNotMadeForAFrozenWeight) {
   EXPECT_EQ(x.grad().sum().item<float>(), 24.0F);
 }
 
+TEST(WeightGradients, ThatWaitKeepNothingOfTheGraphBehindTheirInput) {
+  const auto weight = bound(at::ones({5, 16}));
+  const auto queue = std::make_shared<WeightGradients>();
+  queue->set_immediate(false);
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage(
+      c10::intrusive_ptr<c10::StorageImpl>{});
+  {
+    const at::Tensor x = leaf(at::ones({10, 16}));
+    storage = x.storage().getWeakStorageImpl();
+    backward(linear(x * 2, weight, queue), at::ones({10, 5}));
+  }
+  EXPECT_FALSE(is_alive(storage));
+  queue->drain();
+  EXPECT_EQ(weight->grad().sum().item<float>(), 10 * 2 * 5 * 16);
+}
+
 struct Product {
   std::vector<at::Tensor> results;
   int calls = 0;

@@ -13,6 +13,10 @@ namespace longhaul::ops {
 void WeightGradients::push(ParameterPtr weight, LinearInput x, at::Tensor dy) {
   if (weight->frozen()) return;
   Entry entry{std::move(weight), std::move(x), std::move(dy)};
+  if (!immediate_ && entry.x.x.defined()) {
+    // Its graph would keep what the backward has done with: inputs, and their gradients.
+    entry.x.x = entry.x.x.detach();
+  }
   call([this, entry = std::move(entry)] { compute(entry); });
 }
 
