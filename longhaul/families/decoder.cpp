@@ -9,7 +9,6 @@ namespace longhaul::families {
 namespace {
 
 using Unit = ShardUnit;
-using More = std::function<void(UnitMaker& unit, const std::string& block)>;
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
@@ -74,25 +73,38 @@ void read_sizes(const ConfigFields& fields, DecoderSettings& out) {
 
 /// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by
 /// columns.
-UnitDescription block(const DecoderSettings& s, int64_t layer, const More& more) {
+UnitDescription block(const DecoderSettings& s, int64_t layer, const MoreOfBlock& more) {
   UnitMaker unit(UnitKind::Block, layer, s.initializer_range);
   const std::string name = fmt::format("model.layers.{}.", layer);
+  const std::string attention = name + "self_attn.";
   const int64_t query = s.num_attention_heads * s.head_dim;
   const int64_t key = s.num_key_value_heads * s.head_dim;
-  unit.norm(name + "input_layernorm.weight", s.hidden_size);
-  unit.matrix(name + "self_attn.q_proj.weight", query, s.hidden_size,
-              {Unit::QueryHeads, 0});
-  unit.matrix(name + "self_attn.k_proj.weight", key, s.hidden_size, {Unit::KeyHeads, 0});
-  unit.matrix(name + "self_attn.v_proj.weight", key, s.hidden_size, {Unit::KeyHeads, 0});
-  unit.matrix(name + "self_attn.o_proj.weight", s.hidden_size, query,
-              {Unit::QueryHeads, 1});
-  unit.attention(query);
-  unit.norm(name + "post_attention_layernorm.weight", s.hidden_size);
+  const Feature x = unit.input(s.hidden_size);
+  const Feature in = unit.norm(name + "input_layernorm.weight", x);
+  unit.enter();
+  const Feature q =
+      unit.matrix(attention + "q_proj.weight", query, in, {Unit::QueryHeads, 0});
+  const Feature k =
+      unit.matrix(attention + "k_proj.weight", key, in, {Unit::KeyHeads, 0});
+  const Feature v =
+      unit.matrix(attention + "v_proj.weight", key, in, {Unit::KeyHeads, 0});
+  const Feature seen =
+      unit.attention(unit.rope(q, s.head_dim), unit.rope(k, s.head_dim), v, s.head_dim);
+  const Feature out = unit.matrix(attention + "o_proj.weight", s.hidden_size, seen,
+                                  {Unit::QueryHeads, 1});
+  unit.leave();
+  const Feature h = unit.sum(x, out);
+  const Feature wide = unit.norm(name + "post_attention_layernorm.weight", h);
   const int64_t inner = s.intermediate_size;
-  unit.matrix(name + "mlp.gate_proj.weight", inner, s.hidden_size, {Unit::Elements, 0});
-  unit.matrix(name + "mlp.up_proj.weight", inner, s.hidden_size, {Unit::Elements, 0});
-  unit.matrix(name + "mlp.down_proj.weight", s.hidden_size, inner, {Unit::Elements, 1});
-  if (more) more(unit, name);
+  unit.enter();
+  const Feature gate =
+      unit.matrix(name + "mlp.gate_proj.weight", inner, wide, {Unit::Elements, 0});
+  const Feature up =
+      unit.matrix(name + "mlp.up_proj.weight", inner, wide, {Unit::Elements, 0});
+  unit.matrix(name + "mlp.down_proj.weight", s.hidden_size, unit.gated_product(gate, up),
+              {Unit::Elements, 1});
+  unit.leave();
+  if (more) more(unit, name, {q, k});
   return unit.take();
 }
 
@@ -157,24 +169,26 @@ void read_decoder(const ConfigFields& fields, DecoderSettings& settings) {
 }
 
 ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
-                                  const More& more) {
+                                  const MoreOfBlock& more) {
   ModelDescription model;
   model.features = s.hidden_size;
   model.query_heads = s.num_attention_heads;
   model.key_heads = s.num_key_value_heads;
   UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
   embedding.table(kEmbedding, vocab_size, s.hidden_size);
+  embedding.leave();
   model.units.push_back(embedding.take());
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
     model.units.push_back(block(s, i, more));
   }
   UnitMaker head(UnitKind::Head, 0, s.initializer_range);
-  head.norm("model.norm.weight", s.hidden_size);
+  const Feature x = head.norm("model.norm.weight", head.input(s.hidden_size));
+  head.enter();
   if (s.tie_word_embeddings) {
-    head.product(vocab_size, s.hidden_size);
+    head.tied_loss_head(vocab_size, x);
     model.tied = TiedHead{kEmbedding, kHead};
   } else {
-    head.matrix(kHead, vocab_size, s.hidden_size, {Unit::Vocabulary, 0});
+    head.loss_head(kHead, vocab_size, x);
   }
   model.units.push_back(head.take());
   return model;

@@ -35,11 +35,17 @@ void read_decoder(const ConfigFields& fields, DecoderSettings& settings);
 /// For Family::settings.
 std::vector<Field> decoder_settings(const DecoderSettings& settings);
 
-/// Names and shapes as Hugging Face's Llama has them; `more` adds to block
-/// "model.layers.N.".
-ModelDescription describe_decoder(
-    const DecoderSettings& settings, int64_t vocab_size,
-    const std::function<void(UnitMaker& unit, const std::string& block)>& more = {});
+/// Of a block, what the projections of queries and keys give.
+struct Projected {
+  Feature query, key;
+};
+/// Adds to block "model.layers.N.".
+using MoreOfBlock = std::function<void(UnitMaker& unit, const std::string& block,
+                                       const Projected& projected)>;
+
+/// Names and shapes as Hugging Face's Llama has them.
+ModelDescription describe_decoder(const DecoderSettings& settings, int64_t vocab_size,
+                                  const MoreOfBlock& more = {});
 
 }  // namespace families
 }  // namespace longhaul

@@ -63,6 +63,35 @@ void check_stored(const ModelDescription& model) {
   }
 }
 
+bool is_split(const ParameterDescription& parameter) {
+  return parameter.split && parameter.split->unit != ShardUnit::None;
+}
+
+/// What a family that makes its units by hand could forget.
+void check_forward(const UnitDescription& unit, size_t number) {
+  const UnitForward& forward = unit.forward;
+  const bool keeps = std::ranges::any_of(
+      forward.tensors, [](const KeptTensor& t) { return !t.when.empty(); });
+  // An embedding's input are the tokens of the batch.
+  LH_ASSERT(unit.kind == UnitKind::Embedding || keeps,
+            "unit {} says nothing of what it keeps for its backward", number);
+  LH_ASSERT(!keeps || forward.tensors.front().kind == KeptKind::Input,
+            "what unit {} keeps does not begin with its input", number);
+  for (const KeptTensor& tensor : forward.tensors) {
+    LH_ASSERT(tensor.width > 0, "unit {} keeps a tensor of width {}", number,
+              tensor.width);
+  }
+  const bool split = std::ranges::any_of(unit.parameters, is_split);
+  LH_ASSERT(!split || forward.enters + forward.leaves > 0,
+            "unit {} has split parameters, and neither enters nor leaves their region",
+            number);
+  LH_ASSERT((unit.kind == UnitKind::Head) == (forward.logits > 0),
+            "unit {} has logits of width {}", number, forward.logits);
+  LH_ASSERT((unit.work.attention > 0.0) == (forward.keys > 0),
+            "unit {} has attention of {} multiplications with keys of width {}", number,
+            unit.work.attention, forward.keys);
+}
+
 }  // namespace
 
 int64_t ParameterDescription::num_elements() const {
@@ -195,6 +224,7 @@ void check_description(const ModelDescription& model) {
     LH_ASSERT(kind != UnitKind::Block || unit.layer == static_cast<int64_t>(i) - 1,
               "unit {} is block {}", i, unit.layer);
     LH_ASSERT(unit.work.products + unit.work.lookups > 0.0, "unit {} has no work", i);
+    check_forward(unit, i);
     for (const ParameterDescription& p : unit.parameters) {
       check_parameter(p, model, names);
     }

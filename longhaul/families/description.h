@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/families/kept.h"
 #include "longhaul/format/shard_plan.h"
 #include "longhaul/format/tensor_slice.h"
 
@@ -67,6 +68,7 @@ struct UnitDescription {
   int64_t layer = 0;  ///< Block: its number in the whole model
   std::vector<ParameterDescription> parameters;
   UnitWork work;
+  UnitForward forward;  ///< what it keeps for its backward, and where ranks meet
 
   int64_t num_parameters() const;
 };
@@ -133,8 +135,9 @@ double forward_cost(const UnitDescription& unit, int64_t seq_len);
 
 /// Internal error where the description contradicts itself: units out of order, a name
 /// twice or none, a shape that is empty or negative, a split of a dim that is not there,
-/// heads that do not divide, work of no unit, parameters that do not tile what the files
-/// hold.
+/// heads that do not divide, work of no unit, a unit that says nothing of what it keeps
+/// or of where its split features begin and end, a head without logits, parameters that
+/// do not tile what the files hold.
 void check_description(const ModelDescription& model);
 
 }  // namespace longhaul

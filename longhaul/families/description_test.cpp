@@ -101,6 +101,14 @@ TEST(Description, OneThatContradictsItselfIsRefused) {
       {[](auto& m) { m.units[1].parameters[1].split->dim = 2; }, "has no dim 2"},
       {[](auto& m) { m.key_heads = 3; }, "for 3 key heads"},
       {[](auto& m) { m.units[1].parameters[1].shape = {8, 0}; }, "has shape [8, 0]"},
+      {[](auto& m) { m.units[1].forward.tensors.clear(); }, "says nothing of what it"},
+      {[](auto& m) { m.units[1].forward.tensors[0].kind = KeptKind::Norms; },
+       "does not begin with its input"},
+      {[](auto& m) { m.units[1].forward.tensors[3].width = 0; }, "tensor of width 0"},
+      {[](auto& m) { m.units[1].forward.enters = m.units[1].forward.leaves = 0; },
+       "neither enters nor leaves"},
+      {[](auto& m) { m.units[1].forward.keys = 0; }, "with keys of width 0"},
+      {[](auto& m) { m.units.back().forward.logits = 0; }, "has logits of width 0"},
       {[](auto& m) { m.tied = TiedHead{"wte", "head"}; }, "wte is no parameter"},
   };
   for (const auto& [change, part] : changes) {

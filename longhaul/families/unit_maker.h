@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,7 +9,16 @@
 
 namespace longhaul::families {
 
-/// Makes the description of one unit: parameters, and the multiplications with them.
+/// A result inside a unit's forward, of which an operation may keep something.
+struct Feature {
+  size_t number = 0;  ///< among the unit's tensors
+  int64_t width = 0;
+};
+
+/// Makes the description of one unit as its forward runs: each call is an operation. What
+/// it has of parameters, multiplications, tensors kept for the backward and edges of
+/// split regions follows from it, so that none of them can be forgotten. The order of the
+/// calls that have parameters is the order of the parameters.
 class UnitMaker {
  public:
   /// `stddev`: of the first values of matrices and tables.
@@ -17,34 +27,44 @@ class UnitMaker {
     unit_.layer = layer;
   }
 
-  /// y = x W^T, W [out, in]. `stddev`: of its first values, where not the unit's.
-  void matrix(const std::string& name, int64_t out, int64_t in, ShardSplit split,
-              std::optional<double> stddev = {}) {
-    add(name, {out, in}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
-    product(out, in);
-  }
+  /// The activations that come from the unit before; called first.
+  Feature input(int64_t width);
   /// Rows that are looked up by token.
-  void table(const std::string& name, int64_t rows, int64_t width) {
-    add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {{ShardUnit::Vocabulary, 0}});
-    unit_.work.lookups += static_cast<double>(width);
-  }
-  void norm(const std::string& name, int64_t width,
-            std::optional<ShardSplit> split = {}) {
-    add(name, {width}, {Init::Kind::Ones, 0.0}, split);
-    unit_.parameters.back().decays = false;
-  }
-  void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split) {
-    add(name, {width}, {Init::Kind::Zeros, 0.0}, split);
-    unit_.parameters.back().decays = false;
-  }
-  /// With a matrix that another unit has.
-  void product(int64_t out, int64_t in) {
-    unit_.work.products += static_cast<double>(out) * static_cast<double>(in);
-  }
-  /// Scores and values of so many features.
-  void attention(int64_t width) {
-    unit_.work.attention = 2.0 * static_cast<double>(width);
-  }
+  void table(const std::string& name, int64_t rows, int64_t width);
+  /// x + y, both outside of split regions.
+  Feature sum(const Feature& x, const Feature& y);
+  /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h).
+  Feature norm(const std::string& name, const Feature& x);
+  /// The same over each head of x, which is split by heads.
+  Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim);
+
+  /// LayerNorm with a bias over the width of x (ops/layer_norm.h).
+  Feature layer_norm(const std::string& name, const Feature& x);
+
+  /// Features are split from here on, and no longer after `leave` (nn::ForwardContext).
+  void enter() { ++unit_.forward.enters; }
+  void leave() { ++unit_.forward.leaves; }
+
+  /// y = x W^T, W [out, width of x] (ops/linear.h). `stddev`: of its first values, where
+  /// not the unit's.
+  Feature matrix(const std::string& name, int64_t out, const Feature& x, ShardSplit split,
+                 std::optional<double> stddev = {});
+  void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split);
+  /// Positions turned into x (ops/rope.h).
+  Feature rope(const Feature& x, int64_t head_dim);
+  /// Grouped-query attention (ops/attention.h); made again by selective recomputation.
+  Feature attention(const Feature& q, const Feature& k, const Feature& v,
+                    int64_t head_dim);
+  /// silu(gate) * up (ops/swiglu.h); made again by selective recomputation.
+  Feature gated_product(const Feature& gate, const Feature& up);
+
+  /// gelu(up) (nn::GeluFeedForward); made again by selective recomputation.
+  Feature gelu(const Feature& up);
+
+  /// The output projection and its loss (ops/loss_head.h).
+  void loss_head(const std::string& name, int64_t vocabulary, const Feature& x);
+  /// With the matrix of the embedding.
+  void tied_loss_head(int64_t vocabulary, const Feature& x);
 
   /// Of the parameter that was added last: Hugging Face's files hold it so.
   void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
@@ -56,9 +76,18 @@ class UnitMaker {
            std::optional<ShardSplit> split) {
     unit_.parameters.push_back({name, std::move(shape), init, split, {}});
   }
+  Feature make(KeptTensor tensor, bool again = false);
+  KeptTensor& at(const Feature& x) { return unit_.forward.tensors[x.number]; }
+  void keep(const Feature& x, KeptKind kind, KeptIn in);
+  void keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in);
+  Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
+                  std::optional<ShardSplit> split);
+  void put_off(KeptTensor tensor);
 
   double stddev_;
   UnitDescription unit_;
+  std::vector<bool> again_;  ///< of each tensor: selective recomputation makes it again
+  std::vector<bool> is_input_;  ///< of each tensor: of a linear layer
 };
 
 }  // namespace longhaul::families

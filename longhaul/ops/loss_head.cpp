@@ -14,6 +14,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/families/kept.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
@@ -21,9 +22,6 @@
 
 namespace longhaul::ops {
 namespace {
-
-/// Logits of one chunk hold about this many elements.
-constexpr int64_t kChunkElements = int64_t{1} << 24;
 
 /// Per row of a chunk; `loss` and `z` are zero where there is no target. fp32 [R].
 struct ChunkLoss {
@@ -101,7 +99,7 @@ int64_t chunk_rows(const Parameter& weight, int64_t T, const LossHeadOptions& op
   const int64_t vocabulary =
       options.combine ? weight.slice().global_shape[0] / options.vocabulary_parts + 1
                       : weight.slice().extent[0];
-  return std::min(T, std::max<int64_t>(kChunkElements / vocabulary, 64));
+  return logits_rows(T, vocabulary);
 }
 
 struct HeadTotals {

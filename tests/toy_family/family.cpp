@@ -9,6 +9,21 @@ namespace {
 
 using families::ConfigFields;
 
+UnitDescription block(int64_t layer, int64_t width) {
+  families::UnitMaker unit(UnitKind::Block, layer, 0.05);
+  const std::string name = fmt::format("blocks.{}.", layer);
+  const auto x = unit.norm(name + "norm.weight", unit.input(width));
+  unit.enter();
+  const auto gate =
+      unit.matrix(name + "gate_proj.weight", 2 * width, x, {ShardUnit::Elements, 0});
+  const auto up =
+      unit.matrix(name + "up_proj.weight", 2 * width, x, {ShardUnit::Elements, 0});
+  unit.matrix(name + "down_proj.weight", width, unit.gated_product(gate, up),
+              {ShardUnit::Elements, 1});
+  unit.leave();
+  return unit.take();
+}
+
 class ToyFamily : public families::Family {
  public:
   std::string model_type() const override { return "toy"; }
@@ -25,19 +40,15 @@ class ToyFamily : public families::Family {
     model.query_heads = model.key_heads = 2;  // of none: as many tp ranks as may be
     families::UnitMaker embedding(UnitKind::Embedding, 0, 0.05);
     embedding.table("words.weight", config.vocab_size, width);
+    embedding.leave();
     model.units.push_back(embedding.take());
     for (int64_t i = 0; i < depth; ++i) {
-      families::UnitMaker block(UnitKind::Block, i, 0.05);
-      const std::string name = fmt::format("blocks.{}.", i);
-      block.norm(name + "norm.weight", width);
-      block.matrix(name + "gate_proj.weight", 2 * width, width, {ShardUnit::Elements, 0});
-      block.matrix(name + "up_proj.weight", 2 * width, width, {ShardUnit::Elements, 0});
-      block.matrix(name + "down_proj.weight", width, 2 * width, {ShardUnit::Elements, 1});
-      model.units.push_back(block.take());
+      model.units.push_back(block(i, width));
     }
     families::UnitMaker head(UnitKind::Head, 0, 0.05);
-    head.norm("norm.weight", width);
-    head.matrix("head.weight", config.vocab_size, width, {ShardUnit::Vocabulary, 0});
+    const auto x = head.norm("norm.weight", head.input(width));
+    head.enter();
+    head.loss_head("head.weight", config.vocab_size, x);
     model.units.push_back(head.take());
   }
 

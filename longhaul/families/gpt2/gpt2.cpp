@@ -12,6 +12,7 @@ namespace longhaul {
 namespace {
 
 using families::ConfigFields;
+using families::Feature;
 using families::Field;
 using families::UnitMaker;
 
@@ -86,44 +87,57 @@ class Gpt2Unit {
                   std::sqrt(2.0 * static_cast<double>(settings.n_layer))) {}
 
   UnitDescription describe() {
-    norm("ln_1");
-    for (int64_t i = 0; i < 3; ++i) {
-      static constexpr const char* kParts[] = {"attn.q_proj", "attn.k_proj",
-                                               "attn.v_proj"};
-      const ShardUnit unit = i == 0 ? ShardUnit::QueryHeads : ShardUnit::KeyHeads;
-      projection(kParts[i], "attn.c_attn", s_.n_embd, s_.n_embd, {unit, 0}, {{unit, 0}},
-                 {}, i, 3);
-    }
-    projection("attn.o_proj", "attn.c_proj", s_.n_embd, s_.n_embd,
-               {ShardUnit::QueryHeads, 1}, {}, residual_);
-    unit_.attention(s_.n_embd);
-    norm("ln_2");
-    projection("mlp.up_proj", "mlp.c_fc", s_.n_inner, s_.n_embd, {ShardUnit::Elements, 0},
-               {{ShardUnit::Elements, 0}});
-    projection("mlp.down_proj", "mlp.c_proj", s_.n_embd, s_.n_inner,
-               {ShardUnit::Elements, 1}, {}, residual_);
+    const int64_t head_dim = s_.n_embd / s_.n_head;
+    const Feature x = unit_.input(s_.n_embd);
+    const Feature in = unit_.layer_norm(name_ + "ln_1", x);
+    unit_.enter();
+    const Feature q = fused(0, "attn.q_proj", ShardUnit::QueryHeads, in);
+    const Feature k = fused(1, "attn.k_proj", ShardUnit::KeyHeads, in);
+    const Feature v = fused(2, "attn.v_proj", ShardUnit::KeyHeads, in);
+    const Feature out = projection({"attn.o_proj", "attn.c_proj"}, s_.n_embd,
+                                   unit_.attention(q, k, v, head_dim),
+                                   {ShardUnit::QueryHeads, 1}, residual_);
+    unit_.leave();
+    const Feature wide = unit_.layer_norm(name_ + "ln_2", unit_.sum(x, out));
+    unit_.enter();
+    const Feature up = projection({"mlp.up_proj", "mlp.c_fc"}, s_.n_inner, wide,
+                                  {ShardUnit::Elements, 0});
+    projection({"mlp.down_proj", "mlp.c_proj"}, s_.n_embd, unit_.gelu(up),
+               {ShardUnit::Elements, 1}, residual_);
+    unit_.leave();
     return unit_.take();
   }
 
  private:
-  void norm(const std::string& name) {
-    unit_.norm(name_ + name + ".weight", s_.n_embd);
-    unit_.bias(name_ + name + ".bias", s_.n_embd, {});
+  struct Names {
+    std::string here;
+    std::string stored;
+    int64_t part = 0;  ///< of `parts` that lie one after another in the stored tensor
+    int64_t parts = 1;
+  };
+
+  Feature fused(int64_t part, const std::string& name, ShardUnit heads,
+                const Feature& x) {
+    return projection({name, "attn.c_attn", part, 3}, s_.n_embd, x, {heads, 0});
   }
 
-  /// `part` of `parts` that lie one after another in the stored tensor.
-  void projection(const std::string& name, const std::string& stored, int64_t out,
-                  int64_t in, ShardSplit split, std::optional<ShardSplit> bias_split,
-                  std::optional<double> stddev = {}, int64_t part = 0,
-                  int64_t parts = 1) {
+  /// The bias splits where the rows do.
+  Feature projection(const Names& names, int64_t out, const Feature& x, ShardSplit split,
+                     std::optional<double> stddev = {}) {
     const auto form = [&](const char* kind, bool transposed) {
-      return StoredForm{
-          name_ + stored + kind, transposed, out * parts, out * part, out, out};
+      return StoredForm{name_ + names.stored + kind,
+                        transposed,
+                        out * names.parts,
+                        out * names.part,
+                        out,
+                        out};
     };
-    unit_.matrix(name_ + name + ".weight", out, in, split, stddev);
+    const Feature y = unit_.matrix(name_ + names.here + ".weight", out, x, split, stddev);
     unit_.stored_as(form(".weight", true));
-    unit_.bias(name_ + name + ".bias", out, bias_split);
+    unit_.bias(name_ + names.here + ".bias", out,
+               split.dim == 0 ? std::optional(split) : std::nullopt);
     unit_.stored_as(form(".bias", false));
+    return y;
   }
 
   const Gpt2Settings& s_;
@@ -142,6 +156,7 @@ ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
   UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
   embedding.table(kGpt2Tokens, vocab_size, s.n_embd);
   embedding.table("transformer.wpe.weight", positions, s.n_embd);
+  embedding.leave();
   model.units.push_back(embedding.take());
   for (int64_t i = 0; i < s.n_layer; ++i) {
     model.units.push_back(Gpt2Unit(s, i).describe());
@@ -150,13 +165,13 @@ ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
     }
   }
   UnitMaker head(UnitKind::Head, 0, s.initializer_range);
-  head.norm("transformer.ln_f.weight", s.n_embd);
-  head.bias("transformer.ln_f.bias", s.n_embd, {});
+  const Feature x = head.layer_norm("transformer.ln_f", head.input(s.n_embd));
+  head.enter();
   if (s.tie_word_embeddings) {
-    head.product(vocab_size, s.n_embd);
+    head.tied_loss_head(vocab_size, x);
     model.tied = TiedHead{kGpt2Tokens, kGpt2Head};
   } else {
-    head.matrix(kGpt2Head, vocab_size, s.n_embd, {ShardUnit::Vocabulary, 0});
+    head.loss_head(kGpt2Head, vocab_size, x);
   }
   model.units.push_back(head.take());
   return model;

@@ -21,11 +21,10 @@ void add_biases(UnitMaker& unit, const std::string& block, const QwenSettings& s
   unit.bias(block + "self_attn.v_proj.bias", key, {{Unit::KeyHeads, 0}});
 }
 
-/// Every rank has some of the heads, and so a part of the gradient.
-void add_head_norms(UnitMaker& unit, const std::string& block, const QwenSettings& s) {
-  for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"}) {
-    unit.norm(block + name, s.head_dim, {{ShardUnit::None, 0}});
-  }
+void add_head_norms(UnitMaker& unit, const std::string& block,
+                    const families::Projected& projected, const QwenSettings& s) {
+  unit.head_norm(block + "self_attn.q_norm.weight", projected.query, s.head_dim);
+  unit.head_norm(block + "self_attn.k_norm.weight", projected.key, s.head_dim);
 }
 
 class QwenFamily : public families::Family {
@@ -65,11 +64,15 @@ class QwenFamily : public families::Family {
     settings.head_norms = version_ == 3;
     config.max_position_embeddings =
         fields.required_integer("max_position_embeddings", 1, families::kMaxPositions);
-    config.description = families::describe_decoder(
-        settings, config.vocab_size, [&](UnitMaker& unit, const std::string& block) {
-          if (settings.biases) add_biases(unit, block, settings);
-          if (settings.head_norms) add_head_norms(unit, block, settings);
-        });
+    config.description =
+        families::describe_decoder(settings, config.vocab_size,
+                                   [&](UnitMaker& unit, const std::string& block,
+                                       const families::Projected& projected) {
+                                     if (settings.biases)
+                                       add_biases(unit, block, settings);
+                                     if (settings.head_norms)
+                                       add_head_norms(unit, block, projected, settings);
+                                   });
     config.settings = std::make_shared<QwenSettings>(settings);
   }
 

@@ -1,0 +1,92 @@
+#include "longhaul/families/kept.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace longhaul {
+
+const char* kept_name(KeptKind kind) {
+  switch (kind) {
+    case KeptKind::Input:
+      return "inputs";
+    case KeptKind::Norms:
+      return "norms";
+    case KeptKind::Attention:
+      return "attention";
+    case KeptKind::FeedForward:
+      return "feed_forward";
+    case KeptKind::Head:
+      return "head";
+    case KeptKind::PutOff:
+      return "weight_gradients";
+    case KeptKind::Batch:
+      return "batch";
+  }
+  return "?";
+}
+
+KeptBytes& KeptBytes::operator+=(const KeptBytes& other) {
+  for (size_t i = 0; i < kKeptKinds; ++i) bytes_[i] += other.bytes_[i];
+  return *this;
+}
+
+int64_t KeptBytes::total() const {
+  return std::accumulate(bytes_.begin(), bytes_.end(), int64_t{0});
+}
+
+bool KeptIn::holds(const ForwardForm& form) const {
+  const bool again = form.recompute == ForwardForm::Recompute::Selective;
+  if (!(again ? selective : plain)) return false;
+  if (of_norm ? form.fused_norms : form.fused) return fused;
+  return form.compute_bytes == 4 ? composite_32 : composite_16;
+}
+
+int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
+                      const ShardPlan& plan, int64_t tp_index) {
+  if (!split || *split == ShardUnit::None || plan.tp == 1) return width;
+  const auto index = static_cast<size_t>(tp_index);
+  if (*split == ShardUnit::QueryHeads) {
+    return width / plan.query_heads * plan.heads.query[index].size();
+  }
+  if (*split == ShardUnit::KeyHeads) {
+    return width / plan.key_heads * plan.heads.key[index].size();
+  }
+  return even_part(width, plan.tp, tp_index).size();
+}
+
+int64_t KeptTensor::bytes(const ForwardForm& form, const TokenCounts& tokens,
+                          const ShardPlan& plan, int64_t tp_index) const {
+  return (outside ? tokens.outside : tokens.inside) *
+         width_of_rank(split, width, plan, tp_index) * (fp32 ? 4 : form.compute_bytes);
+}
+
+KeptBytes UnitForward::kept(const ForwardForm& form, const TokenCounts& tokens,
+                            const ShardPlan& plan, int64_t tp_index,
+                            bool whole_block) const {
+  KeptBytes sum;
+  if (whole_block && form.recompute == ForwardForm::Recompute::Full) {
+    sum[KeptKind::Input] = tensors.front().bytes(form, tokens, plan, tp_index);
+    return sum;
+  }
+  for (const KeptTensor& tensor : tensors) {
+    const bool here = std::ranges::any_of(
+        tensor.when, [&](const KeptIn& in) { return in.holds(form); });
+    if (here) sum[tensor.kind] += tensor.bytes(form, tokens, plan, tp_index);
+  }
+  return sum;
+}
+
+KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
+                                    const ShardPlan& plan, int64_t tp_index) const {
+  KeptBytes sum;
+  for (const KeptTensor& tensor : put_off) {
+    sum[tensor.kind] += tensor.bytes(form, tokens, plan, tp_index);
+  }
+  return sum;
+}
+
+int64_t logits_rows(int64_t tokens, int64_t vocabulary) {
+  return std::min(tokens, std::max<int64_t>(kLogitsElements / vocabulary, 64));
+}
+
+}  // namespace longhaul

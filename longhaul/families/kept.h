@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "longhaul/format/shard_plan.h"
+
+namespace longhaul {
+
+// What a unit's forward leaves for its backward: a list of tensors, which UnitMaker
+// (families/unit_maker.h) makes from the same calls that declare the unit's parameters.
+// It follows the forms of ops/; a test compares it with what a run allocates.
+
+/// What a kept tensor is a part of.
+enum class KeptKind {
+  Input,        ///< of the unit: the activation that came from the one before
+  Norms,        ///< statistics, normed values and results
+  Attention,    ///< queries, keys, values, rotations, result, log-sum-exp
+  FeedForward,  ///< inner features and their products
+  Head,         ///< the gradient of the head's input, which its forward forms
+  PutOff,       ///< what weight gradients that are put off need
+  Batch,        ///< targets
+};
+inline constexpr size_t kKeptKinds = 7;
+/// "attention" ...
+const char* kept_name(KeptKind kind);
+
+/// Bytes by kind.
+class KeptBytes {
+ public:
+  int64_t& operator[](KeptKind kind) { return bytes_[static_cast<size_t>(kind)]; }
+  int64_t operator[](KeptKind kind) const { return bytes_[static_cast<size_t>(kind)]; }
+  KeptBytes& operator+=(const KeptBytes& other);
+  int64_t total() const;
+  bool operator==(const KeptBytes&) const = default;
+
+ private:
+  std::array<int64_t, kKeptKinds> bytes_{};
+};
+
+/// In which form a forward runs: what [run], [memory] and [precision] decide.
+struct ForwardForm {
+  enum class Recompute {
+    None,
+    Selective,  ///< attention's core and the feed-forward's product run again
+    Full,       ///< a block keeps its input only
+  };
+  bool fused = true;
+  /// The fused norms add to fp32 gradients only.
+  bool fused_norms = true;
+  int64_t compute_bytes = 2;  ///< of an element of activations: 2 or 4
+  Recompute recompute = Recompute::None;
+};
+
+/// Tokens of a micro batch that a rank works on: in the regions where features are
+/// split, and outside of them (fewer with sequence parallelism).
+struct TokenCounts {
+  int64_t inside = 0;
+  int64_t outside = 0;
+};
+
+/// Forms in which an operation keeps a tensor. Of the composite form there are two, since
+/// fp32 activations are their own fp32 copies.
+struct KeptIn {
+  bool fused = false;
+  bool composite_16 = false;
+  bool composite_32 = false;
+  /// The norms' form decides, not that of the others.
+  bool of_norm = false;
+  /// With selective recomputation; without it.
+  bool selective = true;
+  bool plain = true;
+
+  bool holds(const ForwardForm& form) const;
+};
+
+/// A tensor of `width` elements for each token.
+struct KeptTensor {
+  KeptKind kind = KeptKind::Input;
+  int64_t width = 0;
+  std::optional<ShardUnit> split = {};  ///< of the width, over tp
+  bool outside = false;                 ///< of the tokens outside of split regions
+  bool fp32 = false;                    ///< else of the compute dtype
+  std::vector<KeptIn> when = {};        ///< any of them; empty: never
+
+  int64_t bytes(const ForwardForm& form, const TokenCounts& tokens, const ShardPlan& plan,
+                int64_t tp_index) const;
+};
+
+/// Elements of a width that rank `tp_index` has.
+int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
+                      const ShardPlan& plan, int64_t tp_index);
+
+/// What a unit's forward does beside its products: what it keeps, and where it meets the
+/// other ranks of a layout.
+struct UnitForward {
+  std::vector<KeptTensor> tensors;  ///< the first is the unit's input, if it has one
+  /// What weight gradients that were put off keep, of every linear layer: its input and
+  /// the gradient of its result.
+  std::vector<KeptTensor> put_off;
+  int enters = 0;      ///< into regions with split features
+  int leaves = 0;      ///< out of them
+  int64_t keys = 0;    ///< width of the keys of its attentions, and of the values
+  int64_t logits = 0;  ///< width of the head's result
+
+  /// Kept from a forward to its backward. `whole_block`: the unit is one that full
+  /// recomputation runs again.
+  KeptBytes kept(const ForwardForm& form, const TokenCounts& tokens,
+                 const ShardPlan& plan, int64_t tp_index, bool whole_block) const;
+  /// Kept from a backward to weight gradients that were put off.
+  KeptBytes kept_put_off(const ForwardForm& form, const TokenCounts& tokens,
+                         const ShardPlan& plan, int64_t tp_index) const;
+};
+
+/// Elements of the logits that exist at once.
+inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
+/// Rows of the logits that exist at once. `vocabulary`: columns of a rank; where it is
+/// split, of the whole size divided by the ranks, rounded down, and one more: ranks
+/// agree.
+int64_t logits_rows(int64_t tokens, int64_t vocabulary);
+
+}  // namespace longhaul

@@ -1,0 +1,181 @@
+#include "longhaul/families/unit_maker.h"
+
+#include <utility>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::families {
+namespace {
+
+constexpr KeptIn kAlways = {.fused = true, .composite_16 = true, .composite_32 = true};
+constexpr KeptIn kFused = {.fused = true};
+constexpr KeptIn kComposite = {.composite_16 = true, .composite_32 = true};
+/// What is fp32 already serves as its own copy.
+constexpr KeptIn kOwnCopy = {.fused = true, .composite_32 = true};
+constexpr KeptIn kCopied = {.composite_16 = true};
+
+KeptIn unless_again(KeptIn in) {
+  in.selective = false;
+  return in;
+}
+
+KeptIn if_again(KeptIn in) {
+  in.plain = false;
+  return in;
+}
+
+KeptIn of_norm(KeptIn in) {
+  in.of_norm = true;
+  return in;
+}
+
+}  // namespace
+
+Feature UnitMaker::make(KeptTensor tensor, bool again) {
+  unit_.forward.tensors.push_back(std::move(tensor));
+  again_.push_back(again);
+  is_input_.push_back(false);
+  return {again_.size() - 1, unit_.forward.tensors.back().width};
+}
+
+void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
+  LH_ASSERT(x.number < again_.size() && at(x).width == x.width,
+            "a feature of width {} is of another unit", x.width);
+  KeptTensor& tensor = at(x);
+  if (tensor.when.empty() && x.number > 0) tensor.kind = kind;
+  tensor.when.push_back(again_[x.number] ? unless_again(in) : in);
+}
+
+/// A tensor of its own with as many tokens as `of`, fp32.
+void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in) {
+  make({kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}});
+}
+
+Feature UnitMaker::input(int64_t width) {
+  LH_ASSERT(again_.empty(), "a unit's input comes first, not after {} tensors",
+            again_.size());
+  return make({.kind = KeptKind::Input, .width = width, .outside = true});
+}
+
+void UnitMaker::table(const std::string& name, int64_t rows, int64_t width) {
+  add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {{ShardUnit::Vocabulary, 0}});
+  unit_.work.lookups += static_cast<double>(width);
+}
+
+Feature UnitMaker::sum(const Feature& x, const Feature& y) {
+  LH_ASSERT(x.width == y.width, "a sum of widths {} and {}", x.width, y.width);
+  return make({.width = x.width, .outside = true});
+}
+
+/// `rows`: normed ones for each token.
+Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
+                           std::optional<ShardSplit> split) {
+  add(name, {x.width / rows}, {Init::Kind::Ones, 0.0}, split);
+  unit_.parameters.back().decays = false;
+  keep(x, KeptKind::Norms, of_norm(kOwnCopy));
+  keep_rows(KeptKind::Norms, x, x.width, of_norm(kCopied));  // x in fp32
+  keep_rows(KeptKind::Norms, x, rows, of_norm(kAlways));     // one over the rms
+  KeptTensor same = at(x);
+  same.kind = KeptKind::Norms;
+  same.fp32 = false;
+  same.when = {of_norm(kComposite)};  // before it is scaled
+  make(same);
+  same.when.clear();
+  return make(same);
+}
+
+Feature UnitMaker::norm(const std::string& name, const Feature& x) {
+  return norm_of(name, x, 1, {});
+}
+
+Feature UnitMaker::head_norm(const std::string& name, const Feature& x,
+                             int64_t head_dim) {
+  // Every rank has some of the heads, and so a part of the gradient.
+  return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}});
+}
+
+Feature UnitMaker::layer_norm(const std::string& name, const Feature& x) {
+  add(name + ".weight", {x.width}, {Init::Kind::Ones, 0.0}, {});
+  unit_.parameters.back().decays = false;
+  bias(name + ".bias", x.width, {});
+  keep(x, KeptKind::Norms, kAlways);
+  keep_rows(KeptKind::Norms, x, 2, kAlways);  // mean, and one over the deviation
+  return make({.kind = KeptKind::Norms, .width = x.width, .outside = at(x).outside});
+}
+
+Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x,
+                          ShardSplit split, std::optional<double> stddev) {
+  add(name, {out, x.width}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
+  unit_.work.products += static_cast<double>(out) * static_cast<double>(x.width);
+  if (!is_input_[x.number]) {
+    is_input_[x.number] = true;
+    put_off(at(x));
+    keep(x, at(x).kind, kAlways);
+  }
+  KeptTensor result = {.width = out};
+  if (split.dim == 0) result.split = split.unit;
+  put_off(result);
+  return make(result);
+}
+
+void UnitMaker::put_off(KeptTensor tensor) {
+  tensor.kind = KeptKind::PutOff;
+  tensor.when.clear();
+  unit_.forward.put_off.push_back(std::move(tensor));
+}
+
+void UnitMaker::bias(const std::string& name, int64_t width,
+                     std::optional<ShardSplit> split) {
+  add(name, {width}, {Init::Kind::Zeros, 0.0}, split);
+  unit_.parameters.back().decays = false;
+}
+
+Feature UnitMaker::rope(const Feature& x, int64_t head_dim) {
+  // Cosines and sines of each token's position, the same for all heads.
+  make({KeptKind::Attention, head_dim, {}, false, /*fp32=*/true, {kComposite}});
+  return make({.width = x.width, .split = at(x).split});
+}
+
+Feature UnitMaker::attention(const Feature& q, const Feature& k, const Feature& v,
+                             int64_t head_dim) {
+  for (const Feature& x : {q, k, v}) keep(x, KeptKind::Attention, kAlways);
+  unit_.work.attention += 2.0 * static_cast<double>(q.width);
+  unit_.forward.keys += k.width;
+  keep_rows(KeptKind::Attention, q, q.width / head_dim, unless_again(kAlways));
+  const Feature y = make({.width = q.width, .split = at(q).split}, /*again=*/true);
+  keep(y, KeptKind::Attention, kAlways);
+  return y;
+}
+
+Feature UnitMaker::gated_product(const Feature& gate, const Feature& up) {
+  for (const Feature& x : {gate, up}) {
+    keep(x, KeptKind::FeedForward, kOwnCopy);
+    keep(x, KeptKind::FeedForward, if_again(kCopied));
+    keep_rows(KeptKind::FeedForward, x, x.width, unless_again(kCopied));
+  }
+  keep_rows(KeptKind::FeedForward, gate, gate.width, unless_again(kComposite));  // silu
+  const Feature y = make({.width = gate.width, .split = at(gate).split}, /*again=*/true);
+  at(y).kind = KeptKind::FeedForward;
+  return y;
+}
+
+Feature UnitMaker::gelu(const Feature& up) {
+  keep(up, KeptKind::FeedForward, kAlways);
+  const Feature y = make({.width = up.width, .split = at(up).split}, /*again=*/true);
+  at(y).kind = KeptKind::FeedForward;
+  return y;
+}
+
+void UnitMaker::loss_head(const std::string& name, int64_t vocabulary, const Feature& x) {
+  add(name, {vocabulary, x.width}, {Init::Kind::Normal, stddev_},
+      {{ShardUnit::Vocabulary, 0}});
+  tied_loss_head(vocabulary, x);
+}
+
+void UnitMaker::tied_loss_head(int64_t vocabulary, const Feature& x) {
+  unit_.work.products += static_cast<double>(vocabulary) * static_cast<double>(x.width);
+  unit_.forward.logits += vocabulary;
+  make({.kind = KeptKind::Head, .width = x.width, .when = {kAlways}});
+}
+
+}  // namespace longhaul::families

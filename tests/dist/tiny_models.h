@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/families/model_config.h"
+
+// A tiny model of every family, for tests that compare what is described with what runs.
+
+namespace longhaul::testing {
+
+/// Sizes that no other divides, but for heads: what is counted twice or not at all shows.
+inline OrderedJson tiny_config(const std::string& model_type, bool tied = false) {
+  const bool llama = model_type == "llama";
+  const std::string name = llama ? "Llama" : model_type == "qwen2" ? "Qwen2" : "Qwen3";
+  return {{"architectures", {name + "ForCausalLM"}},
+          {"model_type", model_type},
+          {"hidden_act", "silu"},
+          {"hidden_size", 40},
+          {"intermediate_size", 52},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 6},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"vocab_size", 101},
+          {"max_position_embeddings", 512},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"initializer_range", 0.02},
+          {"tie_word_embeddings", tied}};
+}
+
+inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) {
+  return parse_model_config(tiny_config(model_type, tied).dump(), "config.json");
+}
+
+/// Every family, and one with a tied head.
+inline std::vector<std::pair<std::string, bool>> tiny_models() {
+  return {{"llama", false}, {"llama", true}, {"qwen2", false}, {"qwen3", false}};
+}
+
+}  // namespace longhaul::testing
