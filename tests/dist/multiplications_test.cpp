@@ -1,0 +1,146 @@
+// The multiplications that a description counts are those that a run's products have.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <atomic>
+
+#include "longhaul/models/model.h"
+#include "longhaul/parallel/recompute/recompute.h"
+#include "tests/dist/tiny_models.h"
+
+namespace longhaul {
+namespace {
+
+std::atomic<int64_t> multiplications = 0;
+
+/// [.., n, k] x [.., k, m] of an operation's inputs, wherever its factors stand.
+int64_t of_product(const at::Tensor& left, const at::Tensor& right) {
+  return left.numel() * right.size(-1);
+}
+
+std::unique_ptr<at::ObserverContext> count_call(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  const auto inputs = call.inputs();
+  if (name == "aten::mm" || name == "aten::bmm") {
+    multiplications += of_product(inputs[0].toTensor(), inputs[1].toTensor());
+  } else if (name == "aten::addmm" || name == "aten::addmm_") {
+    multiplications += of_product(inputs[1].toTensor(), inputs[2].toTensor());
+  }
+  return nullptr;
+}
+
+/// Counts the products of this process while it lives.
+class CountedProducts {
+ public:
+  CountedProducts()
+      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&count_call)
+                                          .needsInputs(true)
+                                          .scopes({at::RecordScope::FUNCTION}))) {
+    multiplications = 0;
+  }
+  CountedProducts(const CountedProducts&) = delete;
+  CountedProducts& operator=(const CountedProducts&) = delete;
+  ~CountedProducts() { at::removeCallback(handle_); }
+  int64_t count() const { return multiplications; }
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+enum class Again { Nothing, Attention, Blocks };
+
+constexpr int64_t kRows = 2;
+
+/// Forward and backward of all forms in ATen's operations.
+int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
+  const auto model = models::build(config);
+  for (const ParameterPtr& p : model->parameters()) {
+    p->set_frozen(false);
+    p->bind(at::zeros(p->slice().extent), at::zeros(p->slice().extent));
+  }
+  model->prepare(seq_len, at::kCPU);
+  nn::ForwardContext context;
+  context.batch = kRows;
+  context.seq = seq_len;
+  context.positions = at::arange(seq_len, at::kInt).repeat({kRows});
+  context.fused = false;
+  context.weight_gradients = std::make_shared<ops::WeightGradients>();
+  context.selective_recompute = again == Again::Attention;
+  if (again == Again::Blocks) {
+    context.run_block = [](int64_t layer, const nn::BlockFunction& block,
+                           const at::Tensor& x) {
+      return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
+    };
+  }
+  ops::LossHeadOptions options;
+  options.fused = false;
+  const CountedProducts counted;
+  const at::Tensor hidden =
+      model->hidden(at::zeros({kRows * seq_len}, at::kInt), context);
+  const at::Tensor loss =
+      model->loss(hidden, at::zeros({kRows * seq_len}, at::kLong), context, options).loss;
+  torch::autograd::backward({loss}, {at::ones({})});
+  return counted.count();
+}
+
+/// Pairs of a query and a key that the composite attention multiplies: blocks of 256
+/// queries, each with the keys up to its last.
+int64_t pairs(int64_t seq_len) {
+  int64_t sum = 0;
+  for (int64_t from = 0; from < seq_len; from += 256) {
+    const int64_t end = std::min(seq_len, from + 256);
+    sum += (end - from) * end;
+  }
+  return sum;
+}
+
+/// The products are those of flops_per_token; attention's forward multiplies scores and
+/// values, its backward makes the scores again and has four products more.
+int64_t described(const ModelDescription& model, int64_t seq_len, Again again) {
+  double products = 0.0, attention = 0.0, twice = 0.0;
+  for (const UnitDescription& unit : model.units) {
+    products += unit.work.products;
+    attention += unit.work.attention;
+    if (unit.kind == UnitKind::Block) twice += unit.work.products;
+  }
+  const auto tokens = static_cast<double>(kRows * seq_len);
+  const auto seen = static_cast<double>(kRows * pairs(seq_len));
+  double sum = tokens * 3 * products + seen * attention * (1 + 2.5);
+  if (again != Again::Nothing) sum += seen * attention;
+  if (again == Again::Blocks) sum += tokens * twice;
+  return static_cast<int64_t>(sum);
+}
+
+TEST(Multiplications, OfEveryFamilyAreThoseOfItsDescription) {
+  for (const auto& [family, tied] : testing::tiny_models()) {
+    const ModelConfig config = testing::tiny_model(family, tied);
+    for (const int64_t seq_len : {24, 300}) {
+      for (const Again again : {Again::Nothing, Again::Attention, Again::Blocks}) {
+        EXPECT_EQ(run(config, seq_len, again),
+                  described(config.description, seq_len, again))
+            << fmt::format("{}{} of {} tokens, again {}", family, tied ? " tied" : "",
+                           seq_len, static_cast<int>(again));
+      }
+    }
+  }
+}
+
+TEST(Multiplications, OfAShortSequenceAreHalfOfItsOperationsAndTheScoresMadeAgain) {
+  const ModelConfig config = testing::tiny_model("llama");
+  constexpr int64_t kLength = 32;
+  double scores = 0.0;
+  for (const UnitDescription& unit : config.description.units) {
+    scores += unit.work.attention / 2 * kLength;
+  }
+  const double flops = config.description.flops_per_token(kLength).full;
+  EXPECT_EQ(2.0 * static_cast<double>(run(config, kLength, Again::Nothing)),
+            kRows * kLength * (flops + 2.0 * scores));
+}
+
+}  // namespace
+}  // namespace longhaul
