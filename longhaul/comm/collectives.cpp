@@ -29,7 +29,9 @@ void for_each_peer(GroupRank group, const F& f) {
 /// may be empty.
 struct Parts {
   Parts(int64_t count_, int ranks)
-      : count(count_), length(((count_ + ranks - 1) / ranks + 15) / 16 * 16) {}
+      : count(count_),
+        length(((count_ + ranks - 1) / ranks + kReducePartAlign - 1) / kReducePartAlign *
+               kReducePartAlign) {}
   int64_t begin(int rank) const { return std::min(count, rank * length); }
   int64_t size(int rank) const { return begin(rank + 1) - begin(rank); }
   int64_t count;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <string>
 
+#include "longhaul/layout/sent_bytes.h"
+
 namespace longhaul::comm {
 
 /// Limits of a process group; every communicator split from it inherits them.
@@ -23,7 +25,7 @@ struct CommOptions {
   /// Longer messages are cut: MPI counts are 32-bit.
   size_t max_message_bytes = size_t{1} << 30;
   /// Up to this many bytes gathered, a reduction is one round: gather all, add at home.
-  size_t one_round_bytes = size_t{32} << 10;
+  size_t one_round_bytes = static_cast<size_t>(kOneRoundBytes);
 
   /// Seconds that a wait may last now.
   double limit_seconds() const {

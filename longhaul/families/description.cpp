@@ -178,14 +178,16 @@ std::vector<std::string> ModelDescription::spare_names() const {
 
 StageSpec ModelDescription::whole() const { return {0, num_blocks(), true, true}; }
 
+bool is_in_stage(const UnitDescription& unit, const StageSpec& spec) {
+  if (unit.kind == UnitKind::Embedding) return spec.embedding;
+  if (unit.kind == UnitKind::Head) return spec.head;
+  return unit.layer >= spec.first_layer && unit.layer < spec.end_layer;
+}
+
 std::vector<UnitDescription> ModelDescription::stage(const StageSpec& spec) const {
   std::vector<UnitDescription> found;
   for (const UnitDescription& unit : units) {
-    const bool here = unit.kind == UnitKind::Embedding ? spec.embedding
-                      : unit.kind == UnitKind::Head
-                          ? spec.head
-                          : unit.layer >= spec.first_layer && unit.layer < spec.end_layer;
-    if (here) found.push_back(unit);
+    if (is_in_stage(unit, spec)) found.push_back(unit);
   }
   if (spec.head && !spec.embedding && tied) {
     found.back().parameters.push_back(tied_embedding(*this));

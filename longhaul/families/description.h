@@ -87,6 +87,8 @@ struct StageSpec {
   bool head = true;
 };
 
+bool is_in_stage(const UnitDescription& unit, const StageSpec& spec);
+
 /// Floating point operations of training per token, forward and backward: each
 /// multiplication of the forward has an addition, and both twice more in the backward.
 /// `full` counts every position of the sequence as seen, `causal` those before.

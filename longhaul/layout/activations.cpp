@@ -1,0 +1,212 @@
+#include "longhaul/layout/activations.h"
+
+#include <algorithm>
+#include <map>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr int64_t kTargetBytes = 8;
+
+const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
+                          int chunk) {
+  return layout.stage(rank_at(layout.shape, at), chunk);
+}
+
+ForwardForm::Recompute recompute_of(RecomputeKind kind) {
+  switch (kind) {
+    case RecomputeKind::None:
+      return ForwardForm::Recompute::None;
+    case RecomputeKind::Selective:
+      return ForwardForm::Recompute::Selective;
+    case RecomputeKind::Full:
+      return ForwardForm::Recompute::Full;
+  }
+  LH_ASSERT(false, "a kind of recomputation that is not known: {}",
+            static_cast<int>(kind));
+}
+
+/// About what the backward of a block takes beside what is kept: the gradients of its
+/// inner features, and that of its result; what runs again is there once more.
+int64_t block_work(const Passes& passes, const UnitDescription& block,
+                   const ShardPlan& plan, int64_t tp_index) {
+  const int64_t c = passes.form.compute_bytes;
+  const TokenCounts& tokens = passes.tokens;
+  int64_t inner = 0;
+  for (const KeptTensor& tensor : block.forward.put_off) {
+    if (!tensor.split || tensor.outside) continue;
+    inner = std::max(inner, width_of_rank(tensor.split, tensor.width, plan, tp_index));
+  }
+  const ForwardForm form = passes.form_of(block);
+  const bool selective = form.recompute == ForwardForm::Recompute::Selective;
+  const int64_t again = selective ? inner : 0;
+  const int64_t gathered = plan.sequence ? passes.features : 0;
+  const int64_t widths = std::max(2 * inner + 2 * again, gathered + inner + again);
+  int64_t work = tokens.outside * passes.features * c + tokens.inside * widths * c;
+  if (form.recompute == ForwardForm::Recompute::Full) {
+    ForwardForm plain = form;
+    plain.recompute = ForwardForm::Recompute::None;
+    work += block.forward.kept(plain, tokens, plan, tp_index, true).total();
+  }
+  return work;
+}
+
+/// Beside what it keeps: the norm's result, which sequence parallelism gathers, and a
+/// chunk of logits.
+int64_t head_work(const Passes& passes, bool gathers, int64_t logits) {
+  const int64_t row = passes.features * passes.form.compute_bytes;
+  return passes.tokens.outside * row + (gathers ? passes.tokens.inside * row : 0) +
+         logits;
+}
+
+int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
+                     const ShardPlan& plan, int64_t tp_index) {
+  const int64_t vocabulary = head.forward.logits;
+  const int64_t columns =
+      width_of_rank(ShardUnit::Vocabulary, vocabulary, plan, tp_index);
+  const int64_t agreed = plan.tp > 1 ? vocabulary / plan.tp + 1 : vocabulary;
+  return logits_rows(passes.tokens.inside, agreed) * columns * passes.form.compute_bytes;
+}
+
+KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
+  KeptBytes difference = a;
+  for (size_t i = 0; i < kKeptKinds; ++i) {
+    const auto kind = static_cast<KeptKind>(i);
+    difference[kind] -= b[kind];
+  }
+  return difference;
+}
+
+/// The worst moment of a rank's actions.
+void walk(const std::vector<PipelineAction>& actions,
+          const std::vector<ChunkBytes>& chunks, ActivationBytes& result) {
+  using Kind = PipelineAction::Kind;
+  KeptBytes live;
+  int64_t open = 0;
+  for (const PipelineAction& action : actions) {
+    const ChunkBytes& bytes = chunks.at(static_cast<size_t>(action.chunk));
+    if (action.kind == Kind::Forward) {
+      live += bytes.forward;
+      ++open;
+    } else if (action.kind == Kind::Backward) {
+      live = minus(live, bytes.forward);
+      live += bytes.backward;
+      --open;
+    } else if (action.kind == Kind::WeightGradients) {
+      live = minus(live, bytes.backward);
+    }
+    if (live.total() <= result.in_flight.total()) continue;
+    result.in_flight = live;
+    result.forwards = open;
+  }
+}
+
+}  // namespace
+
+ForwardForm Passes::form_of(const UnitDescription& unit) const {
+  ForwardForm own = form;
+  const bool keeps_all = unit.kind != UnitKind::Block || unit.layer >= recompute_end;
+  if (own.recompute == ForwardForm::Recompute::Full && keeps_all) {
+    own.recompute = ForwardForm::Recompute::None;
+  }
+  return own;
+}
+
+Passes passes_of(const RunConfig& config, const ModelDescription& model,
+                 const LayoutDescription& layout) {
+  Passes passes;
+  passes.form.fused = config.run.fused;
+  passes.form.fused_norms =
+      config.run.fused && config.precision.gradients == StateType::Fp32;
+  passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
+  passes.form.recompute = recompute_of(config.memory.recompute);
+  const int64_t tokens = config.batch.micro_size * config.data.seq_len / layout.shape.cp;
+  passes.tokens = {tokens, layout.tensor.sequence ? tokens / layout.shape.tp : tokens};
+  passes.features = model.features;
+  if (config.memory.recompute == RecomputeKind::Full) {
+    passes.recompute_end = config.memory.recompute_layers.value_or(model.num_blocks());
+  }
+  return passes;
+}
+
+ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
+                       const LayoutDescription& layout, const MeshIndex& at, int chunk) {
+  const StageSpec& spec = stage_at(layout, at, chunk);
+  ChunkBytes bytes;
+  std::optional<bool> keeps_input;
+  for (const UnitDescription& unit : model.units) {
+    if (!is_in_stage(unit, spec)) continue;
+    const KeptBytes kept =
+        unit.forward.kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp,
+                          unit.kind == UnitKind::Block);
+    if (!keeps_input) keeps_input = kept[KeptKind::Input] > 0;
+    bytes.forward += kept;
+    if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
+      bytes.backward +=
+          unit.forward.kept_put_off(passes.form, passes.tokens, layout.tensor, at.tp);
+    }
+  }
+  const int64_t targets = passes.tokens.inside * kTargetBytes;
+  bytes.forward[KeptKind::Batch] += targets;
+  bytes.backward[KeptKind::Batch] += targets;
+  if (!spec.embedding) {
+    // What came from the stage before, and its gradient.
+    if (!keeps_input.value_or(false)) {
+      bytes.forward[KeptKind::Input] += passes.boundary_bytes();
+    }
+    bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
+  }
+  return bytes;
+}
+
+ActivationBytes activation_bytes(const Passes& passes, const ModelDescription& model,
+                                 const LayoutDescription& layout,
+                                 const PipelinePlan& plan, const MeshIndex& at) {
+  ActivationBytes result;
+  std::vector<ChunkBytes> chunks;
+  int64_t of_blocks = 0;
+  int64_t of_head = 0;
+  int64_t head_kept = 0;
+  for (int chunk = 0; chunk < layout.chunks; ++chunk) {
+    chunks.push_back(chunk_bytes(passes, model, layout, at, chunk));
+    for (const UnitDescription& unit : model.units) {
+      if (!is_in_stage(unit, stage_at(layout, at, chunk))) continue;
+      if (unit.kind == UnitKind::Block) {
+        of_blocks = std::max(of_blocks, block_work(passes, unit, layout.tensor, at.tp));
+      } else if (unit.kind == UnitKind::Head) {
+        result.logits = logits_bytes(passes, unit, layout.tensor, at.tp);
+        of_head = head_work(passes, layout.tensor.sequence, result.logits);
+        head_kept =
+            unit.forward
+                .kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp, false)
+                .total();
+      }
+    }
+  }
+  walk(plan.of(at.pp), chunks, result);
+  // What the head keeps is gone before the blocks' backwards.
+  result.work = std::max(of_head, of_blocks - head_kept);
+  if (layout.shape.pp > 1) result.work += passes.boundary_bytes();
+  return result;
+}
+
+int64_t whole_gradients(const std::vector<BucketPlan>& buckets,
+                        const PrecisionSection& precision) {
+  std::map<int, int64_t> units;
+  for (const BucketPlan& bucket : buckets) {
+    if (!bucket.grads_stay && !bucket.frozen) units[bucket.unit] += bucket.num_elements;
+  }
+  std::vector<int64_t> sizes;
+  for (const auto& [unit, size] : units) sizes.push_back(size);
+  std::ranges::sort(sizes, std::greater<>());
+  int64_t elements = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    // The largest is a table, the smallest ones are blocks.
+    if (i == 0 || i + 2 >= sizes.size()) elements += sizes[i];
+  }
+  return elements * (precision.gradients == StateType::Fp32 ? 4 : 2);
+}
+
+}  // namespace longhaul

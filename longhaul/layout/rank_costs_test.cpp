@@ -1,0 +1,91 @@
+#include "longhaul/layout/rank_costs.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/process.h"
+#include "longhaul/base/stopwatch.h"
+#include "longhaul/config/test_support.h"
+#include "longhaul/families/model_config.h"
+
+namespace longhaul {
+namespace {
+
+ModelDescription llama3_70b() {
+  return load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
+      .description;
+}
+
+RunConfig settings(const std::vector<std::string>& more) {
+  std::vector<std::string> sets = {"parallel.tp=8", "parallel.pp=4", "parallel.zero=1",
+                                   "batch.global_size=1024", "data.seq_len=8192"};
+  sets.insert(sets.end(), more.begin(), more.end());
+  return accepted("", sets).config;
+}
+
+RankCosts costs_of(const std::vector<std::string>& more, int ranks, int rank) {
+  const RunConfig config = settings(more);
+  const ModelDescription model = llama3_70b();
+  const LayoutDescription layout =
+      describe_layout(config, model, ranks, Placement::even(8));
+  return LayoutCosts(config, model, layout).of(rank);
+}
+
+/// By hand, from the sizes: hidden 8192, inner 28672, 64 query and 8 key heads of 128.
+TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
+  const RankCosts second = costs_of({}, 512, 128);
+  const int64_t tokens = 8192, outside = tokens / 8, layers = 20;
+  const int64_t layer = outside * (4 * 8192 * 2 + 8) +
+                        tokens * ((2 * 1024 + 2 * 128 + 3 * 3584) * 2 + 8 * 4);
+  // 1f1b: the second of four stages has three micro batches open.
+  EXPECT_EQ(second.activations.forwards, 3);
+  EXPECT_EQ(second.activations.in_flight.total(), 3 * (layers * layer + 8 * tokens));
+  EXPECT_EQ(second.activations.logits, 0);
+  const RankCosts full = costs_of({"memory.recompute=full"}, 512, 128);
+  EXPECT_EQ(full.activations.in_flight.total(),
+            3 * (layers * outside * 8192 * 2 + 8 * tokens));
+  const RankCosts last = costs_of({}, 512, 3 * 128);
+  EXPECT_EQ(last.activations.forwards, 1);
+  // Rows of the 16032 columns of a rank that fill a chunk of 2^24.
+  EXPECT_EQ(last.activations.logits, (1 << 24) / 16033 * 16032 * 2);
+}
+
+TEST(RankCosts, OfAPipelineSendOneBoundaryAStepAndDirection) {
+  const RankCosts first = costs_of({}, 512, 0);
+  const int64_t boundary = 8192 / 8 * 8192 * 2;
+  const int64_t micro_batches = 1024 / 16;
+  EXPECT_EQ(first.traffic.bytes(TrafficKind::Pipeline), micro_batches * boundary);
+  EXPECT_EQ(costs_of({}, 512, 128).traffic.bytes(TrafficKind::Pipeline),
+            2 * micro_batches * boundary);
+  EXPECT_EQ(first.traffic.bytes(TrafficKind::Context), 0);
+}
+
+/// Every rank is asked for; ranks of one place along pp and tp are the same.
+TEST(RankCosts, OfManyRanksTakeLittleTimeAndMemory) {
+  const ModelDescription model = llama3_70b();
+  const auto measure = [&](const std::vector<std::string>& sets, int ranks) {
+    const RunConfig config = settings(sets);
+    const int64_t before = resident_bytes();
+    const Stopwatch watch;
+    const LayoutDescription layout =
+        describe_layout(config, model, ranks, Placement::even(8));
+    const LayoutCosts costs(config, model, layout);
+    int64_t parameters = 0;
+    for (int rank = 0; rank < ranks; ++rank) parameters += costs.of(rank).parameters;
+    EXPECT_GE(parameters,
+              ranks / (layout.shape.pp * layout.shape.tp) * model.num_parameters());
+    return std::pair(watch.seconds(), resident_bytes() - before);
+  };
+  const auto [small_seconds, small_bytes] = measure({}, 512);
+  EXPECT_LT(small_seconds, 2.0);  // 0.1 s on a machine that does nothing else
+  EXPECT_LT(small_bytes, 50 << 20);
+  const auto [large_seconds, large_bytes] =
+      measure({"parallel.pp=16", "parallel.cp=2", "batch.global_size=12800"}, 102400);
+  EXPECT_LT(large_seconds, 5.0);
+  RecordProperty("milliseconds_of_512", static_cast<int>(1000 * small_seconds));
+  RecordProperty("kilobytes_of_512", static_cast<int>(small_bytes >> 10));
+  RecordProperty("milliseconds_of_102400", static_cast<int>(1000 * large_seconds));
+  RecordProperty("kilobytes_of_102400", static_cast<int>(large_bytes >> 10));
+}
+
+}  // namespace
+}  // namespace longhaul

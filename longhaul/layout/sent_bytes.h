@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+namespace longhaul {
+
+// What one rank of a group sends to the others in an operation of comm/, in bytes; what
+// it keeps for itself is not counted.
+
+/// Up to this many bytes gathered, a reduction is one round: gather all, add at home.
+inline constexpr int64_t kOneRoundBytes = int64_t{32} << 10;
+/// An all-reduce cuts its buffer among the ranks on edges of so many elements.
+inline constexpr int64_t kReducePartAlign = 16;
+
+/// `part`: bytes of each rank.
+constexpr int64_t sent_by_all_gather(int64_t ranks, int64_t part) {
+  return (ranks - 1) * part;
+}
+/// `part`: bytes of a rank's result.
+constexpr int64_t sent_by_reduce_scatter(int64_t ranks, int64_t part) {
+  return (ranks - 1) * part;
+}
+/// Of `count` elements; a rank sends more the larger the part that it adds up is.
+constexpr int64_t sent_by_all_reduce(int64_t ranks, int64_t index, int64_t count,
+                                     int64_t element_bytes) {
+  if (ranks == 1) return 0;
+  if (count * element_bytes * ranks <= kOneRoundBytes) {
+    return (ranks - 1) * count * element_bytes;
+  }
+  const int64_t each = (count + ranks - 1) / ranks;
+  const int64_t length =
+      (each + kReducePartAlign - 1) / kReducePartAlign * kReducePartAlign;
+  const int64_t begin = index * length < count ? index * length : count;
+  const int64_t end = begin + length < count ? begin + length : count;
+  return (count + (ranks - 2) * (end - begin)) * element_bytes;
+}
+
+}  // namespace longhaul

@@ -1,0 +1,265 @@
+#include "longhaul/layout/traffic.h"
+
+#include <algorithm>
+
+#include "longhaul/layout/pipeline/messages.h"
+#include "longhaul/layout/sent_bytes.h"
+
+namespace longhaul {
+namespace {
+
+/// Counts one rank's messages of one step.
+class StepTraffic {
+ public:
+  StepTraffic(const Passes& passes, const RunConfig& config,
+              const ModelDescription& model, const LayoutDescription& layout,
+              const PipelinePlan& plan, const UnitPlan& units, const MeshIndex& at)
+      : passes_(passes),
+        config_(config),
+        model_(model),
+        layout_(layout),
+        plan_(plan),
+        units_(units),
+        at_(at),
+        rank_(rank_at(layout.shape, at)),
+        groups_(layout.rank_groups()) {}
+
+  Traffic count(const std::vector<BucketPlan>& buckets) {
+    boundaries();
+    for (int chunk = 0; chunk < layout_.chunks; ++chunk) {
+      for (const UnitDescription& unit : model_.units) {
+        if (!is_in_stage(unit, layout_.stage(rank_, chunk))) continue;
+        const int64_t forwards = forwards_of(chunk);
+        tensor(unit, forwards);
+        context(unit, forwards);
+      }
+    }
+    for (const BucketPlan& bucket : buckets) {
+      weights(bucket);
+      if (!bucket.frozen) gradients(bucket);
+    }
+    return std::move(traffic_);
+  }
+
+ private:
+  int64_t forwards_of(int64_t chunk) const {
+    return std::ranges::count_if(plan_.of(at_.pp), [&](const PipelineAction& action) {
+      return action.kind == PipelineAction::Kind::Forward && action.chunk == chunk;
+    });
+  }
+
+  /// Whose communicator serves a group: a group that is all of another is that one.
+  GroupKind owner(GroupKind kind) const {
+    const bool cut = kind == GroupKind::Shard || kind == GroupKind::Replicas;
+    const int data = layout_.shape.dp * layout_.shape.cp;
+    if (!cut || groups_.place(kind, rank_).size != data) return kind;
+    return layout_.shape.cp == 1 ? GroupKind::Dp : GroupKind::Data;
+  }
+
+  void all_reduce(TrafficKind kind, GroupKind group, int64_t calls, int64_t count,
+                  int64_t element_bytes) {
+    const GroupPlace place = groups_.place(group, rank_);
+    if (place.size == 1) return;
+    traffic_.add(kind, owner(group), Exchange::AllReduce, calls,
+                 sent_by_all_reduce(place.size, place.index, count, element_bytes));
+  }
+  /// `part`: bytes that each rank puts in or gets out.
+  void cut(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
+           int64_t part) {
+    const int64_t ranks = groups_.place(group, rank_).size;
+    if (ranks == 1) return;
+    traffic_.add(kind, owner(group), exchange, calls,
+                 exchange == Exchange::AllGather ? sent_by_all_gather(ranks, part)
+                                                 : sent_by_reduce_scatter(ranks, part));
+  }
+
+  /// Each message is a call at both of its ends.
+  void boundaries() {
+    const auto pass = [&](const std::optional<PipelineMessage>& message, int64_t bytes) {
+      if (!message || message->to == message->from) return;
+      traffic_.add(TrafficKind::Pipeline, GroupKind::Pp, Exchange::SendRecv, 1, bytes);
+    };
+    for (const PipelineAction& action : plan_.of(at_.pp)) {
+      pass(message_before(plan_, at_.pp, action), 0);
+      pass(message_after(plan_, at_.pp, action), passes_.boundary_bytes());
+    }
+  }
+
+  /// Forwards of a unit for each of its actions: a block may run again.
+  int64_t runs(const UnitDescription& unit) const {
+    return passes_.form_of(unit).recompute == ForwardForm::Recompute::Full ? 2 : 1;
+  }
+
+  /// The edges of regions with split features (parallel/tensor/region.h).
+  void tensor(const UnitDescription& unit, int64_t forwards) {
+    if (layout_.shape.tp == 1) return;
+    const UnitForward& edges = unit.forward;
+    const int64_t in = edges.enters * forwards;
+    const int64_t out = edges.leaves * forwards;
+    const int64_t part = passes_.boundary_bytes();
+    const auto send = [&](Exchange exchange, int64_t calls) {
+      cut(TrafficKind::Tensor, GroupKind::Tp, exchange, calls, part);
+    };
+    if (layout_.tensor.sequence) {
+      // The linear layers gather their input again for their weights.
+      const int64_t again = unit.forward.put_off.empty() ? 0 : in;
+      send(Exchange::AllGather, runs(unit) * in + again + out);
+      send(Exchange::ReduceScatter, runs(unit) * out + in);
+    } else {
+      all_reduce(TrafficKind::Tensor, GroupKind::Tp, runs(unit) * out + in,
+                 passes_.tokens.inside * passes_.features, passes_.form.compute_bytes);
+    }
+    if (edges.logits > 0) loss(edges.logits, forwards);
+  }
+
+  /// Log-sum-exp and the target's logit of each row, in fp32.
+  void loss(int64_t vocabulary, int64_t forwards) {
+    const int64_t tokens = passes_.tokens.inside;
+    const int64_t rows = logits_rows(tokens, vocabulary / layout_.shape.tp + 1);
+    for (int64_t from = 0; from < tokens; from += rows) {
+      cut(TrafficKind::Tensor, GroupKind::Tp, Exchange::AllGather, forwards,
+          2 * 4 * std::min(rows, tokens - from));
+    }
+  }
+
+  /// Keys and values forward, again in the backward, and their fp32 gradients home
+  /// (parallel/context/).
+  void context(const UnitDescription& unit, int64_t forwards) {
+    const int64_t ranks = layout_.shape.cp;
+    if (ranks == 1 || unit.forward.keys == 0) return;
+    const int64_t elements =
+        passes_.tokens.inside *
+        width_of_rank(ShardUnit::KeyHeads, unit.forward.keys, layout_.tensor, at_.tp);
+    const bool again = passes_.form_of(unit).recompute != ForwardForm::Recompute::None;
+    const int64_t rounds = forwards * (again ? 3 : 2);
+    const int64_t c = passes_.form.compute_bytes;
+    if (config_.parallel.context == ContextKind::Ring) {
+      const int64_t steps = ranks - 1;
+      traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
+                   steps * rounds, 2 * elements * c);
+      traffic_.add(TrafficKind::Context, GroupKind::Cp, Exchange::SendRecv,
+                   steps * forwards, 2 * elements * 4);
+      return;
+    }
+    cut(TrafficKind::Context, GroupKind::Cp, Exchange::AllGather, 2 * rounds,
+        elements * c);
+    cut(TrafficKind::Context, GroupKind::Cp, Exchange::ReduceScatter, 2 * forwards,
+        elements * 4);
+  }
+
+  /// How often a bucket's gradients are reduced in a step.
+  int64_t reductions(const BucketPlan& bucket) const {
+    if (bucket.grads_stay) return 1;
+    return std::ranges::count_if(units_.gradients, [&](const GradientUse& use) {
+      return use.unit == bucket.unit && use.reduce;
+    });
+  }
+
+  void gradients(const BucketPlan& bucket) {
+    const int64_t wire = config_.precision.reduce == StateType::Fp32 ? 4 : 2;
+    const int64_t times = reductions(bucket);
+    if (layout_.shards == 1) {
+      all_reduce(TrafficKind::Gradients, GroupKind::Replicas, times, bucket.num_elements,
+                 wire);
+    } else {
+      cut(TrafficKind::Gradients, GroupKind::Shard, Exchange::ReduceScatter, times,
+          bucket.owned.size() * wire);
+      all_reduce(TrafficKind::Gradients, GroupKind::Replicas, 1, bucket.owned.size(),
+                 wire);
+    }
+    const auto sum = [&](GroupKind group) {
+      all_reduce(TrafficKind::Gradients, group, 1, bucket.owned.size(), wire);
+    };
+    if (bucket.sum_group == kTensorSum) sum(GroupKind::Tp);
+    if (bucket.sum_group == kKeySum) sum(GroupKind::KeyReplicas);
+    if (bucket.sum_group == kTiedSum) sum(GroupKind::Tied);
+  }
+
+  /// How often a bucket's weights are gathered in a step.
+  int64_t gathers(const BucketPlan& bucket) const {
+    if (bucket.weights_stay) return 1;  // when they have been updated
+    int64_t times = 0;
+    for (const WeightUse& use : units_.weights) {
+      times += std::ranges::count(use.gather, bucket.unit);
+    }
+    return times;
+  }
+
+  void weights(const BucketPlan& bucket) {
+    if (layout_.shards == 1) return;
+    cut(TrafficKind::Weights, GroupKind::Shard, Exchange::AllGather, gathers(bucket),
+        bucket.owned.size() * passes_.form.compute_bytes);
+  }
+
+  const Passes& passes_;
+  const RunConfig& config_;
+  const ModelDescription& model_;
+  const LayoutDescription& layout_;
+  const PipelinePlan& plan_;
+  const UnitPlan& units_;
+  MeshIndex at_;
+  int rank_;
+  Groups groups_;
+  Traffic traffic_;
+};
+
+}  // namespace
+
+const char* traffic_name(TrafficKind kind) {
+  switch (kind) {
+    case TrafficKind::Pipeline:
+      return "pipeline";
+    case TrafficKind::Tensor:
+      return "tensor";
+    case TrafficKind::Context:
+      return "context";
+    case TrafficKind::Gradients:
+      return "gradients";
+    case TrafficKind::Weights:
+      return "weights";
+  }
+  return "?";
+}
+
+const char* exchange_name(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::SendRecv:
+      return "send_recv";
+    case Exchange::AllReduce:
+      return "all_reduce";
+    case Exchange::AllGather:
+      return "all_gather";
+    case Exchange::ReduceScatter:
+      return "reduce_scatter";
+  }
+  return "?";
+}
+
+int64_t Traffic::bytes(TrafficKind kind) const {
+  int64_t sum = 0;
+  for (const TrafficLine& line : lines_) {
+    if (line.kind == kind) sum += line.bytes;
+  }
+  return sum;
+}
+
+void Traffic::add(TrafficKind kind, GroupKind group, Exchange exchange, int64_t calls,
+                  int64_t bytes) {
+  const auto found = std::ranges::find_if(lines_, [&](const TrafficLine& line) {
+    return line.kind == kind && line.group == group && line.exchange == exchange;
+  });
+  TrafficLine& line = found != lines_.end()
+                          ? *found
+                          : lines_.emplace_back(TrafficLine{kind, group, exchange});
+  line.calls += calls;
+  line.bytes += calls * bytes;
+}
+
+Traffic step_traffic(const Passes& passes, const RunConfig& config,
+                     const ModelDescription& model, const LayoutDescription& layout,
+                     const PipelinePlan& plan, const UnitPlan& units,
+                     const std::vector<BucketPlan>& buckets, const MeshIndex& at) {
+  return StepTraffic(passes, config, model, layout, plan, units, at).count(buckets);
+}
+
+}  // namespace longhaul
