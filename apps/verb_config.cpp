@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/asked_layout.h"
 #include "apps/run_inputs.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -18,7 +19,6 @@
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
 #include "longhaul/families/model_config.h"
-#include "longhaul/layout/description.h"
 #include "longhaul/optim/param_groups.h"
 #include "longhaul/optim/schedule.h"
 
@@ -88,29 +88,12 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   return model;
 }
 
-/// What is printed of a layout: of each stage what its ranks hold, by the one of them
-/// that holds most, which is the first of each group.
-struct StageLine {
-  int stage = 0;
-  int64_t first_layer = 0;
-  int64_t end_layer = 0;
-  int64_t parameters = 0;  ///< of one rank
-  StateBytes bytes;        ///< of all stages of its ranks
-};
-
-struct AskedLayout {
-  LayoutDescription layout;
-  std::vector<StageLine> stages;
-};
-
 AskedLayout describe(const RunConfig& config, const ModelDescription& model,
                      const ConfigCall& options) {
   const Placement placement =
       options.ranks_per_node > 0
           ? Placement::even(static_cast<int>(options.ranks_per_node))
           : Placement();
-  AskedLayout asked{describe_layout(config, model, options.ranks, placement), {}};
-  const LayoutDescription& layout = asked.layout;
   std::vector<std::string> names = model.names();
   const optim::ParamGroups groups =
       optim::assign_param_groups(names, config.optimizer, model.names_without_decay());
@@ -118,66 +101,8 @@ AskedLayout describe(const RunConfig& config, const ModelDescription& model,
   for (size_t i = 0; i < names.size(); ++i) {
     if (groups.settings[i].frozen) frozen.insert(names[i]);
   }
-  for (int pp = 0; pp < layout.shape.pp; ++pp) {
-    const int rank = rank_at(layout.shape, {.pp = pp});
-    const auto placed = layout.parameters(
-        model, rank, [&](const std::string& name) { return frozen.contains(name); });
-    StageLine line;
-    line.stage = pp;
-    line.first_layer = layout.stage(rank, 0).first_layer;
-    line.end_layer = layout.stage(rank, layout.chunks - 1).end_layer;
-    for (const PlacedParameter& p : placed) line.parameters += p.slice.num_elements();
-    line.bytes =
-        state_bytes(plan_buckets(placed, layout.sharding(rank)), config.precision);
-    asked.stages.push_back(line);
-  }
-  return asked;
-}
-
-void print_layout(const AskedLayout& asked) {
-  const auto bytes = [](int64_t n) { return human_bytes(static_cast<double>(n)); };
-  fmt::print("# layout: {}{}\n", asked.layout.describe(),
-             asked.layout.shards > 1 ? fmt::format(", shard groups of {}",
-                                                   counted(asked.layout.shards, "rank"))
-                                     : "");
-  fmt::print(
-      "# of one rank of each stage\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  "
-      "{:>9}\n",
-      "stage", "layers", "parameters", "weights", "gradients", "masters", "moments");
-  for (const StageLine& s : asked.stages) {
-    const std::string layers =
-        asked.layout.chunks > 1 ? fmt::format("{} parts", asked.layout.chunks)
-                                : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
-    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
-               grouped(s.parameters), bytes(s.bytes.weights), bytes(s.bytes.gradients),
-               bytes(s.bytes.masters), bytes(s.bytes.moments));
-  }
-}
-
-OrderedJson layout_json(const AskedLayout& asked) {
-  const LayoutDescription& layout = asked.layout;
-  OrderedJson out;
-  out["pp"] = layout.shape.pp;
-  out["dp"] = layout.shape.dp;
-  out["cp"] = layout.shape.cp;
-  out["tp"] = layout.shape.tp;
-  out["zero"] = layout.zero;
-  out["shard_group"] = layout.shards;
-  out["stages"] = OrderedJson::array();
-  for (const StageSpec& stage : layout.stages) {
-    out["stages"].push_back(
-        {{"first_layer", stage.first_layer}, {"end_layer", stage.end_layer}});
-  }
-  out["ranks"] = OrderedJson::array();
-  for (const StageLine& s : asked.stages) {
-    out["ranks"].push_back({{"pp", s.stage},
-                            {"parameters", s.parameters},
-                            {"weight_bytes", s.bytes.weights},
-                            {"gradient_bytes", s.bytes.gradients},
-                            {"master_bytes", s.bytes.masters},
-                            {"moment_bytes", s.bytes.moments}});
-  }
-  return out;
+  return ask_layout(config, model, options.ranks, placement,
+                    [&](const std::string& name) { return frozen.contains(name); });
 }
 
 std::string batch_line(const RunConfig& config, const ConfigCall& options) {

@@ -1,0 +1,151 @@
+#include "apps/asked_layout.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::apps {
+namespace {
+
+std::string bytes_of(int64_t n) { return human_bytes(static_cast<double>(n)); }
+
+constexpr TrafficKind kKindsOfTraffic[] = {TrafficKind::Pipeline, TrafficKind::Tensor,
+                                           TrafficKind::Context, TrafficKind::Gradients,
+                                           TrafficKind::Weights};
+static_assert(std::size(kKindsOfTraffic) == kTrafficKinds);
+
+void print_state(const AskedLayout& asked) {
+  fmt::print(
+      "# of one rank of each stage\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  "
+      "{:>9}\n",
+      "stage", "layers", "parameters", "weights", "gradients", "masters", "moments");
+  for (const StageLine& s : asked.stages) {
+    const std::string layers =
+        asked.layout.chunks > 1 ? fmt::format("{} parts", asked.layout.chunks)
+                                : fmt::format("{} to {}", s.first_layer, s.end_layer - 1);
+    const StateBytes& state = s.costs.state;
+    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>9}  {:>9}\n", s.stage, layers,
+               grouped(s.costs.parameters), bytes_of(state.weights),
+               bytes_of(state.gradients), bytes_of(state.masters),
+               bytes_of(state.moments));
+  }
+}
+
+/// Gathered units stand here: they come and go like activations.
+void print_passes(const AskedLayout& asked) {
+  fmt::print("# in a step\n#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n",
+             "stage", "activations", "forwards open", "logits", "work", "whole units",
+             "all, at most");
+  for (const StageLine& s : asked.stages) {
+    const ActivationBytes& passes = s.costs.activations;
+    const StateBytes& state = s.costs.state;
+    const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
+    const int64_t all = state.weights + state.gradients + state.masters + state.moments +
+                        passes.in_flight.total() + passes.work + units;
+    fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
+               bytes_of(passes.in_flight.total()), passes.forwards,
+               bytes_of(passes.logits), bytes_of(passes.work), bytes_of(units),
+               bytes_of(all));
+  }
+}
+
+void print_traffic(const AskedLayout& asked) {
+  fmt::print("# sent in a step\n#   {:>5}", "stage");
+  for (const TrafficKind kind : kKindsOfTraffic) {
+    fmt::print("  {:>9}", traffic_name(kind));
+  }
+  fmt::print("\n");
+  for (const StageLine& s : asked.stages) {
+    fmt::print("#   {:>5}", s.stage);
+    for (const TrafficKind kind : kKindsOfTraffic) {
+      fmt::print("  {:>9}", bytes_of(s.costs.traffic.bytes(kind)));
+    }
+    fmt::print("\n");
+  }
+}
+
+OrderedJson activations_json(const ActivationBytes& passes) {
+  OrderedJson out;
+  for (size_t i = 0; i < kKeptKinds; ++i) {
+    const auto kind = static_cast<KeptKind>(i);
+    out[kept_name(kind)] = passes.in_flight[kind];
+  }
+  out["total"] = passes.in_flight.total();
+  return out;
+}
+
+OrderedJson traffic_json(const Traffic& traffic) {
+  OrderedJson out = OrderedJson::array();
+  for (const TrafficLine& line : traffic.lines()) {
+    out.push_back({{"kind", traffic_name(line.kind)},
+                   {"group", group_name(line.group)},
+                   {"operation", exchange_name(line.exchange)},
+                   {"calls", line.calls},
+                   {"bytes", line.bytes}});
+  }
+  return out;
+}
+
+}  // namespace
+
+AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
+                       int64_t ranks, const Placement& placement,
+                       const std::function<bool(const std::string&)>& frozen) {
+  AskedLayout asked{describe_layout(config, model, ranks, placement), {}};
+  const LayoutDescription& layout = asked.layout;
+  const LayoutCosts costs(config, model, layout, frozen);
+  for (int pp = 0; pp < layout.shape.pp; ++pp) {
+    const int rank = rank_at(layout.shape, {.pp = pp});
+    asked.stages.push_back({pp, layout.stage(rank, 0).first_layer,
+                            layout.stage(rank, layout.chunks - 1).end_layer,
+                            costs.of(rank)});
+  }
+  return asked;
+}
+
+void print_layout(const AskedLayout& asked) {
+  fmt::print("# layout: {}{}\n", asked.layout.describe(),
+             asked.layout.shards > 1 ? fmt::format(", shard groups of {}",
+                                                   counted(asked.layout.shards, "rank"))
+                                     : "");
+  print_state(asked);
+  print_passes(asked);
+  print_traffic(asked);
+}
+
+OrderedJson layout_json(const AskedLayout& asked) {
+  const LayoutDescription& layout = asked.layout;
+  OrderedJson out;
+  out["pp"] = layout.shape.pp;
+  out["dp"] = layout.shape.dp;
+  out["cp"] = layout.shape.cp;
+  out["tp"] = layout.shape.tp;
+  out["zero"] = layout.zero;
+  out["shard_group"] = layout.shards;
+  out["stages"] = OrderedJson::array();
+  for (const StageSpec& stage : layout.stages) {
+    out["stages"].push_back(
+        {{"first_layer", stage.first_layer}, {"end_layer", stage.end_layer}});
+  }
+  out["ranks"] = OrderedJson::array();
+  for (const StageLine& s : asked.stages) {
+    const RankCosts& costs = s.costs;
+    out["ranks"].push_back({{"pp", s.stage},
+                            {"parameters", costs.parameters},
+                            {"weight_bytes", costs.state.weights},
+                            {"gradient_bytes", costs.state.gradients},
+                            {"master_bytes", costs.state.masters},
+                            {"moment_bytes", costs.state.moments},
+                            {"whole_weight_bytes", costs.whole.weights},
+                            {"whole_gradient_bytes", costs.whole.gradients},
+                            {"activation_bytes", activations_json(costs.activations)},
+                            {"open_forwards", costs.activations.forwards},
+                            {"logits_bytes", costs.activations.logits},
+                            {"work_bytes", costs.activations.work},
+                            {"sent", traffic_json(costs.traffic)}});
+  }
+  return out;
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/layout/rank_costs.h"
+
+namespace longhaul::apps {
+
+/// What is printed of a layout: of each stage what its ranks hold and send, by the one of
+/// them that holds most, which is the first of each group.
+struct StageLine {
+  int stage = 0;
+  int64_t first_layer = 0;
+  int64_t end_layer = 0;
+  RankCosts costs;  ///< of one rank, all its stages
+};
+
+struct AskedLayout {
+  LayoutDescription layout;
+  std::vector<StageLine> stages;
+};
+
+/// `frozen`: parameters by name. ConfigError as describe_layout.
+AskedLayout ask_layout(const RunConfig& config, const ModelDescription& model,
+                       int64_t ranks, const Placement& placement,
+                       const std::function<bool(const std::string&)>& frozen);
+
+/// As comments of a TOML file, in aligned tables.
+void print_layout(const AskedLayout& asked);
+OrderedJson layout_json(const AskedLayout& asked);
+
+}  // namespace longhaul::apps
