@@ -1,4 +1,4 @@
-"""The bytes that a rank sends in a step are those of docs/layouts.md, for every kind of
+"""The bytes that a rank sends in a step are those of the formulas here, for every kind of
 layout. Two runs of different lengths are compared: start and end cancel out."""
 
 import json

@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "resume"))
 import runs  # noqa: E402
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
 UNITS = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 LINE = re.compile(r"model ([\d,]+) parameters .*?, ([\d.]+) (\w+) of weights and gradients, "
                   r"([\d.]+) (\w+) of optimizer state per rank")
@@ -36,3 +38,40 @@ def test_bytes_of_a_rank_are_those_that_train_allocates(run, binary, tmp_path, r
             (first["weight_bytes"] + first["gradient_bytes"], buffers, buffer_unit),
             (first["master_bytes"] + first["moment_bytes"], state, state_unit)]:
         assert f"{counted / UNITS[unit]:.1f}" == held, (first, held, unit)
+
+
+def test_the_tables_of_the_documentation_are_what_config_prints(binary):
+    """Changed figures: the block of docs/layouts.md is to be made anew."""
+    page = (ROOT / "docs/layouts.md").read_text()
+    (block,) = re.findall(r"^```\n\$ longhaul config (.*?)^```$", page, re.M | re.S)
+    command, tables = re.split(r"^(?=#)", block, maxsplit=1, flags=re.M)
+    said = subprocess.run([binary("longhaul"), "config", *command.replace("\\\n", " ").split()],
+                          cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    printed = re.search(r"^# layout:.*?(?=^# (?:tokens|learning))", said.stdout, re.M | re.S)
+    assert tables == printed.group()
+
+
+def test_messages_of_a_step_are_those_that_train_counts(run, binary, tmp_path):
+    """Two runs of different lengths: start and end cancel out."""
+    counts = []
+    for steps in (1, 3):
+        path = tmp_path / str(steps)
+        path.mkdir()
+        config = runs.write_config(path)
+        sets = [f"run.steps={steps}", "checkpoint.every=0", "schedule.warmup_steps=0",
+                "parallel.tp=2", "parallel.zero=3"]
+        words = [word for one in sets for word in ("--set", one)]
+        run("longhaul", "train", config, *words, ranks=4)
+        events = map(json.loads, (path / "run/events.jsonl").read_text().splitlines())
+        (event,) = [e for e in events if e["event"] == "traffic"]
+        counts.append(event["sent"])
+    said = subprocess.run([binary("longhaul"), "config", config, "--ranks", "4", "--json", *words],
+                          capture_output=True, text=True, check=True, timeout=60)
+    counted = {}
+    for line in json.loads(said.stdout)["layout"]["ranks"][0]["sent"]:
+        key = line["group"], line["operation"]
+        counted[key] = counted.get(key, 0) + line["bytes"]
+    sent = {key: (counts[1][key[0]][key[1]]["bytes"] - counts[0][key[0]][key[1]]["bytes"]) // 2
+            for key in counted}
+    assert sent == counted
+    assert set(counted) >= {("tp", "reduce_scatter"), ("dp", "all_gather"), ("tp", "all_reduce")}
