@@ -13,6 +13,20 @@ namespace longhaul::testing {
 
 /// Sizes that no other divides, but for heads: what is counted twice or not at all shows.
 inline OrderedJson tiny_config(const std::string& model_type, bool tied = false) {
+  if (model_type == "gpt2") {
+    return {{"architectures", {"GPT2LMHeadModel"}},
+            {"model_type", model_type},
+            {"n_embd", 48},
+            {"n_inner", 52},
+            {"n_layer", 4},
+            {"n_head", 6},
+            {"vocab_size", 101},
+            {"n_positions", 512},
+            {"attn_pdrop", 0.0},
+            {"embd_pdrop", 0.0},
+            {"resid_pdrop", 0.0},
+            {"tie_word_embeddings", tied}};
+  }
   const bool llama = model_type == "llama";
   const std::string name = llama ? "Llama" : model_type == "qwen2" ? "Qwen2" : "Qwen3";
   return {{"architectures", {name + "ForCausalLM"}},
@@ -38,7 +52,11 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 
 /// Every family, and one with a tied head.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false}, {"llama", true}, {"qwen2", false}, {"qwen3", false}};
+  return {{"llama", false},
+          {"llama", true},
+          {"qwen2", false},
+          {"qwen3", false},
+          {"gpt2", true}};
 }
 
 }  // namespace longhaul::testing
