@@ -44,7 +44,7 @@ class Recomputation : public SavedInput {
 
 struct RecomputedNode : Function<RecomputedNode> {
   static at::Tensor forward(AutogradContext* ctx, std::shared_ptr<Recomputation> again,
-                            const at::Tensor& /*a*/, const at::Tensor& /*b*/,
+                            const at::Tensor& /*a*/, std::optional<at::Tensor> /*b*/,
                             std::optional<at::Tensor> /*c*/) {
     at::Tensor y = again->forward();
     again->hold();
@@ -65,12 +65,14 @@ struct RecomputedNode : Function<RecomputedNode> {
 }  // namespace
 
 LinearInput recomputed(TensorFunction f, const std::vector<at::Tensor>& inputs) {
-  LH_CHECK(inputs.size() == 2 || inputs.size() == 3, "recomputed", "{} inputs",
+  LH_CHECK(!inputs.empty() && inputs.size() <= 3, "recomputed", "{} inputs",
            inputs.size());
   if (!at::GradMode::is_enabled()) return f(inputs);
   const auto again = std::make_shared<Recomputation>(std::move(f), inputs);
-  const auto third = inputs.size() == 3 ? std::optional(inputs[2]) : std::nullopt;
-  return {RecomputedNode::apply(again, inputs[0], inputs[1], third), again};
+  const auto input = [&](size_t i) {
+    return i < inputs.size() ? std::optional(inputs[i]) : std::nullopt;
+  };
+  return {RecomputedNode::apply(again, inputs[0], input(1), input(2)), again};
 }
 
 }  // namespace longhaul::ops

@@ -28,12 +28,12 @@ def trained(run, store, tmp_path_factory):
     """Trains a layout as a user would, each kind of run once per suite; its directory."""
     done = {}
 
-    def call(layout, *sets, copy=0):
-        key = repr((layout, sets, copy))
+    def call(layout, *sets, copy=0, **model_changes):
+        key = repr((layout, sets, copy, model_changes))
         if key not in done:
             path = tmp_path_factory.mktemp("trained")
             ranks, keys = layout
-            train(run, write_run(path, store), *keys, *sets, ranks=ranks)
+            train(run, write_run(path, store, **model_changes), *keys, *sets, ranks=ranks)
             done[key] = path / "run"
         return done[key]
 

@@ -59,6 +59,13 @@ def test_recompute_changes_no_bit(trained, name, kind):
     assert_bitwise(trained(layout, *EIGHT, *RECOMPUTE[kind]), trained(layout, *EIGHT))
 
 
+def test_recompute_changes_no_bit_of_another_familys(trained):
+    """Whose feed-forward makes one tensor of one."""
+    sets = [*EIGHT, *FP32]
+    assert_bitwise(trained(parallel(1), *sets, *RECOMPUTE["selective"], model_type="gpt2"),
+                   trained(parallel(1), *sets, model_type="gpt2"))
+
+
 def test_a_cpu_has_nowhere_to_offload_to_and_says_so(trained):
     log = (trained(parallel(1), *EIGHT, *RECOMPUTE["offloaded"]) / "log.txt").read_text()
     assert "memory.offload_activations has no effect: a CPU has no other memory" in log
