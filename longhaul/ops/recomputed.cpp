@@ -44,8 +44,9 @@ class Recomputation : public SavedInput {
 
 struct RecomputedNode : Function<RecomputedNode> {
   static at::Tensor forward(AutogradContext* ctx, std::shared_ptr<Recomputation> again,
-                            const at::Tensor& /*a*/, std::optional<at::Tensor> /*b*/,
-                            std::optional<at::Tensor> /*c*/) {
+                            const at::Tensor& /*a*/,
+                            const std::optional<at::Tensor>& /*b*/,
+                            const std::optional<at::Tensor>& /*c*/) {
     at::Tensor y = again->forward();
     again->hold();
     save(ctx, std::move(again));
