@@ -220,7 +220,7 @@ class ShardWriters {
 
 /// As the model's family has it in a Hugging Face directory.
 SharedSource in_files(const WeightsSource& source, const ExportOptions& options) {
-  const SharedSource same(std::shared_ptr<void>(), &source);
+  SharedSource same(std::shared_ptr<void>(), &source);
   if (options.any_family || !fs::exists(source.config_path())) return same;
   return as_hugging_face(same, load_model_config(source.config_path()).description);
 }

@@ -213,8 +213,8 @@ RankUnits LayoutDescription::rank_units(const ModelDescription& model, int rank,
   units.chunks = chunk_units(model, rank);
   units.gathered_bytes = longhaul::gathered_bytes(buckets, weight_bytes);
   const ChunkUnits& last = units.chunks.back();
-  units.gathered_bytes.resize(
-      static_cast<size_t>(std::max(last.head, last.block(last.spec.end_layer)) + 1));
+  const int units_here = std::max(last.head, last.block(last.spec.end_layer)) + 1;
+  units.gathered_bytes.resize(static_cast<size_t>(units_here));
   units.reduce_each = sharding(rank).grads;
   units.delayed = pipeline == PipelineKind::ZeroBubbleH1;
   const int stage = mesh_index_of(shape, rank).pp;
