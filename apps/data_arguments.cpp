@@ -2,20 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
 
 double parse_share(const std::string& option, const std::string& text) {
-  const bool percent = !text.empty() && text.back() == '%';
-  const char* const end = text.data() + text.size() - (percent ? 1 : 0);
-  double value = -1.0;
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const bool percent = text.ends_with('%');
+  double value = whole_number<double>(text.substr(0, text.size() - (percent ? 1 : 0)))
+                     .value_or(-1.0);
   if (percent) value /= 100.0;
-  if (error != std::errc() || stop != end || !(value >= 0.0 && value < 1.0)) {
+  if (!(value >= 0.0 && value < 1.0)) {
     throw InputError("data", fmt::format("{} '{}' is not a share of the documents; write "
                                          "for example 1% or 0.01",
                                          option, text));

@@ -6,9 +6,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/tied_head.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::apps {

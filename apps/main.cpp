@@ -8,7 +8,8 @@
 #include "apps/supervision.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/process_title.h"
+#include "longhaul/base/process.h"
+#include "longhaul/system/process_title.h"
 
 // The program that people type. LibTorch takes a third of a second and 140 MB to load, so
 // the verbs that compute with it are in a second program beside this one, which this

@@ -1,6 +1,6 @@
 #include "apps/program.h"
 #include "apps/version.h"
-#include "longhaul/base/process_title.h"
+#include "longhaul/system/process_title.h"
 #include "longhaul/tensor/vector_math.h"
 
 // The verbs that compute with LibTorch; longhaul becomes this program for them.

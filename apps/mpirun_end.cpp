@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,8 +13,9 @@
 #include "apps/ranks.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::apps {
 namespace {
@@ -53,11 +52,8 @@ std::vector<int> children_of(int parent) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename().string();
-    int pid = 0;
-    const auto [end, error] =
-        std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (error != std::errc() || end != name.data() + name.size()) continue;
-    if (parent_of(pid) == parent) found.push_back(pid);
+    const auto pid = whole_number<int>(name);
+    if (pid && parent_of(*pid) == parent) found.push_back(*pid);
   }
   return found;
 }

@@ -13,7 +13,7 @@ namespace longhaul::apps {
 /// Tells why mpirun sends SIGTERM, which SIGKILL follows one second later: because a rank
 /// of this machine is gone, or because somebody has sent mpirun a signal. In the latter
 /// case the ranks have that second to save; where it is not enough this process says so,
-/// with the last words of longhaul/base/signals.h, and ends just before it is killed.
+/// with the last words of longhaul/system/signals.h, and ends just before it is killed.
 class MpirunEnd {
  public:
   /// Call it when all ranks have started. `say` gets the line, on a thread of its own;

@@ -14,8 +14,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/base/text.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {

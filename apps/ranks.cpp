@@ -14,10 +14,10 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::apps {
 namespace {

@@ -8,8 +8,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
 #include "longhaul/train/metrics.h"
 
 namespace longhaul::apps {
@@ -66,8 +66,6 @@ int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launche
   }
   return code;
 }
-
-std::string this_program() { return fs::read_symlink("/proc/self/exe").string(); }
 
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,

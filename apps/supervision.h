@@ -19,9 +19,6 @@ cluster::SupervisorOptions supervisor_options(const RunConfig& config, int ranks
 int run_supervisor(cluster::SupervisorOptions options, cluster::Launcher launcher,
                    cluster::Fleet& fleet, OwnerLock lease);
 
-/// The absolute path of this program.
-std::string this_program();
-
 /// The words of a worker: this program, train, its file and settings.
 std::vector<std::string> train_words(const std::string& file,
                                      const std::vector<std::string>& sets,

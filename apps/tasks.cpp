@@ -2,28 +2,24 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdlib>
-#include <string_view>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 
 namespace longhaul::apps {
 namespace {
 
 int number(const char* name, const char* text) {
-  const std::string_view view = text;
-  int value = -1;
-  const auto [end, error] =
-      std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size() || value < 0) {
+  const auto value = whole_number<int>(text);
+  if (!value || *value < 0) {
     throw ConfigError("data",
                       fmt::format("the environment says {}={}, which is no number "
                                   "of a process; start it with srun, mpirun or "
                                   "alone",
                                   name, text));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace

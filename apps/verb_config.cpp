@@ -14,13 +14,16 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/base/text.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/reader.h"
 #include "longhaul/config/load.h"
 #include "longhaul/config/reference.h"
 #include "longhaul/families/model_config.h"
-#include "longhaul/optim/param_groups.h"
-#include "longhaul/optim/schedule.h"
+#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/optim/run_schedule.h"
+#include "longhaul/system/terminal.h"
+#include "longhaul/train/history.h"
 
 namespace longhaul::apps {
 namespace {
@@ -33,29 +36,59 @@ struct ConfigCall {
   bool json = false;
 };
 
-struct RatePoint {
-  int64_t step;
-  double rate;
+/// The learning rates of a run, or why they are not known here.
+struct Rates {
+  std::optional<optim::RunSchedule> schedule = {};
+  int64_t first = 1;
+  std::string why = {};
+  std::vector<optim::RatePoint> points = {};
 };
 
-/// The learning rate at step 1, where the warm-up ends, at each quarter and at the last
-/// step; nothing while the length of the run depends on its data.
-std::vector<RatePoint> rate_points(const RunConfig& config) {
-  if (!config.run.steps) return {};
-  const int64_t total = *config.run.steps;
-  const int64_t last = last_step(config, total);
-  const int64_t horizon = config.schedule.horizon.value_or(total);
-  const auto warmup = static_cast<int64_t>(warmup_length(config.schedule, horizon));
-  std::set<int64_t> steps{1, last};
-  for (const int64_t quarter : {1, 2, 3})
-    steps.insert(std::max<int64_t>(1, total * quarter / 4));
-  if (warmup > 0) steps.insert(warmup + 1);
-  const optim::Schedule schedule(config.schedule, config.optimizer.lr, total);
-  std::vector<RatePoint> points;
-  for (const int64_t step : steps) {
-    if (step <= last) points.push_back({step, schedule.lr(step)});
+/// The schedule that goes on from the checkpoint that a start would take.
+Rates continued_rates(const RunConfig& config) {
+  try {
+    const auto found =
+        checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
+    if (found.empty()) {
+      return {.why = "schedule.continue goes on from a checkpoint, and none is here"};
+    }
+    const auto history =
+        train::History::from_json(checkpoint::CheckpointReader::open(found[0]).state());
+    if (history.config_toml.empty()) {
+      return {optim::RunSchedule(
+                  optim::imported_schedule(config, *config.run.steps, history.step)),
+              history.step + 1};
+    }
+    const RunConfig saved =
+        parse_run_config(history.config_toml, found[0].string()).config;
+    if (!history.schedule && !saved.run.steps) {
+      return {.why = "the checkpoint's schedule is in epochs; a start will know it"};
+    }
+    const optim::ScheduleBasis basis = history.schedule.value_or(optim::ScheduleBasis{
+        saved.schedule, saved.optimizer.lr, saved.run.steps.value_or(1)});
+    return {optim::RunSchedule(optim::resumed_schedule({saved, basis, history.step},
+                                                       config, *config.run.steps,
+                                                       /*trains=*/true)),
+            history.step + 1};
+  } catch (const InputError& error) {
+    return {.why = error.what()};
   }
-  return points;
+}
+
+/// Nothing while the length of the run depends on its data.
+Rates rates_of(const RunConfig& config) {
+  if (!config.run.steps) {
+    return {.why = "known once the data's size makes steps of epochs"};
+  }
+  Rates rates = config.schedule.continue_
+                    ? continued_rates(config)
+                    : Rates{optim::RunSchedule(
+                          {config.schedule, config.optimizer.lr, *config.run.steps})};
+  if (rates.schedule) {
+    rates.points = optim::rate_points(*rates.schedule, rates.first,
+                                      last_step(config, *config.run.steps));
+  }
+  return rates;
 }
 
 /// Numbers of data parallel ranks that the batch divides over.
@@ -97,6 +130,9 @@ AskedLayout describe(const RunConfig& config, const ModelDescription& model,
   std::vector<std::string> names = model.names();
   const optim::ParamGroups groups =
       optim::assign_param_groups(names, config.optimizer, model.names_without_decay());
+  if (config.optimizer.kind == OptimizerKind::Lamb) {
+    optim::check_ratio_groups(model, names, groups);
+  }
   std::set<std::string> frozen;
   for (size_t i = 0; i < names.size(); ++i) {
     if (groups.settings[i].frozen) frozen.insert(names[i]);
@@ -131,17 +167,19 @@ void print_text(const LoadedConfig& loaded, const ConfigCall& options,
   fmt::print("# {} resolved; hash {}\n{}\n# batch: {}\n", options.file,
              config_hash(config), to_toml(config), batch);
   if (layout) print_layout(*layout);
-  const std::vector<RatePoint> points = rate_points(config);
-  if (points.empty()) {
-    fmt::print("# learning rate: known once the data's size makes steps of epochs\n");
+  const Rates rates = rates_of(config);
+  if (!rates.schedule) {
+    fmt::print("# learning rate: {}\n", rates.why);
     return;
   }
   const double tokens = static_cast<double>(last_step(config, *config.run.steps)) *
                         static_cast<double>(config.batch.global_size) *
                         static_cast<double>(config.data.seq_len);
   fmt::print("# tokens in the whole run: {:.4g}\n", tokens);
-  fmt::print("# learning rate\n#   {:>12}  {}\n", "step", "lr");
-  for (const RatePoint& point : points) {
+  const std::string from = rates.schedule->describe();
+  fmt::print("# learning rate{}{}\n#   {:>12}  {}\n", from.empty() ? "" : ", ", from,
+             "step", "lr");
+  for (const optim::RatePoint& point : rates.points) {
     fmt::print("#   {:>12}  {:.6g}\n", point.step, point.rate);
   }
 }
@@ -162,7 +200,7 @@ void print_json(const LoadedConfig& loaded, const ConfigCall& options,
   out["batch"]["tokens_per_step"] = batch.tokens_per_step;
   if (layout) out["layout"] = layout_json(*layout);
   out["learning_rates"] = OrderedJson::array();
-  for (const RatePoint& point : rate_points(config)) {
+  for (const optim::RatePoint& point : rates_of(config).points) {
     out["learning_rates"].push_back({{"step", point.step}, {"lr", point.rate}});
   }
   fmt::print("{}\n", out.dump(2));

@@ -9,12 +9,11 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/progress.h"
-#include "longhaul/data/bert/bert_loader.h"
 #include "longhaul/data/bert/build_examples.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/bert/shard_reader.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -35,14 +34,14 @@ int64_t usual_predictions(int64_t seq_len) {
 }
 
 /// The first row of the first shard, read as training reads it.
-std::string sample(data::ShardReader& reader, const data::Tokenizer& tokenizer,
+std::string sample(data::ShardReader& reader, const tokenizer::Tokenizer& tokenizer,
                    const fs::path& shard) {
   const data::BertShard rows = reader.read(shard, tokenizer.vocab_size());
   const auto mask = rows.input_mask(0);
   const auto ids = rows.input_ids(0);
   std::string text;
   for (size_t i = 0; i < ids.size() && mask[i] == 1; ++i) {
-    const auto token = tokenizer.id_to_token(static_cast<data::TokenId>(ids[i]));
+    const auto token = tokenizer.id_to_token(static_cast<tokenizer::TokenId>(ids[i]));
     if (i > 0) text += ' ';
     text += token ? *token : "?";
   }
@@ -59,7 +58,7 @@ void run_bert(const BertCommand& command) {
   options.examples.mask.max_predictions =
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
-  const auto tokenizer = data::Tokenizer::load(command.tokenizer);
+  const auto tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
   std::unique_ptr<Progress> progress;
   std::string stage;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {
@@ -123,8 +122,7 @@ void add_examples(CLI::App& verb, BertCommand& command) {
   verb.add_option("--seed", build.examples.seed, "of all that is random")
       ->capture_default_str();
   verb.add_option("--shards", build.shards,
-                  "files; at least one per data-parallel rank. 0: of about 64 MiB in "
-                  "memory each, 16 at least")
+                  "files. 0: of about 64 MiB in memory each, 16 at least")
       ->capture_default_str();
 }
 

@@ -10,12 +10,12 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/progress.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build_store.h"
 #include "longhaul/data/store/inspect_store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -129,8 +129,9 @@ class Stages {
 
 void run_build(const BuildCommand& command) {
   data::BuildOptions options = build_options(command);
-  std::unique_ptr<data::Tokenizer> tokenizer;
-  if (!command.tokenizer.empty()) tokenizer = data::Tokenizer::load(command.tokenizer);
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  if (!command.tokenizer.empty())
+    tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
   const SignalWatch signals;
   Stages stages;
   if (options.process == 0) {

@@ -7,9 +7,9 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/export_store.h"
+#include "longhaul/system/progress.h"
 
 namespace longhaul::apps {
 namespace {

@@ -5,13 +5,13 @@
 #include <memory>
 #include <optional>
 
-#include "apps/doctor.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
+#include "longhaul/doctor/doctor.h"
 
 namespace longhaul::apps {
 namespace {
@@ -27,8 +27,8 @@ struct DoctorArguments {
   bool quick = false;
 };
 
-DoctorOptions options_of(const DoctorArguments& arguments) {
-  DoctorOptions options;
+doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
+  doctor::DoctorOptions options;
   options.quick = arguments.quick;
   options.version = build_info().one_line();
   options.directories.assign(arguments.directories.begin(), arguments.directories.end());
@@ -50,7 +50,7 @@ DoctorOptions options_of(const DoctorArguments& arguments) {
 }
 
 int examine_nodes(const DoctorArguments& arguments) {
-  const DoctorOptions options = options_of(arguments);
+  const doctor::DoctorOptions options = options_of(arguments);
   // One rank per node looks at it, before ranks start to talk and to poll.
   const comm::Launch launch = comm::detect_launch();
   std::optional<cluster::HealthReport> own;
@@ -61,7 +61,7 @@ int examine_nodes(const DoctorArguments& arguments) {
   if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
   const auto world = comm::world(comm::Backend::Auto, limits);
   try {
-    const DoctorReport report = examine(world, options, own);
+    const doctor::DoctorReport report = doctor::examine(world, options, own);
     if (world->rank() == 0) {
       if (arguments.json) {
         fmt::print("{}\n", report.to_json().dump(2));

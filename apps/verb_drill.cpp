@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "apps/drill/live.h"
-#include "apps/drill/small_runs.h"
-#include "apps/drill/strike.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/slurm/job.h"
+#include "longhaul/drill/live.h"
+#include "longhaul/drill/small_runs.h"
+#include "longhaul/drill/strike.h"
 
 namespace longhaul::apps {
 namespace {
@@ -39,10 +40,10 @@ struct DrillArguments {
   bool json = false;
 };
 
-void print_table(const std::vector<DrillResult>& results) {
+void print_table(const std::vector<drill::DrillResult>& results) {
   fmt::print("{:<18} {:<7} {:>8} {:>13} {:>7}  {}\n", "fault", "result", "at step",
              "to new step", "redone", "what the supervisor said");
-  for (const DrillResult& r : results) {
+  for (const drill::DrillResult& r : results) {
     fmt::print("{:<18} {:<7} {:>8} {:>11.1f} s {:>7}  {}\n", r.fault,
                r.passed() ? "ok" : "FAILED", r.at_step, r.seconds_to_new_step,
                r.steps_redone,
@@ -91,16 +92,16 @@ void check_job(const DrillArguments& arguments) {
 }
 
 int drill_small(const DrillArguments& arguments) {
-  const std::vector<DrillFault> possible = arguments.nodes > 0
-                                               ? faults_of_nodes(arguments.spares > 0)
-                                               : faults_of_one_machine();
-  std::vector<DrillFault> faults;
+  const std::vector<drill::DrillFault> possible =
+      arguments.nodes > 0 ? drill::faults_of_nodes(arguments.spares > 0)
+                          : drill::faults_of_one_machine();
+  std::vector<drill::DrillFault> faults;
   for (const std::string& name : arguments.faults) {
-    faults.push_back(drill_fault_of(name, possible));
+    faults.push_back(drill::drill_fault_of(name, possible));
   }
   if (faults.empty()) faults = possible;
   check_job(arguments);
-  SmallRunOptions options;
+  drill::SmallRunOptions options;
   options.ranks = arguments.ranks * std::max(1, arguments.nodes);
   // A start over many nodes takes longer.
   if (arguments.nodes > 0) options.hang_seconds = 20;
@@ -115,10 +116,10 @@ int drill_small(const DrillArguments& arguments) {
       fmt::print(stderr, "drill: {}\n", line);
     };
   }
-  const auto results = drill_small_runs(faults, options);
+  const auto results = drill::drill_small_runs(faults, options);
   if (arguments.json) {
     Json list = Json::array();
-    for (const DrillResult& result : results) list.push_back(result.to_json());
+    for (const drill::DrillResult& result : results) list.push_back(result.to_json());
     fmt::print("{}\n", list.dump(1));
   } else {
     print_table(results);
@@ -134,19 +135,21 @@ int drill_live(const DrillArguments& arguments) {
                       "name what is done to the run, and to which rank: --fault "
                       "kill-worker --rank 1");
   }
-  const DrillFault fault = drill_fault_of(arguments.fault, faults_of_live_runs());
+  const drill::DrillFault fault =
+      drill::drill_fault_of(arguments.fault, drill::faults_of_live_runs());
   if (arguments.on_node) {
-    strike_here(arguments.run, {fault, arguments.rank, arguments.process, arguments.job});
+    drill::strike_here(arguments.run,
+                       {fault, arguments.rank, arguments.process, arguments.job});
     return 0;
   }
-  LiveDrillOptions options;
+  drill::LiveDrillOptions options;
   options.run = arguments.run;
   options.fault = fault;
   options.rank = arguments.rank;
   options.yes = arguments.yes;
   options.json = arguments.json;
   if (arguments.wait > 0.0) options.wait_seconds = arguments.wait;
-  return drill_live_run(options);
+  return drill::drill_live_run(options);
 }
 
 int drill(const DrillArguments& arguments) {

@@ -7,15 +7,15 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/memory.h"
-#include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/infer/evaluate.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -42,8 +42,8 @@ void run(const EvalOptions& options) {
                               : std::min<int64_t>(config.max_position_embeddings, 2048);
   const auto source = data::open_source(options.data, seq_len, options.document_mask);
   source->limit_ids(config.vocab_size);
-  if (data::find_tokenizer_file(config.source_path.parent_path())) {
-    const auto tokenizer = data::Tokenizer::load(config.source_path.parent_path());
+  if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
+    const auto tokenizer = tokenizer::Tokenizer::load(config.source_path.parent_path());
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
@@ -64,7 +64,7 @@ void run(const EvalOptions& options) {
   if (options.json) {
     Json json = {{"loss", result.loss()},
                  {"perplexity", result.perplexity()},
-                 {"targets", result.targets},
+                 {"targets", result.targets[0]},
                  {"sequences", result.sequences},
                  {"seq_len", seq_len}};
     if (bits_per_byte > 0) json["bits_per_byte"] = bits_per_byte;
@@ -74,7 +74,7 @@ void run(const EvalOptions& options) {
   fmt::print("model       {}\n", loaded.source->describe());
   fmt::print("data        {}\n", source->describe());
   fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
-             seq_len, grouped(result.targets));
+             seq_len, grouped(result.targets[0]));
   fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(),
              result.perplexity());
   if (bits_per_byte > 0) fmt::print("bits/byte   {:.4f}\n", bits_per_byte);

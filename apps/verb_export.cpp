@@ -7,14 +7,14 @@
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "apps/weights_output.h"
-#include "longhaul/base/progress.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/hf_export.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {

@@ -7,10 +7,10 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/memory.h"
-#include "longhaul/data/tokenizer/stream_decoder.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/infer/generate.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/tokenizer/stream_decoder.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -26,17 +26,17 @@ struct GenerateOptions {
 };
 
 /// Where the tokenizer is: given, beside the weights' config.
-std::unique_ptr<data::Tokenizer> find_tokenizer(const GenerateOptions& options,
-                                                const ModelConfig& config) {
-  if (!options.tokenizer.empty()) return data::Tokenizer::load(options.tokenizer);
+std::unique_ptr<tokenizer::Tokenizer> find_tokenizer(const GenerateOptions& options,
+                                                     const ModelConfig& config) {
+  if (!options.tokenizer.empty()) return tokenizer::Tokenizer::load(options.tokenizer);
   const fs::path dir = config.source_path.parent_path();
-  if (!data::find_tokenizer_file(dir)) {
+  if (!tokenizer::find_tokenizer_file(dir)) {
     throw InputError("generate",
                      fmt::format("{} holds no tokenizer.json and no tokenizer.model; "
                                  "name one with --tokenizer DIR",
                                  dir.string()));
   }
-  return data::Tokenizer::load(dir);
+  return tokenizer::Tokenizer::load(dir);
 }
 
 void print(const std::string& text) {
@@ -50,8 +50,8 @@ void run(GenerateOptions options) {
   const ModelConfig config = load_model_config(source->config_path());
   const auto tokenizer = find_tokenizer(options, config);
   std::vector<int64_t> prompt;
-  for (const data::TokenId id : tokenizer->special_prefix()) prompt.push_back(id);
-  for (const data::TokenId id : tokenizer->encode(options.prompt, false))
+  for (const tokenizer::TokenId id : tokenizer->special_prefix()) prompt.push_back(id);
+  for (const tokenizer::TokenId id : tokenizer->encode(options.prompt, false))
     prompt.push_back(id);
   if (prompt.empty()) {
     throw InputError("generate",
@@ -75,8 +75,8 @@ void run(GenerateOptions options) {
       {options.dtype, positions, /*gradients=*/false, options.sampling.device});
 
   if (!options.json) print(options.prompt);
-  data::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
-                             {prompt.begin(), prompt.end()});
+  tokenizer::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
+                                  {prompt.begin(), prompt.end()});
   std::string text;
   const auto give = [&](const std::string& more) {
     text += more;
@@ -84,7 +84,7 @@ void run(GenerateOptions options) {
   };
   const auto ids =
       infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
-        give(stream.add(static_cast<data::TokenId>(id)));
+        give(stream.add(static_cast<tokenizer::TokenId>(id)));
         return true;
       });
   give(stream.finish());

@@ -8,21 +8,21 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/progress.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/checkpoint/foreign/source.h"
-#include "longhaul/checkpoint/foreign/to_checkpoint.h"
 #include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/imports/source.h"
+#include "longhaul/imports/to_checkpoint.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/train/history.h"
 
 namespace longhaul::apps {
 namespace {
 
-using checkpoint::ForeignModel;
+using imports::ForeignModel;
 
 struct ImportCall {
   std::string source;
@@ -33,7 +33,7 @@ struct ImportCall {
   WeightsOutput output;
 };
 
-void print_found(const ForeignModel& model) {
+void print_found(const imports::ForeignModel& model) {
   uint64_t bytes = 0;
   for (const auto& [name, tensor] : model.weights) bytes += tensor.bytes();
   fmt::print("{}: {}\n", model.path.string(), model.what);
@@ -44,7 +44,7 @@ void print_found(const ForeignModel& model) {
   for (const std::string& line : model.ignored) fmt::print("passed over: {}\n", line);
 }
 
-void print_left_behind(const ForeignModel& model, bool with_moments) {
+void print_left_behind(const imports::ForeignModel& model, bool with_moments) {
   if (with_moments) {
     fmt::print("came along: weights{}, both moments and the count of {} updates\n",
                model.masters.empty() ? "" : " (masters)", grouped(*model.updates));
@@ -59,9 +59,9 @@ void print_left_behind(const ForeignModel& model, bool with_moments) {
   }
 }
 
-void import_hf(const ForeignModel& model, const ImportCall& options) {
+void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
   const SignalWatch signals;  // stopped like this it leaves nothing
-  const checkpoint::ForeignSource source(model);
+  const imports::ForeignSource source(model);
   Progress progress("import", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = 1;  // foreign files are read by one thread
@@ -75,20 +75,19 @@ void import_hf(const ForeignModel& model, const ImportCall& options) {
              describe_written(options.output, report, watch.seconds()));
 }
 
-void import_checkpoint(const ForeignModel& model, const ImportCall& options) {
+void import_checkpoint(const imports::ForeignModel& model, const ImportCall& options) {
   train::History history;
   history.step = model.step.value_or(*model.updates);
   history.updates = *model.updates;
   history.fingerprint = Json::object();
   Progress progress("import", "bytes");
-  checkpoint::ToCheckpointOptions to;
+  imports::ToCheckpointOptions to;
   to.step = history.step;
   to.build = build_info().one_line();
   to.state = history.to_json();
   to.progress = byte_progress(progress);
   const Stopwatch watch;
-  const uint64_t bytes =
-      checkpoint::write_foreign_checkpoint(model, options.output.out, to);
+  const uint64_t bytes = imports::write_foreign_checkpoint(model, options.output.out, to);
   progress.finish();
   print_left_behind(model, true);
   const std::string name = step_directory_name(to.step);
@@ -105,14 +104,14 @@ void run_import(const ImportCall& options) {
     throw InputError("arguments", "--dtype is for --format hf; a checkpoint keeps fp32");
   }
   export_options(options.output);  // a wrong one is told before a long read
-  checkpoint::ForeignOptions from;
+  imports::ForeignOptions from;
   from.config = options.config;
   from.want_optimizer = to_checkpoint;
-  if (options.kv_order == "tiled") from.kv_order = checkpoint::KvOrder::Tiled;
-  if (options.kv_order == "repeated") from.kv_order = checkpoint::KvOrder::Repeated;
-  if (options.hardware == "trn1") from.hardware = checkpoint::Hardware::Trn1;
-  if (options.hardware == "trn2") from.hardware = checkpoint::Hardware::Trn2;
-  const ForeignModel model = checkpoint::open_foreign(options.source, from);
+  if (options.kv_order == "tiled") from.kv_order = imports::KvOrder::Tiled;
+  if (options.kv_order == "repeated") from.kv_order = imports::KvOrder::Repeated;
+  if (options.hardware == "trn1") from.hardware = imports::Hardware::Trn1;
+  if (options.hardware == "trn2") from.hardware = imports::Hardware::Trn2;
+  const imports::ForeignModel model = imports::open_foreign(options.source, from);
   print_found(model);
   if (to_checkpoint) {
     import_checkpoint(model, options);

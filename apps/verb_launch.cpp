@@ -9,13 +9,13 @@
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/clock.h"
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/local_fleet.h"
 #include "longhaul/cluster/ssh_hosts.h"
+#include "longhaul/system/cpus.h"
 
 namespace longhaul::apps {
 namespace {

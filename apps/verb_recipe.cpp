@@ -9,6 +9,7 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {

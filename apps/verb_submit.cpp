@@ -15,13 +15,14 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/terminal.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/slurm/batch_script.h"
 #include "longhaul/cluster/slurm/job.h"
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {

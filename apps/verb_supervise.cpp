@@ -16,8 +16,7 @@
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/terminal.h"
+#include "longhaul/base/process.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
@@ -27,6 +26,8 @@
 #include "longhaul/cluster/slurm/slurm_nodes.h"
 #include "longhaul/cluster/slurm/stand_in.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {

@@ -17,15 +17,16 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/memory.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/start_watch.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/config/load.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/start_watch.h"
+#include "longhaul/system/terminal.h"
+#include "longhaul/train/packed_data.h"
 #include "longhaul/train/trainer.h"
 
 namespace longhaul::apps {
@@ -110,7 +111,7 @@ struct Milestones {
 
 /// Trains with the ranks of one start, and ends them all when one fails.
 int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator>& world,
-              const Milestones& milestones) {
+              data::ShardReader* shards, const Milestones& milestones) {
   FailureReport failures(*world, say);
   int exit_code = 1;
   try {
@@ -118,7 +119,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
     attach_record(*world);
     check_same_config(*world, settings.loaded->config);
     const train::TrainResult result =
-        train::run_training(*settings.loaded, world, milestones.before_steps);
+        train::run_training(*settings.loaded, world, milestones.before_steps, shards);
     milestones.all_is_saved();
     comm::finish(*world);
     ignore_signals_until_exit();
@@ -145,6 +146,12 @@ int train(const TrainOptions& options) {
   const Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
+  // Its process is to be small and to have one thread; rank 0 is a machine's first.
+  std::unique_ptr<data::ShardReader> shards;
+  if (settings.loaded && launch.local_rank == 0 &&
+      train::needs_shard_reader(settings.loaded->config)) {
+    shards = std::make_unique<data::ShardReader>();
+  }
   const SignalWatch signals;
   std::optional<StartWatch> start;
   start.emplace(kExitTemporary, kStartGrace, [](int signal) {
@@ -177,7 +184,12 @@ int train(const TrainOptions& options) {
     }
     mpirun = std::make_unique<MpirunEnd>(std::move(tell));
   }
-  return run_ranks(settings, world, {[&] { start.reset(); }, [&] { mpirun.reset(); }});
+  const auto before_steps = [&] {
+    shards.reset();
+    start.reset();
+  };
+  return run_ranks(settings, world, shards.get(),
+                   {before_steps, [&] { mpirun.reset(); }});
 }
 
 }  // namespace

@@ -7,10 +7,10 @@
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/progress.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/documents.h"
-#include "longhaul/data/tokenizer/trainer.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/tokenizer/trainer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -26,11 +26,11 @@ struct TrainTokenizerCommand {
   int threads = 2;
 };
 
-data::TrainOptions train_options(const TrainTokenizerCommand& command) {
-  data::TrainOptions options;
-  options.split =
-      command.split == "gpt2" ? data::SplitPattern::Gpt2 : data::SplitPattern::Llama3;
-  data::set_default_special_tokens(options);
+tokenizer::TrainOptions train_options(const TrainTokenizerCommand& command) {
+  tokenizer::TrainOptions options;
+  options.split = command.split == "gpt2" ? tokenizer::SplitPattern::Gpt2
+                                          : tokenizer::SplitPattern::Llama3;
+  tokenizer::set_default_special_tokens(options);
   if (!command.special_tokens.empty()) {
     options.special_tokens = command.special_tokens;
     options.bos_token = command.special_tokens.front();
@@ -50,7 +50,7 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
         "data",
         fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
   }
-  data::TrainOptions options = train_options(command);
+  tokenizer::TrainOptions options = train_options(command);
   data::InputOptions inputs;
   inputs.arguments = command.inputs;
   inputs.field = command.field;
@@ -60,10 +60,10 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
     reading.update(static_cast<int64_t>(documents.bytes_read()),
                    static_cast<int64_t>(documents.inputs().stored_bytes()));
   };
-  const data::TrainedBpe trained =
-      data::train_bpe([&](std::string& text) { return documents.next(text); }, options);
+  const tokenizer::TrainedBpe trained = tokenizer::train_bpe(
+      [&](std::string& text) { return documents.next(text); }, options);
   reading.finish();
-  data::write_tokenizer(out, trained, options);
+  tokenizer::write_tokenizer(out, trained, options);
   fmt::print("tokenizer       {}\n  {}, {}, from {}, {}\n", out.string(),
              counted(std::ssize(trained.vocab), "token"),
              counted(std::ssize(trained.merges), "merge"),

@@ -12,12 +12,13 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/run_view.h"
 #include "longhaul/monitor/screen.h"
 #include "longhaul/monitor/terminal.h"
+#include "longhaul/run/run_status.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -56,8 +57,8 @@ RunView look(RunFiles& run, bool& changed) {
 /// 0: it got to its end; 79: the file STOP ended it; 75: it was stopped by something else
 /// and can go on; 1: it failed or was killed.
 int exit_code_of(const RunView& view) {
-  if (view.state == "done") return 0;
-  if (view.state != "stopped") return 1;
+  if (view.state == RunStatus::kDone) return 0;
+  if (view.state != RunStatus::kStopped) return 1;
   return view.on_request ? kExitStopped : kExitTemporary;
 }
 

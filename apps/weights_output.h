@@ -5,8 +5,8 @@
 #include <string>
 
 #include "apps/verbs.h"
-#include "longhaul/base/progress.h"
 #include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/system/progress.h"
 
 namespace longhaul::apps {
 

@@ -28,12 +28,12 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/agent_fleet.h"
 #include "longhaul/cluster/run_status.h"
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor.h"
 #include "longhaul/run/rank_record.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace {
 

@@ -13,9 +13,9 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/channel.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::bench {
 

@@ -88,13 +88,26 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
   const auto squares = static_cast<double>(batch * query_heads * length * length * dim);
   const std::string name = fmt::format("{} D{} S{}", isa_name(isa), dim, length);
   report("attention " + name, 2 * squares, "GFLOP/s", [&] {
-    attention_forward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
-                            {out.data(), qs}, lse.data(), isa);
+    run(AttentionForward<Bf16>{shape,
+                               {q.data(), qs},
+                               {k.data(), ks},
+                               {v.data(), ks},
+                               {out.data(), qs},
+                               lse.data()},
+        isa);
   });
   report("attention backward " + name, 5 * squares, "GFLOP/s", [&] {
-    attention_backward<Bf16>(shape, {q.data(), qs}, {k.data(), ks}, {v.data(), ks},
-                             {out.data(), qs}, {q.data(), qs}, lse.data(),
-                             {dq.data(), qs}, {dk.data(), ks}, {dv.data(), ks}, isa);
+    run(AttentionBackward<Bf16>{shape,
+                                {q.data(), qs},
+                                {k.data(), ks},
+                                {v.data(), ks},
+                                {out.data(), qs},
+                                {q.data(), qs},
+                                lse.data(),
+                                {dq.data(), qs},
+                                {dk.data(), ks},
+                                {dv.data(), ks}},
+        isa);
   });
 }
 
@@ -126,34 +139,34 @@ void pointwise(Isa isa, const Report& report) {
   std::vector<float> dweight(kHidden);
   const auto bytes = [](int64_t count) { return 2.0 * static_cast<double>(count); };
   report("norm", bytes(2 * kTokens * kHidden), "GB/s", [&] {
-    rms_norm_forward<Bf16>(x.data(), nullptr, weight.data(), 1e-5, kTokens, kHidden,
-                           nullptr, y.data(), inverse.data(), isa);
-  });
-  report("norm with residual", bytes(4 * kTokens * kHidden), "GB/s", [&] {
-    rms_norm_forward<Bf16>(x.data(), x.data(), weight.data(), 1e-5, kTokens, kHidden,
-                           h.data(), y.data(), inverse.data(), isa);
+    run(RmsNormForward<Bf16>{x.data(), weight.data(), 1e-5, kTokens, kHidden, y.data(),
+                             inverse.data()},
+        isa);
   });
   report("norm backward", bytes(3 * kTokens * kHidden), "GB/s", [&] {
-    rms_norm_backward<Bf16>(y.data(), x.data(), inverse.data(), weight.data(), nullptr,
-                            kTokens, kHidden, h.data(), dweight.data(), isa);
+    run(RmsNormBackward<Bf16>{y.data(), x.data(), inverse.data(), weight.data(), kTokens,
+                              kHidden, h.data(), dweight.data()},
+        isa);
   });
   const std::vector<float> table(1024 * 32, 0.5F);
   const std::vector<int32_t> ids(kTokens, 7);
   report("rope", bytes(2 * kTokens * kHidden), "GB/s", [&] {
-    rope<Bf16>(x.data(), kHidden, 64, {kTokens, 12, 64}, table.data(), table.data(),
-               ids.data(), false, y.data(), kHidden, 64, isa);
+    run(Rope<Bf16>{x.data(), kHidden, 64, kTokens, 12, 64, table.data(), table.data(),
+                   ids.data(), false, y.data(), kHidden, 64},
+        isa);
   });
   const auto gate = values(kTokens * kWide);
   auto act = gate;
   auto dgate = gate;
   auto dup = gate;
   report("swiglu", bytes(3 * kTokens * kWide), "GB/s", [&] {
-    swiglu_forward<Bf16>(gate.data(), gate.data(), kWide, kTokens, kWide, act.data(),
-                         isa);
+    run(SwigluForward<Bf16>{gate.data(), gate.data(), kWide, kTokens, kWide, act.data()},
+        isa);
   });
   report("swiglu backward", bytes(5 * kTokens * kWide), "GB/s", [&] {
-    swiglu_backward<Bf16>(act.data(), gate.data(), gate.data(), kWide, kTokens, kWide,
-                          dgate.data(), dup.data(), kWide, isa);
+    run(SwigluBackward<Bf16>{act.data(), gate.data(), gate.data(), kWide, kTokens, kWide,
+                             dgate.data(), dup.data(), kWide},
+        isa);
   });
   constexpr int64_t kRows = 512;
   constexpr int64_t kVocabulary = 32000;
@@ -163,8 +176,9 @@ void pointwise(Isa isa, const Report& report) {
   std::vector<float> loss(kRows);
   std::vector<float> squares(kRows);
   report("cross-entropy 512 x 32000", bytes(2 * kRows * kVocabulary), "GB/s", [&] {
-    cross_entropy<Bf16>(work.data(), targets.data(), kRows, kVocabulary, 1e-3, 1e-4, true,
-                        loss.data(), squares.data(), isa);
+    run(CrossEntropy<Bf16>{work.data(), targets.data(), kRows, kVocabulary, 1e-3, 1e-4,
+                           true, loss.data(), squares.data()},
+        isa);
   });
 }
 

@@ -14,9 +14,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/data/sources/open_source.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace {
 
@@ -74,7 +74,7 @@ double rate(const Source& source, int64_t global_size, double seconds, bool pref
 /// Tokens per second of one pass, in order, on this thread.
 double pass_rate(const data::TokenSource& source) {
   data::TokenBatch batch;
-  batch.resize(1, source.seq_len());
+  source.shape(batch, 1);
   const Stopwatch watch;
   for (int64_t i = 0; i < source.num_sequences(); ++i) source.read(i, batch, 0);
   return static_cast<double>(source.num_sequences() * source.seq_len()) / watch.seconds();

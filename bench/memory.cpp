@@ -16,15 +16,16 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/memory.h"
 #include "longhaul/base/process.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/layout/pipeline/plan.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/schedule.h"
+#include "longhaul/system/memory.h"
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/session.h"
+#include "longhaul/train/step_loss.h"
 
 namespace longhaul {
 namespace {
@@ -104,13 +105,13 @@ class Run {
   /// The largest number of bytes of tensors that the passes add to what lived before.
   int64_t train(int64_t step) {
     data::StepBatch& batch = loader_.next();
-    int64_t targets = batch.num_targets;
-    session_.mesh().dp().all_reduce_wait({&targets, 1, DType::I64}, comm::ReduceOp::Sum);
+    const train::BatchTotals totals = train::sum_over_replicas(session_, batch);
+    const train::StepLoss loss(session_, totals.targets, step);
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     const int64_t before = memory_.live();
     memory_.take_peak();
-    runner_.begin_step(batch.micro_batches, 1.0 / static_cast<double>(targets));
+    runner_.begin_step(batch.micro_batches, loss.scales());
     train::run_plan(session_, session_.layout.training_plan(), runner_);
     const int64_t peak = memory_.take_peak() - before;
     const double norm =

@@ -10,9 +10,9 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 // bench_tokenize.py drives it.
 //   encode TOKENIZER TEXTS PASSES THREADS IDS   prints the seconds of each pass
@@ -35,7 +35,7 @@ std::vector<std::string> read_texts(const char* path) {
 /// Each thread has its own share of the texts, whole ones that follow each other, and
 /// goes through it `passes` times; a pass of all threads is timed.
 int encode(char** arguments) {
-  const auto tokenizer = data::Tokenizer::load(arguments[0]);
+  const auto tokenizer = tokenizer::Tokenizer::load(arguments[0]);
   const std::vector<std::string> texts = read_texts(arguments[1]);
   const size_t passes = std::stoul(arguments[2]);
   const size_t threads = std::stoul(arguments[3]);
@@ -50,7 +50,7 @@ int encode(char** arguments) {
     }
   }
   while (cuts.size() <= threads) cuts.push_back(texts.size());
-  std::vector<std::vector<data::TokenId>> ids(texts.size());
+  std::vector<std::vector<tokenizer::TokenId>> ids(texts.size());
   for (size_t pass = 0; pass < passes; ++pass) {
     const auto work = [&](size_t thread) {
       for (size_t i = cuts[thread]; i < cuts[thread + 1]; ++i) {

@@ -6,7 +6,7 @@ endif()
 find_program(PATCHELF_PROGRAM patchelf)
 install(TARGETS longhaul longhaul_torch_program RUNTIME DESTINATION bin)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
-        FILES_MATCHING PATTERN "*.toml")
+        FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/longhaul OPTIONAL)
 
 # Where the build found its libraries; the installed program must not look there.

@@ -1,37 +1,13 @@
 #include "longhaul/base/append_file.h"
 
-#include <signal.h>
-#include <sys/resource.h>
-
 #include <vector>
 
 #include "longhaul/base/jsonl.h"
-#include "longhaul/base/log.h"
 #include "longhaul/base/test_files.h"
+#include "longhaul/base/test_full_disk.h"
 
 namespace longhaul {
 namespace {
-
-/// While it lives no file of this process may grow beyond so many bytes, as on a disk
-/// that is full: a write is cut short, the next one fails.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : before_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &limit_);
-    const struct rlimit small = {bytes, limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~FullDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &limit_);
-    ::signal(SIGXFSZ, before_);
-  }
-  FullDisk(const FullDisk&) = delete;
-  FullDisk& operator=(const FullDisk&) = delete;
-
- private:
-  void (*before_)(int);
-  struct rlimit limit_{};
-};
 
 TEST(AppendFile, APieceIsWrittenWholeOrNotAtAll) {
   const TestDirectory dir;
@@ -81,28 +57,6 @@ TEST(AppendFile, JsonLinesStayReadableOverAFullDisk) {
   EXPECT_EQ(read_text(dir / "m.jsonl"), "{\"step\":1}\n{\"step\":3}\n");
   EXPECT_EQ(out.lost(), 1);
   EXPECT_EQ(told.size(), 2U);
-}
-
-TEST(AppendFile, ALogSaysOnTheTerminalAndLaterInTheFileWhatIsMissing) {
-  const TestDirectory dir;
-  ::testing::internal::CaptureStdout();
-  {
-    Logger log = Logger::to_file(dir / "log.txt");
-    // What the terminal gets goes to a file here, which needs room.
-    log.to_file_only(std::string(10'000, 'x'));
-    {
-      const FullDisk full(10'003);
-      log.info("second");
-      log.info("third");
-    }
-    log.info("fourth");
-  }
-  const std::string said = ::testing::internal::GetCapturedStdout();
-  EXPECT_HAS(said, "second\n");
-  EXPECT_HAS(said, "third\n");
-  EXPECT_HAS(said, "log.txt cannot be written");
-  EXPECT_EQ(read_text(dir / "log.txt").substr(10'000),
-            "\nwarning: 2 of this log's lines could not be written here\nfourth\n");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -56,6 +57,10 @@ double seconds_since_process_start() {
       static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
   return boot - std::strtod(field.c_str(), nullptr) /
                     static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+std::string this_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
 std::string utc_now() {

@@ -6,6 +6,8 @@
 namespace longhaul {
 
 std::string host_name();
+/// The absolute path of this program.
+std::string this_program();
 /// SLURM_JOB_ID, or empty.
 std::string job_id();
 /// How often Slurm has put this job back into its queue: a job with another number has

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
+#include <ranges>
 
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/manifest.h"
@@ -28,19 +28,10 @@ void judge(CheckpointEntry& entry) {
   entry.valid = entry.problem.empty();
 }
 
-std::vector<fs::path> valid_newest_first(const fs::path& dir,
-                                         std::vector<std::string>* skipped) {
-  std::vector<fs::path> paths;
-  const std::vector<CheckpointEntry> entries = list_checkpoints(dir);
-  for (size_t i = entries.size(); i-- > 0;) {
-    if (entries[i].valid) {
-      paths.push_back(entries[i].path);
-    } else if (skipped != nullptr) {
-      skipped->push_back(fmt::format(
-          "{} passed over: {}", entries[i].path.filename().string(), entries[i].problem));
-    }
-  }
-  return paths;
+void pass_over(const CheckpointEntry& entry, std::vector<std::string>* skipped) {
+  if (skipped == nullptr) return;
+  skipped->push_back(
+      fmt::format("{} passed over: {}", entry.path.filename().string(), entry.problem));
 }
 
 // Where checkpoints were committed and none is left whole, to begin anew is no answer.
@@ -88,14 +79,24 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped) {
   std::vector<CheckpointEntry> entries = list_checkpoints(dir);
-  for (size_t i = entries.size(); i-- > 0;) {
-    if (entries[i].valid) return entries[i];
-    if (skipped != nullptr) {
-      skipped->push_back(fmt::format(
-          "{} passed over: {}", entries[i].path.filename().string(), entries[i].problem));
+  while (!entries.empty() && !entries.back().valid) {
+    pass_over(entries.back(), skipped);
+    entries.pop_back();
+  }
+  return entries.empty() ? std::nullopt : std::optional(entries.back());
+}
+
+std::vector<fs::path> valid_newest_first(const fs::path& dir,
+                                         std::vector<std::string>* skipped) {
+  std::vector<fs::path> paths;
+  for (const CheckpointEntry& entry : list_checkpoints(dir) | std::views::reverse) {
+    if (entry.valid) {
+      paths.push_back(entry.path);
+    } else {
+      pass_over(entry, skipped);
     }
   }
-  return std::nullopt;
+  return paths;
 }
 
 std::vector<fs::path> apply_retention(const fs::path& dir, const Retention& retention) {

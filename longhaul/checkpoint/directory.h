@@ -32,6 +32,10 @@ std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
                                            std::vector<std::string>* skipped = nullptr);
 
+/// All valid ones.
+std::vector<fs::path> valid_newest_first(const fs::path& dir,
+                                         std::vector<std::string>* skipped = nullptr);
+
 /// Which checkpoints stay.
 struct Retention {
   int64_t keep = 0;                  ///< newest ones; 0: all

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <vector>
 
@@ -16,19 +15,12 @@ namespace {
 
 /// Valid ones, the newest first; none where `named` is a checkpoint itself or a model.
 std::vector<fs::path> checkpoints_of(const fs::path& named) {
-  std::vector<fs::path> paths;
   std::error_code error;
   if (!fs::is_directory(named, error) || fs::exists(named / kManifestFile, error)) {
-    return paths;
+    return {};
   }
-  for (const fs::path& dir : {checkpoints_dir_of(named), named}) {
-    for (const CheckpointEntry& entry : list_checkpoints(dir)) {
-      if (entry.valid) paths.push_back(entry.path);
-    }
-    if (!paths.empty()) break;
-  }
-  std::ranges::reverse(paths);
-  return paths;
+  std::vector<fs::path> paths = valid_newest_first(checkpoints_dir_of(named));
+  return paths.empty() ? valid_newest_first(named) : paths;
 }
 
 /// Whether it tells of something that lies in this checkpoint.

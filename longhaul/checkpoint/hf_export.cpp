@@ -10,15 +10,15 @@
 #include <mutex>
 #include <thread>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
 namespace {

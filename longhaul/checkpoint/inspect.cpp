@@ -67,13 +67,13 @@ void add_config(Inspection& result, const fs::path& path) {
     const ModelDescription& model = config.description;
     result.lines.push_back(fmt::format(
         "  config: {}, {}, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
-        config.model_type, counted(model.num_blocks(), "layer"), model.features,
+        config.model_type, counted(model.num_blocks(), "layer"), model.features(),
         model.query_heads, model.key_heads, config.vocab_size,
         config.max_position_embeddings, model.tied ? ", tied head" : ""));
     result.json["config"] = {{"model_type", config.model_type},
                              {"parameters", model.num_parameters()},
                              {"num_hidden_layers", model.num_blocks()},
-                             {"hidden_size", model.features},
+                             {"hidden_size", model.features()},
                              {"vocab_size", config.vocab_size}};
   } catch (const Error& failure) {
     problem(result, failure.what());

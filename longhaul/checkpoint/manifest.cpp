@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json_fields.h"
@@ -128,36 +126,26 @@ uint64_t Manifest::total_bytes() const {
   return total;
 }
 
-void check_file_sizes(const fs::path& step_dir, const Manifest& manifest) {
-  for (const Manifest::FileEntry& file : manifest.files()) {
-    const fs::path path = join_inside(step_dir, file.name, "checkpoint");
-    std::error_code error;
-    const uint64_t size = fs::file_size(path, error);
-    if (error) {
-      throw InputError("checkpoint", fmt::format("{}: {}, though the manifest names it",
-                                                 path.string(), error.message()));
-    }
-    if (size != file.size) {
-      throw InputError(
-          "checkpoint",
-          fmt::format("{}: {} bytes, the manifest says {}; the file is {}", path.string(),
-                      size, file.size, size < file.size ? "truncated" : "changed"));
-    }
+void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file) {
+  const fs::path path = join_inside(step_dir, file.name, "checkpoint");
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
+  if (error) {
+    throw InputError("checkpoint", fmt::format("{}: {}, though the manifest names it",
+                                               path.string(), error.message()));
+  }
+  if (size != file.size) {
+    throw InputError(
+        "checkpoint",
+        fmt::format("{}: {} bytes, the manifest says {}; the file is {}", path.string(),
+                    size, file.size, size < file.size ? "truncated" : "changed"));
   }
 }
 
-std::string file_hash(const fs::path& path) {
-  const File file = File::open_read(path);
-  const uint64_t size = file.size();
-  BlockHasher hasher;
-  std::vector<std::byte> buffer(std::min(8 * kHashBlockBytes, size));
-  for (uint64_t at = 0; at < size; at += buffer.size()) {
-    const std::span part =
-        std::span(buffer).first(std::min<uint64_t>(buffer.size(), size - at));
-    file.read_at(at, part);
-    hasher.update(part);
+void check_file_sizes(const fs::path& step_dir, const Manifest& manifest) {
+  for (const Manifest::FileEntry& file : manifest.files()) {
+    check_file_size(step_dir, file);
   }
-  return combine_hashes(hasher.finish());
 }
 
 }  // namespace longhaul::checkpoint

@@ -51,9 +51,7 @@ struct Manifest {
 };
 
 /// InputError when a file is absent or has another size than the manifest says.
+void check_file_size(const fs::path& step_dir, const Manifest::FileEntry& file);
 void check_file_sizes(const fs::path& step_dir, const Manifest& manifest);
-
-/// The hash of a file as a manifest holds it.
-std::string file_hash(const fs::path& path);
 
 }  // namespace longhaul::checkpoint

@@ -32,14 +32,6 @@ std::string read_hashed(const fs::path& dir, const Manifest::FileEntry& entry) {
   return text;
 }
 
-/// InputError when a file is absent or has another size than the manifest says.
-void check_size(const fs::path& dir, const Manifest::FileEntry& entry) {
-  Manifest one;
-  one.state = entry;
-  one.ranks.clear();
-  check_file_sizes(dir, one);
-}
-
 }  // namespace
 
 struct CheckpointReader::RankFile {
@@ -78,9 +70,9 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
 
 void CheckpointReader::load_small_files(comm::Communicator& node) {
   const std::string state = comm::on_rank_zero(node, [&] {
-    check_size(dir_, manifest_.state);
+    check_file_size(dir_, manifest_.state);
     for (const Manifest::FileEntry& file : manifest_.hf) {
-      check_size(dir_, file);
+      check_file_size(dir_, file);
       read_hashed(dir_, file);
     }
     return read_hashed(dir_, manifest_.state);
@@ -92,8 +84,8 @@ void CheckpointReader::load_small_files(comm::Communicator& node) {
     std::string text;
     comm::on_all_ranks(node, [&] {
       if (mine >= manifest_.ranks.size()) return;
-      check_size(dir_, manifest_.ranks[mine].data);
-      check_size(dir_, manifest_.ranks[mine].sidecar);
+      check_file_size(dir_, manifest_.ranks[mine].data);
+      check_file_size(dir_, manifest_.ranks[mine].sidecar);
       text = read_hashed(dir_, manifest_.ranks[mine].sidecar);
     });
     const std::vector<std::string> texts = node.gather_strings(text);

@@ -3,13 +3,13 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <set>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
 #include "longhaul/checkpoint/rank_file.h"
@@ -73,13 +73,10 @@ std::vector<Manifest::FileEntry> write_hf(const fs::path& dir, const std::string
 
 // The attempt that a name says its file belongs to: "a12r2_state.json" gives 12.
 std::optional<int> attempt_of(std::string_view name) {
-  int attempt = 0;
-  const char* const end = name.data() + name.size();
   if (!name.starts_with('a')) return std::nullopt;
-  const auto parsed = std::from_chars(name.data() + 1, end, attempt);
-  const bool good = parsed.ec == std::errc() && parsed.ptr != end &&
-                    (*parsed.ptr == '_' || *parsed.ptr == 'r');
-  return good ? std::optional(attempt) : std::nullopt;
+  name.remove_prefix(1);
+  const auto attempt = take_number<int>(name);
+  return name.starts_with('_') || name.starts_with('r') ? attempt : std::nullopt;
 }
 
 // What this attempt and earlier ones left in a step directory goes, except what is named.

@@ -12,7 +12,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/comm/agree.h"
@@ -20,6 +19,7 @@
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/run/run_lock.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/signals.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
 namespace {

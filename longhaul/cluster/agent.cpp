@@ -12,14 +12,14 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/channel.h"
 #include "longhaul/cluster/health.h"
 #include "longhaul/cluster/lease_look.h"
 #include "longhaul/cluster/node_watch.h"
 #include "longhaul/cluster/pause_watch.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {

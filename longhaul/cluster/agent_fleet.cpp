@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/pause_watch.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

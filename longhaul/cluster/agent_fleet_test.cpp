@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/channel.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

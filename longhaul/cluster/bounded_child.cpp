@@ -14,8 +14,8 @@
 #include <ctime>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -12,9 +12,9 @@
 #include <map>
 #include <utility>
 
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/control_session.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -9,11 +9,11 @@
 #include <map>
 #include <thread>
 
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/control_session.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

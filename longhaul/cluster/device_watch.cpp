@@ -12,10 +12,10 @@
 #include <ctime>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/isolate_child.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/process_title.h"
 #include "longhaul/cluster/gpu_health.h"
+#include "longhaul/system/isolate_child.h"
+#include "longhaul/system/process_title.h"
 
 namespace longhaul::cluster {
 namespace {

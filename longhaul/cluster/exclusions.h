@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/log.h"
 #include "longhaul/cluster/health.h"
+#include "longhaul/system/log.h"
 
 namespace longhaul::cluster {
 

@@ -11,13 +11,13 @@
 #include <system_error>
 
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/bounded_child.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/cluster/gpu_health.h"
 #include "longhaul/cluster/health_compute.h"
 #include "longhaul/cluster/health_storage.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

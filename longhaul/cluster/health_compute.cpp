@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "longhaul/base/hash.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "longhaul/base/process.h"
 #include "longhaul/base/random.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/socket.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

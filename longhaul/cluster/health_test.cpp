@@ -9,11 +9,11 @@
 #include <cstring>
 
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/gpu_health.h"
 #include "longhaul/cluster/health_compute.h"
 #include "longhaul/cluster/health_storage.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/process.h"
 #include "longhaul/format/test_files.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -16,8 +16,8 @@
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/stacks.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 

@@ -47,30 +47,24 @@ struct RequeueRecord {
   int unmended = 0;  ///< of them, those for what the queue hardly mends
   std::string note;  ///< the supervisor's reason for the next
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(RequeueRecord, job, checkpoint, in_vain,
+                                                unmended, note)
 
 fs::path requeues_file(const fs::path& run_dir) { return run_dir / kRequeuesFile; }
 
 RequeueRecord read_record(const fs::path& path, const std::string& job) {
   RequeueRecord record;
+  if (fs::exists(path)) {
+    record = parse_json(read_text(path, 1 << 16), path.string()).get<RequeueRecord>();
+  }
+  if (record.job != job) record = {};
   record.job = job;
-  if (!fs::exists(path)) return record;
-  const Json json = parse_json(read_text(path, 1 << 16), path.string());
-  if (json.value("job", "") != job) return record;
-  record.checkpoint = json.value("checkpoint", int64_t{-1});
-  record.in_vain = json.value("in_vain", 0);
-  record.unmended = json.value("unmended", 0);
-  record.note = json.value("note", "");
   return record;
 }
 
 void write_record(const fs::path& path, const RequeueRecord& record) {
   make_directories_durable(path.parent_path());
-  write_text_durable(path, Json{{"job", record.job},
-                                {"checkpoint", record.checkpoint},
-                                {"in_vain", record.in_vain},
-                                {"unmended", record.unmended},
-                                {"note", record.note}}
-                               .dump());
+  write_text_durable(path, Json(record).dump());
 }
 
 double wait_of(double first, int number) {

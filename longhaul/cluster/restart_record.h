@@ -3,8 +3,8 @@
 #include <string>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/log.h"
 #include "longhaul/cluster/restart_policy.h"
+#include "longhaul/system/log.h"
 
 namespace longhaul::cluster {
 

@@ -40,9 +40,9 @@ void take_reports(RunStatus& status, const NodeReports& reports,
     const NodeReport& report = *newest;
     RunStatus::Node node;
     node.name = report.node;
-    node.state = is_out(report.node)                  ? "excluded"
-                 : some_train && report.ranks.empty() ? "spare"
-                                                      : "up";
+    node.state = is_out(report.node)                  ? RunStatus::Node::kExcluded
+                 : some_train && report.ranks.empty() ? RunStatus::Node::kSpare
+                                                      : RunStatus::Node::kUp;
     node.memory_used_bytes = report.memory_used_bytes;
     node.memory_total_bytes = report.memory_total_bytes;
     node.cpu_busy = report.cpu_busy;
@@ -58,7 +58,7 @@ void take_reports(RunStatus& status, const NodeReports& reports,
     if (std::ranges::any_of(reports, same)) continue;
     RunStatus::Node node;
     node.name = out.node;
-    node.state = "excluded";
+    node.state = RunStatus::Node::kExcluded;
     status.nodes.push_back(std::move(node));
   }
   status.updated = system_time();

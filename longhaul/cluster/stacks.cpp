@@ -17,9 +17,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/bounded_child.h"
 #include "longhaul/cluster/unwind.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -14,9 +14,9 @@
 #include <functional>
 #include <thread>
 
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/unwind.h"
+#include "longhaul/system/stopwatch.h"
 
 // Named so that a trace can be looked through for them; each does something after its
 // call, so that none is left out as a tail call.

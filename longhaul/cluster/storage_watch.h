@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <system_error>
 
-#include "longhaul/base/terminal.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 

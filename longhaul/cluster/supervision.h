@@ -5,7 +5,7 @@
 #include <string>
 
 #include "longhaul/base/file.h"
-#include "longhaul/base/owner_lock.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::cluster {
 

@@ -15,6 +15,7 @@
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor_state.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -142,7 +143,7 @@ bool Supervisor::State::replace_lost_node(AttemptEnd& end) {
 }
 
 int Supervisor::State::run_attempts() {
-  set_state("starting");
+  set_state(RunStatus::kStarting);
   event(SupervisorStartEvent{.job = options.job,
                              .requeues = job_requeues(),
                              .host = host_name(),
@@ -176,7 +177,9 @@ int Supervisor::State::run_attempts() {
   }
   tell_restart(down_time.give_up(unix_time()));
   const bool done = end.exit_code == 0 && !end.fault;
-  set_state(done ? "done" : end.fault ? "failed" : "stopped");
+  set_state(done        ? RunStatus::kDone
+            : end.fault ? RunStatus::kFailed
+                        : RunStatus::kStopped);
   event(kSupervisorEndEvent,
         {{"job", options.job}, {"restarts", policy.restarts()}, {"exit", end.exit_code}});
   show_status(true);
@@ -231,7 +234,7 @@ AttemptEnd Supervisor::State::attempt(int64_t restart) {
   storage.restart();
   storage_told = false;
   stragglers.restart();
-  set_state(restart == 0 ? "starting" : "restarting");
+  set_state(restart == 0 ? RunStatus::kStarting : RunStatus::kRestarting);
   const std::vector<std::string> command = start_words(restart);
   check_lock();
   JobStep step = JobStep::start(
@@ -287,7 +290,7 @@ bool Supervisor::State::decide(AttemptEnd& end) {
                        decision.exclude_node && options.other_nodes
                            ? fmt::format("; {} excluded", fault.node)
                            : ""));
-  set_state("restarting");
+  set_state(RunStatus::kRestarting);
   // A process that died may have died of its machine.
   if (!decision.exclude_node) {
     check_health(fault.node.empty() ? std::vector<std::string>{}

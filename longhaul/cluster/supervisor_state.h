@@ -12,10 +12,7 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/log.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/cluster/down_time.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/findings.h"
@@ -25,6 +22,9 @@
 #include "longhaul/cluster/stragglers.h"
 #include "longhaul/cluster/supervisor.h"
 #include "longhaul/run/events.h"
+#include "longhaul/system/log.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 

@@ -13,11 +13,11 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
 #include "longhaul/cluster/test_health.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

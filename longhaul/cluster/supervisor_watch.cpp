@@ -11,6 +11,7 @@
 #include "longhaul/cluster/supervisor_state.h"
 #include "longhaul/cluster/verdict.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -65,7 +66,7 @@ AttemptEnd Supervisor::State::watch(JobStep& step) {
     const WorkKind work = work_of(ranks);
     if (passed_signal == 0 && work != WorkKind::Start) {
       const bool saves = work == WorkKind::Save || work == WorkKind::SaveWait;
-      set_state(saves ? "saving" : "training");
+      set_state(saves ? RunStatus::kSaving : RunStatus::kTraining);
     }
     tell_restart(down_time.look());
     tell_stragglers();
@@ -116,7 +117,7 @@ void Supervisor::State::pass_signals() {
     passed_at = now;
     log.info(fmt::format("{}: the workers save and end{}", signal_name(raised),
                          raised == SIGINT ? "; once more, and they end unsaved" : ""));
-    set_state("draining");
+    set_state(RunStatus::kDraining);
   } else if (now - repeated_at < kRepeatSeconds) {
     return;
   }

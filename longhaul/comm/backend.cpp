@@ -1,10 +1,9 @@
 #include "longhaul/comm/backend.h"
 
-#include <charconv>
 #include <cstdlib>
-#include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/comm/mpi.h"
 #include "longhaul/comm/staged.h"
 
@@ -16,15 +15,13 @@ using Environment = std::function<const char*(const char*)>;
 int number(const Environment& environment, const char* name, int absent) {
   const char* text = environment(name);
   if (text == nullptr) return absent;
-  int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
-  if (error != std::errc() || stop != end || value < 0) {
+  const auto value = whole_number<int>(text);
+  if (!value || *value < 0) {
     throw ConfigError("comm", fmt::format("environment variable {}={} is not a count; it "
                                           "comes from the launcher of this process",
                                           name, text));
   }
-  return value;
+  return *value;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -38,57 +39,6 @@ struct Parts {
   int64_t length;
 };
 
-class AllGather : public Program {
- public:
-  AllGather(GroupRank group, ConstBuffer in, Buffer out)
-      : group_(group), in_(in), out_(out) {}
-
-  bool next(Round& round) override {
-    if (posted_) return false;
-    posted_ = true;
-    const size_t bytes = in_.bytes();
-    const auto part = [&](int rank) {
-      return bytes_of(out_) + static_cast<size_t>(rank) * bytes;
-    };
-    copy_bytes(part(group_.rank), bytes_of(in_), bytes);
-    for_each_peer(group_, [&](int peer) { round.recv(peer, part(peer), bytes); });
-    for_each_peer(group_, [&](int peer) { round.send(peer, bytes_of(in_), bytes); });
-    return true;
-  }
-
- private:
-  GroupRank group_;
-  ConstBuffer in_;
-  Buffer out_;
-  bool posted_ = false;
-};
-
-class AllToAll : public Program {
- public:
-  AllToAll(GroupRank group, ConstBuffer in, Buffer out)
-      : group_(group), in_(in), out_(out) {}
-
-  bool next(Round& round) override {
-    if (posted_) return false;
-    posted_ = true;
-    const size_t bytes = in_.bytes() / static_cast<size_t>(group_.size);
-    const auto offset = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
-    copy_bytes(bytes_of(out_) + offset(group_.rank), bytes_of(in_) + offset(group_.rank),
-               bytes);
-    for_each_peer(group_, [&](int peer) {
-      round.recv(peer, bytes_of(out_) + offset(peer), bytes);
-      round.send(peer, bytes_of(in_) + offset(peer), bytes);
-    });
-    return true;
-  }
-
- private:
-  GroupRank group_;
-  ConstBuffer in_;
-  Buffer out_;
-  bool posted_ = false;
-};
-
 /// The reducing half of a reduction: every rank sends its chunk of each part to the
 /// part's owner, who adds the chunks in rank order. Two halves of scratch: a chunk can be
 /// on its way while the one before is added.
@@ -102,19 +52,19 @@ class ChunkExchange {
         static_cast<int64_t>(options.scratch_bytes / slots / dtype_size(dtype) / 16 * 16);
     chunk_ = std::min(std::max<int64_t>(fitting, 16), std::max<int64_t>(longest_part, 1));
     slot_bytes_ = static_cast<size_t>(chunk_) * dtype_size(dtype);
-    scratch_ = std::make_unique_for_overwrite<std::byte[]>(slots * slot_bytes_);
+    scratch_ = std::make_shared_for_overwrite<std::byte[]>(slots * slot_bytes_);
   }
 
   int64_t chunk() const { return chunk_; }
 
-  void receive(Round& round, int64_t index, int64_t count) {
+  void receive(Round& round, int64_t index, int64_t count) const {
     for_each_peer(group_, [&](int peer) {
       round.recv(peer, slot(index, peer),
                  static_cast<size_t>(count) * dtype_size(dtype_));
     });
   }
 
-  void reduce(int64_t index, const std::byte* own, std::byte* out, int64_t count) {
+  void reduce(int64_t index, const std::byte* own, std::byte* out, int64_t count) const {
     std::vector<const std::byte*> parts(static_cast<size_t>(group_.size));
     for (int r = 0; r < group_.size; ++r) {
       parts[static_cast<size_t>(r)] = r == group_.rank ? own : slot(index, r);
@@ -123,7 +73,7 @@ class ChunkExchange {
   }
 
  private:
-  std::byte* slot(int64_t index, int peer) {
+  std::byte* slot(int64_t index, int peer) const {
     const int64_t half = index % 2;
     const int place = peer < group_.rank ? peer : peer - 1;
     return scratch_.get() +
@@ -135,48 +85,35 @@ class ChunkExchange {
   ReduceOp op_;
   int64_t chunk_ = 0;
   size_t slot_bytes_ = 0;
-  std::unique_ptr<std::byte[]> scratch_;
+  std::shared_ptr<std::byte[]> scratch_;
 };
 
 int64_t chunks_of(int64_t count, int64_t chunk) { return (count + chunk - 1) / chunk; }
 
 /// Small: gather everything everywhere, add at home.
-class OneRoundAllReduce : public Program {
- public:
-  OneRoundAllReduce(GroupRank group, Buffer buffer, ReduceOp op)
-      : group_(group), buffer_(buffer), op_(op), all_(buffer.bytes() * ranks()) {}
-
-  bool next(Round& round) override {
-    const size_t bytes = buffer_.bytes();
+Program one_round_all_reduce(GroupRank group, Buffer buffer, ReduceOp op) {
+  std::vector<std::byte> room(buffer.bytes() * static_cast<size_t>(group.size));
+  return [=, all = std::move(room)](Round& round, int64_t index) mutable {
+    const size_t bytes = buffer.bytes();
     const auto slot = [&](int rank) {
-      return all_.data() + static_cast<size_t>(rank) * bytes;
+      return all.data() + static_cast<size_t>(rank) * bytes;
     };
-    if (!posted_) {
-      posted_ = true;
-      for_each_peer(group_, [&](int peer) { round.recv(peer, slot(peer), bytes); });
-      for_each_peer(group_,
-                    [&](int peer) { round.send(peer, bytes_of(buffer_), bytes); });
+    if (index == 0) {
+      for_each_peer(group, [&](int peer) { round.recv(peer, slot(peer), bytes); });
+      for_each_peer(group, [&](int peer) { round.send(peer, bytes_of(buffer), bytes); });
       return true;
     }
-    copy_bytes(slot(group_.rank), bytes_of(buffer_), bytes);
+    copy_bytes(slot(group.rank), bytes_of(buffer), bytes);
     std::vector<const std::byte*> parts;
-    for (int r = 0; r < group_.size; ++r) parts.push_back(slot(r));
-    reduce_parts(parts, bytes_of(buffer_), buffer_.count, buffer_.dtype, op_);
+    for (int r = 0; r < group.size; ++r) parts.push_back(slot(r));
+    reduce_parts(parts, bytes_of(buffer), buffer.count, buffer.dtype, op);
     return false;
-  }
-
- private:
-  size_t ranks() const { return static_cast<size_t>(group_.size); }
-  GroupRank group_;
-  Buffer buffer_;
-  ReduceOp op_;
-  std::vector<std::byte> all_;
-  bool posted_ = false;
-};
+  };
+}
 
 /// Reduce-scatter and all-gather chunk by chunk: round i exchanges chunk i of every part
 /// and hands out the finished chunk i - 1.
-class AllReduce : public Program {
+class AllReduce {
  public:
   AllReduce(GroupRank group, Buffer buffer, ReduceOp op, const CommOptions& options)
       : group_(group),
@@ -185,8 +122,7 @@ class AllReduce : public Program {
         exchange_(group, buffer.dtype, op, parts_.length, options),
         chunks_(chunks_of(parts_.length, exchange_.chunk())) {}
 
-  bool next(Round& round) override {
-    const int64_t index = index_++;
+  bool operator()(Round& round, int64_t index) const {
     if (index > chunks_) return false;
     if (index < chunks_) {
       exchange_.receive(round, index, chunk_size(group_.rank, index));
@@ -220,7 +156,7 @@ class AllReduce : public Program {
     return bytes_of(buffer_) +
            static_cast<size_t>(chunk_begin(part, index)) * dtype_size(buffer_.dtype);
   }
-  void send_chunk(Round& round, int peer, int part, int64_t index) {
+  void send_chunk(Round& round, int peer, int part, int64_t index) const {
     round.send(peer, chunk_at(part, index), chunk_bytes(part, index));
   }
 
@@ -229,10 +165,9 @@ class AllReduce : public Program {
   Parts parts_;
   ChunkExchange exchange_;
   int64_t chunks_;
-  int64_t index_ = 0;
 };
 
-class ReduceScatter : public Program {
+class ReduceScatter {
  public:
   ReduceScatter(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
                 const CommOptions& options)
@@ -242,8 +177,7 @@ class ReduceScatter : public Program {
         exchange_(group, in.dtype, op, out.count, options),
         chunks_(chunks_of(out.count, exchange_.chunk())) {}
 
-  bool next(Round& round) override {
-    const int64_t index = index_++;
+  bool operator()(Round& round, int64_t index) const {
     if (index > chunks_) return false;
     const size_t element = dtype_size(in_.dtype);
     if (index < chunks_) {
@@ -275,126 +209,56 @@ class ReduceScatter : public Program {
   Buffer out_;
   ChunkExchange exchange_;
   int64_t chunks_;
-  int64_t index_ = 0;
 };
 
 /// Short messages: a binomial tree, whose depth is the logarithm of the ranks.
-class TreeBroadcast : public Program {
- public:
-  TreeBroadcast(GroupRank group, Buffer buffer, int root)
-      : group_(group), buffer_(buffer), root_(root) {}
-
-  bool next(Round& round) override {
+Program tree_broadcast(GroupRank group, Buffer buffer, int root) {
+  return [=](Round& round, int64_t index) {
     // Ranks counted from the root: a rank's parent lacks its lowest set bit.
-    const int place = (group_.rank - root_ + group_.size) % group_.size;
-    const int lowest = place == 0 ? group_.size : place & -place;
-    if (round_ == 0) {
-      ++round_;
-      if (place != 0) {
-        round.recv(rank_at(place - lowest), bytes_of(buffer_), buffer_.bytes());
-        return true;
-      }
+    const int place = (group.rank - root + group.size) % group.size;
+    const int lowest = place == 0 ? group.size : place & -place;
+    const auto rank_at = [&](int at) { return (at + root) % group.size; };
+    // The root has nothing to receive.
+    const int64_t sending = place == 0 ? 0 : 1;
+    if (index < sending) {
+      round.recv(rank_at(place - lowest), bytes_of(buffer), buffer.bytes());
+      return true;
     }
-    if (round_++ != 1) return false;
-    for (int step = 1; step < lowest && place + step < group_.size; step *= 2) {
-      round.send(rank_at(place + step), bytes_of(buffer_), buffer_.bytes());
+    if (index > sending) return false;
+    for (int step = 1; step < lowest && place + step < group.size; step *= 2) {
+      round.send(rank_at(place + step), bytes_of(buffer), buffer.bytes());
     }
     return true;
-  }
-
- private:
-  int rank_at(int place) const { return (place + root_) % group_.size; }
-  GroupRank group_;
-  Buffer buffer_;
-  int root_;
-  int round_ = 0;
-};
+  };
+}
 
 /// Long messages: the root hands every rank one part, then all exchange their parts.
-class PartsBroadcast : public Program {
- public:
-  PartsBroadcast(GroupRank group, Buffer buffer, int root)
-      : group_(group), buffer_(buffer), root_(root), parts_(buffer.count, group.size) {}
-
-  bool next(Round& round) override {
-    const bool is_root = group_.rank == root_;
-    const int step = step_++;
-    if (step == 0) {
-      if (!is_root) round.recv(root_, part(group_.rank), bytes(group_.rank));
-      for_each_peer(group_, [&](int peer) {
+Program parts_broadcast(GroupRank group, Buffer buffer, int root) {
+  return [=, parts = Parts(buffer.count, group.size)](Round& round, int64_t index) {
+    const bool is_root = group.rank == root;
+    const size_t element = dtype_size(buffer.dtype);
+    const auto part = [&](int rank) {
+      return bytes_of(buffer) + static_cast<size_t>(parts.begin(rank)) * element;
+    };
+    const auto bytes = [&](int rank) {
+      return static_cast<size_t>(parts.size(rank)) * element;
+    };
+    if (index == 0) {
+      if (!is_root) round.recv(root, part(group.rank), bytes(group.rank));
+      for_each_peer(group, [&](int peer) {
         if (is_root) round.send(peer, part(peer), bytes(peer));
       });
-    } else if (step == 1) {
-      for_each_peer(group_, [&](int peer) {
+    } else if (index == 1) {
+      for_each_peer(group, [&](int peer) {
         if (!is_root) round.recv(peer, part(peer), bytes(peer));
-        if (peer != root_) round.send(peer, part(group_.rank), bytes(group_.rank));
+        if (peer != root) round.send(peer, part(group.rank), bytes(group.rank));
       });
     }
-    return step < 2;
-  }
+    return index < 2;
+  };
+}
 
- private:
-  std::byte* part(int rank) const {
-    return bytes_of(buffer_) +
-           static_cast<size_t>(parts_.begin(rank)) * dtype_size(buffer_.dtype);
-  }
-  size_t bytes(int rank) const {
-    return static_cast<size_t>(parts_.size(rank)) * dtype_size(buffer_.dtype);
-  }
-  GroupRank group_;
-  Buffer buffer_;
-  int root_;
-  Parts parts_;
-  int step_ = 0;
-};
-
-/// Dissemination: after round i everybody has heard, at second hand, of 2^(i+1) ranks.
-class Barrier : public Program {
- public:
-  explicit Barrier(GroupRank group) : group_(group) {}
-
-  bool next(Round& round) override {
-    if (distance_ >= group_.size) return false;
-    round.signal((group_.rank + distance_) % group_.size,
-                 (group_.rank - distance_ + group_.size) % group_.size);
-    distance_ *= 2;
-    return true;
-  }
-
- private:
-  GroupRank group_;
-  int distance_ = 1;
-};
-
-class SendRecv : public Program {
- public:
-  explicit SendRecv(std::vector<Transfer> transfers) : transfers_(std::move(transfers)) {}
-
-  bool next(Round& round) override {
-    if (posted_) return false;
-    posted_ = true;
-    for (const Transfer& t : transfers_) {
-      if (t.kind == Transfer::Kind::Recv) {
-        round.recv(t.peer, bytes_of(t.buffer), t.buffer.bytes());
-      }
-    }
-    for (const Transfer& t : transfers_) {
-      if (t.kind == Transfer::Kind::Send) {
-        round.send(t.peer, bytes_of(t.buffer), t.buffer.bytes());
-      }
-    }
-    return true;
-  }
-
- private:
-  std::vector<Transfer> transfers_;
-  bool posted_ = false;
-};
-
-class Nothing : public Program {
- public:
-  bool next(Round&) override { return false; }
-};
+bool nothing(Round&, int64_t) { return false; }
 
 }  // namespace
 
@@ -416,46 +280,87 @@ void Round::signal(int to, int from) {
   batch_.send(to, nullptr, 0, tag_);
 }
 
-std::unique_ptr<Program> all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
-                                            const CommOptions& options) {
-  if (group.size == 1 || buffer.count == 0) return std::make_unique<Nothing>();
+Program all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
+                           const CommOptions& options) {
+  if (group.size == 1 || buffer.count == 0) return nothing;
   if (buffer.bytes() * static_cast<size_t>(group.size) <= options.one_round_bytes) {
-    return std::make_unique<OneRoundAllReduce>(group, buffer, op);
+    return one_round_all_reduce(group, buffer, op);
   }
-  return std::make_unique<AllReduce>(group, buffer, op, options);
+  return AllReduce(group, buffer, op, options);
 }
 
-std::unique_ptr<Program> reduce_scatter_program(GroupRank group, ConstBuffer in,
-                                                Buffer out, ReduceOp op,
-                                                const CommOptions& options) {
-  if (out.count == 0) return std::make_unique<Nothing>();
-  if (group.size == 1) return std::make_unique<AllGather>(group, in, out);
-  return std::make_unique<ReduceScatter>(group, in, out, op, options);
+Program reduce_scatter_program(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
+                               const CommOptions& options) {
+  if (out.count == 0) return nothing;
+  if (group.size == 1) return all_gather_program(group, in, out);
+  return ReduceScatter(group, in, out, op, options);
 }
 
-std::unique_ptr<Program> all_gather_program(GroupRank group, ConstBuffer in, Buffer out) {
-  return std::make_unique<AllGather>(group, in, out);
+Program all_gather_program(GroupRank group, ConstBuffer in, Buffer out) {
+  return [=](Round& round, int64_t index) {
+    if (index > 0) return false;
+    const size_t bytes = in.bytes();
+    const auto part = [&](int rank) {
+      return bytes_of(out) + static_cast<size_t>(rank) * bytes;
+    };
+    copy_bytes(part(group.rank), bytes_of(in), bytes);
+    for_each_peer(group, [&](int peer) { round.recv(peer, part(peer), bytes); });
+    for_each_peer(group, [&](int peer) { round.send(peer, bytes_of(in), bytes); });
+    return true;
+  };
 }
 
-std::unique_ptr<Program> all_to_all_program(GroupRank group, ConstBuffer in, Buffer out) {
-  return std::make_unique<AllToAll>(group, in, out);
+Program all_to_all_program(GroupRank group, ConstBuffer in, Buffer out) {
+  return [=](Round& round, int64_t index) {
+    if (index > 0) return false;
+    const size_t bytes = in.bytes() / static_cast<size_t>(group.size);
+    const auto offset = [&](int rank) { return static_cast<size_t>(rank) * bytes; };
+    copy_bytes(bytes_of(out) + offset(group.rank), bytes_of(in) + offset(group.rank),
+               bytes);
+    for_each_peer(group, [&](int peer) {
+      round.recv(peer, bytes_of(out) + offset(peer), bytes);
+      round.send(peer, bytes_of(in) + offset(peer), bytes);
+    });
+    return true;
+  };
 }
 
-std::unique_ptr<Program> broadcast_program(GroupRank group, Buffer buffer, int root,
-                                           const CommOptions& options) {
-  if (group.size == 1) return std::make_unique<Nothing>();
+Program broadcast_program(GroupRank group, Buffer buffer, int root,
+                          const CommOptions& options) {
+  if (group.size == 1) return nothing;
   if (group.size == 2 || buffer.bytes() <= options.one_round_bytes) {
-    return std::make_unique<TreeBroadcast>(group, buffer, root);
+    return tree_broadcast(group, buffer, root);
   }
-  return std::make_unique<PartsBroadcast>(group, buffer, root);
+  return parts_broadcast(group, buffer, root);
 }
 
-std::unique_ptr<Program> barrier_program(GroupRank group) {
-  return std::make_unique<Barrier>(group);
+/// Dissemination: after round i everybody has heard, at second hand, of 2^(i+1) ranks.
+Program barrier_program(GroupRank group) {
+  return [=](Round& round, int64_t index) {
+    const int64_t distance = int64_t{1} << index;
+    if (distance >= group.size) return false;
+    const auto step = static_cast<int>(distance);
+    round.signal((group.rank + step) % group.size,
+                 (group.rank - step + group.size) % group.size);
+    return true;
+  };
 }
 
-std::unique_ptr<Program> send_recv_program(std::vector<Transfer> transfers) {
-  return std::make_unique<SendRecv>(std::move(transfers));
+Program send_recv_program(std::vector<Transfer> transfers) {
+  return [transfers = std::move(transfers)](Round& round, int64_t index) {
+    if (index > 0) return false;
+    for (const Transfer& t : transfers) {
+      if (t.kind == Transfer::Kind::Recv) {
+        round.recv(t.peer, bytes_of(t.buffer), t.buffer.bytes());
+      }
+    }
+    for (const Transfer& t : transfers) {
+      if (t.kind == Transfer::Kind::Send) {
+        round.send(t.peer, bytes_of(t.buffer), t.buffer.bytes());
+      }
+    }
+    return true;
+  };
 }
 
 }  // namespace longhaul::comm

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <cstdint>
+#include <functional>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/comm/counts.h"
@@ -27,14 +28,10 @@ class Round {
   Tally tally_;
 };
 
-/// A collective as a list of rounds. A round's messages have all ended before the next
-/// call of next(), which does the local work between them.
-class Program {
- public:
-  virtual ~Program() = default;
-  /// Posts the next round; false when the work is done (nothing was posted).
-  virtual bool next(Round& round) = 0;
-};
+/// A collective as a list of rounds: posts round `index` (0, 1, ...); false when the work
+/// is done (nothing was posted). A round's messages have all ended before the next call,
+/// which does the local work between them.
+using Program = std::function<bool(Round& round, int64_t index)>;
 
 struct GroupRank {
   int rank;
@@ -42,16 +39,15 @@ struct GroupRank {
 };
 
 // All arguments were checked by the caller. With one rank each of them only copies.
-std::unique_ptr<Program> all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
-                                            const CommOptions& options);
-std::unique_ptr<Program> reduce_scatter_program(GroupRank group, ConstBuffer in,
-                                                Buffer out, ReduceOp op,
-                                                const CommOptions& options);
-std::unique_ptr<Program> all_gather_program(GroupRank group, ConstBuffer in, Buffer out);
-std::unique_ptr<Program> all_to_all_program(GroupRank group, ConstBuffer in, Buffer out);
-std::unique_ptr<Program> broadcast_program(GroupRank group, Buffer buffer, int root,
-                                           const CommOptions& options);
-std::unique_ptr<Program> barrier_program(GroupRank group);
-std::unique_ptr<Program> send_recv_program(std::vector<Transfer> transfers);
+Program all_reduce_program(GroupRank group, Buffer buffer, ReduceOp op,
+                           const CommOptions& options);
+Program reduce_scatter_program(GroupRank group, ConstBuffer in, Buffer out, ReduceOp op,
+                               const CommOptions& options);
+Program all_gather_program(GroupRank group, ConstBuffer in, Buffer out);
+Program all_to_all_program(GroupRank group, ConstBuffer in, Buffer out);
+Program broadcast_program(GroupRank group, Buffer buffer, int root,
+                          const CommOptions& options);
+Program barrier_program(GroupRank group);
+Program send_recv_program(std::vector<Transfer> transfers);
 
 }  // namespace longhaul::comm

@@ -25,9 +25,8 @@ std::string OperationId::text() const {
   return fmt::format("{}, rank {} of {},", to_string(name()), place.rank, place.size);
 }
 
-Operation::Operation(OperationId id, std::unique_ptr<Program> program,
-                     std::unique_ptr<Batch> batch, int tag, size_t max_message,
-                     Tally tally)
+Operation::Operation(OperationId id, Program program, std::unique_ptr<Batch> batch,
+                     int tag, size_t max_message, Tally tally)
     : id_(std::move(id)),
       program_(std::move(program)),
       batch_(std::move(batch)),
@@ -40,10 +39,10 @@ bool Operation::advance() {
   while (!done_) {
     if (under_way_ && !batch_->test()) return moved;
     moved = true;
-    under_way_ = program_->next(round_);
+    under_way_ = program_(round_, rounds_++);
     if (!under_way_) {
       done_ = true;
-      program_.reset();  // gives the scratch back before the Work dies
+      program_ = nullptr;  // gives the scratch back before the Work dies
     }
   }
   return moved;

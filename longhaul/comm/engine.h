@@ -31,8 +31,8 @@ struct OperationId {
 /// A collective or a group of transfers under way.
 class Operation {
  public:
-  Operation(OperationId id, std::unique_ptr<Program> program,
-            std::unique_ptr<Batch> batch, int tag, size_t max_message, Tally tally);
+  Operation(OperationId id, Program program, std::unique_ptr<Batch> batch, int tag,
+            size_t max_message, Tally tally);
   /// Goes as far as it can without waiting. True if anything happened. Errors name the
   /// operation.
   bool advance();
@@ -44,9 +44,10 @@ class Operation {
 
  private:
   OperationId id_;
-  std::unique_ptr<Program> program_;
+  Program program_;
   std::unique_ptr<Batch> batch_;
   Round round_;
+  int64_t rounds_ = 0;
   uint64_t ticket_ = 0;  ///< 0: none was attached
   bool under_way_ = false;
   bool done_ = false;

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/comm/arguments.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::comm {
 namespace {

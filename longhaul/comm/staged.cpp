@@ -61,8 +61,7 @@ StagedCommunicator::StagedCommunicator(std::unique_ptr<Transport> transport,
 
 StagedCommunicator::~StagedCommunicator() = default;
 
-WorkPtr StagedCommunicator::start(Verb verb, size_t bytes,
-                                  std::unique_ptr<Program> program) {
+WorkPtr StagedCommunicator::start(Verb verb, size_t bytes, Program program) {
   const bool transfer = verb == Verb::SendRecv;
   const int64_t number = ++(transfer ? queue_->transfers_started : queue_->started);
   OperationId id{verb, number, bytes, name_, engine_->ledger().label(), group_};

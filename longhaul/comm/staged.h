@@ -44,7 +44,7 @@ class StagedCommunicator final : public Communicator {
   Ledger& ledger() override;
 
  private:
-  WorkPtr start(Verb verb, size_t bytes, std::unique_ptr<Program> program);
+  WorkPtr start(Verb verb, size_t bytes, Program program);
 
   std::shared_ptr<Transport> transport_;
   std::string name_;

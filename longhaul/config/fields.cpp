@@ -44,6 +44,10 @@ struct EnumNames<ScheduleKind> {
   static constexpr std::array names{"cosine", "linear", "constant", "wsd", "smp"};
 };
 template <>
+struct EnumNames<ContinueKind> {
+  static constexpr std::array names{"keep", "rewarm", "decay"};
+};
+template <>
 struct EnumNames<WarmupStart> {
   static constexpr std::array names{"zero", "nonzero"};
 };
@@ -275,8 +279,8 @@ Fields fields_of(PrecisionSection& s) {
       make_field("compute", s.compute, Logged, "matrix products and activations")
           .only_built({"\"fp32\"", "\"bf16\""}),
       make_field("master", s.master, Match,
-                 "the optimizer's weights; bf16_sr: stochastic rounding, no second copy")
-          .only_built({"\"fp32\""}),
+                 "the optimizer's weights; bf16_sr: no second copy, the bf16 weights are "
+                 "rounded stochastically, and bf16 moments with them"),
       make_field("moments", s.moments, Match, "the optimizer's moments"),
       make_field("gradients", s.gradients, Logged, "gradient accumulation"),
       make_field("reduce", s.reduce, Logged, "gradient reduction over ranks"),
@@ -295,19 +299,26 @@ Fields fields_of(ParameterGroup& s) {
 
 Fields fields_of(OptimizerSection& s) {
   return {
-      make_field("kind", s.kind, Match, "the optimizer").only_built({"\"adamw\""}),
+      make_field("kind", s.kind, Match,
+                 "the optimizer; lamb: one rate for each tensor of the Hugging Face "
+                 "model, by the norms of tensor and update"),
       make_field("lr", s.lr, Logged, "peak learning rate").above(0).must_be_given(),
-      make_field("betas", s.betas, Logged, "decay of the first and second moment")
+      make_field("betas", s.betas, Logged,
+                 "decay of the first and second moment; lamb: [0.9, 0.999]")
           .below(0, 1),
-      make_field("eps", s.eps, Logged, "added to the root of the second moment").above(0),
+      make_field("eps", s.eps, Logged,
+                 "added to the root of the second moment; lamb: 1e-6")
+          .above(0),
       make_field("weight_decay", s.weight_decay, Logged,
-                 "decoupled decay, times the learning rate; not on optimizer.no_decay")
+                 "decoupled decay, times the learning rate; not on optimizer.no_decay; "
+                 "lamb: 0.01, and parameters without it have no ratio")
           .at_least(0),
       make_field("convention", s.convention, Match,
                  "torch: decay first, eps outside the corrected root; hf: correction in "
                  "the step size, eps on the uncorrected root, decay last"),
       make_field("no_decay", s.no_decay, Logged,
-                 "name patterns without weight decay; the older source recipes: "
+                 "name patterns without weight decay; the default means a model's norms "
+                 "and biases by whatever name; the older source recipes: "
                  "[\"*bias\", \"*LayerNorm*\"]"),
       make_field("groups", s.groups, Logged,
                  "exceptions by name pattern; the first that matches counts"),
@@ -353,6 +364,15 @@ Fields fields_of(ScheduleSection& s) {
       make_field("plateau_fraction", s.plateau_fraction, Logged,
                  "smp with decay = plateau: share of the horizon at the peak")
           .below(0, 1),
+      make_field("continue", s.continue_, Logged,
+                 "what a resume does where this section differs from the checkpoint's. "
+                 "keep: the checkpoint's schedule goes on; rewarm: warm up from its rate "
+                 "to continue_fraction * lr, then kind over the steps left; decay: from "
+                 "its rate to min_lr at the horizon, as decay says")
+          .when_absent("a resume with another schedule is refused"),
+      make_field("continue_fraction", s.continue_fraction, Logged,
+                 "continue = rewarm: the new peak as a share of optimizer.lr")
+          .within(1e-6, 1.0),
   };
 }
 

@@ -31,6 +31,11 @@ LoadedConfig parse_run_config(std::string_view text, std::string_view name,
 /// The resolved settings as TOML that parses back to the same settings.
 std::string to_toml(const RunConfig& config);
 
+/// The section alone, for a checkpoint that goes on with another run's schedule, and
+/// back. ConfigError names `name`.
+std::string schedule_to_toml(const ScheduleSection& schedule);
+ScheduleSection schedule_from_toml(std::string_view text, std::string_view name);
+
 /// The same settings as a JSON object of sections; keys that are not given are absent.
 std::string to_json_text(const RunConfig& config);
 

@@ -408,13 +408,6 @@ INSTANTIATE_TEST_SUITE_P(
         NotYet{"precision.compute=fp8",
                "precision.compute = \"fp8\" is not available yet in this version; "
                "available: \"fp32\", \"bf16\""},
-        NotYet{"precision.master=bf16_sr",
-               "precision.master = \"bf16_sr\" is not available yet in this version; "
-               "available: \"fp32\""},
-        NotYet{
-            "optimizer.kind=lamb",
-            "optimizer.kind = \"lamb\" is not available yet in this version; available: "
-            "\"adamw\""},
         NotYet{"run.device_plugin=libx.so",
                "run.device_plugin = \"libx.so\" is not available yet in this version; "
                "available: (none)"}));

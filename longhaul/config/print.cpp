@@ -57,6 +57,21 @@ std::string text_of(const Field& field) {
 
 std::string to_toml(const RunConfig& config) { return print(config, true); }
 
+std::string schedule_to_toml(const ScheduleSection& schedule) {
+  ScheduleSection copy = schedule;
+  std::string out;
+  for (const Field& field : fields_of(copy)) {
+    if (const auto value = field.get()) out += print_setting(field.key, *value);
+  }
+  return out;
+}
+
+ScheduleSection schedule_from_toml(std::string_view text, std::string_view name) {
+  ScheduleSection schedule;
+  set_fields(fields_of(schedule), parse_toml(text, name), "schedule");
+  return schedule;
+}
+
 std::string to_json_text(const RunConfig& config) {
   RunConfig copy = config;
   Table root;

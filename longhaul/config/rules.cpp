@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/config/fields.h"
 
 namespace longhaul::config {
@@ -139,7 +141,36 @@ void check_parallel(const RunConfig& c, Warnings& warnings) {
   }
 }
 
+void check_precision(const RunConfig& c) {
+  if (c.precision.master == MasterType::Bf16Sr &&
+      c.precision.compute != ComputeType::Bf16) {
+    fail_key(c, "precision.master",
+             "precision.master = \"bf16_sr\" keeps one copy of the weights, in bf16; it "
+             "needs precision.compute = \"bf16\"");
+  }
+}
+
+void check_lamb(const RunConfig& c) {
+  const OptimizerSection& o = c.optimizer;
+  if (o.convention != OptimizerSection{}.convention) {
+    fail_key(c, "optimizer.convention",
+             "optimizer.convention = \"hf\" belongs to kind = \"adamw\": lamb has one "
+             "form; leave it out");
+  }
+  const bool decays = o.weight_decay > 0.0 ||
+                      std::ranges::any_of(o.groups, [](const ParameterGroup& group) {
+                        return group.weight_decay.value_or(0.0) > 0.0;
+                      });
+  if (!decays) {
+    fail_key(c, "optimizer.weight_decay",
+             "optimizer.weight_decay = 0 leaves no parameter a trust ratio, and kind = "
+             "\"lamb\" would be Adam; give it a decay, or take kind = \"adamw\"");
+  }
+}
+
 void check_optimizer(const RunConfig& c, Warnings& warnings) {
+  check_precision(c);
+  if (c.optimizer.kind == OptimizerKind::Lamb) check_lamb(c);
   for (const std::string& pattern : c.optimizer.no_decay) {
     if (pattern.empty()) {
       fail_key(c, "optimizer.no_decay", "optimizer.no_decay holds an empty pattern");
@@ -186,6 +217,14 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
 }
 
 }  // namespace
+
+void resolve_optimizer(RunConfig& config) {
+  OptimizerSection& o = config.optimizer;
+  if (o.kind != OptimizerKind::Lamb) return;
+  if (!given(config, "optimizer.betas")) o.betas = {0.9, 0.999};
+  if (!given(config, "optimizer.eps")) o.eps = 1e-6;
+  if (!given(config, "optimizer.weight_decay")) o.weight_decay = 0.01;
+}
 
 std::string origin(const RunConfig& config, const std::string& key) {
   const auto found = config.origins.find(key);

@@ -7,8 +7,10 @@
 
 namespace longhaul::config {
 
-/// Gives the settings that depend on others their values (schedule forms).
+/// Gives the settings that depend on others their values: schedule forms, and what LAMB
+/// takes where nothing is given.
 void resolve(RunConfig& config);
+void resolve_optimizer(RunConfig& config);
 
 /// Every rule between settings that needs neither the model nor the world. ConfigError
 /// at the place of the setting concerned; returns warnings.

@@ -181,6 +181,41 @@ TEST(Rules, RefuseChangesOfWeightsThatDoNotFit) {
                   .empty());
 }
 
+TEST(Rules, GiveLambTheDefaultsOfItsSourceAndKeepWhatIsGiven) {
+  const RunConfig config = accepted("", {"optimizer.kind=lamb"}).config;
+  EXPECT_EQ(config.optimizer.betas, (std::array{0.9, 0.999}));
+  EXPECT_EQ(config.optimizer.eps, 1e-6);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.01);
+  const RunConfig own = accepted("", {"optimizer.kind=lamb", "optimizer.eps=1e-8",
+                                      "optimizer.betas=[0.9, 0.95]"})
+                            .config;
+  EXPECT_EQ(own.optimizer.betas, (std::array{0.9, 0.95}));
+  EXPECT_EQ(own.optimizer.eps, 1e-8);
+  const RunConfig again = parse_run_config(to_toml(own), "saved").config;
+  EXPECT_TRUE(diff_configs(own, again).empty());
+  EXPECT_EQ(accepted("").config.optimizer.betas, (std::array{0.9, 0.95}));
+}
+
+TEST(Rules, RefuseBf16MastersOfOtherWeights) {
+  EXPECT_EQ(refused("", {"precision.master=bf16_sr", "precision.compute=fp32"}),
+            "[config] --set precision.master=bf16_sr: precision.master = \"bf16_sr\" "
+            "keeps one copy of the weights, in bf16; it needs precision.compute = "
+            "\"bf16\"");
+  EXPECT_TRUE(warnings_for({"precision.master=bf16_sr"}).empty());
+}
+
+TEST(Rules, RefuseSettingsThatLambHasNoUseFor) {
+  EXPECT_EQ(refused("", {"optimizer.kind=lamb", "optimizer.convention=hf"}),
+            "[config] --set optimizer.convention=hf: optimizer.convention = \"hf\" "
+            "belongs to kind = \"adamw\": lamb has one form; leave it out");
+  EXPECT_EQ(refused("", {"optimizer.kind=lamb", "optimizer.weight_decay=0"}),
+            "[config] --set optimizer.weight_decay=0: optimizer.weight_decay = 0 leaves "
+            "no parameter a trust ratio, and kind = \"lamb\" would be Adam; give it a "
+            "decay, or take kind = \"adamw\"");
+  accepted("", {"optimizer.kind=lamb", "optimizer.weight_decay=0",
+                "optimizer.groups=[{ match = \"embed\", weight_decay = 0.1 }]"});
+}
+
 TEST(Rules, RefuseAResumeWordThatIsMisspelt) {
   EXPECT_EQ(
       refused("", {"checkpoint.resume=lastest"}),

@@ -176,6 +176,10 @@ enum class WarmupStart { Zero, NonZero };
 /// smp.
 enum class DecayForm { Cosine, Linear, Sqrt, Exponential, Plateau, Constant };
 
+/// What a start does with the schedule of the checkpoint that it resumes from: goes on
+/// with it, warms up again, or decays from where it is.
+enum class ContinueKind { Keep, Rewarm, Decay };
+
 /// Scheduler steps count from 0: optimizer step n (from 1) uses scheduler step n - 1.
 /// T = horizon, else the run's steps; W = warmup_steps, else warmup_fraction * T (kept
 /// fractional by smp, rounded to the nearest step by the others), else 0; C =
@@ -204,6 +208,14 @@ struct ScheduleSection {
   std::optional<int64_t>
       decay_steps;                ///< wsd only; resolved when loaded where T is known
   double plateau_fraction = 0.0;  ///< smp with decay = plateau only
+  /// With it s0 steps are done, r0 is the rate that the next would have had, k counts the
+  /// steps from there (from 1), and T counts from the run's first step as ever:
+  ///   keep    the checkpoint's schedule, whatever this section says
+  ///   rewarm  k <= W: r0 + (F lr - r0) k / (W + 1); then `kind` without a warm-up, of
+  ///           the T - s0 - W steps that are left, with F lr for lr
+  ///   decay   from r0 at k = 1 to min at T as `decay` says; then min
+  std::optional<ContinueKind> continue_;
+  double continue_fraction = 1.0;  ///< F
 };
 
 /// W for a horizon of T steps: a whole number but for smp with warmup_fraction.

@@ -38,6 +38,11 @@ void check_forms(const RunConfig& c) {
         "schedule.warmup_steps and schedule.warmup_fraction are both given; keep one "
         "of them");
   }
+  if (s.continue_ == ContinueKind::Decay && !wsd_form(*s.decay)) {
+    fail_key(c, "schedule.decay",
+             "schedule.decay: continue = \"decay\" decays as \"linear\", \"cosine\" or "
+             "\"sqrt\"");
+  }
   if (s.kind == ScheduleKind::Wsd && !wsd_form(*s.decay)) {
     fail_key(
         c, "schedule.decay",
@@ -71,18 +76,23 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
   const bool constant = s.kind == ScheduleKind::Constant;
   const bool wsd = s.kind == ScheduleKind::Wsd;
   const bool smp = s.kind == ScheduleKind::Smp;
-  unused(constant && s.min_lr != 0.0, "min_lr", "kind = \"constant\" never decays");
-  unused(constant && s.horizon && !s.warmup_fraction, "horizon",
+  const bool decays = s.continue_ == ContinueKind::Decay;
+  const bool flat = constant && !decays;
+  unused(flat && s.min_lr != 0.0, "min_lr", "kind = \"constant\" never decays");
+  unused(flat && s.horizon && !s.warmup_fraction, "horizon",
          "kind = \"constant\" never decays");
+  unused(s.continue_ != ContinueKind::Rewarm && s.continue_fraction != 1.0,
+         "continue_fraction", "it belongs to continue = \"rewarm\"");
   unused(s.kind != ScheduleKind::Cosine && s.constant_steps != 0, "constant_steps",
          only("cosine"));
-  unused(!wsd && !smp && s.decay.has_value(), "decay", "it belongs to kinds wsd and smp");
+  unused(!wsd && !smp && !decays && s.decay.has_value(), "decay",
+         "it belongs to kinds wsd and smp");
   unused(!wsd && s.decay_steps.has_value(), "decay_steps", only("wsd"));
   unused(s.plateau_fraction != 0.0 && !(smp && s.decay == DecayForm::Plateau),
          "plateau_fraction", "it belongs to kind = \"smp\" with decay = \"plateau\"");
   unused(!has_warmup(s) && s.warmup_start.has_value(), "warmup_start",
          "there is no warm-up");
-  if (s.horizon && c.run.steps && *s.horizon < *c.run.steps && !constant) {
+  if (s.horizon && c.run.steps && *s.horizon < *c.run.steps && !flat) {
     warnings.push_back(fmt::format(
         "{}: schedule.horizon = {} is before run.steps = {}: the last {} steps "
         "stay at the end of the decay",
@@ -94,8 +104,10 @@ void warn_forms(const RunConfig& c, std::vector<std::string>& warnings) {
 }  // namespace
 
 void resolve(RunConfig& config) {
+  resolve_optimizer(config);
   ScheduleSection& s = config.schedule;
-  if (!s.decay && s.kind == ScheduleKind::Wsd) s.decay = DecayForm::Linear;
+  const bool linear = s.kind == ScheduleKind::Wsd || s.continue_ == ContinueKind::Decay;
+  if (!s.decay && linear) s.decay = DecayForm::Linear;
   if (!s.decay && s.kind == ScheduleKind::Smp) s.decay = DecayForm::Cosine;
   if (!s.warmup_start && has_warmup(s)) {
     const bool from_zero = s.kind == ScheduleKind::Linear ||

@@ -70,7 +70,11 @@ inline std::string input_error(const std::function<void()>& act) {
   return {};
 }
 
+inline bool has_part(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace longhaul::data
 
-#define EXPECT_HAS(text, part) \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) << "in: " << (text)
+/// Both arguments are evaluated once.
+#define EXPECT_HAS(text, part) EXPECT_PRED2(longhaul::data::has_part, text, part)

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
 /// For tests: one token per byte, BOS 256, EOS 257. The text "<eos>" is the EOS token.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer final : public tokenizer::Tokenizer {
  public:
   ByteTokenizer(fs::path file, bool own_bos, bool own_eos, int64_t vocabulary = 258)
       : own_bos_(own_bos),
@@ -16,9 +16,9 @@ class ByteTokenizer final : public Tokenizer {
         vocabulary_(vocabulary),
         files_({std::move(file)}) {}
 
-  using Tokenizer::encode;
+  using tokenizer::Tokenizer::encode;
   void encode(std::string_view text, bool special,
-              std::vector<TokenId>& out) const override {
+              std::vector<tokenizer::TokenId>& out) const override {
     if (special && own_bos_) out.push_back(256);
     for (size_t i = 0; i < text.size(); ++i) {
       if (text.substr(i, 5) == "<eos>") {
@@ -30,29 +30,33 @@ class ByteTokenizer final : public Tokenizer {
     }
     if (special && own_eos_) out.push_back(257);
   }
-  std::string decode(const std::vector<TokenId>& ids, bool) const override {
+  std::string decode(const std::vector<tokenizer::TokenId>& ids, bool) const override {
     std::string text;
-    for (const TokenId id : ids) text += token_bytes(id);
+    for (const tokenizer::TokenId id : ids) text += token_bytes(id);
     return text;
   }
-  std::string token_bytes(TokenId id) const override {
+  std::string token_bytes(tokenizer::TokenId id) const override {
     if (id == 256) return "<bos>";
     if (id == 257) return "<eos>";
     return std::string(1, static_cast<char>(id));
   }
   int64_t vocab_size() const override { return vocabulary_; }
-  std::optional<TokenId> token_to_id(std::string_view) const override { return {}; }
-  std::optional<std::string> id_to_token(TokenId id) const override {
+  std::optional<tokenizer::TokenId> token_to_id(std::string_view) const override {
+    return {};
+  }
+  std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
     return token_bytes(id);
   }
-  std::vector<TokenId> special_prefix() const override {
-    return own_bos_ ? std::vector<TokenId>{256} : std::vector<TokenId>{};
+  std::vector<tokenizer::TokenId> special_prefix() const override {
+    return own_bos_ ? std::vector<tokenizer::TokenId>{256}
+                    : std::vector<tokenizer::TokenId>{};
   }
-  std::vector<TokenId> special_suffix() const override {
-    return own_eos_ ? std::vector<TokenId>{257} : std::vector<TokenId>{};
+  std::vector<tokenizer::TokenId> special_suffix() const override {
+    return own_eos_ ? std::vector<tokenizer::TokenId>{257}
+                    : std::vector<tokenizer::TokenId>{};
   }
-  std::optional<TokenId> bos_id() const override { return 256; }
-  std::optional<TokenId> eos_id() const override { return 257; }
+  std::optional<tokenizer::TokenId> bos_id() const override { return 256; }
+  std::optional<tokenizer::TokenId> eos_id() const override { return 257; }
   const std::string& fingerprint() const override { return fingerprint_; }
   const std::vector<fs::path>& files() const override { return files_; }
 

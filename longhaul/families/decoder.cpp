@@ -119,8 +119,7 @@ std::vector<Field> decoder_settings(const DecoderSettings& settings) {
   // All members by name: one that is added does not compile until it stands here.
   const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
                rope] = settings;
-  const auto& [kind, theta, factor, low, high, original] = rope;
-  return {
+  std::vector<Field> fields = {
       {"hidden_size", text_of(hidden), true},
       {"intermediate_size", text_of(intermediate), true},
       {"num_hidden_layers", text_of(layers), true},
@@ -130,13 +129,10 @@ std::vector<Field> decoder_settings(const DecoderSettings& settings) {
       {"rms_norm_eps", text_of(eps), true},
       {"initializer_range", text_of(range), false},
       {"tie_word_embeddings", text_of(tied), true},
-      {"rope_theta", text_of(theta), true},
-      {"rope_type", rope_type_name(kind), true},
-      {"rope factor", text_of(factor), true},
-      {"rope low_freq_factor", text_of(low), true},
-      {"rope high_freq_factor", text_of(high), true},
-      {"rope original_max_position_embeddings", text_of(original), true},
   };
+  const std::vector<Field> rotation = rope_settings(rope);
+  fields.insert(fields.end(), rotation.begin(), rotation.end());
+  return fields;
 }
 
 std::vector<std::string> decoder_fields() {
@@ -171,7 +167,7 @@ void read_decoder(const ConfigFields& fields, DecoderSettings& settings) {
 ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
                                   const MoreOfBlock& more) {
   ModelDescription model;
-  model.features = s.hidden_size;
+  model.passed = {{"hidden", s.hidden_size}};
   model.query_heads = s.num_attention_heads;
   model.key_heads = s.num_key_value_heads;
   UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);

@@ -63,6 +63,13 @@ void check_stored(const ModelDescription& model) {
   }
 }
 
+/// Positions that a token sees, on average over a sequence: half of them, but for those
+/// beyond its window.
+double seen_on_average(const UnitWork& work, int64_t seq_len) {
+  const auto window = static_cast<double>(std::min(work.window, seq_len));
+  return window - window * window / (2.0 * static_cast<double>(seq_len));
+}
+
 bool is_split(const ParameterDescription& parameter) {
   return parameter.split && parameter.split->unit != ShardUnit::None;
 }
@@ -75,6 +82,8 @@ void check_forward(const UnitDescription& unit, size_t number) {
   // An embedding's input are the tokens of the batch.
   LH_ASSERT(unit.kind == UnitKind::Embedding || keeps,
             "unit {} says nothing of what it keeps for its backward", number);
+  LH_ASSERT(unit.kind == UnitKind::Embedding || forward.inputs > 0,
+            "unit {} says nothing of what it is handed", number);
   LH_ASSERT(!keeps || forward.tensors.front().kind == KeptKind::Input,
             "what unit {} keeps does not begin with its input", number);
   for (const KeptTensor& tensor : forward.tensors) {
@@ -90,6 +99,26 @@ void check_forward(const UnitDescription& unit, size_t number) {
   LH_ASSERT((unit.work.attention > 0.0) == (forward.keys > 0),
             "unit {} has attention of {} multiplications with keys of width {}", number,
             unit.work.attention, forward.keys);
+  LH_ASSERT(unit.work.window > 0, "unit {} sees {} positions", number, unit.work.window);
+}
+
+void check_handed_on(const ModelDescription& model) {
+  std::set<std::string> names;
+  for (const PassedTensor& tensor : model.passed) {
+    LH_ASSERT(tensor.width > 0 && names.insert(tensor.name).second,
+              "'{}' of width {} is handed on", tensor.name, tensor.width);
+  }
+  LH_ASSERT(!model.passed.empty(), "nothing is handed on from unit to unit");
+  const auto with_targets = [](const LossTerm& term) {
+    return term.over == LossTerm::Over::Targets;
+  };
+  LH_ASSERT(std::ranges::any_of(model.losses, with_targets) &&
+                std::ranges::is_partitioned(model.losses, with_targets),
+            "terms of the loss with targets come first, and there is one at least");
+  for (const LossTerm& term : model.losses) {
+    LH_ASSERT(names.insert(term.name).second, "'{}' is a term of the loss twice",
+              term.name);
+  }
 }
 
 }  // namespace
@@ -197,23 +226,26 @@ std::vector<UnitDescription> ModelDescription::stage(const StageSpec& spec) cons
 
 FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
   double products = 0.0;
-  double attention = 0.0;
+  double full = 0.0;
+  double causal = 0.0;
   for (const UnitDescription& unit : units) {
-    products += unit.work.products;
-    attention += unit.work.attention * static_cast<double>(seq_len);
+    const UnitWork& work = unit.work;
+    products += work.products;
+    full += work.attention * static_cast<double>(std::min(work.window, seq_len));
+    causal += work.attention * seen_on_average(work, seq_len);
   }
-  return {kTrainingOperations * (products + attention),
-          kTrainingOperations * (products + attention / 2)};
+  return {kTrainingOperations * (products + full),
+          kTrainingOperations * (products + causal)};
 }
 
 double forward_cost(const UnitDescription& unit, int64_t seq_len) {
-  const double seen = static_cast<double>(seq_len) / 2;
-  return unit.work.products + unit.work.attention * seen + unit.work.lookups;
+  const UnitWork& work = unit.work;
+  return work.products + work.attention * seen_on_average(work, seq_len) + work.lookups;
 }
 
 void check_description(const ModelDescription& model) {
-  LH_ASSERT(model.units.size() > 2 && model.features > 0, "{} units of {} features",
-            model.units.size(), model.features);
+  LH_ASSERT(model.units.size() > 2, "{} units", model.units.size());
+  check_handed_on(model);
   LH_ASSERT(model.key_heads > 0 && model.query_heads % model.key_heads == 0,
             "{} query heads for {} key heads", model.query_heads, model.key_heads);
   std::set<std::string> names;

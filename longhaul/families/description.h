@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhaul/families/kept.h"
+#include "longhaul/families/losses.h"
 #include "longhaul/format/shard_plan.h"
 #include "longhaul/format/tensor_slice.h"
 
@@ -45,7 +46,8 @@ struct ParameterDescription {
   /// features are whole.
   std::optional<ShardSplit> split;
   std::optional<StoredForm> stored = {};
-  bool decays = true;  ///< false: norms and biases, which weight decay leaves alone
+  bool decays = true;   ///< false: norms and biases, which weight decay leaves alone
+  bool expert = false;  ///< shared by the ranks that have this expert, not by all of data
 
   int64_t num_elements() const;
   TensorSlice whole() const;
@@ -59,7 +61,9 @@ enum class UnitKind { Embedding, Block, Head };
 struct UnitWork {
   double products = 0.0;   ///< with its weights
   double attention = 0.0;  ///< for each position that the token sees: scores and values
-  double lookups = 0.0;    ///< features that are fetched from a table; no multiplications
+  /// Positions that the token sees at most, its own the last.
+  int64_t window = int64_t{1} << 62;
+  double lookups = 0.0;  ///< features that are fetched from a table; no multiplications
 };
 
 /// Parameters that a forward pass uses together, gathered and released at once.
@@ -91,17 +95,27 @@ bool is_in_stage(const UnitDescription& unit, const StageSpec& spec);
 
 /// Floating point operations of training per token, forward and backward: each
 /// multiplication of the forward has an addition, and both twice more in the backward.
-/// `full` counts every position of the sequence as seen, `causal` those before.
+/// `full` counts every position of the sequence as seen, or as many as a window has;
+/// `causal` those before.
 struct FlopsPerToken {
   double full = 0.0;
   double causal = 0.0;
+};
+
+/// What units and stages hand on, [tokens, width] in the compute dtype.
+struct PassedTensor {
+  std::string name;
+  int64_t width = 0;
 };
 
 struct ModelDescription {
   /// In forward order: embedding, blocks, head. Each parameter once.
   std::vector<UnitDescription> units;
   std::optional<TiedHead> tied;
-  int64_t features = 0;  ///< of the activations that pass from unit to unit
+  /// Hidden states first.
+  std::vector<PassedTensor> passed;
+  /// Those with targets first, in the order in which the data has them.
+  std::vector<LossTerm> losses = {{kNextToken}};
   int64_t query_heads = 0;
   int64_t key_heads = 0;  ///< divides query_heads
   /// That stored names begin with, but for the tied head's; older files leave it out.
@@ -110,6 +124,8 @@ struct ModelDescription {
   std::vector<std::string> buffers;
 
   int64_t num_blocks() const;
+  /// Width of the hidden states.
+  int64_t features() const { return passed.front().width; }
   /// The input embedding alone is what "without" leaves out, where the head has another.
   int64_t num_parameters() const;
   int64_t num_parameters_without_embedding() const;
@@ -136,10 +152,10 @@ struct ModelDescription {
 double forward_cost(const UnitDescription& unit, int64_t seq_len);
 
 /// Internal error where the description contradicts itself: units out of order, a name
-/// twice or none, a shape that is empty or negative, a split of a dim that is not there,
-/// heads that do not divide, work of no unit, a unit that says nothing of what it keeps
-/// or of where its split features begin and end, a head without logits, parameters that
-/// do not tile what the files hold.
+/// twice or none, nothing that is handed on, no target, a shape that is empty or
+/// negative, a split of a dim that is not there, heads that do not divide, work of no
+/// unit, a unit that says nothing of what it keeps or of where its split features begin
+/// and end, a head without logits, parameters that do not tile what the files hold.
 void check_description(const ModelDescription& model);
 
 }  // namespace longhaul

@@ -77,6 +77,21 @@ TEST(Description, AStagesCostIsItsProductsAndHalfOfTheAttention) {
   EXPECT_EQ(forward_cost(model.units.back(), 64), 160.0);
 }
 
+TEST(Description, AttentionWithinAWindowIsCountedByWhatItSees) {
+  ModelDescription model = make_llama(small(), 20, 64).description;
+  const FlopsPerToken whole = model.flops_per_token(64);
+  const double before = forward_cost(model.units[1], 64);
+  for (UnitDescription& unit : model.units) unit.work.window = 16;
+  // Of 64 tokens each sees 16 but the first 16, which see 8 on average: 14 for 32.
+  EXPECT_EQ(forward_cost(model.units[1], 64), before - 2 * 8 * (32 - 14));
+  EXPECT_EQ(model.flops_per_token(64).full, whole.full - 6.0 * 3 * 2 * 8 * (64 - 16));
+  EXPECT_EQ(model.flops_per_token(64).causal, whole.causal - 6.0 * 3 * 2 * 8 * (32 - 14));
+  EXPECT_EQ(model.flops_per_token(16).full,
+            make_llama(small(), 20, 64).description.flops_per_token(16).full);
+  for (UnitDescription& unit : model.units) unit.work.window = 1 << 20;
+  EXPECT_EQ(model.flops_per_token(64).causal, whole.causal);
+}
+
 TEST(Description, OneThatContradictsItselfIsRefused) {
   const ModelDescription good = make_llama(small(), 20, 64).description;
   EXPECT_NO_THROW(check_description(good));
@@ -107,9 +122,17 @@ TEST(Description, OneThatContradictsItselfIsRefused) {
       {[](auto& m) { m.units[1].forward.tensors[3].width = 0; }, "tensor of width 0"},
       {[](auto& m) { m.units[1].forward.enters = m.units[1].forward.leaves = 0; },
        "neither enters nor leaves"},
+      {[](auto& m) { m.units[1].work.window = 0; }, "sees 0 positions"},
       {[](auto& m) { m.units[1].forward.keys = 0; }, "with keys of width 0"},
       {[](auto& m) { m.units.back().forward.logits = 0; }, "has logits of width 0"},
       {[](auto& m) { m.tied = TiedHead{"wte", "head"}; }, "wte is no parameter"},
+      {[](auto& m) { m.passed.clear(); }, "nothing is handed on"},
+      {[](auto& m) { m.passed.push_back({"hidden", 8}); }, "'hidden' of width 8"},
+      {[](auto& m) { m.units[2].forward.inputs = 0; }, "nothing of what it is handed"},
+      {[](auto& m) { m.losses[0].over = LossTerm::Over::Positions; },
+       "there is one at least"},
+      {[](auto& m) { m.losses.push_back(m.losses[0]); },
+       "'next_token' is a term of the loss twice"},
   };
   for (const auto& [change, part] : changes) {
     EXPECT_NE(refused(change).find(part), std::string::npos) << refused(change);

@@ -65,7 +65,9 @@ KeptBytes UnitForward::kept(const ForwardForm& form, const TokenCounts& tokens,
                             bool whole_block) const {
   KeptBytes sum;
   if (whole_block && form.recompute == ForwardForm::Recompute::Full) {
-    sum[KeptKind::Input] = tensors.front().bytes(form, tokens, plan, tp_index);
+    for (size_t i = 0; i < inputs; ++i) {
+      sum[KeptKind::Input] += tensors[i].bytes(form, tokens, plan, tp_index);
+    }
     return sum;
   }
   for (const KeptTensor& tensor : tensors) {
@@ -80,6 +82,7 @@ KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& 
                                     const ShardPlan& plan, int64_t tp_index) const {
   KeptBytes sum;
   for (const KeptTensor& tensor : put_off) {
+    if (tensor.shared && tokens.inside == tokens.outside) continue;
     sum[tensor.kind] += tensor.bytes(form, tokens, plan, tp_index);
   }
   return sum;

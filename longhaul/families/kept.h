@@ -84,6 +84,9 @@ struct KeptTensor {
   bool outside = false;                 ///< of the tokens outside of split regions
   bool fp32 = false;                    ///< else of the compute dtype
   std::vector<KeptIn> when = {};        ///< any of them; empty: never
+  /// Of what is put off: one tensor with another one's, unless tokens are split outside
+  /// of regions.
+  bool shared = false;
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens, const ShardPlan& plan,
                 int64_t tp_index) const;
@@ -96,7 +99,8 @@ int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
 /// What a unit's forward does beside its products: what it keeps, and where it meets the
 /// other ranks of a layout.
 struct UnitForward {
-  std::vector<KeptTensor> tensors;  ///< the first is the unit's input, if it has one
+  std::vector<KeptTensor> tensors;  ///< first what the unit before hands on
+  size_t inputs = 0;                ///< so many of them
   /// What weight gradients that were put off keep, of every linear layer: its input and
   /// the gradient of its result.
   std::vector<KeptTensor> put_off;

@@ -239,12 +239,11 @@ TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
 }
 
 TEST(ModelConfigRefuses, OtherFamilies) {
-  EXPECT_EQ(
-      message_of<InputError>([] { load("mistral-7b"); }),
-      fmt::format("[model] {}: model_type \"mistral\" is not available yet; supported: "
-                  "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), \"gpt2\" "
-                  "(GPT-2), \"qwen2\" (Qwen2, Qwen2.5), \"qwen3\" (Qwen3)",
-                  fixture("mistral-7b").string()));
+  EXPECT_EQ(refused({{"model_type", "mixtral"}}),
+            "[model] c.json: model_type \"mixtral\" is not available yet; supported: "
+            "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), \"gpt2\" "
+            "(GPT-2), \"qwen2\" (Qwen2, Qwen2.5), \"qwen3\" (Qwen3), \"mistral\" "
+            "(Mistral 7B and models of the same form), \"gpt_neox\" (GPT-NeoX, Pythia)");
   EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
             "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "
             "available; supported: \"LlamaForCausalLM\"");

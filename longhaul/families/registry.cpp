@@ -2,14 +2,17 @@
 
 #include "longhaul/families/family.h"
 #include "longhaul/families/gpt2/gpt2.h"
+#include "longhaul/families/gpt_neox/gpt_neox.h"
 #include "longhaul/families/llama/llama.h"
+#include "longhaul/families/mistral/mistral.h"
 #include "longhaul/families/qwen/qwen.h"
 
 namespace longhaul::families {
 
 const std::vector<const Family*>& all_families() {
-  static const std::vector<const Family*> families = {&llama_family(), &gpt2_family(),
-                                                      &qwen2_family(), &qwen3_family()};
+  static const std::vector<const Family*> families = {
+      &llama_family(), &gpt2_family(),    &qwen2_family(),
+      &qwen3_family(), &mistral_family(), &gpt_neox_family()};
   return families;
 }
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <charconv>
 
-#include "longhaul/families/config_fields.h"
+#include "longhaul/families/family.h"
 
 namespace longhaul::families {
 namespace {
@@ -152,6 +152,17 @@ void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
 std::string rope_type_name(RopeConfig::Kind kind) {
   if (kind == RopeConfig::Kind::Llama3) return "llama3";
   return kind == RopeConfig::Kind::Linear ? "linear" : "default";
+}
+
+std::vector<Field> rope_settings(const RopeConfig& rope) {
+  // All members by name: one that is added does not compile until it stands here.
+  const auto& [kind, theta, factor, low, high, original] = rope;
+  return {{"rope_theta", fmt::format("{}", theta), true},
+          {"rope_type", rope_type_name(kind), true},
+          {"rope factor", fmt::format("{}", factor), true},
+          {"rope low_freq_factor", fmt::format("{}", low), true},
+          {"rope high_freq_factor", fmt::format("{}", high), true},
+          {"rope original_max_position_embeddings", fmt::format("{}", original), true}};
 }
 
 RopeConfig read_rope(const ConfigFields& fields) {

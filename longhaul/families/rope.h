@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace longhaul {
 
 namespace families {
 class ConfigFields;
-}
+struct Field;
+}  // namespace families
 
 /// Rotary position embedding, whatever form the source wrote it in.
 struct RopeConfig {
@@ -29,6 +31,8 @@ namespace families {
 RopeConfig read_rope(const ConfigFields& fields);
 /// "default", "llama3", "linear": as config.json has it.
 std::string rope_type_name(RopeConfig::Kind kind);
+/// For Family::settings.
+std::vector<Field> rope_settings(const RopeConfig& rope);
 
 }  // namespace families
 }  // namespace longhaul

@@ -42,7 +42,7 @@ void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
   LH_ASSERT(x.number < again_.size() && at(x).width == x.width,
             "a feature of width {} is of another unit", x.width);
   KeptTensor& tensor = at(x);
-  if (tensor.when.empty() && x.number > 0) tensor.kind = kind;
+  if (tensor.when.empty() && x.number >= unit_.forward.inputs) tensor.kind = kind;
   tensor.when.push_back(again_[x.number] ? unless_again(in) : in);
 }
 
@@ -52,8 +52,9 @@ void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptI
 }
 
 Feature UnitMaker::input(int64_t width) {
-  LH_ASSERT(again_.empty(), "a unit's input comes first, not after {} tensors",
-            again_.size());
+  LH_ASSERT(again_.size() == unit_.forward.inputs,
+            "a unit's inputs come first, not after {} tensors", again_.size());
+  ++unit_.forward.inputs;
   return make({.kind = KeptKind::Input, .width = width, .outside = true});
 }
 
@@ -65,6 +66,13 @@ void UnitMaker::table(const std::string& name, int64_t rows, int64_t width) {
 Feature UnitMaker::sum(const Feature& x, const Feature& y) {
   LH_ASSERT(x.width == y.width, "a sum of widths {} and {}", x.width, y.width);
   return make({.width = x.width, .outside = true});
+}
+
+Feature UnitMaker::sum(const Feature& x, const Feature& y, const Feature& z) {
+  LH_ASSERT(z.number + 1 == again_.size() && y.number < z.number, "{} is not the last",
+            z.number);
+  unit_.forward.put_off.back().shared = true;
+  return sum(sum(x, y), z);
 }
 
 /// `rows`: normed ones for each token.
@@ -130,9 +138,9 @@ void UnitMaker::bias(const std::string& name, int64_t width,
   unit_.parameters.back().decays = false;
 }
 
-Feature UnitMaker::rope(const Feature& x, int64_t head_dim) {
+Feature UnitMaker::rope(const Feature& x, int64_t turned) {
   // Cosines and sines of each token's position, the same for all heads.
-  make({KeptKind::Attention, head_dim, {}, false, /*fp32=*/true, {kComposite}});
+  make({KeptKind::Attention, turned, {}, false, /*fp32=*/true, {kComposite}});
   return make({.width = x.width, .split = at(x).split});
 }
 

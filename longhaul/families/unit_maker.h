@@ -27,12 +27,15 @@ class UnitMaker {
     unit_.layer = layer;
   }
 
-  /// The activations that come from the unit before; called first.
+  /// A tensor that the unit before hands on; called first, in their order.
   Feature input(int64_t width);
   /// Rows that are looked up by token.
   void table(const std::string& name, int64_t rows, int64_t width);
   /// x + y, both outside of split regions.
   Feature sum(const Feature& x, const Feature& y);
+  /// x + y + z, outside of split regions; y and z are results of linear layers, z the
+  /// last operation, and the backward gives both the same gradient.
+  Feature sum(const Feature& x, const Feature& y, const Feature& z);
   /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h).
   Feature norm(const std::string& name, const Feature& x);
   /// The same over each head of x, which is split by heads.
@@ -50,15 +53,17 @@ class UnitMaker {
   Feature matrix(const std::string& name, int64_t out, const Feature& x, ShardSplit split,
                  std::optional<double> stddev = {});
   void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split);
-  /// Positions turned into x (ops/rope.h).
-  Feature rope(const Feature& x, int64_t head_dim);
+  /// Positions turned into the first `turned` features of each head of x (ops/rope.h).
+  Feature rope(const Feature& x, int64_t turned);
   /// Grouped-query attention (ops/attention.h); made again by selective recomputation.
   Feature attention(const Feature& q, const Feature& k, const Feature& v,
                     int64_t head_dim);
+  /// Its attention sees so many positions at most (ops::AttentionMask).
+  void window(int64_t positions) { unit_.work.window = positions; }
   /// silu(gate) * up (ops/swiglu.h); made again by selective recomputation.
   Feature gated_product(const Feature& gate, const Feature& up);
 
-  /// gelu(up) (nn::GeluFeedForward); made again by selective recomputation.
+  /// gelu(up) in any form (nn::GeluFeedForward); made again by selective recomputation.
   Feature gelu(const Feature& up);
 
   /// The output projection and its loss (ops/loss_head.h).
@@ -66,6 +71,8 @@ class UnitMaker {
   /// With the matrix of the embedding.
   void tied_loss_head(int64_t vocabulary, const Feature& x);
 
+  /// Of the parameter that was added last: it is an expert's.
+  void of_expert() { unit_.parameters.back().expert = true; }
   /// Of the parameter that was added last: Hugging Face's files hold it so.
   void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
 

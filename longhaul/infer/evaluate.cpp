@@ -3,10 +3,9 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
-#include "longhaul/infer/micro_batch.h"
+#include "longhaul/infer/batch.h"
 
 namespace longhaul::infer {
 
@@ -17,17 +16,25 @@ namespace {
 void read_rows(const data::TokenSource& source, int64_t first, int64_t sequences,
                int64_t rows, data::TokenBatch& batch) {
   const int64_t present = std::min(rows, sequences - first);
-  batch.resize(std::max<int64_t>(present, 1), source.seq_len());
+  source.shape(batch, std::max<int64_t>(present, 1));
   for (int64_t r = 0; r < present; ++r) source.read(first + r, batch, r);
   if (present > 0) return;
   source.read(0, batch, 0);
-  std::fill(batch.targets.begin(), batch.targets.end(), data::kIgnore);
+  for (std::vector<int32_t>& targets : batch.targets) {
+    std::ranges::fill(targets, data::kIgnore);
+  }
 }
 
 }  // namespace
 
+double Evaluation::term(size_t i) const {
+  return targets[i] == 0 ? 0.0 : sums[i] / static_cast<double>(targets[i]);
+}
+
 double Evaluation::loss() const {
-  return targets == 0 ? 0.0 : cross_entropy_sum / static_cast<double>(targets);
+  double loss = 0.0;
+  for (size_t i = 0; i < targets.size(); ++i) loss += term(i);
+  return loss;
 }
 
 double Evaluation::perplexity() const { return std::exp(loss()); }
@@ -35,15 +42,15 @@ double Evaluation::perplexity() const { return std::exp(loss()); }
 LossOf loss_of(const models::Model& model, at::Device device, bool fused) {
   return [&model, device, fused](std::vector<data::TokenBatch>& batches) {
     const at::NoGradGuard no_grad;
-    ops::LossHeadOptions options;
-    options.fused = fused;
-    double sum = 0.0;
+    nn::Losses losses(std::vector<double>(model.num_losses(), 1.0));
     for (data::TokenBatch& batch : batches) {
-      const MicroBatch part = micro_batch(batch, 0, batch.num_sequences, device, fused);
-      const at::Tensor hidden = model.hidden(part.tokens, part.context);
-      sum += model.loss(hidden, part.targets, part.context, options).cross_entropy_sum;
+      nn::ForwardContext context;
+      context.batch = batch_of(batch, 0, batch.num_sequences, device);
+      context.losses = &losses;
+      context.fused = fused;
+      model.loss(model.hidden({}, context), context);
     }
-    return sum;
+    return losses.sums;
   };
 }
 
@@ -56,8 +63,8 @@ Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
   const int64_t all = (sequences + options.micro_size - 1) / options.micro_size;
   const int64_t mine = (all + data.size() - 1) / data.size();
   // Summed by micro batch in fp64: the result hardly depends on the number of ranks.
-  double sum = 0.0;
-  int64_t targets = 0;
+  const size_t terms = source.losses().size();
+  std::vector<double> totals(2 * terms, 0.0);  // sums, then targets
   for (int64_t i = 0; i < mine; i += options.micro_batches) {
     std::vector<data::TokenBatch> batches(
         static_cast<size_t>(std::min(options.micro_batches, mine - i)));
@@ -65,15 +72,24 @@ Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
       const int64_t number = (i + static_cast<int64_t>(b)) * data.size() + data.rank();
       read_rows(source, number * options.micro_size, sequences, options.micro_size,
                 batches[b]);
-      targets += batches[b].num_targets();
+      for (size_t term = 0; term < terms; ++term) {
+        totals[terms + term] += static_cast<double>(batches[b].num_targets(term));
+      }
     }
-    sum += loss(batches);
+    const std::vector<double> sums = loss(batches);
+    for (size_t term = 0; term < terms; ++term) totals[term] += sums.at(term);
     if (options.progress)
       options.progress(std::min(i + options.micro_batches, mine), mine);
   }
-  std::array<double, 2> totals = {sum, static_cast<double>(targets)};
-  data.all_reduce_wait({totals.data(), 2, DType::F64}, comm::ReduceOp::Sum);
-  return {totals[0], static_cast<int64_t>(totals[1]), sequences};
+  data.all_reduce_wait({totals.data(), static_cast<int64_t>(totals.size()), DType::F64},
+                       comm::ReduceOp::Sum);
+  Evaluation result;
+  result.sequences = sequences;
+  for (size_t term = 0; term < terms; ++term) {
+    result.sums.push_back(totals[term]);
+    result.targets.push_back(static_cast<int64_t>(totals[terms + term]));
+  }
+  return result;
 }
 
 }  // namespace longhaul::infer

@@ -10,11 +10,13 @@ namespace longhaul::infer {
 
 /// Loss over a set of sequences.
 struct Evaluation {
-  double cross_entropy_sum = 0.0;  ///< nats
-  int64_t targets = 0;
+  /// By term of the loss that the data has targets for.
+  std::vector<double> sums;  ///< nats
+  std::vector<int64_t> targets;
   int64_t sequences = 0;
-  double loss() const;        ///< mean per target, nats
-  double perplexity() const;  ///< exp(loss)
+  double term(size_t i) const;  ///< mean per target, nats
+  double loss() const;          ///< of all terms
+  double perplexity() const;    ///< exp(loss)
 };
 
 struct EvaluateOptions {
@@ -26,8 +28,9 @@ struct EvaluateOptions {
   std::function<void(int64_t done, int64_t total)> progress;
 };
 
-/// Cross-entropy summed over the targets of some micro batches; it may change them.
-using LossOf = std::function<double(std::vector<data::TokenBatch>& batches)>;
+/// Each term of the loss summed over the targets of some micro batches; it may change
+/// them.
+using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
 
 /// Of a model that lies on this rank whole. model.prepare() has been called for enough
 /// positions.

@@ -21,15 +21,15 @@ at::Tensor next_logits(const models::Model& model, const std::vector<int64_t>& i
                        nn::KvCache& cache, const SamplingOptions& options) {
   const auto count = static_cast<int64_t>(ids.size());
   nn::ForwardContext context;
-  context.batch = 1;
-  context.seq = count;
+  context.batch.rows = 1;
+  context.batch.seq = count;
   context.fused = options.fused;
   context.cache = &cache;
-  context.positions =
+  context.batch.positions =
       at::arange(cache.length, cache.length + count,
                  at::TensorOptions().dtype(at::kInt).device(options.device));
-  const at::Tensor input = at::tensor(ids, at::kLong).to(options.device);
-  const at::Tensor hidden = model.hidden(input, context);
+  context.batch.tokens = at::tensor(ids, at::kLong).to(options.device);
+  const at::Tensor hidden = model.hidden({}, context)[0];
   cache.length += count;
   return model.logits(hidden.narrow(0, count - 1, 1)).view({-1});
 }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "longhaul/comm/fake.h"
 #include "longhaul/families/llama/llama.h"
+#include "longhaul/infer/batch.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
 #include "longhaul/tensor/flat_pieces.h"
@@ -50,10 +52,11 @@ struct Fixture {
 at::Tensor full_logits(const Fixture& f, const std::vector<int64_t>& ids) {
   const at::NoGradGuard no_grad;
   nn::ForwardContext context;
-  context.batch = 1;
-  context.seq = static_cast<int64_t>(ids.size());
-  context.positions = at::arange(context.seq, at::kInt);
-  return f.model->logits(f.model->hidden(at::tensor(ids, at::kLong), context));
+  context.batch.rows = 1;
+  context.batch.seq = static_cast<int64_t>(ids.size());
+  context.batch.positions = at::arange(context.batch.seq, at::kInt);
+  context.batch.tokens = at::tensor(ids, at::kLong);
+  return f.model->logits(f.model->hidden({}, context)[0]);
 }
 
 TEST(Generate, GreedyWithACacheIsTheArgmaxOfTheFullForward) {
@@ -108,6 +111,28 @@ TEST(Sample, TopPKeepsTheSmallestSetThatReachesIt) {
   EXPECT_FALSE(seen[0] || seen[3]);
 }
 
+TEST(Batch, EachFieldAndTermOfTheLossHasItsRows) {
+  data::TokenBatch batch;
+  batch.resize(3, 4);
+  std::iota(batch.tokens.begin(), batch.tokens.end(), 0);
+  batch.segments.assign(12, 0);
+  batch.segments[7] = 1;
+  batch.targets = {batch.tokens, {5, data::kIgnore, 7}};
+  const nn::Batch rows = batch_of(batch, 1, 2, at::kCPU);
+  EXPECT_EQ(rows.tokens[0].item<int>(), 4);
+  EXPECT_EQ(rows.segments.sum().item<int>(), 1);
+  ASSERT_EQ(rows.targets.size(), 2);
+  EXPECT_TRUE(at::equal(rows.targets[0], rows.tokens.to(at::kLong)));
+  EXPECT_TRUE(at::equal(rows.targets[1], at::tensor({-100, 7}, at::kLong)));
+  EXPECT_FALSE(rows.document_start.defined());
+  EXPECT_FALSE(rows.document_end.defined());
+  batch.document_end = {4, 4, 4, 4, 2, 2, 2, 2, 3, 3, 3, 3};
+  EXPECT_TRUE(at::equal(batch_of(batch, 1, 2, at::kCPU).document_end,
+                        at::tensor({2, 2, 2, 2, 3, 3, 3, 3}, at::kInt).view({2, 4})));
+  EXPECT_EQ(batch.num_targets(0), 12);
+  EXPECT_EQ(batch.num_targets(1), 2);
+}
+
 /// Sequences that count upwards, one label ignored.
 class Counting : public data::TokenSource {
  public:
@@ -118,7 +143,7 @@ class Counting : public data::TokenSource {
     for (int64_t i = 0; i < 10; ++i) {
       const auto at = static_cast<size_t>(row * 10 + i);
       batch.tokens[at] = static_cast<int32_t>(index * 11 + i);
-      batch.targets[at] =
+      batch.targets[0][at] =
           i == 4 ? data::kIgnore : static_cast<int32_t>(index * 11 + i + 1);
       batch.positions[at] = static_cast<int32_t>(i);
       batch.document_start[at] = 0;
@@ -148,7 +173,7 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
         options.micro_batches = 2;
         const Evaluation e =
             evaluate(loss_of(*f.model, at::kCPU, true), Counting(), world, options);
-        EXPECT_EQ(e.targets, 63);
+        EXPECT_EQ(e.targets[0], 63);
         EXPECT_EQ(e.sequences, 7);
         EXPECT_NEAR(e.loss(), sum / 63, 1e-5);
         EXPECT_NEAR(e.perplexity(), std::exp(sum / 63), 1e-3);

@@ -124,7 +124,8 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
   passes.form.recompute = recompute_of(config.memory.recompute);
   const int64_t tokens = config.batch.micro_size * config.data.seq_len / layout.shape.cp;
   passes.tokens = {tokens, layout.tensor.sequence ? tokens / layout.shape.tp : tokens};
-  passes.features = model.features;
+  passes.features = model.features();
+  for (const PassedTensor& tensor : model.passed) passes.passed += tensor.width;
   if (config.memory.recompute == RecomputeKind::Full) {
     passes.recompute_end = config.memory.recompute_layers.value_or(model.num_blocks());
   }
@@ -135,13 +136,13 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
                        const LayoutDescription& layout, const MeshIndex& at, int chunk) {
   const StageSpec& spec = stage_at(layout, at, chunk);
   ChunkBytes bytes;
-  std::optional<bool> keeps_input;
+  std::optional<int64_t> kept_input;  // of the first unit
   for (const UnitDescription& unit : model.units) {
     if (!is_in_stage(unit, spec)) continue;
     const KeptBytes kept =
         unit.forward.kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp,
                           unit.kind == UnitKind::Block);
-    if (!keeps_input) keeps_input = kept[KeptKind::Input] > 0;
+    if (!kept_input) kept_input = kept[KeptKind::Input];
     bytes.forward += kept;
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
       bytes.backward +=
@@ -153,9 +154,7 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   bytes.backward[KeptKind::Batch] += targets;
   if (!spec.embedding) {
     // What came from the stage before, and its gradient.
-    if (!keeps_input.value_or(false)) {
-      bytes.forward[KeptKind::Input] += passes.boundary_bytes();
-    }
+    bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
   }
   return bytes;

@@ -10,15 +10,16 @@ namespace longhaul {
 struct Passes {
   ForwardForm form;
   TokenCounts tokens;         ///< of a micro batch
-  int64_t features = 0;       ///< of an activation between units
+  int64_t features = 0;       ///< of hidden states
+  int64_t passed = 0;         ///< features of all that units hand on
   int64_t recompute_end = 0;  ///< blocks before it run again in the backward
 
   /// Of this unit: the form without recomputation for a block that keeps all.
   ForwardForm form_of(const UnitDescription& unit) const;
-  /// An activation between units, or its gradient.
-  int64_t boundary_bytes() const {
-    return tokens.outside * features * form.compute_bytes;
-  }
+  /// Hidden states between units, or their gradient.
+  int64_t hidden_bytes() const { return tokens.outside * features * form.compute_bytes; }
+  /// What passes between stages.
+  int64_t boundary_bytes() const { return tokens.outside * passed * form.compute_bytes; }
 };
 Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout);

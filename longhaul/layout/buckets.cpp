@@ -14,14 +14,22 @@ int64_t round_up(int64_t value, int64_t multiple) {
 /// What may not be mixed.
 auto key_of(const PlacedParameter& p) {
   return std::tuple(p.slice.extent.size() <= 1 ? kResidentUnit : p.unit, p.sum_group,
-                    p.counted, p.frozen);
+                    p.counted, p.frozen, p.expert);
 }
 
 auto key_of(const BucketPlan& bucket) {
-  return std::tuple(bucket.unit, bucket.sum_group, bucket.counted, bucket.frozen);
+  return std::tuple(bucket.unit, bucket.sum_group, bucket.counted, bucket.frozen,
+                    bucket.expert);
 }
 
-void cut(BucketPlan& bucket, const FlatSharding& s) {
+void cut(BucketPlan& bucket, const FlatSharding& sharding) {
+  FlatSharding s = sharding;
+  if (bucket.expert && s.experts) {
+    s.shard = s.experts->shard;
+    s.shards = s.experts->shards;
+    s.replica = s.experts->replica;
+    s.replicas = s.experts->replicas;
+  }
   bucket.num_elements = round_up(bucket.num_elements, kFlatAlign * s.shards * s.replicas);
   bucket.owned = FlatRange{0, bucket.num_elements}.part(s.shard, s.shards);
   if (bucket.counted) bucket.saved = bucket.owned.part(s.replica, s.replicas);
@@ -51,8 +59,8 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
     BucketPlan* bucket = place == buckets.rend() ? nullptr : &*place;
     if (bucket == nullptr || bucket->num_elements + padded > max_bucket_elements) {
       bucket = &buckets.emplace_back();
-      std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen) =
-          key_of(p);
+      std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen,
+               bucket->expert) = key_of(p);
     }
     bucket->members.push_back({i, bucket->num_elements, size});
     bucket->num_elements += padded;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,14 @@ struct FlatSharding {
   int replicas = 1;      ///< shard groups
   bool grads = false;    ///< full gradients exist only while a unit's backward runs
   bool weights = false;  ///< full weights exist only while a unit is in use
+  /// The same of experts' buckets, where not every rank has all experts.
+  struct Experts {
+    int shard = 0;
+    int shards = 1;
+    int replica = 0;
+    int replicas = 1;
+  };
+  std::optional<Experts> experts = {};
 };
 
 /// The unit of parameters of one dim (norms, biases): every rank keeps all of them.
@@ -58,6 +67,7 @@ struct PlacedParameter {
   /// that counts them in norms and saves them.
   bool counted = true;
   bool frozen = false;
+  bool expert = false;  ///< of an expert, which other ranks share than the rest
 };
 
 struct BucketMember {
@@ -67,12 +77,13 @@ struct BucketMember {
 };
 
 /// Parameters side by side in one buffer: of one unit and one sum group, all counted or
-/// none, all frozen or none.
+/// none, all frozen or none, all of experts or none.
 struct BucketShape {
   int unit = 0;
   int sum_group = kNoSum;
   bool counted = true;
   bool frozen = false;
+  bool expert = false;
   int64_t num_elements = 0;  ///< padding included
   FlatRange owned;           ///< what this rank updates
   FlatRange saved;           ///< what it alone counts and saves; empty if not counted

@@ -118,7 +118,8 @@ int64_t checked_budget(const RunConfig& config, const LayoutDescription& layout,
 /// `tied_first`: nothing, or whether a tied embedding's copy is that of the first stage.
 PlacedParameter place_parameter(ParameterShard shard, int unit, bool frozen,
                                 std::optional<bool> tied_first) {
-  PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen};
+  PlacedParameter placed{std::move(shard.slice), unit, kNoSum, shard.counted, frozen,
+                         /*expert=*/false};
   if (shard.sum == GradientSum::Tp) placed.sum_group = kTensorSum;
   if (shard.sum == GradientSum::KeyReplicas) placed.sum_group = kKeySum;
   if (tied_first) {
@@ -159,8 +160,22 @@ FlatSharding LayoutDescription::sharding(int rank) const {
   const GroupPlace shard = all.place(GroupKind::Shard, rank);
   const GroupPlace replica = all.place(GroupKind::Replicas, rank);
   const bool several = shards > 1;
-  return {shard.index,  shard.size,           replica.index,
-          replica.size, several && zero >= 2, several && zero >= 3};
+  FlatSharding sharding{shard.index,  shard.size,           replica.index,
+                        replica.size, several && zero >= 2, several && zero >= 3};
+  if (ep > 1) {
+    const GroupPlace mine = all.place(GroupKind::ExpertShard, rank);
+    const GroupPlace same = all.place(GroupKind::ExpertReplicas, rank);
+    sharding.experts = {mine.index, mine.size, same.index, same.size};
+  }
+  return sharding;
+}
+
+GroupKind LayoutDescription::shard_group(const BucketShape& bucket) {
+  return bucket.expert ? GroupKind::ExpertShard : GroupKind::Shard;
+}
+
+GroupKind LayoutDescription::replica_group(const BucketShape& bucket) {
+  return bucket.expert ? GroupKind::ExpertReplicas : GroupKind::Replicas;
 }
 
 PipelinePlan LayoutDescription::training_plan() const {
@@ -181,6 +196,7 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
         if (tied && p.name == model.tied->embedding) tied_first = index.pp == 0;
         placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
                                          tied_first));
+        placed.back().expert = p.expert;
       }
       ++unit;
     }
@@ -266,7 +282,9 @@ StateBytes state_bytes(const std::vector<BucketPlan>& buckets,
   for (const BucketPlan& bucket : buckets) {
     const int64_t owned = bucket.owned.size();
     total.weights += compute * (bucket.weights_stay ? bucket.num_elements : owned);
-    if (precision.compute != ComputeType::Fp32) total.masters += 4 * owned;
+    const bool shared =
+        precision.compute == ComputeType::Fp32 || precision.master == MasterType::Bf16Sr;
+    if (!shared) total.masters += 4 * owned;
     if (bucket.frozen) continue;
     total.gradients +=
         bytes(precision.gradients) * (bucket.grads_stay ? bucket.num_elements : owned);

@@ -40,6 +40,7 @@ struct LayoutDescription {
   DerivedBatch batch;
   int zero = 0;
   int shards = 1;     ///< ranks of a shard group
+  int ep = 1;         ///< ranks that have all experts together; more are not built yet
   int chunks = 1;     ///< virtual stages per rank
   bool tied = false;  ///< the first and the last stage hold one embedding
   /// OneFOneB where there is one stage only.
@@ -53,7 +54,10 @@ struct LayoutDescription {
   /// Of weights that a rank may hold gathered; 0: as few as a step needs.
   int64_t gathered_budget = 0;
 
-  Groups rank_groups() const { return {shape, shards, tied, tensor}; }
+  Groups rank_groups() const { return {shape, shards, tied, tensor, ep}; }
+  /// That hold a shard each of a bucket, and those that hold the same one.
+  static GroupKind shard_group(const BucketShape& bucket);
+  static GroupKind replica_group(const BucketShape& bucket);
   const StageSpec& stage(int rank, int chunk) const;
   FlatSharding sharding(int rank) const;
   /// A step's actions on every stage. ConfigError as make_pipeline_plan.
@@ -83,7 +87,7 @@ LayoutDescription describe_layout(const RunConfig& config, const ModelDescriptio
 struct StateBytes {
   int64_t weights = 0;
   int64_t gradients = 0;
-  int64_t masters = 0;  ///< none where the weights themselves are fp32
+  int64_t masters = 0;  ///< none where they are the weights themselves
   int64_t moments = 0;
 };
 /// Without what a step gathers for a moment: see gathered_peak.

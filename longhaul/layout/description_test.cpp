@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/config/test_support.h"
 #include "longhaul/families/llama/llama.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul {
 namespace {
@@ -155,6 +155,35 @@ TEST(LayoutDescription, SumGroupsFollowFromHowParametersSplit) {
   EXPECT_FALSE(last.at("model.embed_tokens.weight").counted) << "the first stage's is";
 }
 
+/// Eight ranks, of which two have all experts together.
+TEST(LayoutDescription, ExpertsHaveBucketsOfTheirOwnGroups) {
+  ModelDescription model = small(/*tied=*/false);
+  const std::string expert = "model.layers.0.mlp.up_proj.weight";
+  for (ParameterDescription& p : model.units[1].parameters) {
+    p.expert = p.name == expert;
+  }
+  LayoutDescription layout =
+      describe_layout(config_of({"parallel.zero=1", "parallel.shard_group=4"}), model, 8);
+  layout.ep = 2;
+  const auto placed = layout.parameters(model, 5);
+  int found = 0;
+  for (const BucketPlan& bucket : plan_buckets(placed, layout.sharding(5))) {
+    const int64_t shards = bucket.num_elements / bucket.owned.size();
+    EXPECT_EQ(shards, bucket.expert ? 2 : 4);
+    for (const BucketMember& member : bucket.members) {
+      EXPECT_EQ(placed[member.parameter].slice.name == expert, bucket.expert);
+    }
+    if (!bucket.expert) continue;
+    ++found;
+    EXPECT_EQ(bucket.owned, (FlatRange{0, bucket.num_elements}.part(0, 2)));
+    EXPECT_EQ(layout.rank_groups().members(layout.shard_group(bucket), 5),
+              (std::vector<int>{5, 7}));
+    EXPECT_EQ(layout.rank_groups().members(layout.replica_group(bucket), 5),
+              (std::vector<int>{1, 5}));
+  }
+  EXPECT_EQ(found, 1);
+}
+
 TEST(LayoutDescription, BytesAreThoseOfItsBuckets) {
   const ModelDescription model = small(false);
   const auto bytes = [&](const std::vector<std::string>& sets, int ranks) {
@@ -171,6 +200,10 @@ TEST(LayoutDescription, BytesAreThoseOfItsBuckets) {
   EXPECT_EQ(whole.masters, 4 * elements);
   EXPECT_EQ(whole.moments, 8 * elements);
   EXPECT_EQ(bytes({"precision.compute=fp32"}, 1).masters, 0);
+  const StateBytes rounded =
+      bytes({"precision.master=bf16_sr", "precision.moments=bf16"}, 1);
+  EXPECT_EQ(rounded.masters, 0);
+  EXPECT_EQ(rounded.weights + rounded.moments, 6 * elements);
   const StateBytes sharded = bytes({"parallel.zero=1"}, 4);
   EXPECT_NEAR(static_cast<double>(sharded.moments),
               static_cast<double>(whole.moments) / 4, 1e5);

@@ -1,5 +1,7 @@
 #include "longhaul/layout/groups.h"
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul {
@@ -24,15 +26,28 @@ const char* group_name(GroupKind kind) {
       return "tied";
     case GroupKind::KeyReplicas:
       return "key replicas";
+    case GroupKind::Ep:
+      return "ep";
+    case GroupKind::ExpertData:
+      return "expert data";
+    case GroupKind::ExpertShard:
+      return "expert shard";
+    case GroupKind::ExpertReplicas:
+      return "expert replicas";
   }
   return "?";
 }
 
-Groups::Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor)
-    : shape_(shape), shards_(shards), tied_(tied) {
+Groups::Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
+               int ep)
+    : shape_(shape), shards_(shards), tied_(tied), ep_(ep) {
   LH_ASSERT(shards >= 1 && shape.dp * shape.cp % shards == 0 && tensor.tp == shape.tp,
             "shard groups of {} in dp {} x cp {}, a plan for tp {} of {}", shards,
             shape.dp, shape.cp, tensor.tp, shape.tp);
+  LH_ASSERT(
+      ep >= 1 && shape.dp * shape.cp % ep == 0 && (shards % ep == 0 || ep % shards == 0),
+      "experts over {} ranks in dp {} x cp {} with shard groups of {}", ep, shape.dp,
+      shape.cp, shards);
   for (int i = 0; i < shape.tp; ++i) keys_.push_back(key_replica(tensor, i));
 }
 
@@ -109,6 +124,20 @@ GroupPlace Groups::cut(GroupKind kind, int i) const {
     case GroupKind::KeyReplicas: {
       const KeyReplica& key = keys_[static_cast<size_t>(i)];
       return {key.color, key.index, key.count};
+    }
+    case GroupKind::Ep:
+      return {i / ep_, i % ep_, ep_};
+    case GroupKind::ExpertData:
+      return {i % ep_, i / ep_, size / ep_};
+    case GroupKind::ExpertShard:
+    case GroupKind::ExpertReplicas: {
+      const int shards = std::max(1, shards_ / ep_);
+      const int groups = size / ep_ / shards;
+      const int among = i / ep_;  // those with the same experts
+      if (kind == GroupKind::ExpertShard) {
+        return {i % ep_ * groups + among / shards, among % shards, shards};
+      }
+      return {i % ep_ * shards + among % shards, among / shards, groups};
     }
     default:
       return {0, i, size};

@@ -13,11 +13,15 @@ enum class GroupKind {
   Dp,
   Cp,
   Tp,
-  Data,         ///< dp x cp: ranks that see different data of the same weights
-  Shard,        ///< of Data, those that share one copy of the state (ZeRO)
-  Replicas,     ///< of Data, the same shard in each shard group
-  Tied,         ///< of Pp, the first and the last stage where an embedding is on both
-  KeyReplicas,  ///< of Tp, those that hold the same key heads
+  Data,            ///< dp x cp: ranks that see different data of the same weights
+  Shard,           ///< of Data, those that share one copy of the state (ZeRO)
+  Replicas,        ///< of Data, the same shard in each shard group
+  Tied,            ///< of Pp, the first and the last stage where an embedding is on both
+  KeyReplicas,     ///< of Tp, those that hold the same key heads
+  Ep,              ///< of Data, side by side: they have all experts together
+  ExpertData,      ///< of Data, those that have the same experts
+  ExpertShard,     ///< of ExpertData, those that share one copy of the experts' state
+  ExpertReplicas,  ///< of ExpertData, the same shard in each of these groups
 };
 const char* group_name(GroupKind kind);
 
@@ -34,8 +38,10 @@ struct GroupPlace {
 class Groups {
  public:
   /// `shards`: ranks of a shard group; divides dp * cp. `tied`: an embedding is on the
-  /// first and the last of several stages.
-  Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor);
+  /// first and the last of several stages. `ep`: ranks that have all experts together;
+  /// divides dp * cp, and of it and `shards` one the other.
+  Groups(const MeshShape& shape, int shards, bool tied, const ShardPlan& tensor,
+         int ep = 1);
 
   GroupPlace place(GroupKind kind, int rank) const;
   /// World ranks of the group that `rank` is in, in the order of their indices.
@@ -51,6 +57,7 @@ class Groups {
   MeshShape shape_;
   int shards_;
   bool tied_;
+  int ep_;
   std::vector<KeyReplica> keys_;  ///< by tp index
 };
 

@@ -5,26 +5,37 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace longhaul {
 namespace {
 
-constexpr GroupKind kAll[] = {
-    GroupKind::Pp,       GroupKind::Dp,   GroupKind::Cp,
-    GroupKind::Tp,       GroupKind::Data, GroupKind::Shard,
-    GroupKind::Replicas, GroupKind::Tied, GroupKind::KeyReplicas};
+constexpr GroupKind kAll[] = {GroupKind::Pp,
+                              GroupKind::Dp,
+                              GroupKind::Cp,
+                              GroupKind::Tp,
+                              GroupKind::Data,
+                              GroupKind::Shard,
+                              GroupKind::Replicas,
+                              GroupKind::Tied,
+                              GroupKind::KeyReplicas,
+                              GroupKind::Ep,
+                              GroupKind::ExpertData,
+                              GroupKind::ExpertShard,
+                              GroupKind::ExpertReplicas};
 
-Groups groups_of(const MeshShape& shape, int shards, bool tied = false) {
-  return {shape, shards, tied, make_shard_plan(12, 2, shape.tp, false)};
+Groups groups_of(const MeshShape& shape, int shards, bool tied = false, int ep = 1) {
+  return {shape, shards, tied, make_shard_plan(12, 2, shape.tp, false), ep};
 }
 
 TEST(Groups, EveryRankIsInOneGroupOfEachKindAtItsPlace) {
-  for (const auto& [shape, shards] : {std::pair{MeshShape{2, 3, 2, 4}, 3},
-                                      {MeshShape{4, 4, 1, 1}, 2},
-                                      {MeshShape{1, 2, 4, 3}, 8},
-                                      {MeshShape{3, 1, 1, 6}, 1},
-                                      {MeshShape{1, 1, 1, 1}, 1}}) {
-    const Groups groups = groups_of(shape, shards, /*tied=*/true);
+  for (const auto& [shape, shards, ep] : {std::tuple{MeshShape{2, 3, 2, 4}, 3, 1},
+                                          {MeshShape{2, 3, 2, 4}, 6, 2},
+                                          {MeshShape{4, 4, 1, 1}, 2, 4},
+                                          {MeshShape{1, 2, 4, 3}, 8, 2},
+                                          {MeshShape{3, 1, 1, 6}, 1, 1},
+                                          {MeshShape{1, 1, 1, 1}, 1, 1}}) {
+    const Groups groups = groups_of(shape, shards, /*tied=*/true, ep);
     for (const GroupKind kind : kAll) {
       for (int rank = 0; rank < shape.world(); ++rank) {
         const std::vector<int> members = groups.members(kind, rank);
@@ -64,6 +75,31 @@ TEST(Groups, AxesHoldTheRanksThatDifferInThemAlone) {
               }));
     EXPECT_EQ(groups.members(GroupKind::Data, r),
               those(shape, r, [](I a, I b) { return a.pp == b.pp && a.tp == b.tp; }));
+  }
+}
+
+TEST(Groups, ExpertsAreSpreadOverNeighboursAndSharedByEveryEpthRank) {
+  const MeshShape shape{1, 8, 1, 2};
+  const Groups groups = groups_of(shape, /*shards=*/4, false, /*ep=*/2);
+  EXPECT_EQ(groups.members(GroupKind::Ep, 7), (std::vector<int>{5, 7}));
+  EXPECT_EQ(groups.members(GroupKind::ExpertData, 7), (std::vector<int>{3, 7, 11, 15}));
+  // Two of the four ranks of a shard group have the same experts.
+  EXPECT_EQ(groups.members(GroupKind::ExpertShard, 7), (std::vector<int>{3, 7}));
+  EXPECT_EQ(groups.members(GroupKind::ExpertReplicas, 7), (std::vector<int>{7, 15}));
+}
+
+TEST(Groups, WithoutExpertParallelismExpertsAreSharedAsTheRest) {
+  const MeshShape shape{2, 3, 2, 4};
+  const Groups groups = groups_of(shape, 3);
+  for (int r = 0; r < shape.world(); ++r) {
+    EXPECT_EQ(groups.members(GroupKind::Ep, r), std::vector<int>{r});
+    for (const auto& [expert, other] :
+         {std::pair{GroupKind::ExpertData, GroupKind::Data},
+          {GroupKind::ExpertShard, GroupKind::Shard},
+          {GroupKind::ExpertReplicas, GroupKind::Replicas}}) {
+      EXPECT_EQ(groups.members(expert, r), groups.members(other, r))
+          << group_name(expert);
+    }
   }
 }
 

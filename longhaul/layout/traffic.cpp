@@ -50,6 +50,8 @@ class StepTraffic {
 
   /// Whose communicator serves a group: a group that is all of another is that one.
   GroupKind owner(GroupKind kind) const {
+    if (layout_.ep == 1 && kind == GroupKind::ExpertShard) kind = GroupKind::Shard;
+    if (layout_.ep == 1 && kind == GroupKind::ExpertReplicas) kind = GroupKind::Replicas;
     const bool cut = kind == GroupKind::Shard || kind == GroupKind::Replicas;
     const int data = layout_.shape.dp * layout_.shape.cp;
     if (!cut || groups_.place(kind, rank_).size != data) return kind;
@@ -96,7 +98,7 @@ class StepTraffic {
     const UnitForward& edges = unit.forward;
     const int64_t in = edges.enters * forwards;
     const int64_t out = edges.leaves * forwards;
-    const int64_t part = passes_.boundary_bytes();
+    const int64_t part = passes_.hidden_bytes();
     const auto send = [&](Exchange exchange, int64_t calls) {
       cut(TrafficKind::Tensor, GroupKind::Tp, exchange, calls, part);
     };
@@ -159,13 +161,13 @@ class StepTraffic {
     const int64_t wire = config_.precision.reduce == StateType::Fp32 ? 4 : 2;
     const int64_t times = reductions(bucket);
     if (layout_.shards == 1) {
-      all_reduce(TrafficKind::Gradients, GroupKind::Replicas, times, bucket.num_elements,
-                 wire);
+      all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), times,
+                 bucket.num_elements, wire);
     } else {
-      cut(TrafficKind::Gradients, GroupKind::Shard, Exchange::ReduceScatter, times,
-          bucket.owned.size() * wire);
-      all_reduce(TrafficKind::Gradients, GroupKind::Replicas, 1, bucket.owned.size(),
-                 wire);
+      cut(TrafficKind::Gradients, layout_.shard_group(bucket), Exchange::ReduceScatter,
+          times, bucket.owned.size() * wire);
+      all_reduce(TrafficKind::Gradients, layout_.replica_group(bucket), 1,
+                 bucket.owned.size(), wire);
     }
     const auto sum = [&](GroupKind group) {
       all_reduce(TrafficKind::Gradients, group, 1, bucket.owned.size(), wire);
@@ -187,8 +189,8 @@ class StepTraffic {
 
   void weights(const BucketPlan& bucket) {
     if (layout_.shards == 1) return;
-    cut(TrafficKind::Weights, GroupKind::Shard, Exchange::AllGather, gathers(bucket),
-        bucket.owned.size() * passes_.form.compute_bytes);
+    cut(TrafficKind::Weights, layout_.shard_group(bucket), Exchange::AllGather,
+        gathers(bucket), bucket.owned.size() * passes_.form.compute_bytes);
   }
 
   const Passes& passes_;

@@ -2,9 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/models/stage.h"
 #include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
@@ -48,31 +48,22 @@ Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,
   if (!settings.tie_word_embeddings) head_.emplace(parameters, "lm_head");
 }
 
-at::Tensor Decoder::hidden(const at::Tensor& input,
-                           const nn::ForwardContext& context) const {
-  at::Tensor x = input;
-  if (!input.is_floating_point()) {
-    const auto embed = [&](const at::Tensor& ids) {
-      return embedding_->forward(ids, context);
-    };
-    x = context.run_block ? context.run_block(nn::kEmbeddingLayer, embed, input)
-                          : embed(input);
-  }
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const auto run = [&, i](const at::Tensor& in) {
-      return blocks_[i].forward(in, rope_, context);
-    };
-    x = context.run_block
-            ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
-            : run(x);
-  }
-  return norm_ ? norm_->forward(x, context) : x;
+nn::Tensors Decoder::hidden(const nn::Tensors& input,
+                            const nn::ForwardContext& context) const {
+  nn::Tensors x = run_stage(
+      input, context,
+      [&] { return nn::Tensors{embedding_->forward(context.batch.tokens, context)}; },
+      first_layer_, blocks_.size(),
+      [&](size_t i, const nn::Tensors& in) {
+        return nn::Tensors{blocks_[i].forward(in[0], rope_, context)};
+      });
+  if (norm_) x[0] = norm_->forward(x[0], context);
+  return x;
 }
 
-ops::LossHeadResult Decoder::loss(const at::Tensor& hidden, const at::Tensor& targets,
-                                  const nn::ForwardContext& context,
-                                  const ops::LossHeadOptions& options) const {
-  return nn::loss_head(hidden, head_weight(), targets, context, options);
+at::Tensor Decoder::loss(const nn::Tensors& hidden,
+                         const nn::ForwardContext& context) const {
+  return nn::loss_head(hidden[0], head_weight(), 0, context);
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {
@@ -80,15 +71,10 @@ at::Tensor Decoder::logits(const at::Tensor& hidden) const {
 }
 
 nn::KvCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
-  nn::KvCache cache;
-  const auto options = head_weight()->weight().options();
-  for (const DecoderBlock& block : blocks_) {
-    const auto store = [&] {
-      return at::zeros({batch, capacity, block.key_heads(), head_dim_}, options);
-    };
-    cache.layers.push_back({store(), store()});
-  }
-  return cache;
+  std::vector<int64_t> heads;
+  for (const DecoderBlock& block : blocks_) heads.push_back(block.key_heads());
+  return empty_cache(heads, batch, capacity, head_dim_,
+                     head_weight()->weight().options());
 }
 
 void Decoder::prepare(int64_t positions, at::Device device) {

@@ -38,11 +38,10 @@ class Decoder : public Model {
   Decoder(const DecoderSettings& settings, int64_t max_positions, const StageSpec& stage,
           ParameterSet& parameters, const nn::AttentionParts& parts = {});
 
-  at::Tensor hidden(const at::Tensor& input,
-                    const nn::ForwardContext& context) const override;
-  ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
-                           const nn::ForwardContext& context,
-                           const ops::LossHeadOptions& options) const override;
+  nn::Tensors hidden(const nn::Tensors& input,
+                     const nn::ForwardContext& context) const override;
+  at::Tensor loss(const nn::Tensors& hidden,
+                  const nn::ForwardContext& context) const override;
   at::Tensor logits(const at::Tensor& hidden) const override;
   nn::KvCache make_cache(int64_t batch, int64_t capacity) const override;
   void prepare(int64_t positions, at::Device device) override;

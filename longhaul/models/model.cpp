@@ -33,6 +33,7 @@ std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) 
   std::unique_ptr<Model> model = family->make(config, stage, parameters);
   parameters.check_taken();
   model->units_ = parameters.units();
+  model->num_losses_ = config.description.losses.size();
   return model;
 }
 

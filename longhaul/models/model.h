@@ -7,12 +7,11 @@
 
 #include "longhaul/families/model_config.h"
 #include "longhaul/nn/forward_context.h"
-#include "longhaul/ops/loss_head.h"
 #include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::models {
 
-/// One stage of a decoder: mathematics only, the same on one rank and on a thousand.
+/// One stage of a model: mathematics only, the same on one rank and on a thousand.
 /// Parameters are those that the family describes (families/).
 class Model {
  public:
@@ -23,16 +22,20 @@ class Model {
   /// Of all units, in forward order.
   std::vector<ParameterPtr> parameters() const;
 
-  /// Stage input -> hidden states [T, H]. With the embedding the input is token ids [T],
-  /// else hidden states. With the head the final norm has been applied. Hidden states are
-  /// those of this rank's part of T where context.region splits tokens.
-  virtual at::Tensor hidden(const at::Tensor& input,
-                            const nn::ForwardContext& context) const = 0;
+  /// What the stage before hands on -> what this one does, each [T, its width]: hidden
+  /// states first. A stage with the embedding is given nothing and reads context.batch.
+  /// With the head the final norm has been applied. Rows are this rank's part of T where
+  /// context.region splits tokens.
+  virtual nn::Tensors hidden(const nn::Tensors& input,
+                             const nn::ForwardContext& context) const = 0;
 
-  /// Hidden states of the last stage -> loss; see ops::loss_head. targets [T] int64.
-  virtual ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
-                                   const nn::ForwardContext& context,
-                                   const ops::LossHeadOptions& options) const = 0;
+  /// Terms of the loss, as the description lists them.
+  size_t num_losses() const { return num_losses_; }
+
+  /// What the last stage's `hidden` gives -> the loss of context.batch.targets, the root
+  /// of the backward; its terms' sums are added to context.losses.
+  virtual at::Tensor loss(const nn::Tensors& hidden,
+                          const nn::ForwardContext& context) const = 0;
 
   /// Logits of some rows of the last stage's hidden states, in the compute dtype; without
   /// grad mode. Of a split vocabulary, this rank's part of it.
@@ -48,6 +51,7 @@ class Model {
  private:
   friend std::unique_ptr<Model> build(const ModelConfig&, const StageSpec&);
   std::vector<ParameterUnit> units_;
+  size_t num_losses_ = 0;
 };
 
 /// Builds the stage of a model by config.model_type; an unknown family throws InputError.

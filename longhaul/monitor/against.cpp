@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/lenient_json.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 
@@ -40,14 +40,6 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   }
 }
 
-std::optional<double> number_of(std::string_view text) {
-  double number = 0.0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 /// Reads a file of golden losses line by line.
 class GoldenFile {
  public:
@@ -60,13 +52,13 @@ class GoldenFile {
     if (text.empty()) return;
     if (json) return json_line(text);
     const std::vector<std::string_view> fields = fields_of(text);
-    if (found_.loss.empty() && !number_of(fields[0])) return head(fields);
+    if (found_.loss.empty() && !whole_number<double>(fields[0])) return head(fields);
     if (fields.size() == 1)
       return add(static_cast<double>(found_.loss.size()) + 1, fields[0]);
     if (fields.size() <= std::max(step_column_, loss_column_)) {
       fail("has too few columns");
     }
-    const auto step = number_of(fields[step_column_]);
+    const auto step = whole_number<double>(fields[step_column_]);
     if (!step) fail("has no number for the step");
     add(*step, fields[loss_column_]);
   }
@@ -101,7 +93,7 @@ class GoldenFile {
   }
 
   void add(double step, std::string_view text) {
-    const auto loss = number_of(text);
+    const auto loss = whole_number<double>(text);
     if (!loss) fail("has no number for the loss: " + plain_text(text, 60));
     add_point(step, *loss);
   }

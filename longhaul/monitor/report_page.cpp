@@ -13,6 +13,7 @@
 #include "longhaul/monitor/report_plots.h"
 #include "longhaul/monitor/report_style.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -38,8 +39,8 @@ void tile(std::string& out, const std::string& value, const std::string& what) {
 }
 
 std::string header(const RunView& view) {
-  const bool bad = view.state == "failed" || view.state == "killed";
-  const bool good = view.state == "done" || view.state == "training";
+  const bool bad = view.state == RunStatus::kFailed || view.state == RunStatus::kKilled;
+  const bool good = view.state == RunStatus::kDone || view.state == RunStatus::kTraining;
   std::string out = fmt::format("<header><h1>{}</h1><span class=\"state {}\">{}</span>",
                                 escape(fs::path(view.name).filename().string()),
                                 bad ? "bad" : (good ? "good" : ""), escape(view.state));

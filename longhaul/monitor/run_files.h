@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/monitor/line_tail.h"
 #include "longhaul/monitor/plain_text.h"
@@ -14,6 +13,7 @@
 #include "longhaul/monitor/run_clock.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/run_status.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::monitor {
 

@@ -7,6 +7,7 @@
 #include "longhaul/monitor/life.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -16,7 +17,8 @@ constexpr size_t kRecentSteps = 20;
 constexpr double kFreshSeconds = 30.0;
 
 bool is_final(const std::string& state) {
-  return state == "done" || state == "failed" || state == "stopped";
+  return state == RunStatus::kDone || state == RunStatus::kFailed ||
+         state == RunStatus::kStopped;
 }
 
 /// How the last attempt that said so ended; null while none has.
@@ -46,7 +48,9 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
   if (lock && lock->alive) {
     view.alive = true;
     const bool stepped = run.records().newest_attempt() >= lock->holder.attempt;
-    view.state = is_paused(run.events()) ? "paused" : (stepped ? "training" : "starting");
+    view.state = is_paused(run.events())
+                     ? RunStatus::kPaused
+                     : (stepped ? RunStatus::kTraining : RunStatus::kStarting);
     return;
   }
   view.ended = true;
@@ -57,10 +61,10 @@ void judge_by_lock(const RunFiles& run, RunView& view) {
                          (goal && end.step.value_or(*goal) < *goal);
     view.state = stopped ? "stopped" : "done";
   } else if (last != nullptr && last->kind == FailureEvent::kKind) {
-    view.state = "failed";
+    view.state = RunStatus::kFailed;
     view.detail = last->as<FailureEvent>().message;
   } else if (lock) {
-    view.state = "killed";
+    view.state = RunStatus::kKilled;
     view.detail = plain_text(lock->reason);
   } else {
     // A copy of a run, say: nobody is known to hold it.
@@ -196,7 +200,7 @@ RunView make_view(RunFiles& run, double now) {
   view.notes = run.notes();
   judge_state(run, view);
   const Event* last = last_of_attempts(run.events());
-  view.on_request = view.state == "stopped" && last != nullptr &&
+  view.on_request = view.state == RunStatus::kStopped && last != nullptr &&
                     last->kind == EndEvent::kKind &&
                     last->as<EndEvent>().stopped_by == EndEvent::kByStopFile;
   take_progress(run, view);

@@ -10,6 +10,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/axis.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/run/run_status.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -95,8 +96,10 @@ class Lines {
 };
 
 Ink state_ink(const RunView& view) {
-  if (view.state == "failed" || view.state == "killed") return Ink::Bad;
-  if (view.state == "training" || view.state == "done") return Ink::Good;
+  if (view.state == RunStatus::kFailed || view.state == RunStatus::kKilled)
+    return Ink::Bad;
+  if (view.state == RunStatus::kTraining || view.state == RunStatus::kDone)
+    return Ink::Good;
   return Ink::Warn;
 }
 
@@ -241,7 +244,8 @@ void draw_nodes(const RunView& view, size_t most, Lines& lines) {
                    memory_text(node.memory_used_bytes, node.memory_total_bytes), 27) +
                " ";
     }
-    const bool up = node.state == "up" || node.state == "spare";
+    const bool up =
+        node.state == RunStatus::Node::kUp || node.state == RunStatus::Node::kSpare;
     lines.add({{fit_to_columns(node.name, name) + " "},
                {fit_to_columns(node.state, 9) + " ", up ? Ink::Plain : Ink::Bad},
                {fit_to_columns(busy_text(node.cpu_busy), 5) + " " + memory + devices}});

@@ -11,7 +11,7 @@
 #include <csignal>
 #include <string_view>
 
-#include "longhaul/base/terminal.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::monitor {
 namespace {

@@ -15,11 +15,12 @@ at::Tensor append(at::Tensor& store, const at::Tensor& fresh, int64_t length) {
 }
 
 /// (q, k, v) -> [T, Hq D]. Holds what it needs of the context by value.
-ops::TensorFunction attention_core(const ForwardContext& context) {
-  return [core = context.attention, start = context.document_start,
+ops::TensorFunction attention_core(const ForwardContext& context, int64_t window) {
+  return [core = context.attention,
+          mask = ops::AttentionMask{context.batch.document_start, window},
           fused = context.fused](const std::vector<at::Tensor>& t) {
-    const at::Tensor y = core ? core(t[0], t[1], t[2], start, fused)
-                              : ops::attention(t[0], t[1], t[2], start, fused);
+    const at::Tensor y = core ? core(t[0], t[1], t[2], mask, fused)
+                              : ops::attention(t[0], t[1], t[2], mask, fused);
     return y.view({y.size(0) * y.size(1), -1});
   };
 }
@@ -33,7 +34,8 @@ Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t 
       v_(parameters, name + ".v_proj", parts.bias),
       o_(parameters, name + ".o_proj", parts.out_bias),
       head_dim_(head_dim),
-      layer_(layer) {
+      layer_(layer),
+      window_(parts.window) {
   if (!parts.head_norm_eps) return;
   q_norm_.emplace(parameters, name + ".q_norm", *parts.head_norm_eps);
   k_norm_.emplace(parameters, name + ".k_norm", *parts.head_norm_eps);
@@ -46,13 +48,13 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
     return y.view({y.size(0), -1, head_dim_});
   };
   const auto sequences = [&](const at::Tensor& y) {
-    return y.view({context.batch, context.seq, -1, head_dim_});
+    return y.view({context.batch.rows, context.batch.seq, -1, head_dim_});
   };
   const auto rotated = [&](const Linear& projection, const std::optional<RmsNorm>& norm) {
     at::Tensor y = heads(projection.forward(in, context));
     if (norm) y = norm->forward(y, context);
     if (rope == nullptr) return sequences(y);
-    return sequences(ops::rope(y, *rope, context.positions, context.fused));
+    return sequences(ops::rope(y, *rope, context.batch.positions, context.fused));
   };
   const at::Tensor q = rotated(q_, q_norm_);
   at::Tensor k = rotated(k_, k_norm_);
@@ -62,7 +64,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
     k = append(seen.keys, k, context.cache->length);
     v = append(seen.values, v, context.cache->length);
   }
-  const ops::TensorFunction core = attention_core(context);
+  const ops::TensorFunction core = attention_core(context, window_);
   return o_.forward(
       context.selective_recompute ? ops::recomputed(core, {q, k, v}) : core({q, k, v}),
       context);

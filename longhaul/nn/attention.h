@@ -15,6 +15,8 @@ struct AttentionParts {
   /// this eps.
   std::optional<double> head_norm_eps = {};
   Bias out_bias = Bias::No;  ///< of o_proj
+  /// A query sees so many keys at most, its own the last.
+  int64_t window = ops::kNoWindow;
 };
 
 /// Grouped-query self-attention, with rotary positions or without. The numbers of heads
@@ -39,6 +41,7 @@ class Attention {
   std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_;
   int64_t layer_;
+  int64_t window_;
 };
 
 }  // namespace longhaul::nn

@@ -26,15 +26,17 @@ at::Tensor FeedForward::forward(const at::Tensor& x,
   return context.leave(down_.forward(inner, context));
 }
 
-GeluFeedForward::GeluFeedForward(ParameterSet& parameters, const std::string& name)
+GeluFeedForward::GeluFeedForward(ParameterSet& parameters, const std::string& name,
+                                 Gelu form)
     : up_(parameters, name + ".up_proj", Bias::Yes),
-      down_(parameters, name + ".down_proj", Bias::Yes) {}
+      down_(parameters, name + ".down_proj", Bias::Yes),
+      form_(form) {}
 
 at::Tensor GeluFeedForward::forward(const at::Tensor& x,
                                     const ForwardContext& context) const {
   const at::Tensor up = up_.forward(context.enter(x), context);
-  const auto gelu = [](const std::vector<at::Tensor>& t) {
-    return at::gelu(t[0], "tanh");
+  const auto gelu = [form = form_](const std::vector<at::Tensor>& t) {
+    return at::gelu(t[0], form == Gelu::Tanh ? "tanh" : "none");
   };
   return down_.forward(
       context.selective_recompute ? ops::recomputed(gelu, {up}) : gelu({up}), context);

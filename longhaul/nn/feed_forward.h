@@ -18,19 +18,23 @@ class FeedForward {
   Linear gate_, up_, down_;
 };
 
-/// down(gelu(up x)), both with a bias; gelu by its tanh form (Hendrycks and Gimpel,
-/// "Gaussian Error Linear Units"). Inside a SplitRegion up has a part of the inner
+/// x times the normal distribution's share below it, or that by its tanh form (Hendrycks
+/// and Gimpel, "Gaussian Error Linear Units").
+enum class Gelu { Exact, Tanh };
+
+/// down(gelu(up x)), both with a bias. Inside a SplitRegion up has a part of the inner
 /// features.
 class GeluFeedForward {
  public:
   /// Takes the weights and biases of NAME.up_proj and down_proj.
-  GeluFeedForward(ParameterSet& parameters, const std::string& name);
+  GeluFeedForward(ParameterSet& parameters, const std::string& name, Gelu form);
   /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:
   Linear up_;
   OutLinear down_;
+  Gelu form_;
 };
 
 }  // namespace longhaul::nn

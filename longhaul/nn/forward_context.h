@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "longhaul/ops/attention.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/weight_gradients.h"
 
@@ -20,19 +22,58 @@ struct KvCache {
   int64_t length = 0;  ///< positions filled, the same in every layer
 };
 
+/// What blocks and stages hand on, in the order of ModelDescription::passed.
+using Tensors = std::vector<at::Tensor>;
+
 /// Runs one block; run-time policies (recompute, gathering of sharded weights) may wrap
-/// it. `layer` is the block's number in the whole model, or kEmbeddingLayer.
+/// it. `layer` is the block's number in the whole model, or kEmbeddingLayer, whose block
+/// is given nothing and reads the batch.
 inline constexpr int64_t kEmbeddingLayer = -1;
-using BlockFunction = std::function<at::Tensor(const at::Tensor&)>;
+using BlockFunction = std::function<Tensors(const Tensors&)>;
 using BlockRunner =
-    std::function<at::Tensor(int64_t layer, const BlockFunction&, const at::Tensor&)>;
+    std::function<Tensors(int64_t layer, const BlockFunction&, const Tensors&)>;
+
+/// The sequences that a pass works on: T = rows * seq positions, one sequence after
+/// another. What the data does not have is undefined.
+struct Batch {
+  int64_t rows = 0;
+  int64_t seq = 0;
+  at::Tensor tokens;     ///< [T] int32
+  at::Tensor positions;  ///< [T] int32
+  /// [rows, seq] int32: the first position that each may attend to; undefined: one
+  /// document per sequence.
+  at::Tensor document_start;
+  /// [rows, seq] int32: one past the last position that each may attend to; undefined:
+  /// none attends to what follows it.
+  at::Tensor document_end;
+  at::Tensor segments;  ///< [T] int32
+  Tensors targets;      ///< by term of the loss: [T] or [rows] int64, negative: none
+};
+
+/// The loss of a pass, by the terms of the model's description: its root is the sum over
+/// terms of scale * sum.
+struct Losses {
+  std::vector<double> scales;  ///< one over each term's denominator in the global batch
+  std::vector<double> sums;    ///< what this pass has added to each, unscaled
+  /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
+  double z_loss = 0.0;
+  /// A block runs again for its gradients: its terms have been added.
+  bool again = false;
+
+  Losses() = default;
+  explicit Losses(std::vector<double> of_terms)
+      : scales(std::move(of_terms)), sums(scales.size(), 0.0) {}
+  void add(size_t term, double sum) {
+    if (!again) sums.at(term) += sum;
+  }
+};
 
 /// Replaces ops::attention where keys and values lie on several ranks (context
-/// parallelism). q [B, S, Hq, D], k and v [B, S, Hkv, D] of this rank's positions, start
-/// as ForwardContext::document_start; result as q.
-using AttentionCore =
-    std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k,
-                             const at::Tensor& v, const at::Tensor& start, bool fused)>;
+/// parallelism). q [B, S, Hq, D], k and v [B, S, Hkv, D] of this rank's positions, the
+/// mask's start as Batch::document_start; result as q.
+using AttentionCore = std::function<at::Tensor(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const ops::AttentionMask& mask, bool fused)>;
 
 /// The edges of a region in which features are split over ranks (tensor parallelism,
 /// Shoeybi et al., "Megatron-LM"; with the token dim split outside of the regions,
@@ -43,6 +84,8 @@ class SplitRegion {
   virtual ~SplitRegion() = default;
   /// Ranks that share a region.
   virtual int64_t ranks() const = 0;
+  /// Ranks that share the tokens outside of the regions: all of them, or 1.
+  virtual int64_t token_parts() const = 0;
   /// Activations [T or a part of it, H] -> the linear layers' input [T, H]; the backward
   /// sums the ranks' gradients. Collective.
   virtual ops::LinearInput enter(const at::Tensor& x) const = 0;
@@ -54,14 +97,11 @@ class SplitRegion {
   virtual void combine_loss(at::Tensor& lse, at::Tensor& picked) const = 0;
 };
 
-/// What a forward pass needs besides its input. Activations are [T, features] with
-/// T = batch * seq, sequences one after another.
+/// What a forward pass needs besides what the stage before hands on. Activations are
+/// [T, features].
 struct ForwardContext {
-  int64_t batch = 0;
-  int64_t seq = 0;
-  at::Tensor positions;  ///< [T] int32
-  at::Tensor
-      document_start;  ///< [batch, seq] int32; undefined: one document per sequence
+  Batch batch;
+  Losses* losses = nullptr;  ///< null where none is computed
   bool fused = true;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   BlockRunner run_block;                     ///< empty: blocks run plainly

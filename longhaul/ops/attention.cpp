@@ -42,16 +42,22 @@ struct Shape {
   int64_t offset;  ///< of query 0 among the keys
   double scale;
 
-  /// Queries before `end` see keys in [0, m) only.
+  /// Queries before `end` see keys in [0, m) only, and those from `from` on none before
+  /// `first`.
   int64_t seen(int64_t end) const { return std::clamp<int64_t>(offset + end, 0, K); }
+  int64_t first(int64_t from, int64_t window) const {
+    return std::clamp<int64_t>(offset + from + 1 - window, 0, K);
+  }
 };
 
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+           const AttentionMask& mask) {
   LH_CHECK(
       q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) &&
           q.size(3) == k.size(3) && k.size(2) > 0 && q.size(2) % k.size(2) == 0,
       "attention", "queries of {} heads and length {}, keys of {} heads and length {}",
       q.size(2), q.size(1), k.size(2), k.size(1));
+  LH_CHECK(mask.window > 0, "attention", "a window of {} keys", mask.window);
 }
 
 /// [B, L, Hkv * G, D] -> [B, Hkv, G, L, D]
@@ -60,28 +66,32 @@ at::Tensor by_group(const at::Tensor& x, int64_t key_heads) {
       .permute({0, 2, 3, 1, 4});
 }
 
-/// One block of queries, [from, from + n), with the m keys that it can see.
+/// One block of queries, [from, from + n), with the m keys from `key` on that it can see.
 struct Block {
   Block(const AttentionPart& part, const Shape& s, int64_t from_)
       : from(from_),
         n(std::min(kQueryBlock, s.S - from)),
-        m(s.seen(from + n)),
+        key(s.first(from, part.mask.window)),
+        m(std::max<int64_t>(0, s.seen(from + n) - key)),
         q(by_group(part.q.narrow(1, from, n), s.Hkv)),
-        k(by_group(part.k.narrow(1, 0, m), s.Hkv)),
-        v(by_group(part.v.narrow(1, 0, m), s.Hkv)) {}
-  int64_t from, n, m;
+        k(by_group(part.k.narrow(1, key, m), s.Hkv)),
+        v(by_group(part.v.narrow(1, key, m), s.Hkv)) {}
+  int64_t from, n, key, m;
   at::Tensor q, k, v;  ///< [B, Hkv, G or 1, n or m, D]
 
   /// fp32, masked: [B, Hkv, G, n, m].
   at::Tensor scores(const AttentionPart& part, const Shape& s) const {
     at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(at::kFloat).mul_(s.scale);
     const auto index = at::TensorOptions().dtype(at::kInt).device(q.device());
-    const at::Tensor key = at::arange(m, index);
-    const at::Tensor last = at::arange(s.offset + from, s.offset + from + n, index);
-    at::Tensor hidden = key > last.unsqueeze(1);  // [n, m]
-    if (part.document_start.defined()) {
-      const at::Tensor first = part.document_start.narrow(1, from, n) - part.key_begin;
-      hidden = hidden.unsqueeze(0).logical_or(key < first.unsqueeze(2));
+    const at::Tensor keys = at::arange(key, key + m, index);
+    const int64_t end = s.offset + from + n;
+    const at::Tensor last = at::arange(end - n, end, index).unsqueeze(1);
+    at::Tensor hidden = keys > last;  // [n, m]
+    const auto& [start, window] = part.mask;
+    if (window < end) hidden = hidden.logical_or(keys <= last - window);
+    if (start.defined()) {
+      const at::Tensor first = start.narrow(1, from, n) - part.key_begin;
+      hidden = hidden.unsqueeze(0).logical_or(keys < first.unsqueeze(2));
       hidden = hidden.view({s.B, 1, 1, n, m});
     }
     return scores.masked_fill_(hidden, kMinusInfinity);
@@ -121,8 +131,8 @@ void composite_backward(const AttentionPart& part, const at::Tensor& dout,
                         at::Tensor& dk, at::Tensor& dv) {
   const Shape s(part);
   const auto type = part.q.scalar_type();
-  const auto sums = [](const at::Tensor& x, int64_t m) {
-    return x.permute({0, 2, 1, 3}).narrow(2, 0, m);  // [B, Hkv, m, D]
+  const auto sums = [](const at::Tensor& x, const Block& b) {
+    return x.permute({0, 2, 1, 3}).narrow(2, b.key, b.m);  // [B, Hkv, m, D]
   };
   for (int64_t from = 0; from < s.S; from += kQueryBlock) {
     const Block b(part, s, from);
@@ -137,28 +147,29 @@ void composite_backward(const AttentionPart& part, const at::Tensor& dout,
     const at::Tensor ds = (p * (dp - delta)).mul_(s.scale).to(type);
     by_group(dq.narrow(1, from, b.n), s.Hkv).add_(at::matmul(ds, b.k));
     // The heads of a group add up.
-    sums(dk, b.m).add_(at::matmul(ds.transpose(-1, -2), b.q).sum({2}));
-    sums(dv, b.m).add_(at::matmul(p.to(type).transpose(-1, -2), dy).sum({2}));
+    sums(dk, b).add_(at::matmul(ds.transpose(-1, -2), b.q).sum({2}));
+    sums(dv, b).add_(at::matmul(p.to(type).transpose(-1, -2), dy).sum({2}));
   }
 }
 
 /// All keys at once: those from the queries' own on are the last S.
 AttentionPart all_keys(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& start) {
-  return {q, k, v, start, k.size(1) - q.size(1), 0, false};
+                       const at::Tensor& start, int64_t window) {
+  return {q, k, v, {start, window}, k.size(1) - q.size(1), 0, false};
 }
 
 struct CompositeNode : Function<CompositeNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start) {
+                            std::optional<at::Tensor> start, int64_t window) {
     const at::Tensor first = start.value_or(at::Tensor());
     const auto fp32 = q.options().dtype(at::kFloat);
     at::Tensor sum = at::zeros_like(q, fp32, at::MemoryFormat::Contiguous);
     at::Tensor lse = at::full({q.size(0), q.size(2), q.size(1)}, kMinusInfinity, fp32);
-    composite_forward(all_keys(q, k, v, first), sum, lse);
+    composite_forward(all_keys(q, k, v, first, window), sum, lse);
     at::Tensor out = sum.to(q.scalar_type());
     ctx->save_for_backward({q, k, v, out, lse, first});
+    save(ctx, window);
     return out;
   }
 
@@ -169,22 +180,23 @@ struct CompositeNode : Function<CompositeNode> {
                             at::MemoryFormat::Contiguous);
     };
     at::Tensor dq = zeros(t[0]), dk = zeros(t[1]), dv = zeros(t[2]);
-    composite_backward(all_keys(t[0], t[1], t[2], t[5]), grads[0].contiguous(), t[3],
-                       t[4], dq, dk, dv);
+    composite_backward(all_keys(t[0], t[1], t[2], t[5], saved<int64_t>(ctx)),
+                       grads[0].contiguous(), t[3], t[4], dq, dk, dv);
     const auto type = t[0].scalar_type();
-    return {dq.to(type), dk.to(type), dv.to(type), Variable()};
+    return {dq.to(type), dk.to(type), dv.to(type), Variable(), Variable()};
   }
 };
 
 struct FusedNode : Function<FusedNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start) {
+                            std::optional<at::Tensor> start, int64_t window) {
     at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
     at::Tensor lse =
         at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat));
-    fused::attention_forward(q, k, v, start.value_or(at::Tensor()), out, lse);
+    fused::attention_forward(q, k, v, start.value_or(at::Tensor()), window, out, lse);
     ctx->save_for_backward({q, k, v, out, lse, start.value_or(at::Tensor())});
+    save(ctx, window);
     return out;
   }
 
@@ -194,33 +206,33 @@ struct FusedNode : Function<FusedNode> {
     at::Tensor dk = at::empty_like(t[1], at::MemoryFormat::Contiguous);
     at::Tensor dv = at::empty_like(t[2], at::MemoryFormat::Contiguous);
     fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2], t[3], t[4], t[5],
-                              dq, dk, dv);
-    return {dq, dk, dv, Variable()};
+                              saved<int64_t>(ctx), dq, dk, dv);
+    return {dq, dk, dv, Variable(), Variable()};
   }
 };
 
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& document_start, bool fused) {
-  check(q, k, v);
+                     const AttentionMask& mask, bool fused) {
+  check(q, k, v, mask);
   LH_CHECK(k.size(1) >= q.size(1), "attention", "{} queries, but {} keys", q.size(1),
            k.size(1));
   const auto start =
-      document_start.defined() ? std::optional(document_start) : std::nullopt;
+      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
   if (fused && fused::supports_attention(q, q.size(3))) {
-    return FusedNode::apply(q, k, v, start);
+    return FusedNode::apply(q, k, v, start, mask.window);
   }
-  return CompositeNode::apply(q, k, v, start);
+  return CompositeNode::apply(q, k, v, start, mask.window);
 }
 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const at::NoGradGuard no_grad;
-  check(part.q, part.k, part.v);
+  check(part.q, part.k, part.v, part.mask);
   if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
-    return fused::attention_part_forward(part.q, part.k, part.v, part.document_start,
-                                         part.query_begin - part.key_begin,
-                                         part.key_begin, out, lse);
+    return fused::attention_part_forward(
+        part.q, part.k, part.v, part.mask.document_start, part.mask.window,
+        part.query_begin - part.key_begin, part.key_begin, out, lse);
   }
   composite_forward(part, out, lse);
 }
@@ -229,11 +241,11 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              at::Tensor& dk, at::Tensor& dv) {
   const at::NoGradGuard no_grad;
-  check(part.q, part.k, part.v);
+  check(part.q, part.k, part.v, part.mask);
   if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
     return fused::attention_part_backward(
-        dout, part.q, part.k, part.v, out, lse, part.document_start,
-        part.query_begin - part.key_begin, part.key_begin, dq, dk, dv);
+        dout, part.q, part.k, part.v, out, lse, part.mask.document_start,
+        part.mask.window, part.query_begin - part.key_begin, part.key_begin, dq, dk, dv);
   }
   composite_backward(part, dout, out, lse, dq, dk, dv);
 }

@@ -2,27 +2,39 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace longhaul::ops {
+
+/// Longer than any sequence.
+inline constexpr int64_t kNoWindow = int64_t{1} << 62;
+
+/// Which keys a query sees, of those up to its own.
+struct AttentionMask {
+  at::Tensor document_start;  ///< [B, S] int32: from this one on; undefined: all 0
+  /// So many at most, its own the last; at least 1.
+  int64_t window = kNoWindow;
+};
 
 /// Causal grouped-query attention, softmax(q k^T / sqrt(D)) v, with the softmax in fp32.
 /// q [B, S, Hq, D], k and v [B, P + S, Hkv, D]; Hq is a multiple of Hkv and consecutive
-/// query heads share a key head; query i sees keys start(i) <= j <= P + i, where P is the
-/// number of cached positions. `document_start` [B, S] int32 gives start(i); undefined
-/// means 0. Result [B, S, Hq, D] contiguous.
-/// Works in blocks of queries: no S x S matrix ever exists (Dao et al.,
-/// "FlashAttention").
+/// query heads share a key head; query i sees keys start(i) <= j <= P + i with
+/// j > P + i - window, where P is the number of cached positions. Result [B, S, Hq, D]
+/// contiguous.
+/// Works in blocks of queries, each with the keys that some query of it may see by its
+/// position: no S x S matrix ever exists (Dao et al., "FlashAttention").
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& document_start, bool fused);
+                     const AttentionMask& mask, bool fused);
 
 // ---- Keys that come in parts (on several ranks: parallel/context). No graph is made.
 
 /// A run of queries and a run of keys of the same sequences. Query i has index
 /// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
-/// document_start <= index of the key <= index of the query.
+/// document_start <= index of the key <= index of the query < index of the key + window.
 struct AttentionPart {
-  at::Tensor q;               ///< [B, S, Hq, D], any strides but 1 for D; so all others
-  at::Tensor k, v;            ///< [B, K, Hkv, D], dtype as q
-  at::Tensor document_start;  ///< [B, S] int32 contiguous; undefined: all 0
+  at::Tensor q;        ///< [B, S, Hq, D], any strides but 1 for D; so all others
+  at::Tensor k, v;     ///< [B, K, Hkv, D], dtype as q
+  AttentionMask mask;  ///< whose document_start is contiguous
   int64_t query_begin = 0;
   int64_t key_begin = 0;
   bool fused = true;

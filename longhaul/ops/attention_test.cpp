@@ -8,6 +8,7 @@ namespace {
 
 struct Problem {
   at::Tensor q, k, v, dout, start;
+  int64_t window = kNoWindow;
 };
 
 /// Four documents in each of two sequences of 300.
@@ -33,7 +34,7 @@ struct Result {
 
 Result whole(const Problem& p) {
   const at::Tensor q = leaf(p.q), k = leaf(p.k), v = leaf(p.v);
-  const at::Tensor out = attention(q, k, v, p.start, false);
+  const at::Tensor out = attention(q, k, v, {p.start, p.window}, false);
   backward(out, p.dout);
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
@@ -50,13 +51,14 @@ Result in_parts(const Problem& p, bool fused) {
   };
   for (const Run& queries : {Run{0, 130}, Run{130, 300}}) {
     const auto part = [&](const Run& keys) {
-      return AttentionPart{queries.of(p.q),
-                           keys.of(p.k),
-                           keys.of(p.v),
-                           p.start.defined() ? queries.of(p.start).contiguous() : p.start,
-                           queries.begin,
-                           keys.begin,
-                           fused};
+      return AttentionPart{
+          queries.of(p.q),
+          keys.of(p.k),
+          keys.of(p.v),
+          {p.start.defined() ? queries.of(p.start).contiguous() : p.start, p.window},
+          queries.begin,
+          keys.begin,
+          fused};
     };
     const std::vector<Run> runs{{64, 130}, {0, 64}, {130, 257}, {257, 300}};
     at::Tensor out = queries.of(r.out);
@@ -85,8 +87,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(AttentionParts, MakeTheAttentionOverAllKeys) {
   const auto [type, fused] = GetParam();
-  for (const bool documents : {false, true}) {
-    const Problem p = random_problem(type, documents);
+  for (const auto& [documents, window] : std::vector<std::pair<bool, int64_t>>{
+           {false, 1000}, {true, 1000}, {false, 20}, {true, 100}, {false, 2}}) {
+    SCOPED_TRACE(window);
+    Problem p = random_problem(type, documents);
+    p.window = window;
     const Result want = whole(p), got = in_parts(p, fused);
     const double tolerance = 2 * tolerance_of(type);
     expect_close(got.out, want.out, tolerance, "out");

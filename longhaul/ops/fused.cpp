@@ -9,11 +9,12 @@ namespace longhaul::ops::fused {
 namespace {
 
 using kernels::Bf16;
+using kernels::Results;
 
-/// Memory of a tensor as the kernels' element type.
+/// Memory of a tensor as the kernels' element type; null for an undefined one.
 template <typename T>
 T* pointer(const at::Tensor& x) {
-  return static_cast<T*>(x.data_ptr());
+  return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
 }
 
 /// Calls `run` with a value of the element type.
@@ -24,6 +25,18 @@ void with_type(const at::Tensor& x, const Run& run) {
   } else {
     run(Bf16{});
   }
+}
+
+/// Runs the kernel that `make` makes for the element type, where `x` lies.
+template <typename Make>
+void run(const at::Tensor& x, const Make& make) {
+  with_type(x, [&](auto type) {
+    if (x.is_cuda()) {
+      cuda::run(make(type), x.device());
+    } else {
+      kernels::run(make(type));
+    }
+  });
 }
 
 kernels::AttentionStrides strides(const at::Tensor& x) {
@@ -41,7 +54,7 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
 }
 
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& document_start,
+                                        const at::Tensor& document_start, int64_t window,
                                         int64_t query_offset, int64_t first_key) {
   return {q.size(0),
           q.size(1),
@@ -51,14 +64,16 @@ kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k
           q.size(3),
           query_offset,
           1.0F / std::sqrt(static_cast<float>(q.size(3))),
-          document_start.defined() ? pointer<int32_t>(document_start) : nullptr,
-          first_key};
+          pointer<int32_t>(document_start),
+          first_key,
+          window};
 }
 
 /// All keys at once, the cached ones first.
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& document_start) {
-  return attention_shape(q, k, document_start, k.size(1) - q.size(1), 0);
+                                        const at::Tensor& document_start,
+                                        int64_t window) {
+  return attention_shape(q, k, document_start, window, k.size(1) - q.size(1), 0);
 }
 
 }  // namespace
@@ -83,123 +98,123 @@ bool supports_attention(const at::Tensor& q, int64_t head_dim) {
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                       at::Tensor& y, at::Tensor& inverse_rms) {
-  if (x.is_cuda()) return cuda::rms_norm_forward(x, weight, eps, y, inverse_rms);
-  with_type(x, [&](auto type) {
-    using T = decltype(type);
-    kernels::rms_norm_forward<T>(pointer<T>(x), nullptr, pointer<T>(weight), eps,
-                                 x.size(0), x.size(1), nullptr, pointer<T>(y),
-                                 pointer<float>(inverse_rms));
+  run(x, [&]<typename T>(T) {
+    return kernels::RmsNormForward<T>{
+        pointer<T>(x), pointer<T>(weight),         eps, x.size(0), x.size(1),
+        pointer<T>(y), pointer<float>(inverse_rms)};
   });
 }
 
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
                        at::Tensor& dx, const at::Tensor& dweight) {
-  if (x.is_cuda())
-    return cuda::rms_norm_backward(dy, x, inverse_rms, weight, dx, dweight);
-  with_type(x, [&](auto type) {
-    using T = decltype(type);
-    kernels::rms_norm_backward<T>(pointer<T>(dy), pointer<T>(x),
-                                  pointer<float>(inverse_rms), pointer<T>(weight),
-                                  nullptr, x.size(0), x.size(1), pointer<T>(dx),
-                                  dweight.defined() ? pointer<float>(dweight) : nullptr);
+  run(x, [&]<typename T>(T) {
+    return kernels::RmsNormBackward<T>{pointer<T>(dy),
+                                       pointer<T>(x),
+                                       pointer<float>(inverse_rms),
+                                       pointer<T>(weight),
+                                       x.size(0),
+                                       x.size(1),
+                                       pointer<T>(dx),
+                                       pointer<float>(dweight)};
   });
 }
 
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y) {
-  if (x.is_cuda()) return cuda::rope(x, cos, sin, positions, inverse, y);
-  with_type(x, [&](auto type) {
-    using T = decltype(type);
-    kernels::rope<T>(pointer<T>(x), x.stride(0), x.stride(1),
-                     {x.size(0), x.size(1), x.size(2)}, pointer<float>(cos),
-                     pointer<float>(sin), pointer<int32_t>(positions), inverse,
-                     pointer<T>(y), y.stride(0), y.stride(1));
+  run(x, [&]<typename T>(T) {
+    return kernels::Rope<T>{pointer<T>(x),
+                            x.stride(0),
+                            x.stride(1),
+                            x.size(0),
+                            x.size(1),
+                            x.size(2),
+                            pointer<float>(cos),
+                            pointer<float>(sin),
+                            pointer<int32_t>(positions),
+                            inverse,
+                            pointer<T>(y),
+                            y.stride(0),
+                            y.stride(1)};
   });
 }
 
 void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y) {
-  if (gate.is_cuda()) return cuda::swiglu_forward(gate, up, y);
-  with_type(gate, [&](auto type) {
-    using T = decltype(type);
-    kernels::swiglu_forward<T>(pointer<T>(gate), pointer<T>(up), gate.stride(0),
-                               gate.size(0), gate.size(1), pointer<T>(y));
+  run(gate, [&]<typename T>(T) {
+    return kernels::SwigluForward<T>{pointer<T>(gate), pointer<T>(up), gate.stride(0),
+                                     gate.size(0),     gate.size(1),   pointer<T>(y)};
   });
 }
 
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup) {
-  if (gate.is_cuda()) return cuda::swiglu_backward(dy, gate, up, dgate, dup);
-  with_type(gate, [&](auto type) {
-    using T = decltype(type);
-    kernels::swiglu_backward<T>(pointer<T>(dy), pointer<T>(gate), pointer<T>(up),
-                                gate.stride(0), gate.size(0), gate.size(1),
-                                pointer<T>(dgate), pointer<T>(dup), dgate.stride(0));
+  run(gate, [&]<typename T>(T) {
+    return kernels::SwigluBackward<T>{
+        pointer<T>(dy), pointer<T>(gate),  pointer<T>(up),  gate.stride(0), gate.size(0),
+        gate.size(1),   pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)};
   });
 }
 
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, at::Tensor& out,
+                       const at::Tensor& document_start, int64_t window, at::Tensor& out,
                        at::Tensor& lse) {
-  with_type(q, [&](auto type) {
-    using T = decltype(type);
-    kernels::attention_forward<T>(attention_shape(q, k, document_start), input<T>(q),
-                                  input<T>(k), input<T>(v), output<T>(out),
-                                  pointer<float>(lse));
+  with_type(q, [&]<typename T>(T) {
+    kernels::run(kernels::AttentionForward<T>{
+        attention_shape(q, k, document_start, window), input<T>(q), input<T>(k),
+        input<T>(v), output<T>(out), pointer<float>(lse)});
   });
 }
 
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                         const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
-                        at::Tensor& dv) {
-  with_type(q, [&](auto type) {
-    using T = decltype(type);
-    kernels::attention_backward<T>(attention_shape(q, k, document_start), input<T>(q),
-                                   input<T>(k), input<T>(v), input<T>(out),
-                                   input<T>(dout), pointer<float>(lse), output<T>(dq),
-                                   output<T>(dk), output<T>(dv));
+                        const at::Tensor& document_start, int64_t window, at::Tensor& dq,
+                        at::Tensor& dk, at::Tensor& dv) {
+  with_type(q, [&]<typename T>(T) {
+    kernels::run(kernels::AttentionBackward<T>{
+        attention_shape(q, k, document_start, window), input<T>(q), input<T>(k),
+        input<T>(v), input<T>(out), input<T>(dout), pointer<float>(lse), output<T>(dq),
+        output<T>(dk), output<T>(dv)});
   });
 }
 
 void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, int64_t query_offset,
-                            int64_t first_key, at::Tensor& out, at::Tensor& lse) {
-  with_type(q, [&](auto type) {
-    using T = decltype(type);
-    kernels::attention_forward_part<T>(
-        attention_shape(q, k, document_start, query_offset, first_key), input<T>(q),
-        input<T>(k), input<T>(v), output<float>(out), pointer<float>(lse));
+                            const at::Tensor& document_start, int64_t window,
+                            int64_t query_offset, int64_t first_key, at::Tensor& out,
+                            at::Tensor& lse) {
+  with_type(q, [&]<typename T>(T) {
+    kernels::run(kernels::AttentionForward<T, Results::GoOn>{
+        attention_shape(q, k, document_start, window, query_offset, first_key),
+        input<T>(q), input<T>(k), input<T>(v), output<float>(out), pointer<float>(lse)});
   });
 }
 
 void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
                              const at::Tensor& k, const at::Tensor& v,
                              const at::Tensor& out, const at::Tensor& lse,
-                             const at::Tensor& document_start, int64_t query_offset,
-                             int64_t first_key, at::Tensor& dq, at::Tensor& dk,
-                             at::Tensor& dv) {
-  with_type(q, [&](auto type) {
-    using T = decltype(type);
-    kernels::attention_backward_part<T>(
-        attention_shape(q, k, document_start, query_offset, first_key), input<T>(q),
-        input<T>(k), input<T>(v), input<T>(out), input<T>(dout), pointer<float>(lse),
-        output<float>(dq), output<float>(dk), output<float>(dv));
+                             const at::Tensor& document_start, int64_t window,
+                             int64_t query_offset, int64_t first_key, at::Tensor& dq,
+                             at::Tensor& dk, at::Tensor& dv) {
+  with_type(q, [&]<typename T>(T) {
+    kernels::run(kernels::AttentionBackward<T, Results::GoOn>{
+        attention_shape(q, k, document_start, window, query_offset, first_key),
+        input<T>(q), input<T>(k), input<T>(v), input<T>(out), input<T>(dout),
+        pointer<float>(lse), output<float>(dq), output<float>(dk), output<float>(dv)});
   });
 }
 
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse) {
-  if (logits.is_cuda())
-    return cuda::cross_entropy(logits, targets, scale, z_loss, want_gradient,
-                               cross_entropy, squared_lse);
-  with_type(logits, [&](auto type) {
-    using T = decltype(type);
-    kernels::cross_entropy<T>(pointer<T>(logits), pointer<int64_t>(targets),
-                              logits.size(0), logits.size(1), scale, z_loss,
-                              want_gradient, pointer<float>(cross_entropy),
-                              pointer<float>(squared_lse));
+  run(logits, [&]<typename T>(T) {
+    return kernels::CrossEntropy<T>{pointer<T>(logits),
+                                    pointer<int64_t>(targets),
+                                    logits.size(0),
+                                    logits.size(1),
+                                    scale,
+                                    z_loss,
+                                    want_gradient,
+                                    pointer<float>(cross_entropy),
+                                    pointer<float>(squared_lse)};
   });
 }
 
@@ -210,22 +225,20 @@ bool supports_split_cross_entropy(const at::Tensor& logits) {
 void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
                               at::Tensor& maximum, at::Tensor& sum_exp,
                               at::Tensor& picked) {
-  with_type(logits, [&](auto type) {
-    using T = decltype(type);
-    kernels::cross_entropy_statistics<T>(
+  with_type(logits, [&]<typename T>(T) {
+    kernels::run(kernels::CrossEntropyStatistics<T>{
         pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked));
+        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked)});
   });
 }
 
 void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse, const at::Tensor& row_scale,
                             double z_loss) {
-  with_type(logits, [&](auto type) {
-    using T = decltype(type);
-    kernels::cross_entropy_gradient<T>(
+  with_type(logits, [&]<typename T>(T) {
+    kernels::run(kernels::CrossEntropyGradient<T>{
         pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(lse), pointer<float>(row_scale), z_loss);
+        pointer<float>(lse), pointer<float>(row_scale), z_loss});
   });
 }
 

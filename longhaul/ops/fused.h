@@ -27,7 +27,8 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
                        at::Tensor& dx, const at::Tensor& dweight);
 
-/// x, y [T, heads, D]; cos, sin [positions, D / 2] fp32; positions [T] int32.
+/// x, y [T, heads, D], of which the last dim is contiguous; cos, sin [positions, D / 2]
+/// fp32; positions [T] int32.
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y);
 
@@ -37,28 +38,30 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
                      at::Tensor& dgate, at::Tensor& dup);
 
 /// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous;
-/// document_start [B, S] int32 or undefined; lse [B, Hq, S] fp32.
+/// document_start [B, S] int32 or undefined; a query sees `window` keys at most; lse
+/// [B, Hq, S] fp32.
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, at::Tensor& out,
+                       const at::Tensor& document_start, int64_t window, at::Tensor& out,
                        at::Tensor& lse);
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                         const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& document_start, at::Tensor& dq, at::Tensor& dk,
-                        at::Tensor& dv);
+                        const at::Tensor& document_start, int64_t window, at::Tensor& dq,
+                        at::Tensor& dk, at::Tensor& dv);
 
 /// One part of the keys, where key 0 lies before query 0 by `query_offset` and has the
 /// number `first_key` in document_start: out [B, S, Hq, D] fp32 and lse go on from the
 /// parts before; dq, dk, dv fp32 are added to. The last dim is contiguous, the others
 /// have any strides.
 void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, int64_t query_offset,
-                            int64_t first_key, at::Tensor& out, at::Tensor& lse);
+                            const at::Tensor& document_start, int64_t window,
+                            int64_t query_offset, int64_t first_key, at::Tensor& out,
+                            at::Tensor& lse);
 void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
                              const at::Tensor& k, const at::Tensor& v,
                              const at::Tensor& out, const at::Tensor& lse,
-                             const at::Tensor& document_start, int64_t query_offset,
-                             int64_t first_key, at::Tensor& dq, at::Tensor& dk,
-                             at::Tensor& dv);
+                             const at::Tensor& document_start, int64_t window,
+                             int64_t query_offset, int64_t first_key, at::Tensor& dq,
+                             at::Tensor& dk, at::Tensor& dv);
 
 /// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R]
 /// int64; cross_entropy, squared_lse [R] fp32, zero where there is no target.

@@ -1,45 +1,29 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused_cuda.h"
+#include "longhaul/ops/kernels/cpu.h"
 
 namespace longhaul::ops::fused::cuda {
-namespace {
-
-[[noreturn]] void absent() {
-  throw Error(ErrorKind::Internal, "cuda",
-              "a CUDA kernel was called in a program built without CUDA");
-}
-
-}  // namespace
 
 bool supports(const at::Tensor&) { return false; }
 
 std::string device_name(at::Device device) { return device.str(); }
 
-void rms_norm_forward(const at::Tensor&, const at::Tensor&, double, at::Tensor&,
-                      at::Tensor&) {
-  absent();
+template <typename Kernel>
+void run(const Kernel&, at::Device) {
+  throw Error(ErrorKind::Internal, "cuda",
+              "a CUDA kernel was called in a program built without CUDA");
 }
 
-void rms_norm_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                       const at::Tensor&, at::Tensor&, const at::Tensor&) {
-  absent();
-}
+#define LH_INSTANTIATE(T)                                            \
+  template void run(const kernels::RmsNormForward<T>&, at::Device);  \
+  template void run(const kernels::RmsNormBackward<T>&, at::Device); \
+  template void run(const kernels::Rope<T>&, at::Device);            \
+  template void run(const kernels::SwigluForward<T>&, at::Device);   \
+  template void run(const kernels::SwigluBackward<T>&, at::Device);  \
+  template void run(const kernels::CrossEntropy<T>&, at::Device)
 
-void rope(const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
-          bool, at::Tensor&) {
-  absent();
-}
-
-void swiglu_forward(const at::Tensor&, const at::Tensor&, at::Tensor&) { absent(); }
-
-void swiglu_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&,
-                     at::Tensor&) {
-  absent();
-}
-
-void cross_entropy(at::Tensor&, const at::Tensor&, double, double, bool, at::Tensor&,
-                   at::Tensor&) {
-  absent();
-}
+LH_INSTANTIATE(float);
+LH_INSTANTIATE(kernels::Bf16);
+#undef LH_INSTANTIATE
 
 }  // namespace longhaul::ops::fused::cuda

@@ -117,7 +117,7 @@ TEST_P(GpuOps, AttentionIsTheSame) {
   compare([&](at::Device device) -> Results {
     const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
                      mv = leaf(v.to(device));
-    const at::Tensor y = attention(mq, mk, mv, start.to(device), fused());
+    const at::Tensor y = attention(mq, mk, mv, {start.to(device)}, fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};
   });

@@ -111,23 +111,30 @@ TEST_P(Ops, RmsNormMatchesAutograd) {
 TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
   RopeConfig config;
   config.theta = 10000.0;
-  const RopeTable table = make_rope_table(config, 32, 64, at::kCPU);
-  const at::Tensor x = random({20, 3, 32}), dy = random({20, 3, 32});
-  const at::Tensor positions = at::arange(7, 27, at::kInt);
-  const at::Tensor mine = leaf(x);
-  const at::Tensor y = rope(mine, table, positions, fused());
-  backward(y, dy);
-  const at::Tensor wide = leaf(x.to(at::kDouble));
-  const at::Tensor frequency =
-      at::pow(10000.0, at::arange(0, 32, 2, at::kDouble) / -32.0);
-  const at::Tensor angle =
-      (positions.to(at::kDouble).unsqueeze(1) * frequency).unsqueeze(1);
-  const at::Tensor a = wide.narrow(2, 0, 16), b = wide.narrow(2, 16, 16);
-  const at::Tensor reference =
-      at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()}, 2);
-  backward(reference, dy.to(at::kDouble));
-  expect_close(y, reference, tolerance(), "y");
-  expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+  for (const int64_t part : {32, 12}) {  // whole heads, and their first features
+    SCOPED_TRACE(part);
+    const RopeTable table = make_rope_table(config, part, 64, at::kCPU);
+    const at::Tensor x = random({20, 3, 32}), dy = random({20, 3, 32});
+    const at::Tensor positions = at::arange(7, 27, at::kInt);
+    const at::Tensor mine = leaf(x);
+    const at::Tensor y = rope(mine, table, positions, fused());
+    backward(y, dy);
+    const at::Tensor wide = leaf(x.to(at::kDouble));
+    const at::Tensor frequency =
+        at::pow(10000.0, at::arange(0, part, 2, at::kDouble) / -part);
+    const at::Tensor angle =
+        (positions.to(at::kDouble).unsqueeze(1) * frequency).unsqueeze(1);
+    const at::Tensor a = wide.narrow(2, 0, part / 2),
+                     b = wide.narrow(2, part / 2, part / 2);
+    const at::Tensor reference =
+        at::cat({a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin(),
+                 wide.narrow(2, part, 32 - part)},
+                2);
+    backward(reference, dy.to(at::kDouble));
+    expect_close(y, reference, tolerance(), "y");
+    expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+    EXPECT_TRUE(at::equal(y.narrow(2, part, 32 - part), x.narrow(2, part, 32 - part)));
+  }
 }
 
 TEST_P(Ops, SwigluMatchesAutograd) {
@@ -145,7 +152,8 @@ TEST_P(Ops, SwigluMatchesAutograd) {
 
 /// Attention with a whole score matrix, in the dtype of its inputs.
 at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                           const at::Tensor& start) {
+                           const AttentionMask& mask) {
+  const auto& [start, window] = mask;
   const int64_t S = q.size(1), K = k.size(1), group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
   const at::Tensor keys = heads(k).repeat_interleave(group, 1);
@@ -153,7 +161,9 @@ at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   at::Tensor scores = at::matmul(heads(q), keys.transpose(2, 3)) /
                       std::sqrt(static_cast<double>(q.size(3)));
   const at::Tensor key = at::arange(K);
-  at::Tensor hidden = key.unsqueeze(0) > at::arange(K - S, K).unsqueeze(1);
+  const at::Tensor query = at::arange(K - S, K).unsqueeze(1);
+  at::Tensor hidden = key > query;
+  if (window < K) hidden = hidden.logical_or(key <= query - window);
   hidden = hidden.unsqueeze(0).repeat({q.size(0), 1, 1});
   if (start.defined()) hidden = hidden.logical_or(key < start.unsqueeze(2));
   scores = scores.masked_fill(hidden.unsqueeze(1), -1e30);
@@ -163,6 +173,7 @@ at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 struct AttentionCase {
   int64_t batch, queries, cached, query_heads, key_heads, dim;
   bool documents;
+  int64_t window = kNoWindow;
 };
 
 void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
@@ -174,19 +185,20 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
   const at::Tensor k = random(c.cached + c.queries, c.key_heads);
   const at::Tensor v = random(c.cached + c.queries, c.key_heads);
   const at::Tensor dy = random(c.queries, c.query_heads);
-  at::Tensor start;
+  AttentionMask mask{{}, c.window};
   if (c.documents) {
+    at::Tensor& start = mask.document_start;
     start = at::zeros({c.batch, c.queries}, at::kInt);
     for (const int64_t cut : {5L, 130L, 131L, 290L}) {
       if (cut < c.queries) start.narrow(1, cut, c.queries - cut).fill_(cut);
     }
   }
   const at::Tensor mq = leaf(q), mk = leaf(k), mv = leaf(v);
-  const at::Tensor y = attention(mq, mk, mv, start, fused);
+  const at::Tensor y = attention(mq, mk, mv, mask, fused);
   backward(y, dy);
   const auto wide = [](const at::Tensor& x) { return leaf(x.to(at::kDouble)); };
   const at::Tensor wq = wide(q), wk = wide(k), wv = wide(v);
-  const at::Tensor reference = naive_attention(wq, wk, wv, start);
+  const at::Tensor reference = naive_attention(wq, wk, wv, mask);
   backward(reference, dy.to(at::kDouble));
   expect_close(y, reference, tolerance, "y");
   expect_close(mq.grad(), wq.grad(), tolerance, "dq");
@@ -206,6 +218,20 @@ TEST_P(Ops, AttentionStopsAtDocumentBoundaries) {
 TEST_P(Ops, AttentionSeesCachedPositions) {
   check_attention({1, 1, 77, 4, 2, 64, false}, type(), fused(), 2 * tolerance());
   check_attention({2, 19, 40, 4, 1, 64, false}, type(), fused(), 2 * tolerance());
+}
+
+TEST_P(Ops, AttentionSeesNothingBeforeItsWindow) {
+  for (const int64_t window : {2, 40, 270, 300}) {
+    SCOPED_TRACE(window);
+    check_attention({2, 300, 0, 4, 2, 64, false, window}, type(), fused(),
+                    2 * tolerance());
+    check_attention({2, 300, 0, 4, 2, 32, true, window}, type(), fused(),
+                    2 * tolerance());
+    check_attention({1, 19, 40, 2, 1, 16, false, window}, type(), fused(),
+                    2 * tolerance());
+    check_attention({1, 1, 77, 2, 1, 16, false, window}, type(), fused(),
+                    2 * tolerance());
+  }
 }
 
 TEST_P(Ops, LossHeadMatchesAutograd) {

@@ -32,13 +32,23 @@ struct RopeSaved {
   RopeTable table;
 };
 
+/// x -> y, contiguous [T, heads, D], of which the table's features are rotated.
+void rotate(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
+            bool inverse, at::Tensor& y) {
+  const int64_t part = 2 * table.cos.size(1);
+  const int64_t rest = x.size(2) - part;
+  if (rest > 0) y.narrow(2, part, rest).copy_(x.narrow(2, part, rest));
+  at::Tensor rotated = y.narrow(2, 0, part);
+  fused::rope(x.narrow(2, 0, part), table.cos, table.sin, positions, inverse, rotated);
+}
+
 /// The backward of a rotation is the rotation by the negative angle.
 struct RopeNode : Function<RopeNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, RopeTable table,
                             const at::Tensor& positions) {
     ctx->save_for_backward({positions});
     at::Tensor y = at::empty_like(x);
-    fused::rope(x, table.cos, table.sin, positions, /*inverse=*/false, y);
+    rotate(x, table, positions, /*inverse=*/false, y);
     save(ctx, RopeSaved{std::move(table)});
     return y;
   }
@@ -47,35 +57,35 @@ struct RopeNode : Function<RopeNode> {
     const RopeTable& table = saved<RopeSaved>(ctx).table;
     const at::Tensor dy = grads[0].contiguous();
     at::Tensor dx = at::empty_like(dy);
-    fused::rope(dy, table.cos, table.sin, ctx->get_saved_variables()[0], /*inverse=*/true,
-                dx);
+    rotate(dy, table, ctx->get_saved_variables()[0], /*inverse=*/true, dx);
     return {dx, Variable(), Variable()};
   }
 };
 
 at::Tensor composite(const at::Tensor& x, const RopeTable& table,
                      const at::Tensor& positions) {
-  const int64_t half = x.size(2) / 2;
+  const int64_t half = table.cos.size(1);
   const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
   const at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
   const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
   const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
-  return at::cat({first * cos - second * sin, second * cos + first * sin}, 2)
+  const at::Tensor rest = x.narrow(2, 2 * half, x.size(2) - 2 * half).to(at::kFloat);
+  return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, 2)
       .to(x.scalar_type());
 }
 
 }  // namespace
 
-RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions,
+RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t positions,
                           at::Device device) {
-  const int64_t half = head_dim / 2;
+  const int64_t half = rotated / 2;
   RopeTable table{at::empty({positions, half}, at::kFloat),
                   at::empty({positions, half}, at::kFloat)};
   float* cos = table.cos.data_ptr<float>();
   float* sin = table.sin.data_ptr<float>();
   std::vector<double> frequencies;
   for (int64_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rotated);
     frequencies.push_back(scaled_frequency(rope, std::pow(rope.theta, -exponent)));
   }
   for (int64_t p = 0; p < positions; ++p) {
@@ -90,8 +100,8 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t posi
 
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused) {
-  LH_CHECK(x.dim() == 3 && x.size(2) == 2 * table.cos.size(1), "rope",
-           "input of {} dims with head dim {}, table for head dim {}", x.dim(),
+  LH_CHECK(x.dim() == 3 && x.size(2) >= 2 * table.cos.size(1), "rope",
+           "input of {} dims with head dim {}, table for {} features", x.dim(),
            x.size(-1), 2 * table.cos.size(1));
   if (fused && fused::supports(x))
     return RopeNode::apply(x.contiguous(), table, positions);

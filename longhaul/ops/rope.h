@@ -6,7 +6,8 @@
 
 namespace longhaul::ops {
 
-/// Cosines and sines of every position and frequency, fp32 [positions, D / 2].
+/// Cosines and sines of every position and frequency, fp32 [positions, R / 2]: R features
+/// of each head are rotated.
 struct RopeTable {
   at::Tensor cos;
   at::Tensor sin;
@@ -16,11 +17,12 @@ struct RopeTable {
 /// code: wavelengths beyond original / low_freq_factor are divided by `factor`, those
 /// below original / high_freq_factor are kept, between them a linear blend). Angles in
 /// fp64.
-RopeTable make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions,
+RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t positions,
                           at::Device device);
 
-/// Rotates pairs (i, i + D/2) of every head by the angle of its position; fp32 inside.
-/// x [T, heads, D], positions [T] int32; the result has x's dtype.
+/// Rotates pairs (i, i + R/2) of every head's first R features by the angle of its
+/// position, fp32 inside; the others stay as they are. x [T, heads, D], R <= D, positions
+/// [T] int32; the result has x's dtype.
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
 

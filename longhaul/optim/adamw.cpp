@@ -13,7 +13,9 @@ void check_dtype(const char* what, DType dtype) {
            "AdamW: {} of {}; F32 and BF16 are known", what, dtype_name(dtype));
 }
 
-AdamWScalars scalars(const AdamWStep& step) {
+}  // namespace
+
+AdamWScalars adamw_scalars(const AdamWStep& step) {
   const auto t = static_cast<double>(step.update);
   const double correction1 = 1.0 - std::pow(step.beta1, t);
   const double root_correction2 = std::sqrt(1.0 - std::pow(step.beta2, t));
@@ -32,27 +34,24 @@ AdamWScalars scalars(const AdamWStep& step) {
           .decay_after = f(torch ? 0.0 : decay)};
 }
 
-}  // namespace
-
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa) {
+void check_range(const AdamWRange& range, const AdamWStep& step) {
   check_dtype("gradients", range.grad_dtype);
   check_dtype("moments", range.moments_dtype);
   check_dtype("weights", range.weight_dtype);
   LH_CHECK(step.update >= 1, "optim", "AdamW: update = {}; updates count from 1",
            step.update);
-  LH_CHECK(range.weight != range.master || range.weight_dtype == DType::F32, "optim",
-           "AdamW: the master cannot be a BF16 weight");
-  if (isa == Isa::Auto) isa = has_avx512() ? Isa::Avx512 : Isa::Avx2;
-  if (isa == Isa::Avx512) {
-    adamw_avx512(range, scalars(step));
-  } else {
-    adamw_avx2(range, scalars(step));
-  }
+  const bool shared = range.weight == range.master;
+  LH_CHECK(range.rounding != nullptr || !shared || range.weight_dtype == DType::F32,
+           "optim", "AdamW: a BF16 master is rounded stochastically or not at all{}", "");
+  LH_CHECK(range.rounding == nullptr || (shared && range.weight_dtype == DType::BF16),
+           "optim", "AdamW: stochastic rounding is for BF16 weights that are masters{}",
+           "");
+}
+
+void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa) {
+  check_range(range, step);
+  const auto update = isa == Isa::Avx2 ? adamw_avx2 : adamw_avx512;
+  update(range, adamw_scalars(step), step.update);
 }
 
 }  // namespace longhaul::optim

@@ -5,6 +5,8 @@
 
 #include "longhaul/config/run_config.h"
 #include "longhaul/format/dtype.h"
+#include "longhaul/optim/rounding.h"
+#include "longhaul/system/isa.h"
 
 namespace longhaul::optim {
 
@@ -14,12 +16,14 @@ struct AdamWRange {
   int64_t count = 0;
   const void* grad = nullptr;  ///< F32 or BF16
   DType grad_dtype = DType::F32;
-  float* master = nullptr;
+  void* master = nullptr;  ///< F32, or BF16: then it is the weight, and `rounding` is set
   void* exp_avg = nullptr;     ///< F32 or BF16
   void* exp_avg_sq = nullptr;  ///< as exp_avg
   DType moments_dtype = DType::F32;
   void* weight = nullptr;  ///< F32 or BF16: the updated master, rounded to nearest even
   DType weight_dtype = DType::F32;
+  /// How a BF16 master is rounded, and BF16 moments with it; null: to the nearest.
+  const Rounding* rounding = nullptr;
 };
 
 struct AdamWStep {
@@ -33,14 +37,9 @@ struct AdamWStep {
   int64_t update = 1;       ///< counts from 1: bias correction
 };
 
-enum class Isa { Auto, Avx2, Avx512 };
-
 /// One update of a range, in fp32 whatever the storage. Every element is computed by the
 /// same IEEE operations, so the bits depend neither on the number of threads nor on the
 /// instruction set. Uses OpenMP threads. A dtype that is not named above is refused.
-void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa = Isa::Auto);
-
-/// Does this processor have what the AVX-512 form needs?
-bool has_avx512();
+void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa = best_isa());
 
 }  // namespace longhaul::optim

@@ -2,6 +2,8 @@
 
 namespace longhaul::optim {
 
-void adamw_avx2(const AdamWRange& range, const AdamWScalars& s) { adamw_any(range, s); }
+void adamw_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update) {
+  adamw_any(range, s, update);
+}
 
 }  // namespace longhaul::optim

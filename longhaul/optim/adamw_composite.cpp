@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "longhaul/optim/rounding_composite.h"
+
 namespace longhaul::optim {
 
 void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
@@ -15,7 +17,7 @@ void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
   const at::Tensor m = t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1);
   const at::Tensor v =
       t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2);
-  at::Tensor p = t.master;
+  at::Tensor p = t.master.to(at::kFloat);  // itself where it is fp32
   if (step.convention == AdamConvention::Torch) {
     p.mul_(1.0 - step.lr * step.weight_decay);
     p.sub_(m / (at::sqrt(v) / std::sqrt(correction2) + step.eps) *
@@ -25,9 +27,13 @@ void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
            (step.lr * std::sqrt(correction2) / correction1));
     p.mul_(1.0 - step.lr * step.weight_decay);
   }
-  t.exp_avg.copy_(m);
-  t.exp_avg_sq.copy_(v);
-  if (!t.weight.is_same(p)) t.weight.copy_(p);
+  store_composite(t.exp_avg, m, kRoundExpAvg, t, step.update);
+  store_composite(t.exp_avg_sq, v, kRoundExpAvgSq, t, step.update);
+  if (t.rounding) {
+    store_composite(t.master, p, kRoundMaster, t, step.update);
+  } else if (!t.weight.is_same(p)) {
+    t.weight.copy_(p);
+  }
 }
 
 double sum_of_squares_composite(const at::Tensor& x) {

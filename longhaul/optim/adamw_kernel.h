@@ -18,7 +18,13 @@ struct AdamWScalars {
   float decay_after;  ///< hf: lr * decay; torch: 0
 };
 
-void adamw_avx2(const AdamWRange& range, const AdamWScalars& s);
-void adamw_avx512(const AdamWRange& range, const AdamWScalars& s);
+AdamWScalars adamw_scalars(const AdamWStep& step);
+
+/// Error (Internal) for what the loops do not know: see adamw_update.
+void check_range(const AdamWRange& range, const AdamWStep& step);
+
+/// `update`: for stochastic rounding.
+void adamw_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update);
+void adamw_avx512(const AdamWRange& range, const AdamWScalars& s, int64_t update);
 
 }  // namespace longhaul::optim

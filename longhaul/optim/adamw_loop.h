@@ -5,6 +5,7 @@
 // files could be linked from this file's AVX-512 form into all of them.
 
 #include "longhaul/optim/adamw_kernel.h"
+#include "longhaul/optim/elements.h"
 
 namespace longhaul::optim {
 namespace {
@@ -12,24 +13,10 @@ namespace {
 /// Elements a thread takes at a time.
 constexpr int64_t kAdamWBlock = 16384;
 
-[[gnu::always_inline]] inline float get(const float* p, int64_t i) { return p[i]; }
-[[gnu::always_inline]] inline float get(const uint16_t* p, int64_t i) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(p[i]) << 16);
-}
-[[gnu::always_inline]] inline void put(float* p, int64_t i, float x) { p[i] = x; }
-[[gnu::always_inline]] inline void put(uint16_t* p, int64_t i, float x) {
-  const auto bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
-  p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : rounded);
-}
-struct NoWeight {};
-[[gnu::always_inline]] inline void put(NoWeight*, int64_t, float) {}
-
-template <typename G, typename M, typename W>
+template <typename G, typename P, typename M, typename W, typename R>
 void update_block(int64_t begin, int64_t end, const G* __restrict grad,
-                  float* __restrict master, M* __restrict exp_avg,
-                  M* __restrict exp_avg_sq, W* __restrict weight, const AdamWScalars s) {
+                  P* __restrict master, M* __restrict exp_avg, M* __restrict exp_avg_sq,
+                  W* __restrict weight, const AdamWScalars s, const R rounding) {
   for (int64_t i = begin; i < end; ++i) {
     const float g = get(grad, i) * s.grad_scale;
     const float m0 = get(exp_avg, i);
@@ -37,33 +24,58 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
     const float v =
         __builtin_fmaf(s.one_minus_beta2 * g, g, get(exp_avg_sq, i) * s.beta2);
     const float denom = __builtin_sqrtf(v) / s.denom_scale + s.eps;
-    float p = master[i] * s.keep;
+    float p = get(master, i) * s.keep;
     p = p - s.step_size * m / denom;
     p = p - s.decay_after * p;
-    put(exp_avg, i, m);
-    put(exp_avg_sq, i, v);
-    master[i] = p;
+    rounding.template put_rounded<kRoundExpAvg>(exp_avg, i, m);
+    rounding.template put_rounded<kRoundExpAvgSq>(exp_avg_sq, i, v);
+    rounding.template put_rounded<kRoundMaster>(master, i, p);
     put(weight, i, p);
+  }
+}
+
+/// Calls act(begin, end) for blocks of the range, on several threads.
+template <typename Act>
+void for_blocks(int64_t count, const Act& act) {
+  const int64_t blocks = (count + kAdamWBlock - 1) / kAdamWBlock;
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t begin = b * kAdamWBlock;
+    act(begin, begin + kAdamWBlock < count ? begin + kAdamWBlock : count);
   }
 }
 
 template <typename G, typename M, typename W>
 void update_range(const AdamWRange& r, const AdamWScalars& s, W* weight) {
   const auto* grad = static_cast<const G*>(r.grad);
+  auto* master = static_cast<float*>(r.master);
   auto* exp_avg = static_cast<M*>(r.exp_avg);
   auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
-  const int64_t blocks = (r.count + kAdamWBlock - 1) / kAdamWBlock;
-#pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * kAdamWBlock;
-    const int64_t end = begin + kAdamWBlock < r.count ? begin + kAdamWBlock : r.count;
-    update_block(begin, end, grad, r.master, exp_avg, exp_avg_sq, weight, s);
-  }
+  for_blocks(r.count, [&](int64_t begin, int64_t end) {
+    update_block(begin, end, grad, master, exp_avg, exp_avg_sq, weight, s, Nearest());
+  });
 }
 
 template <typename G, typename M>
-void with_weight(const AdamWRange& r, const AdamWScalars& s) {
-  if (r.weight == r.master) {
+void update_rounded(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
+  const auto* grad = static_cast<const G*>(r.grad);
+  auto* master = static_cast<uint16_t*>(r.master);
+  auto* exp_avg = static_cast<M*>(r.exp_avg);
+  auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
+  for_blocks(r.count, [&](int64_t begin, int64_t end) {
+    for_numbered(*r.rounding, update, begin, end,
+                 [&](int64_t from, int64_t to, const Stochastic& rounding) {
+                   update_block(from, to, grad, master, exp_avg, exp_avg_sq,
+                                static_cast<NoWeight*>(nullptr), s, rounding);
+                 });
+  });
+}
+
+template <typename G, typename M>
+void with_weight(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
+  if (r.rounding != nullptr) {
+    update_rounded<G, M>(r, s, update);
+  } else if (r.weight == r.master) {
     update_range<G, M>(r, s, static_cast<NoWeight*>(nullptr));
   } else if (r.weight_dtype == DType::F32) {
     update_range<G, M>(r, s, static_cast<float*>(r.weight));
@@ -73,19 +85,19 @@ void with_weight(const AdamWRange& r, const AdamWScalars& s) {
 }
 
 template <typename G>
-void with_moments(const AdamWRange& r, const AdamWScalars& s) {
+void with_moments(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
   if (r.moments_dtype == DType::F32) {
-    with_weight<G, float>(r, s);
+    with_weight<G, float>(r, s, update);
   } else {
-    with_weight<G, uint16_t>(r, s);
+    with_weight<G, uint16_t>(r, s, update);
   }
 }
 
-void adamw_any(const AdamWRange& r, const AdamWScalars& s) {
+void adamw_any(const AdamWRange& r, const AdamWScalars& s, int64_t update) {
   if (r.grad_dtype == DType::F32) {
-    with_moments<float>(r, s);
+    with_moments<float>(r, s, update);
   } else {
-    with_moments<uint16_t>(r, s);
+    with_moments<uint16_t>(r, s, update);
   }
 }
 

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/optim/adamw.h"
 #include "longhaul/optim/adamw_composite.h"
 #include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/lamb_composite.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::optim {
@@ -50,24 +53,79 @@ double squares(const at::Tensor& gradient) {
                         from_scalar_type(gradient.scalar_type()));
 }
 
+/// What belongs to a range of a bucket's owned elements, counted from their first.
+AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
+                           FlatRange range) {
+  return {part(bucket.owned_grads, range), part(state.master, range),
+          part(state.exp_avg, range), part(state.exp_avg_sq, range),
+          part(bucket.owned_weights, range)};
+}
+
+AdamWRange range_of(const AdamWTensors& t) {
+  return {t.master.numel(),
+          t.gradient.data_ptr(),
+          from_scalar_type(t.gradient.scalar_type()),
+          t.master.data_ptr(),
+          t.exp_avg.data_ptr(),
+          t.exp_avg_sq.data_ptr(),
+          from_scalar_type(t.exp_avg.scalar_type()),
+          t.weight.data_ptr(),
+          from_scalar_type(t.weight.scalar_type()),
+          t.rounding ? &*t.rounding : nullptr};
+}
+
 void update(const AdamWTensors& t, const AdamWStep& step) {
-  if (!t.master.is_cpu()) {
-    adamw_composite(t, step);
-    return;
+  t.master.is_cpu() ? adamw_update(range_of(t), step) : adamw_composite(t, step);
+}
+
+LambSums update_moments(const AdamWTensors& t, const AdamWStep& step) {
+  return t.master.is_cpu() ? lamb_moments(range_of(t), step)
+                           : lamb_moments_composite(t, step);
+}
+
+void apply(const AdamWTensors& t, const AdamWStep& step) {
+  t.master.is_cpu() ? lamb_apply(range_of(t), step) : lamb_apply_composite(t, step);
+}
+
+/// Elements that the composite rounds at a time: it forms their numbers in 64 bits.
+constexpr int64_t kCompositeElements = int64_t{1} << 22;
+
+/// Part of a tensor that this rank updates, and whether it alone counts it in norms.
+struct CountedRange {
+  FlatRange range;  ///< of the bucket
+  bool counted = false;
+};
+
+/// In ascending order. One side of `saved` after the other, and no part longer than
+/// `most`.
+std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& piece,
+                                        int64_t most) {
+  const FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
+  const int64_t begin = std::clamp(bucket.saved.begin, all.begin, all.end);
+  const int64_t end = std::clamp(bucket.saved.end, begin, all.end);
+  std::vector<CountedRange> parts;
+  for (const CountedRange& side : {CountedRange{{all.begin, begin}, false},
+                                   {{begin, end}, true},
+                                   {{end, all.end}, false}}) {
+    for (int64_t from = side.range.begin; from < side.range.end; from += most) {
+      parts.push_back({{from, std::min(side.range.end, from + most)}, side.counted});
+    }
   }
-  adamw_update({t.master.numel(), t.gradient.data_ptr(),
-                from_scalar_type(t.gradient.scalar_type()), t.master.data_ptr<float>(),
-                t.exp_avg.data_ptr(), t.exp_avg_sq.data_ptr(),
-                from_scalar_type(t.exp_avg.scalar_type()), t.weight.data_ptr(),
-                from_scalar_type(t.weight.scalar_type())},
-               step);
+  return parts;
 }
 
 }  // namespace
 
-Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings)
+Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
+                     OptimizerInputs inputs)
     : flat_(flat), settings_(settings) {
+  if (settings.kind == OptimizerKind::Lamb) ratios_.emplace(std::move(inputs.tensor_of));
   const DTypePolicy& policy = flat.policy();
+  if (policy.master == DType::BF16) {
+    LH_CHECK(policy.compute == DType::BF16, "optim", "masters of BF16 and weights of {}",
+             dtype_name(policy.compute));
+    rounding_ = inputs.seed;
+  }
   for (const Bucket& bucket : flat.buckets()) {
     BucketState state;
     const int64_t size = bucket.owned.size();
@@ -110,21 +168,92 @@ double Optimizer::gradient_norm(comm::Communicator& world,
   return std::sqrt(total);
 }
 
-void Optimizer::step(double lr, double gradient_scale) {
+void Optimizer::step(double lr, double gradient_scale, comm::Communicator& world) {
   ++updates_;
+  if (ratios_) {
+    lamb_step(lr, gradient_scale, world);
+  } else {
+    adamw_step(lr, gradient_scale);
+  }
+}
+
+AdamWStep Optimizer::step_of(const ParameterClass& kind, double lr,
+                             double gradient_scale) const {
+  return {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
+          lr * kind.lr_scale,   kind.weight_decay,  gradient_scale,     updates_};
+}
+
+template <typename Act>
+void Optimizer::for_pieces(const Act& act) {
   const auto& buckets = flat_.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
-    const Bucket& bucket = buckets[i];
-    const BucketState& state = states_[i];
-    if (bucket.frozen) continue;
-    for (const ClassRun& run : runs_of(bucket)) {
-      update({part(bucket.owned_grads, run.range), part(state.master, run.range),
-              part(state.exp_avg, run.range), part(state.exp_avg_sq, run.range),
-              part(bucket.owned_weights, run.range)},
-             {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
-              lr * run.kind.lr_scale, run.kind.weight_decay, gradient_scale, updates_});
+    if (buckets[i].frozen) continue;
+    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) act(i, piece);
+  }
+}
+
+AdamWTensors Optimizer::tensors_of(size_t bucket, const FlatPiece& piece,
+                                   FlatRange range) const {
+  const Bucket& of = flat_.buckets()[bucket];
+  AdamWTensors t = owned_tensors(
+      of, states_[bucket], {range.begin - of.owned.begin, range.end - of.owned.begin});
+  if (rounding_) {
+    const Parameter& parameter = *piece.member->parameter;
+    t.rounding = {rounding_key(*rounding_, parameter.name()),
+                  element_place(parameter.slice(),
+                                piece.in_member.begin + range.begin - piece.in_bucket)};
+  }
+  return t;
+}
+
+void Optimizer::adamw_step(double lr, double gradient_scale) {
+  const auto& buckets = flat_.buckets();
+  if (rounding_) {
+    for_pieces([&](size_t i, const FlatPiece& piece) {
+      const AdamWStep step = step_of(piece.member->kind, lr, gradient_scale);
+      for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
+        update(tensors_of(i, piece, p.range), step);
+      }
+    });
+    return;
+  }
+  for (size_t i = 0; i < buckets.size(); ++i) {
+    if (buckets[i].frozen) continue;
+    for (const ClassRun& run : runs_of(buckets[i])) {
+      update(owned_tensors(buckets[i], states_[i], run.range),
+             step_of(run.kind, lr, gradient_scale));
     }
   }
+}
+
+void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& world) {
+  const auto& buckets = flat_.buckets();
+  ratios_->begin();
+  for_pieces([&](size_t i, const FlatPiece& piece) {
+    const AdamWStep step = step_of(piece.member->kind, lr, gradient_scale);
+    for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
+      const LambSums sums = update_moments(tensors_of(i, piece, p.range), step);
+      if (p.counted) ratios_->add(piece.member->parameter->name(), sums);
+    }
+  });
+  ratios_->finish(world);
+  for_pieces([&](size_t i, const FlatPiece& piece) {
+    const double rate = lr * trust_ratio(*piece.member);
+    const AdamWStep step = step_of(piece.member->kind, rate, gradient_scale);
+    for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
+      apply(tensors_of(i, piece, p.range), step);
+    }
+  });
+}
+
+int64_t Optimizer::most_at_once() const {
+  const bool cut = rounding_ && !flat_.device().is_cpu();
+  return cut ? kCompositeElements : std::numeric_limits<int64_t>::max() / 2;
+}
+
+double Optimizer::trust_ratio(const FlatMember& member) const {
+  if (!ratios_ || member.kind.weight_decay == 0.0) return 1.0;
+  return ratios_->of(member.parameter->name());
 }
 
 void Optimizer::publish_masters() {

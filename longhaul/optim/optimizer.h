@@ -2,12 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
-#include "longhaul/tensor/flat_buffers.h"
+#include "longhaul/optim/adamw_composite.h"
+#include "longhaul/optim/trust_ratios.h"
+#include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::optim {
 
@@ -18,12 +21,20 @@ struct BucketState {
   at::Tensor exp_avg_sq;  ///< moments dtype
 };
 
-/// AdamW over flat buffers, on what this rank owns of each bucket. Frozen buckets have an
-/// empty state but for their master.
+/// What an optimizer has to know beside its settings.
+struct OptimizerInputs {
+  TensorOfParameter tensor_of = {};  ///< for LAMB: the whole model's
+  uint64_t seed = 0;                 ///< for stochastic rounding: the run's
+};
+
+/// AdamW or LAMB over flat buffers, on what this rank owns of each bucket. Frozen buckets
+/// have an empty state but for their master. Bf16 masters, which are the weights
+/// themselves, are rounded stochastically, and bf16 moments with them.
 class Optimizer {
  public:
   /// `flat` must outlive this. Moments start at zero, masters as the weights are.
-  Optimizer(FlatBuffers& flat, const OptimizerSection& settings);
+  Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
+            OptimizerInputs inputs = {});
 
   /// The global L2 norm of the gradients in fp64: per-tensor sums over what each rank
   /// alone counts (Bucket::saved), added over the ranks of `world`, combined in the order
@@ -32,7 +43,12 @@ class Optimizer {
                        const std::vector<std::string>& names) const;
 
   /// One update with owned gradients times `gradient_scale`; writes the owned weights.
-  void step(double lr, double gradient_scale);
+  /// Collective over `world` for LAMB, whose tensors' norms span ranks.
+  void step(double lr, double gradient_scale, comm::Communicator& world);
+
+  /// What the last update's rate was multiplied with for this parameter: 1 but for LAMB,
+  /// and for parameters without weight decay.
+  double trust_ratio(const FlatMember& member) const;
 
   /// Copies the masters to the owned weights, after masters were written from outside.
   void publish_masters();
@@ -47,8 +63,20 @@ class Optimizer {
   int64_t bytes() const;
 
  private:
+  AdamWStep step_of(const ParameterClass& kind, double lr, double gradient_scale) const;
+  /// Calls act(bucket's number, piece) for what is updated, tensor by tensor.
+  template <typename Act>
+  void for_pieces(const Act& act);
+  /// The state of a part of a piece; `range` is of the bucket.
+  AdamWTensors tensors_of(size_t bucket, const FlatPiece& piece, FlatRange range) const;
+  int64_t most_at_once() const;  ///< elements of a part
+  void adamw_step(double lr, double gradient_scale);
+  void lamb_step(double lr, double gradient_scale, comm::Communicator& world);
+
   FlatBuffers& flat_;
   OptimizerSection settings_;
+  std::optional<TrustRatios> ratios_;  ///< LAMB's
+  std::optional<uint64_t> rounding_;   ///< the seed, where masters are bf16
   std::vector<BucketState> states_;
   int64_t updates_ = 0;
 };

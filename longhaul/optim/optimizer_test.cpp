@@ -2,12 +2,18 @@
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/sin.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <map>
+#include <utility>
 
 #include "longhaul/comm/backend.h"
-#include "longhaul/optim/adamw_composite.h"
+#include "longhaul/comm/fake.h"
+#include "longhaul/optim/lamb_composite.h"
+#include "longhaul/optim/rounding_composite.h"
 
 namespace longhaul::optim {
 namespace {
@@ -31,7 +37,7 @@ TEST(AdamWComposite, IsTheFusedUpdate) {
       const AdamWTensors a = random_state(at::kBFloat16, moments);
       const AdamWTensors b = random_state(at::kBFloat16, moments);
       adamw_composite(a, step);
-      adamw_update({5000, b.gradient.data_ptr(), DType::F32, b.master.data_ptr<float>(),
+      adamw_update({5000, b.gradient.data_ptr(), DType::F32, b.master.data_ptr(),
                     b.exp_avg.data_ptr(), b.exp_avg_sq.data_ptr(),
                     moments == at::kFloat ? DType::F32 : DType::BF16, b.weight.data_ptr(),
                     DType::BF16},
@@ -45,6 +51,37 @@ TEST(AdamWComposite, IsTheFusedUpdate) {
       EXPECT_TRUE(close(a.exp_avg_sq, b.exp_avg_sq, moments == at::kFloat ? 1e-6 : 4e-3));
       EXPECT_TRUE(close(a.weight, b.weight, 2e-2));
     }
+  }
+}
+
+TEST(LambComposite, IsTheFusedUpdate) {
+  for (const auto moments : {at::kFloat, at::kBFloat16}) {
+    AdamWStep step;
+    step.lr = 1e-2;
+    step.weight_decay = 0.1;
+    step.grad_scale = 0.7;
+    step.update = 3;
+    const AdamWTensors a = random_state(at::kBFloat16, moments);
+    const AdamWTensors b = random_state(at::kBFloat16, moments);
+    const AdamWRange range{5000,
+                           b.gradient.data_ptr(),
+                           DType::F32,
+                           b.master.data_ptr(),
+                           b.exp_avg.data_ptr(),
+                           b.exp_avg_sq.data_ptr(),
+                           moments == at::kFloat ? DType::F32 : DType::BF16,
+                           b.weight.data_ptr(),
+                           DType::BF16};
+    const LambSums composite = lamb_moments_composite(a, step);
+    const LambSums fused = lamb_moments(range, step);
+    EXPECT_NEAR(composite.weight, fused.weight, 1e-9 * fused.weight);
+    EXPECT_NEAR(composite.update, fused.update,
+                (moments == at::kFloat ? 1e-6 : 1e-3) * fused.update);
+    lamb_apply_composite(a, step);
+    lamb_apply(range, step);
+    EXPECT_LE((a.master - b.master).abs().max().item<float>(),
+              moments == at::kFloat ? 1e-6F : 1e-3F);
+    EXPECT_TRUE(a.weight.equal(a.master.to(at::kBFloat16)));
   }
 }
 
@@ -116,12 +153,225 @@ TEST(Optimizer, MovesOwnedWeightsByTheirClassAndLeavesFrozenOnes) {
       if (!p->frozen()) at::Tensor(p->grad()).fill_(1.0);
     }
     Optimizer optimizer(model.flat, {});
-    optimizer.step(0.25, 1.0);
+    optimizer.step(0.25, 1.0, *comm::self_world());
     ASSERT_EQ(model.flat.buckets().size(), 2U);
     check_first_update(model, model.flat.buckets()[1].owned);
     EXPECT_EQ(model.parameters[2]->weight()[0].item<float>(), 1.0F);
     EXPECT_EQ(optimizer.updates(), 1);
   }
+}
+
+OptimizerSection lamb() {
+  OptimizerSection settings;
+  settings.kind = OptimizerKind::Lamb;
+  settings.betas = {0.9, 0.999};
+  settings.eps = 1e-6;
+  return settings;
+}
+
+/// The same numbers on every rank and in every call.
+at::Tensor made_up(const Parameter& p, double salt) {
+  const at::Tensor i = at::arange(p.slice().num_elements(), at::kDouble);
+  return at::sin(i * (0.37 + salt) + p.name().size()).reshape(p.slice().extent);
+}
+
+/// Two updates; the parameters' weights, and the ratios of the second by name.
+struct Updated {
+  std::map<std::string, at::Tensor> weights;
+  std::map<std::string, double> ratios;
+};
+Updated two_lamb_updates(Model& model, comm::Communicator& world,
+                         TensorOfParameter tensor_of) {
+  Optimizer optimizer(model.flat, lamb(), {std::move(tensor_of), 0});
+  for (const ParameterPtr& p : model.parameters) {
+    at::Tensor w = p->weight();
+    w.copy_(made_up(*p, 0.0) * 0.1);
+  }
+  for (size_t i = 0; i < model.flat.buckets().size(); ++i) {
+    optimizer.states()[i].master.copy_(model.flat.buckets()[i].owned_weights);
+  }
+  for (int step = 0; step < 2; ++step) {
+    for (const ParameterPtr& p : model.parameters) {
+      if (p->frozen()) continue;
+      at::Tensor grad = p->grad();
+      grad.copy_(made_up(*p, 0.1 * (step + 1)));
+    }
+    optimizer.step(0.01, 0.5, world);
+  }
+  Updated updated;
+  for (const Bucket& bucket : model.flat.buckets()) {
+    for (const FlatMember& member : bucket.members) {
+      const ParameterPtr& p = member.parameter;
+      updated.weights[p->name()] = p->weight().to(at::kDouble).flatten();
+      if (!bucket.frozen) updated.ratios[p->name()] = optimizer.trust_ratio(member);
+    }
+  }
+  return updated;
+}
+
+const TensorOfParameter kFused = {{"a", "ab"}, {"b", "ab"}, {"frozen", "frozen"}};
+const TensorOfParameter kApart = {{"a", "a"}, {"b", "b"}, {"frozen", "frozen"}};
+
+/// Both trained parameters decay.
+struct DecayedModel : Model {
+  explicit DecayedModel(int shard = 0, int shards = 1, bool counted = true) {
+    flat = FlatBuffers({{parameters[0], {1.0, 0.1, false}, 0, 0, counted},
+                        {parameters[1], {0.5, 0.1, false}, 0, 0, counted},
+                        {parameters[2], {1.0, 0.0, true}, 0}},
+                       {DType::BF16}, at::kCPU, {shard, shards});
+  }
+};
+
+TEST(Optimizer, LambHasOneRatioForParametersOfOneTensor) {
+  DecayedModel fused;
+  DecayedModel apart;
+  const Updated one = two_lamb_updates(fused, *comm::self_world(), kFused);
+  const Updated two = two_lamb_updates(apart, *comm::self_world(), kApart);
+  EXPECT_EQ(one.ratios.at("a"), one.ratios.at("b"));
+  EXPECT_LT(one.ratios.at("a"), 0.3);
+  EXPECT_NE(two.ratios.at("a"), two.ratios.at("b"));
+  EXPECT_NE(one.ratios.at("a"), two.ratios.at("a"));
+}
+
+TEST(Optimizer, LambHasNoRatioWithoutDecay) {
+  Model model;
+  const Updated updated = two_lamb_updates(model, *comm::self_world(), kApart);
+  EXPECT_EQ(updated.ratios.at("a"), 1.0);
+  EXPECT_LT(updated.ratios.at("b"), 0.3);
+}
+
+TEST(Optimizer, LambOfShardsIsLambOfTheWholeAndItsRatiosAreOneNumber) {
+  DecayedModel whole;
+  const Updated expected = two_lamb_updates(whole, *comm::self_world(), kFused);
+  std::vector<double> ratios(2);
+  comm::run_fake_ranks(2, [&](const std::shared_ptr<comm::Communicator>& world) {
+    const int rank = world->rank();
+    DecayedModel shard(rank, 2);
+    const Updated updated = two_lamb_updates(shard, *world, kFused);
+    ratios[static_cast<size_t>(rank)] = updated.ratios.at("a");
+    const Bucket& bucket = shard.flat.buckets()[1];
+    for (const FlatMember& member : bucket.members) {
+      const FlatRange own = Bucket::overlap(member, bucket.owned);
+      const std::string& name = member.parameter->name();
+      const auto mine = [&](const Updated& u) {
+        return u.weights.at(name).narrow(0, own.begin, own.size());
+      };
+      if (own.size() > 0) {
+        EXPECT_TRUE(mine(updated).equal(mine(expected))) << name << " on rank " << rank;
+      }
+    }
+  });
+  EXPECT_EQ(ratios[0], ratios[1]);
+  EXPECT_NEAR(ratios[0], expected.ratios.at("a"), 1e-12);
+}
+
+/// Weights of "b" and "a" after three updates with bf16 masters, as rank `shard` of
+/// `shards` and part `tp` of two (or of one) cut along `dim` has them: by element number.
+std::map<std::string, std::map<int64_t, float>> rounded_weights(OptimizerKind kind,
+                                                                int shard, int shards,
+                                                                int tp, int parts,
+                                                                int64_t dim) {
+  std::vector<FlatParameter> placed;
+  for (const auto& [name, shape] :
+       {std::pair<std::string, std::vector<int64_t>>{"b", {40, 50}}, {"a", {70, 30}}}) {
+    const ParameterPtr p = make_parameter(name, shape, {});
+    TensorSlice slice = p->slice();
+    slice.extent[static_cast<size_t>(dim)] /= parts;
+    slice.offset[static_cast<size_t>(dim)] = tp * slice.extent[static_cast<size_t>(dim)];
+    p->set_slice(slice);
+    placed.push_back({p, {1.0, 0.0, false}, 0});
+  }
+  FlatBuffers flat(placed, {DType::BF16, DType::BF16, DType::BF16}, at::kCPU,
+                   {shard, shards});
+  OptimizerSection settings = lamb();
+  settings.kind = kind;
+  Optimizer optimizer(flat, settings, {{{"a", "a"}, {"b", "b"}}, 17});
+  // Gradients and first weights by element number.
+  const auto fill = [](const Parameter& p, at::Tensor into, double salt) {
+    const ElementPlace place = element_place(p.slice(), 0);
+    const at::Tensor j = at::arange(p.slice().num_elements(), at::kLong);
+    const at::Tensor column = j.remainder(place.row);
+    const at::Tensor number =
+        (j - column).divide(place.row, "trunc") * place.stride + place.first + column;
+    into.copy_(at::sin(number.to(at::kDouble) * (0.37 + salt)).reshape(into.sizes()));
+  };
+  for (const FlatParameter& p : placed) fill(*p.parameter, p.parameter->weight(), 0.0);
+  for (int step = 1; step <= 3; ++step) {
+    for (const FlatParameter& p : placed) {
+      fill(*p.parameter, p.parameter->grad(), 0.1 * step);
+    }
+    optimizer.step(0.01, 0.5, *comm::self_world());
+  }
+  std::map<std::string, std::map<int64_t, float>> found;
+  for (const Bucket& bucket : flat.buckets()) {
+    for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+      const Parameter& p = *piece.member->parameter;
+      const at::Tensor w = p.weight().to(at::kFloat).flatten();
+      const ElementPlace place = element_place(p.slice(), 0);
+      for (int64_t j = piece.in_member.begin; j < piece.in_member.end; ++j) {
+        const int64_t number = j / place.row * place.stride + place.first + j % place.row;
+        found[p.name()][number] = w[j].item<float>();
+      }
+    }
+  }
+  return found;
+}
+
+TEST(Optimizer, RoundsAnElementTheSameWhereverItLies) {
+  for (const OptimizerKind kind : {OptimizerKind::AdamW, OptimizerKind::Lamb}) {
+    const auto whole = rounded_weights(kind, 0, 1, 0, 1, 0);
+    const auto compare = [&](int shards, int parts, int64_t dim) {
+      size_t seen = 0;
+      for (int shard = 0; shard < shards; ++shard) {
+        for (int tp = 0; tp < parts; ++tp) {
+          for (const auto& [name, elements] :
+               rounded_weights(kind, shard, shards, tp, parts, dim)) {
+            for (const auto& [number, value] : elements) {
+              ASSERT_EQ(value, whole.at(name).at(number)) << name << " " << number;
+              ++seen;
+            }
+          }
+        }
+      }
+      EXPECT_EQ(seen, whole.at("a").size() + whole.at("b").size());
+    };
+    compare(2, 1, 0);
+    compare(4, 1, 0);
+    compare(1, 2, 0);
+    compare(1, 2, 1);
+    compare(2, 2, 1);
+  }
+}
+
+TEST(Optimizer, KeepsSixBytesAParameterWithBf16States) {
+  FlatBuffers flat(flat_parameters({make_parameter("w", {2000}, {})}, {}),
+                   {DType::BF16, DType::BF16, DType::BF16, DType::BF16}, at::kCPU);
+  const Optimizer optimizer(flat, {});
+  const Bucket& bucket = flat.buckets()[0];
+  EXPECT_EQ(optimizer.states()[0].master.data_ptr(), bucket.weights.data_ptr());
+  const int64_t without_gradients =
+      optimizer.bytes() + static_cast<int64_t>(bucket.weights.nbytes());
+  EXPECT_EQ(without_gradients, 6 * bucket.num_elements);
+  EXPECT_EQ(optimizer.bytes() + flat.bytes(), 8 * bucket.num_elements);
+}
+
+TEST(RoundingComposite, HasTheBitsOfTheFusedForm) {
+  const int64_t count = 70'000;
+  const at::Tensor x = at::randn({count});
+  x[7].fill_(NAN);
+  const Rounding rounding{rounding_key(4, "w"),
+                          {11, 333, 1000, (int64_t{2} << 32) - 40'000}};
+  const at::Tensor composite = rounded_composite(x, rounding, kRoundExpAvgSq, 6);
+  for (int64_t i = 0; i < count; i += 1 + i % 3) {
+    const int64_t j = rounding.place.begin + i;
+    const int64_t number = j / 333 * 1000 + rounding.place.first + j % 333;
+    const auto bits = std::bit_cast<uint32_t>(x[i].item<float>()) +
+                      rounding_bits(rounding, kRoundExpAvgSq, 6, number);
+    const auto expected = bf16_to_float(static_cast<uint16_t>(bits >> 16));
+    if (i == 7) continue;
+    ASSERT_EQ(composite[i].item<float>(), expected) << i;
+  }
+  EXPECT_TRUE(std::isnan(composite[7].item<float>()));
 }
 
 TEST(Optimizer, MasterSharesMemoryWithWeightsOfTheSameDtype) {

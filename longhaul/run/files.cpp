@@ -1,8 +1,8 @@
 #include "longhaul/run/files.h"
+#include "longhaul/base/numbers.h"
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <string_view>
 
 namespace longhaul {
@@ -29,12 +29,10 @@ std::string step_directory_name(int64_t step) {
 std::optional<int64_t> step_of(const fs::path& step_dir) {
   const std::string name = step_dir.filename().string();
   if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [read, error] = std::from_chars(name.data() + kStepPrefix.size(), end, step);
   // One that was set aside has more behind its number.
-  const bool whole = error == std::errc() && read == end && step >= 0;
-  return whole ? std::optional(step) : std::nullopt;
+  const auto step =
+      whole_number<int64_t>(std::string_view(name).substr(kStepPrefix.size()));
+  return step >= 0 ? step : std::nullopt;
 }
 
 }  // namespace longhaul

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "longhaul/base/owner_lock.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul {
 

@@ -14,6 +14,19 @@ namespace longhaul {
 /// How a supervised run stands: status.json in its directory, written every second. Both
 /// who writes and who reads it have it from here.
 struct RunStatus {
+  static constexpr const char* kStarting = "starting";
+  static constexpr const char* kTraining = "training";
+  static constexpr const char* kSaving = "saving";
+  static constexpr const char* kRestarting = "restarting";
+  static constexpr const char* kDraining = "draining";
+  static constexpr const char* kDone = "done";
+  static constexpr const char* kStopped = "stopped";
+  static constexpr const char* kFailed = "failed";
+  // What only a reader tells, of a run whose processes are gone, or that is held by a
+  // file.
+  static constexpr const char* kKilled = "killed";
+  static constexpr const char* kPaused = "paused";
+
   struct Device {
     std::string name;
     int64_t memory_used_bytes = 0;
@@ -25,7 +38,10 @@ struct RunStatus {
   };
   struct Node {
     std::string name;
-    std::string state;  ///< "up", "spare", "excluded"
+    static constexpr const char* kUp = "up";
+    static constexpr const char* kSpare = "spare";
+    static constexpr const char* kExcluded = "excluded";
+    std::string state;  ///< one of these
     std::vector<int64_t> ranks;
     int64_t memory_used_bytes = 0;
     int64_t memory_total_bytes = 0;
@@ -48,8 +64,7 @@ struct RunStatus {
     Json to_json() const;
   };
 
-  std::string state;     ///< starting training saving restarting draining done stopped
-                         ///< failed
+  std::string state;     ///< of those above that a supervisor writes
   double since = 0.0;    ///< seconds since 1970: of this state
   double updated = 0.0;  ///< likewise: of the file
   std::string job;       ///< Slurm's number, or empty

@@ -23,6 +23,7 @@ constexpr size_t kLongestName = 200;
 // Members with a rule of their own; all other figures of a step are in kFigures.
 constexpr const char* kAttemptKey = "attempt";
 constexpr const char* kAppliedKey = "applied";
+constexpr const char* kLossesKey = "losses";
 constexpr const char* kPerplexityKey = "perplexity";
 constexpr const char* kSecondsKey = "seconds";
 
@@ -142,6 +143,7 @@ Json to_json(const StepRecord& record, const SourceTokens& sources) {
     json[std::string(figure.key)] =
         whole ? Json(static_cast<int64_t>(value)) : Json(value);
   }
+  for (const auto& [name, value] : record.losses) json[kLossesKey][name] = value;
   if (!record.applied) json[kAppliedKey] = false;
   return json;
 }

@@ -32,6 +32,8 @@ struct StepRecord {
   double data_time = 0.0;  ///< of them, waiting for the batch
   double tokens = 0.0;     ///< of the run so far
   double loss = 0.0;
+  /// Its terms, where there are several. For people: nobody reads them back.
+  std::vector<std::pair<std::string, double>> losses = {};
   double grad_norm = 0.0;
   double lr = 0.0;
   double seqs_per_s = 0.0;

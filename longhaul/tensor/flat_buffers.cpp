@@ -44,7 +44,7 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
   for (const FlatParameter& p : parameters) {
     p.parameter->set_frozen(p.kind.frozen);
     placed.push_back(
-        {p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen});
+        {p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen, p.expert});
   }
   for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();

@@ -28,6 +28,7 @@ struct FlatParameter {
   int unit = 0;
   int sum_group = kNoSum;
   bool counted = true;
+  bool expert = false;
 };
 
 /// All in one unit and of one class: what one rank alone holds.

@@ -16,6 +16,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/families/differences.h"
 #include "longhaul/train/source_files.h"
+#include "longhaul/train/step_loss.h"
 
 namespace longhaul::train {
 namespace {
@@ -133,7 +134,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   data::TokenBatch& batch = batches[0];
   batch.resize(1, context.local_len());
   batch.tokens = context.take(fixture.tokens, index.cp);
-  batch.targets = context.take(fixture.targets, index.cp);
+  batch.targets[0] = context.take(fixture.targets, index.cp);
   batch.positions = context.take(fixture.positions, index.cp);
   std::ranges::fill(batch.document_start, 0);
 
@@ -150,16 +151,13 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   options.observer = &observer;
   StageRunner runner(session.chunks, *session.replicas, options);
   const at::NoGradGuard no_grad;
-  runner.begin_step(batches, 1.0);
+  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
   run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
            runner);
   answers.layer_rows = rows_of_layers(session, own);
   answers.layers = observer.layers();
   answers.logits = observer.logits();
-  answers.cross_entropy = runner.cross_entropy_sum();
-  for (comm::Communicator* group : {&session.mesh().cp(), &session.mesh().pp()}) {
-    group->all_reduce_wait({&answers.cross_entropy, 1, DType::F64}, comm::ReduceOp::Sum);
-  }
+  answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
 
@@ -167,7 +165,7 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
 at::Tensor gather_layer(const Session& session, const Answers& answers, int64_t layer,
                         int64_t length) {
   at::Tensor all =
-      at::zeros({length, session.model_config.description.features}, at::kFloat);
+      at::zeros({length, session.model_config.description.features()}, at::kFloat);
   const auto found = answers.layers.find(layer);
   const MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "longhaul/base/log.h"
 #include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/system/log.h"
 #include "longhaul/train/session.h"
 
 namespace longhaul::train {

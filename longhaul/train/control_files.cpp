@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
-#include "longhaul/base/signals.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::train {
 namespace {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "longhaul/base/signals.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::train {
 

@@ -30,7 +30,7 @@ Json library_limits() {
 
 Json numerics_fingerprint(const NumericsPlace& place) {
   return {{"instruction_set", at::get_cpu_capability()},
-          {"kernels", kernels::isa_name(kernels::best_isa())},
+          {"kernels", isa_name(best_isa())},
           {"cpu", kernels::cpu_name()},
           {"library_limits", library_limits()},
           {"threads", at::get_num_threads()},

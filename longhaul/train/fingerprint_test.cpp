@@ -16,7 +16,7 @@ TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   EXPECT_EQ(f.at("layout"), "dp 2");
   EXPECT_EQ(f.at("device"), "cpu");
   EXPECT_EQ(f.at("collectives"), "mpi, in rank order");
-  EXPECT_EQ(f.at("kernels"), kernels::isa_name(kernels::best_isa()));
+  EXPECT_EQ(f.at("kernels"), isa_name(best_isa()));
   EXPECT_EQ(f.at("cpu"), kernels::cpu_name());
   EXPECT_EQ(f.size(), 9U);
 }

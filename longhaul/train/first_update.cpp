@@ -42,12 +42,14 @@ struct Rule {
   double slack = 0.0;  ///< what rounded moments allow
 };
 
-Rule rule_of(const Session& session, double lr, const ParameterClass& kind) {
+/// LAMB's is AdamW's of convention torch at a rate of the tensor's own.
+Rule rule_of(const Session& session, double lr, const FlatMember& member) {
   const OptimizerSection& o = session.config.optimizer;
   const bool hf = o.convention == AdamConvention::Hf;
-  Rule rule{o.convention, o.betas[0], o.eps, lr * kind.lr_scale, 0.0, 0.0};
+  Rule rule{o.convention, o.betas[0], o.eps, lr * member.kind.lr_scale, 0.0, 0.0};
+  rule.lr *= session.optimizer->trust_ratio(member);
   if (hf) rule.eps /= std::sqrt(1.0 - o.betas[1]);
-  rule.decay = rule.lr * kind.weight_decay;
+  rule.decay = rule.lr * member.kind.weight_decay;
   if (session.policy.moments == DType::BF16) {
     rule.slack = std::ldexp(rule.lr, -8);
   }
@@ -97,16 +99,21 @@ class FirstUpdate {
       return owned.narrow(0, piece.in_bucket - bucket.owned.begin + begin, count)
           .to(at::kCPU, at::kDouble);
     };
-    const at::Tensor bytes = at::empty({count}, at::kFloat);
+    // As the masters began.
+    const at::Tensor bytes = at::empty({count}, state.master.scalar_type());
     source_.read_flat_range(piece.member->parameter->slice(), first, first + count,
-                            DType::F32, bytes_of(bytes));
+                            from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
     const at::Tensor loaded = bytes.to(at::kDouble);
     const at::Tensor master = part(state.master);
-    const Rule rule = rule_of(session_, lr_, piece.member->kind);
+    const Rule rule = rule_of(session_, lr_, *piece.member);
+    const bool master_is_bf16 = state.master.scalar_type() == at::kBFloat16;
     const at::Tensor expected =
         bucket.frozen ? loaded : updated(loaded, part(state.exp_avg), rule);
-    const at::Tensor allowed =
+    at::Tensor allowed =
         std::ldexp(1.0, -24) * (8.0 * loaded.abs() + 64.0 * rule.lr) + rule.slack + 1e-42;
+    // Rounded to either neighbour, which a bf16 number has within 2^-7 of itself.
+    if (master_is_bf16 && !bucket.frozen)
+      allowed = allowed + std::ldexp(1.0, -7) * expected.abs();
     const at::Tensor ratio = ((master - expected).abs() / allowed).nan_to_num(HUGE_VAL);
     elements_ += count;
     const int64_t place = ratio.argmax().item<int64_t>();
@@ -145,10 +152,6 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   const auto source = std::exchange(session.init, nullptr);
   const RunConfig& config = session.config;
   if (!source || !config.init.certificate) return;
-  if (config.optimizer.kind != OptimizerKind::AdamW) {
-    log.warning("certificate: the first update of this optimizer is not checked");
-    return;
-  }
   LH_CHECK(session.optimizer->updates() == 1, "certificate",
            "{} updates were made, not one", session.optimizer->updates());
   session.world->ledger().set("certificate", 1);

@@ -34,17 +34,19 @@ std::vector<data::SourceCount> sources_from(const Json& list) {
 }  // namespace
 
 Json History::to_json() const {
-  return {{"version", kStateVersion},
-          {"step", step},
-          {"updates", updates},
-          {"tokens", tokens},
-          {"cursor", cursor.to_json()},
-          {"batch_hash", fmt::format("{:016x}", batch_hash)},
-          {"sources", train::to_json(sources)},
-          {"guard", guard.to_json()},
-          {"config", config_toml},
-          {"model", model},
-          {"numerics", fingerprint}};
+  Json json = {{"version", kStateVersion},
+               {"step", step},
+               {"updates", updates},
+               {"tokens", tokens},
+               {"cursor", cursor.to_json()},
+               {"batch_hash", fmt::format("{:016x}", batch_hash)},
+               {"sources", train::to_json(sources)},
+               {"guard", guard.to_json()},
+               {"config", config_toml},
+               {"model", model},
+               {"numerics", fingerprint}};
+  if (schedule) json["schedule"] = schedule->to_json();
+  return json;
 }
 
 History History::from_json(const Json& json) {
@@ -70,6 +72,9 @@ History History::from_json(const Json& json) {
     h.config_toml = json.at("config").get<std::string>();
     // Earlier checkpoints have it in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();
+    if (json.contains("schedule")) {
+      h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
+    }
     h.fingerprint = json.at("numerics");
     return h;
   } catch (const Json::exception& error) {

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "longhaul/base/json.h"
 #include "longhaul/data/order/phase_stream.h"
+#include "longhaul/optim/run_schedule.h"
 #include "longhaul/train/step_guard.h"
 
 namespace longhaul::train {
@@ -20,6 +22,8 @@ struct History {
   std::vector<data::SourceCount> sources;  ///< what each source gave, as the cursor says
   GuardState guard;                        ///< what judging the next steps needs
   std::string config_toml;                 ///< resolved settings
+  /// What rates follow; as read, that of the checkpoint: older states have none.
+  std::optional<optim::ScheduleBasis> schedule;
   std::string model;  ///< config.json, overrides applied; older states have none
   Json fingerprint;   ///< numerics_fingerprint
 

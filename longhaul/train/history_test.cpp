@@ -16,6 +16,10 @@ History example() {
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
   h.guard = {{0.1, 1.0 / 3.0}, {2.5, 1e-17}, {3, 7}, 1};
   h.config_toml = "[run]\nsteps = 9\n";
+  ScheduleSection rewarmed;
+  rewarmed.continue_ = ContinueKind::Rewarm;
+  rewarmed.warmup_steps = 3;
+  h.schedule = {rewarmed, 1e-3 / 3.0, 9, optim::Junction{5, 1e-4 / 7.0}};
   h.model = "{\"rope_theta\": 10000.0}";
   h.fingerprint = {{"threads", 2}, {"layout", "dp 2"}};
   return h;
@@ -31,7 +35,18 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.guard, example().guard);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.model, example().model);
+  ASSERT_TRUE(h.schedule.has_value());
+  EXPECT_EQ(h.schedule->to_json(), example().schedule->to_json());
+  EXPECT_EQ(h.schedule->from, example().schedule->from);  // to the last bit
+  EXPECT_EQ(h.schedule->lr, 1e-3 / 3.0);
+  EXPECT_EQ(h.schedule->section.warmup_steps, 3);
   EXPECT_EQ(h.fingerprint, example().fingerprint);
+}
+
+TEST(History, OfACheckpointWithoutAScheduleSaysNone) {
+  Json older = example().to_json();
+  older.erase("schedule");
+  EXPECT_FALSE(History::from_json(older).schedule.has_value());
 }
 
 TEST(History, OfACheckpointWithoutAGuardBeginsWithAnEmptyOne) {

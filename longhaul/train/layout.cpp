@@ -1,5 +1,6 @@
 #include "longhaul/train/layout.h"
 
+#include <algorithm>
 #include <array>
 
 #include "longhaul/base/error.h"
@@ -28,6 +29,11 @@ void cut_data_group(Layout& layout) {
   comm::Communicator& data = layout.mesh->data();
   layout.groups.shard = layout.for_tensors(*cut(layout, data, GroupKind::Shard));
   layout.groups.replicas = layout.for_tensors(*cut(layout, data, GroupKind::Replicas));
+  if (layout.ep == 1) return;
+  layout.groups.expert_shard =
+      layout.for_tensors(*cut(layout, data, GroupKind::ExpertShard));
+  layout.groups.expert_replicas =
+      layout.for_tensors(*cut(layout, data, GroupKind::ExpertReplicas));
 }
 
 /// The first and the last stage hold a tied embedding together.
@@ -63,15 +69,28 @@ comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
   return keep(comm::nccl_group(group, device.index(), options));
 }
 
+void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
+  const size_t positions = batch.tokens.size();
+  const bool has_first = context.chunks(rank).front().begin == 0;
+  for (std::vector<int32_t>& targets : batch.targets) {
+    if (targets.size() == positions) {
+      targets = context.take(targets, rank);
+    } else if (!has_first) {
+      std::ranges::fill(targets, data::kIgnore);
+    }
+  }
+  for (std::vector<int32_t>* values :
+       {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
+        &batch.segments}) {
+    *values = context.take(*values, rank);  // of nothing nothing
+  }
+  batch.seq_len = context.local_len();
+}
+
 void Layout::take_own_positions(std::vector<data::TokenBatch>& batches) const {
   if (!context) return;
-  const int index = mesh->index().cp;
   for (data::TokenBatch& micro_batch : batches) {
-    for (auto* values : {&micro_batch.tokens, &micro_batch.targets,
-                         &micro_batch.positions, &micro_batch.document_start}) {
-      *values = context->take(*values, index);
-    }
-    micro_batch.seq_len = context->local_len();
+    take_positions(*context, mesh->index().cp, micro_batch);
   }
 }
 

@@ -12,6 +12,12 @@
 
 namespace longhaul::train {
 
+/// Leaves a batch of whole sequences what `rank` of a context-parallel group holds: its
+/// positions, which keep their values (document starts and ends stay indices of the whole
+/// sequence). A sequence's own targets stay with the rank that has its first position; on
+/// the others they are kIgnore.
+void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch);
+
 /// A layout that lives: its description, and the communicators that are made from it.
 struct Layout : LayoutDescription {
   std::unique_ptr<comm::Mesh> mesh;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/tensor/dtype.h"
 
 namespace longhaul::train {

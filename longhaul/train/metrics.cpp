@@ -6,11 +6,11 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/progress.h"
 #include "longhaul/monitor/goodput.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/events.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/progress.h"
 
 namespace longhaul::train {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "longhaul/base/jsonl.h"
-#include "longhaul/base/log.h"
 #include "longhaul/run/step_record.h"
 #include "longhaul/run/tensorboard.h"
+#include "longhaul/system/log.h"
 
 namespace longhaul::train {
 

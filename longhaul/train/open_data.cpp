@@ -1,12 +1,14 @@
 #include "longhaul/train/open_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/train/packed_data.h"
@@ -16,11 +18,26 @@ namespace {
 
 using Source = std::unique_ptr<data::TokenSource>;
 
+/// The data has targets for the terms of the model's loss, and for no others. `name`
+/// stands in the message.
+void check_losses(const std::vector<std::string>& losses, const std::string& name,
+                  const ModelConfig& model) {
+  std::vector<std::string> wanted;
+  for (const LossTerm& term : model.description.losses) {
+    if (term.over == LossTerm::Over::Targets) wanted.push_back(term.name);
+  }
+  if (losses == wanted) return;
+  throw InputError(
+      "data", fmt::format("{}: has targets for {}, and a model of type \"{}\" learns {}",
+                          name, fmt::join(losses, " and "), model.model_type,
+                          fmt::join(wanted, " and ")));
+}
+
 /// The paths of an entry of data.train or data.validation, or the store that they were
 /// packed into.
 std::vector<fs::path> readable_paths(const Session& session, const DataPaths& entry,
                                      const std::string& field, const std::string& key,
-                                     Logger& log) {
+                                     data::ShardReader* shards, Logger& log) {
   const std::vector<fs::path> paths = data::expand_paths(entry.entries);
   const auto packed = std::ranges::count_if(paths, needs_packing);
   if (packed == 0) return paths;
@@ -31,13 +48,17 @@ std::vector<fs::path> readable_paths(const Session& session, const DataPaths& en
                             "give each kind an entry of its own",
                             key, in_place->string()));
   }
+  if (data::names_bert_shards(paths.front())) {  // before they are packed
+    check_losses(data::example_losses(), paths.front().string(), session.model_config);
+  }
   const PackOptions options{field, data_cache_dir(session.config),
-                            session.model_config.vocab_size};
+                            session.model_config.vocab_size, session.config.data.seq_len,
+                            shards};
   return {pack_sources(paths, options, *session.world, log)};
 }
 
 Source open_path(const Session& session, const fs::path& path,
-                 const data::Tokenizer* tokenizer) {
+                 const tokenizer::Tokenizer* tokenizer) {
   const DataSection& data = session.config.data;
   Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify);
   if (tokenizer != nullptr) {
@@ -48,7 +69,7 @@ Source open_path(const Session& session, const fs::path& path,
 }
 
 Source open_paths(const Session& session, const std::vector<fs::path>& paths,
-                  const data::Tokenizer* tokenizer) {
+                  const tokenizer::Tokenizer* tokenizer) {
   std::vector<Source> parts;
   for (const fs::path& path : paths) {
     parts.push_back(open_path(session, path, tokenizer));
@@ -57,16 +78,18 @@ Source open_paths(const Session& session, const std::vector<fs::path>& paths,
 }
 
 Source open_entry(const Session& session, const TrainSource& entry,
-                  const data::Tokenizer* tokenizer, Logger& log) {
+                  const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
+                  Logger& log) {
   const DataSection& data = session.config.data;
   if (entry.synthetic > 0) {
     return data::synthetic_source(entry.synthetic, data.seq_len,
                                   session.model_config.vocab_size,
                                   static_cast<uint64_t>(session.config.run.seed));
   }
-  return open_paths(session,
-                    readable_paths(session, entry.path, entry.field, "data.train", log),
-                    tokenizer);
+  return open_paths(
+      session,
+      readable_paths(session, entry.path, entry.field, "data.train", shards, log),
+      tokenizer);
 }
 
 /// What logs, counts and messages call a source: no two alike.
@@ -97,14 +120,16 @@ std::string share_that_is_read(const RunConfig& config, int64_t sequences) {
 
 }  // namespace
 
-void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) {
+void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
+               data::ShardReader* shards, Logger& log) {
   const RunConfig& config = session.config;
   const auto checked = [&](Source source) {
     source->limit_ids(session.model_config.vocab_size);
+    check_losses(source->losses(), source->describe(), session.model_config);
     return std::shared_ptr<const data::TokenSource>(std::move(source));
   };
   for (const TrainSource& entry : config.data.train) {
-    const auto source = checked(open_entry(session, entry, tokenizer, log));
+    const auto source = checked(open_entry(session, entry, tokenizer, shards, log));
     session.train_sources.push_back(
         {source, entry.weight, name_of(entry, session.train_sources), entry.max_epochs});
     session.train_sequences += source->num_sequences();
@@ -112,7 +137,7 @@ void open_data(Session& session, const data::Tokenizer* tokenizer, Logger& log) 
   }
   for (const ValidationSource& entry : config.data.validation) {
     const auto paths =
-        readable_paths(session, entry.path, entry.field, "data.validation", log);
+        readable_paths(session, entry.path, entry.field, "data.validation", shards, log);
     const auto source = checked(open_paths(session, paths, tokenizer));
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));

@@ -12,14 +12,16 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/progress.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/data/bert/pack_examples.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
+#include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/build_store.h"
+#include "longhaul/system/progress.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::train {
 namespace {
@@ -65,15 +67,36 @@ void run_on_rank_zero(comm::Communicator& world, const std::function<void()>& wo
   if (const auto failure = Failure::from_text(text)) failure->raise();
 }
 
+void announce(const std::vector<fs::path>& paths, const fs::path& store, Logger& log) {
+  log.info(fmt::format(
+      "packing {}{} into {}: once, later starts find it", paths.front().string(),
+      paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
+      store.string()));
+}
+
+/// Says now and then how far it is.
+class Reports {
+ public:
+  Reports(Logger& log, const char* unit) : log_(log), unit_(unit) {}
+  void operator()(int64_t done, int64_t total) {
+    const double seconds = watch_.seconds();
+    if (seconds - reported_ < kReportEvery) return;
+    reported_ = seconds;
+    log_.info(progress_line("packing", unit_, done, total, seconds));
+  }
+
+ private:
+  Logger& log_;
+  const char* unit_;
+  Stopwatch watch_;
+  double reported_ = 0.0;
+};
+
 void build(data::BuildOptions options, Logger& log) {
-  const Stopwatch watch;
-  double reported = 0.0;
+  Reports reports(log, "bytes");
   options.progress = [&](const data::BuildProgress& progress) {
-    const double seconds = watch.seconds();
-    if (seconds - reported < kReportEvery) return;
-    reported = seconds;
-    log.info(progress_line("packing", "bytes", static_cast<int64_t>(progress.bytes),
-                           static_cast<int64_t>(progress.total_bytes), seconds));
+    reports(static_cast<int64_t>(progress.bytes),
+            static_cast<int64_t>(progress.total_bytes));
   };
   options.note = [&](const std::string& line) { log.info(line); };
   fs::create_directories(options.out.parent_path());
@@ -106,9 +129,40 @@ std::string describe(const data::StoreInfo& info, const fs::path& store) {
   return text;
 }
 
+/// Of HDF5 shards, in the cache. Collective.
+fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& options,
+                     comm::Communicator& world, Logger& log) {
+  data::PackExamplesOptions to;
+  to.vocab_size = options.vocab_size;
+  to.seq_len = options.seq_len;
+  to.out = comm::on_rank_zero(world, [&] {
+    to.shards = data::find_bert_shards(paths);
+    const std::string key =
+        hash_hex(fmt::format("{} {} {}", data::shards_identity(to.shards),
+                             options.vocab_size, data::kExampleStoreVersion));
+    return (options.cache / ("examples_" + key.substr(0, 16))).string();
+  });
+  const bool there = world.any(world.rank() == 0 && data::is_example_store(to.out));
+  if (!there) {
+    announce(to.shards.empty() ? paths : to.shards, to.out, log);
+    run_on_rank_zero(world, [&] {
+      LH_CHECK(options.shards != nullptr, "data", "HDF5 shards without a reader");
+      Reports reports(log, "shards");
+      to.progress = [&](int64_t done, int64_t total) { reports(done, total); };
+      data::pack_examples(*options.shards, to);
+    });
+  }
+  const data::ExampleStoreInfo info = data::ExampleStoreInfo::read(to.out);
+  log.info(fmt::format("{}: {}: {} examples of {} tokens from {} shards",
+                       there ? "packed earlier" : "packed", to.out.string(),
+                       grouped(info.rows), info.form.seq_len, info.origins.size()));
+  return to.out;
+}
+
 }  // namespace
 
 bool needs_packing(const fs::path& path) {
+  if (data::names_bert_shards(path)) return true;
   if (fs::is_directory(path)) {
     return data::is_saved_dataset(path) && data::has_uneven_rows(path);
   }
@@ -122,18 +176,37 @@ bool needs_packing(const fs::path& path) {
              [&](const char* end) { return name.ends_with(end); });
 }
 
+bool needs_shard_reader(const RunConfig& config) {
+  const auto of_shards = [](const auto& entry) {
+    try {
+      return std::ranges::any_of(data::expand_paths(entry.path.entries),
+                                 data::names_bert_shards);
+    } catch (const std::exception&) {
+      return false;  // what is wrong with it is said when the data are opened
+    }
+  };
+  return std::ranges::any_of(config.data.train, of_shards) ||
+         std::ranges::any_of(config.data.validation, of_shards);
+}
+
 fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& options,
                       comm::Communicator& world, Logger& log) {
+  const auto shards = std::ranges::find_if(paths, data::names_bert_shards);
+  if (shards != paths.end()) {
+    const auto other = std::ranges::find_if_not(paths, data::names_bert_shards);
+    if (other == paths.end()) return pack_shards(paths, options, world, log);
+    throw ConfigError("data",
+                      fmt::format("{} holds examples and {} tokens; give each kind an "
+                                  "entry of its own",
+                                  shards->string(), other->string()));
+  }
   data::BuildOptions to = build_options(paths, options);
   const fs::path store =
       comm::on_rank_zero(world, [&] { return store_path(to, options).string(); });
   to.out = store;
   const bool there = world.any(world.rank() == 0 && data::is_token_store(store));
   if (!there) {
-    log.info(fmt::format(
-        "packing {}{} into {}: once, later starts find it", paths.front().string(),
-        paths.size() == 1 ? std::string() : fmt::format(" and {} more", paths.size() - 1),
-        store.string()));
+    announce(paths, store, log);
     run_on_rank_zero(world, [&] { build(to, log); });
   }
   const data::StoreInfo info = data::read_store_info(store);

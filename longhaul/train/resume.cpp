@@ -96,17 +96,31 @@ void check_shapes(const Session& session, const checkpoint::CheckpointReader& re
   }
 }
 
+/// The schedule from here on: `saved` are the checkpoint's settings, absent for imports.
+optim::ScheduleBasis schedule_from(const Session& session, const History& history,
+                                   const RunConfig* saved) {
+  const RunConfig& now = session.config;
+  const int64_t steps = total_steps(now, session.train_sequences);
+  if (saved == nullptr) return optim::imported_schedule(now, steps, history.step);
+  const optim::ScheduleBasis basis = history.schedule.value_or(
+      optim::ScheduleBasis{saved->schedule, saved->optimizer.lr,
+                           total_steps(*saved, session.train_sequences)});
+  return optim::resumed_schedule({*saved, basis, history.step}, now, steps,
+                                 history.step < last_step(now, steps));
+}
+
 /// What a saved state says, if it fits this run; `from` names it, `config` is its
 /// config.json.
 History read_history(const Session& session, RunLog& run, const Json& state,
                      const fs::path& from, const fs::path& config) {
-  const History history = History::from_json(state);
+  History history = History::from_json(state);
   check_model(session, history, from, config);
   if (history.config_toml.empty()) {
     run.log().warning(
         fmt::format("{} was imported: there are no settings to compare with, and the "
                     "data begins anew",
                     from.string()));
+    history.schedule = schedule_from(session, history, nullptr);
     return history;
   }
   const RunConfig saved =
@@ -115,6 +129,7 @@ History read_history(const Session& session, RunLog& run, const Json& state,
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
                                change.key, change.old_value, change.new_value));
   }
+  history.schedule = schedule_from(session, history, &saved);
   return history;
 }
 
@@ -329,6 +344,10 @@ void begin_anew(Session& session, RunLog& run) {
 void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
   history.model = session.model_config.source_json;
+  if (!history.schedule) {
+    history.schedule = optim::first_schedule(
+        session.config, total_steps(session.config, session.train_sequences));
+  }
   history.fingerprint = session.fingerprint;
 }
 

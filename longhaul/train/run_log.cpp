@@ -103,10 +103,11 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   const char* limit = last_step_ < total_steps_ ? "run.stop_after"
                       : config_.run.steps       ? "run.steps"
                                                 : "run.epochs";
-  log_->info(fmt::format(
-      "nothing to do: step {} of {} is done; raise {} to train further, or name another "
-      "run.dir to begin anew",
-      first_step_, last_step_, limit));
+  log_->info(
+      fmt::format("nothing to do: step {} of {} is done; raise {} to train further "
+                  "(schedule.continue "
+                  "says with which rates), or name another run.dir to begin anew",
+                  first_step_, last_step_, limit));
 }
 
 void RunLog::start(const Session& session, const History& history, int64_t total_steps,
@@ -135,6 +136,20 @@ void RunLog::start(const Session& session, const History& history, int64_t total
                    .job = job_id(),
                    .requeues = job_requeues(),
                    .seconds = seconds_since_process_start()});
+}
+
+void RunLog::tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last) {
+  if (config_.schedule.continue_ == ContinueKind::Keep) {
+    log_->info("schedule: the checkpoint's is kept, whatever [schedule] says");
+  }
+  if (const std::string from = schedule.describe(); !from.empty()) {
+    log_->info("schedule: " + from);
+  }
+  std::string rates;
+  for (const auto& [step, rate] : optim::rate_points(schedule, first, last)) {
+    rates += fmt::format("{}{:.6g} at step {}", rates.empty() ? "" : ", ", rate, step);
+  }
+  if (!rates.empty()) log_->info("learning rate " + rates);
 }
 
 void RunLog::tell_plan(const std::vector<data::SourcePlan>& plan,

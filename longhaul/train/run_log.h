@@ -41,6 +41,8 @@ class RunLog {
   /// Collective.
   void start(const Session& session, const History& history, int64_t total_steps,
              int64_t last_step);
+  /// The rates of the steps to come, and what they go on from.
+  void tell_rates(const optim::RunSchedule& schedule, int64_t first, int64_t last);
   /// How much of each source the run will read.
   void tell_plan(const std::vector<data::SourcePlan>& plan,
                  const std::vector<data::PhaseChange>& changes);

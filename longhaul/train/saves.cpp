@@ -11,10 +11,10 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::train {
 namespace {

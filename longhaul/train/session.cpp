@@ -9,15 +9,15 @@
 #include <cstdlib>
 #include <map>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/comm/nccl.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
 #include "longhaul/ops/fused.h"
-#include "longhaul/optim/param_groups.h"
+#include "longhaul/optim/ratio_groups.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/open_data.h"
 #include "longhaul/train/threads.h"
@@ -30,8 +30,9 @@ DType state_dtype(StateType type) {
 }
 
 DTypePolicy make_policy(const PrecisionSection& p) {
-  return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16, DType::F32,
-          state_dtype(p.moments), state_dtype(p.gradients), state_dtype(p.reduce)};
+  return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16,
+          p.master == MasterType::Fp32 ? DType::F32 : DType::BF16, state_dtype(p.moments),
+          state_dtype(p.gradients), state_dtype(p.reduce)};
 }
 
 at::Device choose_device(const RunConfig& config, int world) {
@@ -104,7 +105,7 @@ Json fingerprint_of(const Session& session) {
 }
 
 /// The tokenizer beside the weights or the model's config; null where there is none.
-std::unique_ptr<data::Tokenizer> model_tokenizer(const RunConfig& config) {
+std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
   for (const fs::path& path : {config.init.weights, config.model.config}) {
     if (path.empty()) continue;
     fs::path dir = path;
@@ -112,7 +113,7 @@ std::unique_ptr<data::Tokenizer> model_tokenizer(const RunConfig& config) {
       dir = checkpoint::model_files_dir(checkpoint::resolve_model_source(path));
     }
     if (fs::is_regular_file(dir)) dir = dir.parent_path();
-    if (data::find_tokenizer_file(dir)) return data::Tokenizer::load(dir);
+    if (tokenizer::find_tokenizer_file(dir)) return tokenizer::Tokenizer::load(dir);
   }
   return {};
 }
@@ -125,6 +126,9 @@ std::map<std::string, ParameterClass> parameter_classes(const Session& session,
       optim::assign_param_groups(names, session.config.optimizer,
                                  session.model_config.description.names_without_decay());
   for (const std::string& warning : groups.warnings) log.warning(warning);
+  if (session.config.optimizer.kind == OptimizerKind::Lamb) {
+    optim::check_ratio_groups(session.model_config.description, names, groups);
+  }
   std::map<std::string, ParameterClass> classes;
   for (size_t i = 0; i < names.size(); ++i) {
     const optim::ParamSettings& s = groups.settings[i];
@@ -158,7 +162,7 @@ std::vector<FlatParameter> build_chunks(
               "{} stands where {} is described", parameters[i]->name(), place.slice.name);
     parameters[i]->set_slice(place.slice);
     placed.push_back({parameters[i], classes.at(place.slice.name), place.unit,
-                      place.sum_group, place.counted});
+                      place.sum_group, place.counted, place.expert});
   }
   return placed;
 }
@@ -182,7 +186,10 @@ void build_model(Session& session, Logger& log) {
                                     session.layout.sharding(session.world->rank()));
   session.replicas =
       std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
-  session.optimizer = std::make_unique<optim::Optimizer>(*session.flat, config.optimizer);
+  session.optimizer = std::make_unique<optim::Optimizer>(
+      *session.flat, config.optimizer,
+      optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
+                             static_cast<uint64_t>(config.run.seed)});
   for (const Chunk& chunk : session.chunks) {
     chunk.model->prepare(config.data.seq_len, session.device);
   }
@@ -191,7 +198,7 @@ void build_model(Session& session, Logger& log) {
 }  // namespace
 
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      Logger& log) {
+                      Logger& log, data::ShardReader* shards) {
   Session session;
   session.config = config;
   session.world = std::move(world);
@@ -216,7 +223,7 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
       of_nodes ? placement_of(*session.world, *session.node) : Placement();
   LayoutDescription layout = describe_layout(config, session.model_config.description,
                                              session.world->size(), placement);
-  open_data(session, model_tokenizer(config).get(), log);
+  open_data(session, model_tokenizer(config).get(), shards, log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);
   build_model(session, log);
@@ -225,10 +232,15 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
 
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace) {
-  runner.begin_plan(plan, session.mesh().index().pp);
-  parallel::execute(plan, runner, *session.layout.boundaries,
-                    {to_scalar_type(session.policy.compute), session.device}, trace);
-  runner.end_plan();
+  try {
+    runner.begin_plan(plan, session.mesh().index().pp);
+    parallel::execute(plan, runner, *session.layout.boundaries,
+                      {to_scalar_type(session.policy.compute), session.device}, trace);
+    runner.end_plan();
+  } catch (...) {
+    runner.clear();
+    throw;
+  }
 }
 
 Json layout_of(const Session& session) {
@@ -276,7 +288,9 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.units =
       session.layout.rank_units(session.model_config.description, session.world->rank(),
                                 {buckets.begin(), buckets.end()});
-  options.hidden_size = session.model_config.description.features;
+  for (const PassedTensor& tensor : session.model_config.description.passed) {
+    options.passed.push_back(tensor.width);
+  }
   const Layout& layout = session.layout;
   options.token_parts = layout.tensor.sequence ? layout.mesh->shape().tp : 1;
   options.attention = layout.attention;

@@ -5,13 +5,14 @@
 #include <vector>
 
 #include "longhaul/base/json.h"
-#include "longhaul/base/log.h"
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/order/loader.h"
 #include "longhaul/optim/optimizer.h"
 #include "longhaul/parallel/data/data_parallel.h"
+#include "longhaul/system/log.h"
 #include "longhaul/train/layout.h"
 #include "longhaul/train/stage_runner.h"
 #include "longhaul/train/state.h"
@@ -54,6 +55,7 @@ struct Session {
 
   ModelState state() const { return {*flat, *optimizer}; }
   const comm::Mesh& mesh() const { return *layout.mesh; }
+  size_t num_losses() const { return model_config.description.losses.size(); }
 };
 
 /// World and mesh, for the record.
@@ -61,12 +63,13 @@ Json layout_of(const Session& session);
 
 /// Builds a session. Nothing is trained, loaded or written; bad settings, data that does
 /// not fit the model and an absent device throw ConfigError or InputError before any
-/// large allocation. `log` is rank 0's; others get one that is silent. Collective.
+/// large allocation. `log` is rank 0's; others get one that is silent. `shards` as for
+/// open_data. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      Logger& log);
+                      Logger& log, data::ShardReader* shards = nullptr);
 
 /// Runs this rank's part of a plan to its end; owned gradients are complete after a
-/// training plan. Collective.
+/// training plan. A failure leaves nothing under way in `runner`. Collective.
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace = nullptr);
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/infer/batch.h"
 #include "longhaul/parallel/recompute/recompute.h"
 
 namespace longhaul::train {
@@ -14,16 +15,22 @@ StageRunner::StageRunner(const std::vector<Chunk>& chunks,
                          parallel::DataParallel& replicas, StageOptions options)
     : chunks_(chunks), units_(replicas), options_(std::move(options)) {}
 
-void StageRunner::begin_step(std::vector<data::TokenBatch>& batches, double scale) {
+void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
+                             std::vector<double> scales) {
   batches_ = &batches;
-  scale_ = scale;
-  cross_entropy_sum_ = 0.0;
+  losses_ = nn::Losses(std::move(scales));
+  losses_.z_loss = options_.z_loss;
 }
 
 void StageRunner::begin_plan(const PipelinePlan& plan, int stage) {
   LH_ASSERT(plan.training == at::GradMode::is_enabled(), "a plan {} gradients",
             plan.training ? "with" : "without");
-  units_.begin(plan_units(plan, stage, options_.units));
+  // Every step has the same: of 80 layers and 128 micro batches it is worth keeping.
+  if (planned_actions_ != plan.of(stage)) {
+    planned_ = plan_units(plan, stage, options_.units);
+    planned_actions_ = plan.of(stage);
+  }
+  units_.begin(planned_);
 }
 
 void StageRunner::clear() {
@@ -31,10 +38,12 @@ void StageRunner::clear() {
   units_.abandon();
 }
 
-std::vector<int64_t> StageRunner::boundary_shape(int64_t micro_batch) {
+parallel::Shapes StageRunner::boundary_shapes(int64_t micro_batch) {
   const data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
-  return {batch.num_sequences * batch.seq_len / options_.token_parts,
-          options_.hidden_size};
+  const int64_t rows = batch.num_sequences * batch.seq_len / options_.token_parts;
+  parallel::Shapes shapes;
+  for (const int64_t width : options_.passed) shapes.push_back({rows, width});
+  return shapes;
 }
 
 void StageRunner::capture(int64_t layer, int64_t micro_batch, const at::Tensor& y) {
@@ -49,15 +58,26 @@ void StageRunner::capture(int64_t layer, int64_t micro_batch, const at::Tensor& 
   });
 }
 
-at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
-                                  const ops::WeightGradientsPtr& queue,
-                                  const nn::BlockFunction& block, const at::Tensor& x) {
+nn::Tensors StageRunner::recompute(const nn::BlockFunction& block, const nn::Tensors& x) {
+  // What the first run has added to the loss is not added again.
+  const auto counted_once = [this, block, ran = false](const nn::Tensors& in) mutable {
+    losses_.again = std::exchange(ran, true);
+    nn::Tensors y = block(in);
+    losses_.again = false;
+    return y;
+  };
+  return parallel::recompute(counted_once, x, options_.offload);
+}
+
+nn::Tensors StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
+                                   const ops::WeightGradientsPtr& queue,
+                                   const nn::BlockFunction& block, const nn::Tensors& x) {
   const bool embedding = layer == nn::kEmbeddingLayer;
   const bool again = !embedding && layer < options_.recompute_end;
-  const nn::BlockFunction run = [&](const at::Tensor& in) {
-    at::Tensor y = again ? parallel::recompute(block, in, options_.offload) : block(in);
-    capture(layer, micro_batch, y);
-    if (options_.observer != nullptr) options_.observer->layer(layer, y);
+  const nn::BlockFunction run = [&](const nn::Tensors& in) {
+    nn::Tensors y = again ? recompute(block, in) : block(in);
+    capture(layer, micro_batch, y[0]);
+    if (options_.observer != nullptr) options_.observer->layer(layer, y[0]);
     return y;
   };
   const int unit = embedding ? chunk.units.embedding : chunk.units.block(layer);
@@ -65,86 +85,86 @@ at::Tensor StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64
 }
 
 StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batch,
-                                               const at::Tensor& input) {
+                                               const nn::Tensors& input) {
   const auto [place, fresh] = flights_.try_emplace({chunk, micro_batch});
   LH_ASSERT(fresh, "chunk {}: micro batch {} is under way already", chunk, micro_batch);
   Flight& flight = place->second;
   data::TokenBatch& batch = batches_->at(static_cast<size_t>(micro_batch));
-  flight.batch =
-      infer::micro_batch(batch, 0, batch.num_sequences, options_.device, options_.fused);
-  flight.weight_gradients = std::make_shared<ops::WeightGradients>();
-  flight.weight_gradients->set_immediate(!options_.units.delayed);
-  flight.weight_gradients->set_after_each(options_.drive);
-  nn::ForwardContext& context = flight.batch.context;
-  context.weight_gradients = flight.weight_gradients;
+  nn::ForwardContext& context = flight.context;
+  context.batch = infer::batch_of(batch, 0, batch.num_sequences, options_.device);
+  context.losses = &losses_;
+  context.fused = options_.fused;
+  context.weight_gradients = std::make_shared<ops::WeightGradients>();
+  context.weight_gradients->set_immediate(!options_.units.delayed);
+  context.weight_gradients->set_after_each(options_.drive);
   context.attention = options_.attention;
   context.region = options_.region;
   context.selective_recompute = options_.selective_recompute;
-  context.run_block = [this, chunk, micro_batch, queue = flight.weight_gradients](
+  context.run_block = [this, chunk, micro_batch, queue = context.weight_gradients](
                           int64_t layer, const nn::BlockFunction& block,
-                          const at::Tensor& x) {
+                          const nn::Tensors& x) {
     return run_block(chunks_[static_cast<size_t>(chunk)], micro_batch, layer, queue,
                      block, x);
   };
   flight.input = input;
-  if (input.defined() && at::GradMode::is_enabled()) {
-    flight.input = input.detach().requires_grad_();
+  if (at::GradMode::is_enabled()) {
+    for (at::Tensor& tensor : flight.input) tensor = tensor.detach().requires_grad_();
   }
   return flight;
 }
 
 at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
-                             const at::Tensor& hidden) {
+                             const nn::Tensors& hidden) {
   const bool training = at::GradMode::is_enabled();
   const int unit = chunk.units.head;
   units_.use(unit);
   if (training) units_.open(unit);
   if (options_.observer != nullptr) {
-    options_.observer->head(*chunk.model, hidden, flight.batch.context);
+    options_.observer->head(*chunk.model, hidden[0], flight.context);
   }
-  ops::LossHeadOptions options;
-  options.scale = scale_;
-  options.z_loss = options_.z_loss;
-  options.fused = options_.fused;
-  const auto result =
-      chunk.model->loss(hidden, flight.batch.targets, flight.batch.context, options);
-  cross_entropy_sum_ += result.cross_entropy_sum;
+  at::Tensor loss = chunk.model->loss(hidden, flight.context);
   // The head's gradients are formed in its forward; a tied embedding's go on growing.
   if (training && unit != chunk.units.embedding) units_.close(unit);
   units_.used(unit);
-  return result.loss;
+  return loss;
 }
 
-at::Tensor StageRunner::forward(int64_t chunk, int64_t micro_batch,
-                                const at::Tensor& input) {
+nn::Tensors StageRunner::forward(int64_t chunk, int64_t micro_batch,
+                                 const nn::Tensors& input) {
   const Chunk& here = chunks_.at(static_cast<size_t>(chunk));
   Flight& flight = begin_flight(chunk, micro_batch, input);
-  at::Tensor out = here.model->hidden(
-      input.defined() ? flight.input : flight.batch.tokens, flight.batch.context);
-  if (here.units.spec.head) out = loss(here, flight, out);
+  nn::Tensors out = here.model->hidden(flight.input, flight.context);
+  if (here.units.spec.head) out = {loss(here, flight, out)};
   if (at::GradMode::is_enabled()) {
-    flight.root = torch::autograd::impl::gradient_edge(out);
+    for (const at::Tensor& tensor : out) {
+      flight.roots.push_back(torch::autograd::impl::gradient_edge(tensor));
+    }
   } else {
     flights_.erase({chunk, micro_batch});
   }
-  return here.units.spec.head ? at::Tensor() : out.detach();
+  if (here.units.spec.head) return {};
+  for (at::Tensor& tensor : out) tensor = tensor.detach();
+  return out;
 }
 
-at::Tensor StageRunner::backward(int64_t chunk, int64_t micro_batch,
-                                 const at::Tensor& grad) {
+nn::Tensors StageRunner::backward(int64_t chunk, int64_t micro_batch,
+                                  const nn::Tensors& grads) {
   const Chunk& here = chunks_.at(static_cast<size_t>(chunk));
   Flight& flight = flights_.at({chunk, micro_batch});
-  const at::Tensor start =
-      grad.defined() ? grad : at::ones({}, at::TensorOptions(options_.device));
+  const nn::Tensors starts =
+      grads.empty() ? nn::Tensors{at::ones({}, at::TensorOptions(options_.device))}
+                    : grads;
   torch::autograd::Engine::get_default_engine().execute(
-      {std::exchange(flight.root, {})}, {start}, /*keep_graph=*/false,
+      std::exchange(flight.roots, {}), starts, /*keep_graph=*/false,
       /*create_graph=*/false, /*accumulate_grad=*/true, {});
   if (here.units.spec.embedding) units_.close(here.units.embedding);
-  return flight.input.defined() ? flight.input.grad() : at::Tensor();
+  nn::Tensors of_input;
+  for (const at::Tensor& tensor : flight.input) of_input.push_back(tensor.grad());
+  return of_input;
 }
 
 void StageRunner::weight_gradients(int64_t chunk, int64_t micro_batch) {
-  flights_.at({chunk, micro_batch}).weight_gradients->drain();
+  flights_.at({chunk, micro_batch}).context.weight_gradients->drain();
   flights_.erase({chunk, micro_batch});
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "longhaul/data/sources/token_source.h"
-#include "longhaul/infer/micro_batch.h"
 #include "longhaul/layout/unit_plan.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/data/unit_runner.h"
@@ -28,8 +27,8 @@ struct Chunk {
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  /// The result of the embedding (nn::kEmbeddingLayer) or of a block: [T, H], this rank's
-  /// part of T.
+  /// Hidden states after the embedding (nn::kEmbeddingLayer) or a block: [T, H], this
+  /// rank's part of T.
   virtual void layer(int64_t layer, const at::Tensor& y) = 0;
   /// The head's input, normed, while the head's weights are there.
   virtual void head(const models::Model& model, const at::Tensor& hidden,
@@ -46,7 +45,7 @@ struct StageOptions {
   bool offload = false;  ///< inputs kept for recomputation wait in host memory
   double z_loss = 0.0;
   RankUnits units;
-  int64_t hidden_size = 0;
+  std::vector<int64_t> passed;  ///< widths of what stages hand on
   /// Ranks that share the tokens between regions (sequence parallelism).
   int64_t token_parts = 1;
   nn::AttentionCore attention;
@@ -65,50 +64,53 @@ class StageRunner : public parallel::PipelineStage {
               StageOptions options);
 
   /// `batches`: this rank's micro batches of the step, its own positions only; they must
-  /// stay until it has ended. `scale`: one over the targets of the global batch.
-  void begin_step(std::vector<data::TokenBatch>& batches, double scale);
+  /// stay until it has ended. `scales`: of each term of the loss, one over its
+  /// denominator in the global batch.
+  void begin_step(std::vector<data::TokenBatch>& batches, std::vector<double> scales);
   /// The plan whose actions follow, as stage `stage` of it. Without gradients no grad
   /// mode.
   void begin_plan(const PipelinePlan& plan, int stage);
   /// Waits for reductions; after it owned gradients are complete.
   void end_plan() { units_.end(); }
-  /// Cross-entropy summed over this rank's targets since begin_step, unscaled; 0 where
-  /// this rank has no head.
-  double cross_entropy_sum() const { return cross_entropy_sum_; }
+  /// Each term of the loss summed over this rank's targets since begin_step, unscaled; 0
+  /// where this rank has nothing of it.
+  const std::vector<double>& loss_sums() const { return losses_.sums; }
   /// Forgets what a failed step has left behind.
   void clear();
 
-  std::vector<int64_t> boundary_shape(int64_t micro_batch) override;
+  parallel::Shapes boundary_shapes(int64_t micro_batch) override;
   /// Without grad mode nothing is kept.
-  at::Tensor forward(int64_t chunk, int64_t micro_batch,
-                     const at::Tensor& input) override;
-  at::Tensor backward(int64_t chunk, int64_t micro_batch,
-                      const at::Tensor& grad) override;
+  nn::Tensors forward(int64_t chunk, int64_t micro_batch,
+                      const nn::Tensors& input) override;
+  nn::Tensors backward(int64_t chunk, int64_t micro_batch,
+                       const nn::Tensors& grads) override;
   void weight_gradients(int64_t chunk, int64_t micro_batch) override;
 
  private:
   /// A micro batch between its forward and its last weight gradient.
   struct Flight {
-    infer::MicroBatch batch;
-    at::Tensor input;
-    torch::autograd::Edge root;  ///< of the backward; the output itself may be freed
-    ops::WeightGradientsPtr weight_gradients;
+    nn::ForwardContext context;
+    nn::Tensors input;
+    /// Of the backward; the outputs themselves may be freed.
+    torch::autograd::edge_list roots;
   };
   using Key = std::pair<int64_t, int64_t>;  // chunk, micro batch
 
-  Flight& begin_flight(int64_t chunk, int64_t micro_batch, const at::Tensor& input);
-  at::Tensor run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
-                       const ops::WeightGradientsPtr& queue,
-                       const nn::BlockFunction& block, const at::Tensor& x);
+  Flight& begin_flight(int64_t chunk, int64_t micro_batch, const nn::Tensors& input);
+  nn::Tensors run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
+                        const ops::WeightGradientsPtr& queue,
+                        const nn::BlockFunction& block, const nn::Tensors& x);
+  nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x);
   void capture(int64_t layer, int64_t micro_batch, const at::Tensor& y);
-  at::Tensor loss(const Chunk& chunk, const Flight& flight, const at::Tensor& hidden);
+  at::Tensor loss(const Chunk& chunk, const Flight& flight, const nn::Tensors& hidden);
 
   const std::vector<Chunk>& chunks_;
   parallel::UnitRunner units_;
+  UnitPlan planned_;  ///< of the actions that were run last
+  std::vector<PipelineAction> planned_actions_;
   StageOptions options_;
   std::vector<data::TokenBatch>* batches_ = nullptr;
-  double scale_ = 1.0;
-  double cross_entropy_sum_ = 0.0;
+  nn::Losses losses_;
   std::map<Key, Flight> flights_;
 };
 

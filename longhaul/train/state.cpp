@@ -2,7 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
-#include "longhaul/base/error.h"
+#include <algorithm>
+
 #include "longhaul/tensor/init.h"
 
 namespace longhaul::train {
@@ -34,12 +35,28 @@ void fill_masters(ModelState state, const Fill& source) {
 
 }  // namespace
 
+/// First values are made in fp32 and rounded to the nearest where masters are not.
 void initialise_weights(ModelState state, uint64_t seed) {
+  constexpr int64_t kAtOnce = 65536;
+  std::vector<float> wide;
   fill_masters(state, [&](const FlatPiece& piece, DType dtype, std::span<std::byte> out) {
-    LH_ASSERT(dtype == DType::F32, "first values are made in fp32");
     const Parameter& parameter = *piece.member->parameter;
-    initial_values(parameter.slice(), parameter.init(), seed, piece.in_member.begin,
-                   piece.in_member.end, reinterpret_cast<float*>(out.data()));
+    const auto make = [&](int64_t begin, int64_t end, float* values) {
+      initial_values(parameter.slice(), parameter.init(), seed, begin, end, values);
+    };
+    const auto [begin, end] = piece.in_member;
+    if (dtype == DType::F32) {
+      make(begin, end, reinterpret_cast<float*>(out.data()));
+      return;
+    }
+    for (int64_t from = begin; from < end; from += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, end - from);
+      wide.resize(static_cast<size_t>(count));
+      make(from, from + count, wide.data());
+      const auto bytes = static_cast<size_t>(from - begin) * dtype_size(dtype);
+      convert_elements(reinterpret_cast<const std::byte*>(wide.data()), DType::F32,
+                       out.data() + bytes, dtype, wide.size());
+    }
   });
 }
 

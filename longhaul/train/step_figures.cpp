@@ -4,7 +4,7 @@
 #include <string>
 
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/train/matmul_rate.h"
 
 namespace longhaul::train {

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "longhaul/base/log.h"
 #include "longhaul/run/step_record.h"
+#include "longhaul/system/log.h"
 #include "longhaul/train/peak_rate.h"
 #include "longhaul/train/session.h"
 #include "longhaul/train/step_guard.h"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -12,14 +11,14 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
-#include "longhaul/base/process_title.h"
-#include "longhaul/base/signals.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/optim/grad_norm.h"
-#include "longhaul/optim/schedule.h"
+#include "longhaul/optim/run_schedule.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/process_title.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/control_files.h"
 #include "longhaul/train/data_check.h"
@@ -34,6 +33,7 @@
 #include "longhaul/train/step_figures.h"
 #include "longhaul/train/step_guard.h"
 #include "longhaul/train/step_hooks.h"
+#include "longhaul/train/step_loss.h"
 
 namespace longhaul::train {
 namespace {
@@ -54,10 +54,11 @@ void end_if_asked(comm::Communicator& world) {
 
 /// build_session and load_state, with a look for signals after each.
 Session start_session(const LoadedConfig& loaded,
-                      std::shared_ptr<comm::Communicator> world, RunLog& run) {
+                      std::shared_ptr<comm::Communicator> world,
+                      data::ShardReader* shards, RunLog& run) {
   comm::Communicator& ranks = *world;
   debug_delay(loaded.config, ranks.rank(), "start");
-  Session session = build_session(loaded.config, std::move(world), run.log());
+  Session session = build_session(loaded.config, std::move(world), run.log(), shards);
   end_if_asked(ranks);
   return session;
 }
@@ -84,6 +85,11 @@ std::string title_of(const Session& session) {
   return title + fmt::format(" tp{} step ", at.tp);
 }
 
+std::vector<double> times(std::vector<double> values, double factor) {
+  for (double& value : values) value *= factor;
+  return values;
+}
+
 /// What rank 0 looks at: data whose format does not say which ids it holds.
 std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
     const Session& session) {
@@ -100,16 +106,16 @@ std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
 class Trainer {
  public:
   Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
-          std::shared_ptr<comm::Communicator> world)
+          std::shared_ptr<comm::Communicator> world, data::ShardReader* shards)
       : start_(start),
         run_(run),
-        session_(start_session(loaded, std::move(world), run)),
+        session_(start_session(loaded, std::move(world), shards, run)),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
         last_step_(longhaul::last_step(loaded.config, total_steps_)),
         history_(start_history(session_, start_, run_)),
         saved_step_(history_.step),
         loader_(open_loader()),
-        schedule_(loaded.config.schedule, loaded.config.optimizer.lr, total_steps_),
+        schedule_(*history_.schedule),
         plan_(session_.layout.training_plan()),
         hooks_(session_, start_.attempt(), run_.log()),
         runner_(session_.chunks, *session_.replicas,
@@ -125,6 +131,7 @@ class Trainer {
         saves_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
+    run_.tell_rates(schedule_, history_.step + 1, last_step_);
     run_.tell_plan(loader_.plan(), loader_.phase_changes());
     prepare_saves();
   }
@@ -175,31 +182,29 @@ class Trainer {
     data::StepBatch& batch = loader_.next();
     const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
-    const auto [targets, content] =
-        sum_over_replicas(batch.num_targets, batch.content_hash);
-    require_targets(targets);
+    const BatchTotals totals = sum_over_replicas(session_, batch);
+    StepLoss loss(session_, totals.targets, step);
 
     // 2. Schedule, with 3. forward, 4. backward, 5. reduce.
     phase("gradients", step);
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
-    runner_.begin_step(batch.micro_batches,
-                       fault.gradient / static_cast<double>(targets));
-    hooks_.passes(step, [&](parallel::Trace* trace) { run_plan(plan_, trace); });
-    const double loss = sum_over_world(fault.loss * runner_.cross_entropy_sum()) /
-                        static_cast<double>(targets);
+    runner_.begin_step(batch.micro_batches, loss.scales(fault.gradient));
+    hooks_.passes(
+        step, [&](parallel::Trace* trace) { run_plan(session_, plan_, runner_, trace); });
+    loss.add_up(session_, times(runner_.loss_sums(), fault.loss));
 
     // 6. Clip.
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
-    const Verdict verdict = guard_.judge(history_.guard, step, loss, norm);
+    const Verdict verdict = guard_.judge(history_.guard, step, loss.loss(), norm);
 
     // 7. Update.
     const double lr = schedule_.lr(step);
     if (verdict.good) update(lr, norm);
 
     // 8. Afterwards.
-    advance(content);
+    advance(totals.content);
     const double seconds = watch.seconds();
     tell_record(seconds, session_.world->ledger().waited_seconds() - waited);
     StepRecord record;
@@ -209,7 +214,8 @@ class Trainer {
     record.step_time = seconds;
     record.data_time = data_time;
     record.tokens = static_cast<double>(history_.tokens);
-    record.loss = loss;
+    record.loss = loss.loss();
+    record.losses = loss.terms();
     record.grad_norm = norm;
     record.lr = lr;
     record.epoch = loader_.epoch();
@@ -218,7 +224,8 @@ class Trainer {
 
   void update(double lr, double norm) {
     phase("update", history_.step + 1);
-    session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip));
+    session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
+                             *session_.world);
     session_.replicas->share_weights();
     hooks_.updated(history_.step + 1);
   }
@@ -242,6 +249,7 @@ class Trainer {
     const int64_t steps = config().resilience.rollback_steps;
     history_ = roll_back(session_, start_, run_, history_, steps);
     saved_step_ = history_.step;
+    schedule_ = optim::RunSchedule(*history_.schedule);
     saves_.find_newest();
     memory_.forget(session_);
     loader_ = open_loader();
@@ -322,30 +330,6 @@ class Trainer {
     hooks_.phase(name);
   }
 
-  /// Sums what every replica has seen of the step.
-  std::pair<int64_t, int64_t> sum_over_replicas(int64_t targets, int64_t content) {
-    std::array<int64_t, 2> sums = {targets, content};
-    session_.mesh().dp().all_reduce_wait({sums.data(), 2, DType::I64},
-                                         comm::ReduceOp::Sum);
-    return {sums[0], sums[1]};
-  }
-
-  /// Of what the last stage has; the ranks of a tp group have it in common.
-  double sum_over_world(double value) {
-    if (session_.mesh().index().tp != 0) value = 0.0;
-    session_.world->all_reduce_wait({&value, 1, DType::F64}, comm::ReduceOp::Sum);
-    return value;
-  }
-
-  void run_plan(const PipelinePlan& plan, parallel::Trace* trace = nullptr) {
-    try {
-      train::run_plan(session_, plan, runner_, trace);
-    } catch (...) {
-      runner_.clear();
-      throw;
-    }
-  }
-
   void advance(int64_t content) {
     ++history_.step;
     history_.updates = session_.optimizer->updates();
@@ -353,14 +337,6 @@ class Trainer {
     history_.batch_hash = data::chain_hash(history_.batch_hash, content);
     history_.cursor = loader_.cursor();
     history_.sources = loader_.source_counts();
-  }
-
-  void require_targets(int64_t targets) const {
-    if (targets > 0) return;
-    throw InputError("data",
-                     fmt::format("step {} has no target at all: every label is ignored; "
-                                 "look at the data with longhaul inspect",
-                                 history_.step + 1));
   }
 
   /// Ends early, without a result, when a signal comes to any rank.
@@ -382,26 +358,23 @@ class Trainer {
       options.micro_size = config().batch.micro_size;
       options.micro_batches = 2 * config().parallel.pp;
       const infer::Evaluation result = infer::evaluate(
-          [&](std::vector<data::TokenBatch>& batches) { return loss_sum(batches); },
+          [&](std::vector<data::TokenBatch>& batches) { return loss_sums(batches); },
           *set.source, session_.mesh().dp(), options);
       run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
     }
   }
 
-  /// Cross-entropy over some micro batches of validation, on all ranks that share them.
-  double loss_sum(std::vector<data::TokenBatch>& batches) {
+  /// Of some micro batches of validation, on all ranks that share them.
+  std::vector<double> loss_sums(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
     hooks_.phase("validation batch");
     const at::NoGradGuard no_grad;
     session_.layout.take_own_positions(batches);
-    runner_.begin_step(batches, 1.0);
-    run_plan(inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
-                            static_cast<int64_t>(batches.size())));
-    double sum = runner_.cross_entropy_sum();
-    for (comm::Communicator* group : {&session_.mesh().cp(), &session_.mesh().pp()}) {
-      group->all_reduce_wait({&sum, 1, DType::F64}, comm::ReduceOp::Sum);
-    }
-    return sum;
+    runner_.begin_step(batches, std::vector<double>(session_.num_losses(), 1.0));
+    const auto plan = inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
+                                     static_cast<int64_t>(batches.size()));
+    run_plan(session_, plan, runner_);
+    return sum_of_replica(session_, runner_.loss_sums());
   }
 
   /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of
@@ -434,7 +407,7 @@ class Trainer {
   History history_;
   int64_t saved_step_;
   data::Loader loader_;
-  optim::Schedule schedule_;
+  optim::RunSchedule schedule_;
   PipelinePlan plan_;
   StepHooks hooks_;
   StageRunner runner_;
@@ -465,12 +438,13 @@ namespace {
 
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
-                         const std::function<void()>& on_ready) {
+                         const std::function<void()>& on_ready,
+                         data::ShardReader* shards) {
   RunStart start(loaded.config.run.dir, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
   try {
-    trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world));
+    trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards);
     if (on_ready) on_ready();
   } catch (const EndedEarly&) {
     run.log().info("ends before the first step, as it was asked to");

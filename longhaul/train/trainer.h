@@ -5,6 +5,7 @@
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
 
 namespace longhaul::train {
 
@@ -24,9 +25,11 @@ struct TrainResult {
 /// in the run's directory (control_files.h), ends or holds it between steps, or between
 /// batches of a validation. `on_ready` is called before the first step. Collective: every
 /// rank of `world` calls it with the same configuration. Throws longhaul::Error; what was
-/// committed before stays valid.
+/// committed before stays valid. `shards` is used until then: rank 0's reader of HDF5,
+/// made before threads and MPI where needs_shard_reader() (packed_data.h) asks for one.
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
-                         const std::function<void()>& on_ready = {});
+                         const std::function<void()>& on_ready = {},
+                         data::ShardReader* shards = nullptr);
 
 }  // namespace longhaul::train

@@ -73,13 +73,15 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   bind_zeros(c, plan, tp.rank(), *model);
   model->prepare(c.seq_len * cp.size(), at::kCPU);
   const int64_t tokens = kSequences * c.seq_len;
-  const at::Tensor ids = at::zeros({tokens}, at::kInt);
-  const at::Tensor targets = at::zeros({tokens}, at::kLong);
   const parallel::TensorRegion region(tp, plan.sequence);
   nn::ForwardContext context;
-  context.batch = kSequences;
-  context.seq = c.seq_len;
-  context.positions = at::arange(c.seq_len, at::kInt).repeat({kSequences});
+  context.batch.rows = kSequences;
+  context.batch.seq = c.seq_len;
+  context.batch.tokens = at::zeros({tokens}, at::kInt);
+  context.batch.positions = at::arange(c.seq_len, at::kInt).repeat({kSequences});
+  context.batch.targets = {at::zeros({tokens}, at::kLong)};
+  nn::Losses losses({1.0});
+  context.losses = &losses;
   context.fused = c.form.fused;
   context.selective_recompute = c.form.recompute == Recompute::Selective;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
@@ -88,19 +90,16 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   if (c.cp > 1) context.attention = parallel::make_attention_core(c.context, cp);
   if (c.form.recompute == Recompute::Full) {
     context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                           const at::Tensor& x) {
+                           const nn::Tensors& x) {
       return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
     };
   }
-  ops::LossHeadOptions options;
-  options.fused = c.form.fused;
   const at::Tensor one = at::ones({});
   const int64_t before = CountedMemory::live();
   torch::autograd::Edge root;
   {
-    const at::Tensor hidden = model->hidden(ids, context);
-    root = torch::autograd::impl::gradient_edge(
-        model->loss(hidden, targets, context, options).loss);
+    const nn::Tensors hidden = model->hidden({}, context);
+    root = torch::autograd::impl::gradient_edge(model->loss(hidden, context));
   }
   Held held;
   held.forward = CountedMemory::live() - before;
@@ -163,7 +162,7 @@ TEST(KeptBytes, OfEveryFamilyAndFormAreThoseThatARunHolds) {
 }
 
 TEST(KeptBytes, OfSplitFeaturesAreThoseOfEachRank) {
-  for (const std::string family : {"llama", "qwen3"}) {
+  for (const std::string family : {"llama", "qwen3", "gpt_neox"}) {
     for (const ForwardForm& form : every_form()) {
       for (const bool sequence : {false, true}) {
         check({.family = family, .form = form, .tp = 2, .sequence = sequence});
@@ -181,6 +180,7 @@ TEST(KeptBytes, OfSplitSequencesAreThoseOfEachRank) {
       check({.form = form, .cp = 2, .context = kind});
     }
     check({.family = "qwen3", .tp = 2, .sequence = true, .cp = 2, .context = kind});
+    check({.family = "mistral", .tp = 2, .sequence = true, .cp = 2, .context = kind});
   }
 }
 

@@ -103,13 +103,13 @@ class WatchedStage : public parallel::PipelineStage {
     }
   }
 
-  std::vector<int64_t> boundary_shape(int64_t micro_batch) override {
-    return stage_.boundary_shape(micro_batch);
+  parallel::Shapes boundary_shapes(int64_t micro_batch) override {
+    return stage_.boundary_shapes(micro_batch);
   }
-  at::Tensor forward(int64_t chunk, int64_t micro_batch,
-                     const at::Tensor& input) override {
+  nn::Tensors forward(int64_t chunk, int64_t micro_batch,
+                      const nn::Tensors& input) override {
     const int64_t before = CountedMemory::live();
-    at::Tensor y = stage_.forward(chunk, micro_batch, input);
+    nn::Tensors y = stage_.forward(chunk, micro_batch, input);
     const StageSpec& spec = specs_.at(static_cast<size_t>(chunk));
     // The input came from outside, and the result goes there.
     const int64_t in = spec.embedding ? 0 : boundary_;
@@ -120,10 +120,10 @@ class WatchedStage : public parallel::PipelineStage {
     hold(kept);
     return y;
   }
-  at::Tensor backward(int64_t chunk, int64_t micro_batch,
-                      const at::Tensor& grad) override {
+  nn::Tensors backward(int64_t chunk, int64_t micro_batch,
+                       const nn::Tensors& grads) override {
     const int64_t before = CountedMemory::live();
-    at::Tensor dx = stage_.backward(chunk, micro_batch, grad);
+    nn::Tensors dx = stage_.backward(chunk, micro_batch, grads);
     const StageSpec& spec = specs_.at(static_cast<size_t>(chunk));
     // What waits for its weight gradient may hold the gradient that came from outside.
     const int64_t in = put_off_ && !spec.head ? boundary_ : 0;
@@ -169,13 +169,13 @@ void train_step(train::Session& session, data::Loader& loader, train::StageRunne
   data::StepBatch& batch = loader.next();
   session.layout.take_own_positions(batch.micro_batches);
   session.flat->zero_grads();
-  runner.begin_step(batch.micro_batches, 1e-3);
+  runner.begin_step(batch.micro_batches, {1e-3});
   const PipelinePlan plan = session.layout.training_plan();
   runner.begin_plan(plan, session.mesh().index().pp);
   parallel::execute(plan, stage, *session.layout.boundaries,
                     {to_scalar_type(session.policy.compute), session.device});
   runner.end_plan();
-  session.optimizer->step(1e-3, 1.0);
+  session.optimizer->step(1e-3, 1.0, *session.world);
   session.replicas->share_weights();
   session.replicas->finish_weights();
 }
@@ -249,6 +249,7 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
     check_costs({4, {"parallel.tp=4", key}, "qwen2"});
     check_costs({4, {"parallel.tp=4", key, "precision.compute=fp32", "run.fused=false"}});
     check_costs({8, {"parallel.tp=4", key, "parallel.zero=3"}, "llama", true});
+    check_costs({4, {"parallel.tp=2", key, "parallel.zero=1"}, "gpt_neox"});
   }
 }
 
@@ -281,6 +282,7 @@ TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
     check_costs(split);
   }
   check_costs({4, {"parallel.pp=4", "parallel.pipeline=zb-h1"}, "qwen2", true});
+  check_costs({4, {"parallel.pp=2", "parallel.zero=3"}, "gpt_neox", true});
   for (const std::string zero : {"2", "3"}) {
     for (const auto& kind : kinds) {
       CostCase c{4, {"parallel.pp=2", "parallel.zero=" + zero}, "llama", true};
@@ -299,6 +301,7 @@ TEST(LayoutCosts, OfSplitSequencesAreThoseOfARun) {
       check_costs({2, {"parallel.cp=2", key, "memory.recompute=" + again}});
     }
     check_costs({4, {"parallel.cp=4", key, "parallel.zero=2"}, "qwen3"});
+    check_costs({4, {"parallel.cp=4", key, "parallel.zero=3"}, "mistral"});
     check_costs({8, {"parallel.cp=2", "parallel.tp=2", "parallel.pp=2", key}, "qwen2"});
   }
 }

@@ -22,6 +22,7 @@
 #include "longhaul/tensor/vector_math.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/session.h"
+#include "longhaul/train/step_loss.h"
 #include "tests/dist/deaf_group.h"
 #include "tests/dist/wrong_weights.h"
 
@@ -62,7 +63,7 @@ void break_groups(Session& session, const std::string& fault) {
 /// Exchanges a rank's early and late positions, and leaves the numbers of the positions.
 void exchange_chunks(std::vector<data::TokenBatch>& batches) {
   for (data::TokenBatch& batch : batches) {
-    for (auto* values : {&batch.tokens, &batch.targets}) {
+    for (auto* values : {&batch.tokens, &batch.targets[0]}) {
       for (int64_t row = 0; row < batch.num_sequences; ++row) {
         const auto begin = values->begin() + row * batch.seq_len;
         std::rotate(begin, begin + batch.seq_len / 2, begin + batch.seq_len);
@@ -122,10 +123,9 @@ class Run {
   void train_step(int64_t step) {
     data::StepBatch& batch = loader_.next();
     auto& batches = batch.micro_batches;
-    int64_t targets = batch.num_targets;
-    session_.mesh().dp().all_reduce_wait({&targets, 1, DType::I64}, comm::ReduceOp::Sum);
-    const int64_t divided_by =
-        fault_ == "local_denominator" ? batch.num_targets : targets;
+    const train::BatchTotals totals = train::sum_over_replicas(session_, batch);
+    train::StepLoss loss(session_, totals.targets, step);
+    const train::StepLoss local(session_, batch.num_targets, step);
     session_.layout.take_own_positions(batches);
     const bool last_replica =
         session_.mesh().index().dp + 1 == session_.mesh().shape().dp;
@@ -133,7 +133,8 @@ class Run {
     if (fault_ == "chunk_order") exchange_chunks(batches);
 
     session_.flat->zero_grads();
-    runner_->begin_step(batches, 1.0 / static_cast<double>(divided_by));
+    runner_->begin_step(batches,
+                        fault_ == "local_denominator" ? local.scales() : loss.scales());
     // Of the micro batches that are left.
     const PipelinePlan plan =
         make_pipeline_plan(session_.layout.pipeline, session_.layout.shape.pp,
@@ -141,17 +142,18 @@ class Run {
     train::run_plan(session_, plan, *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
 
-    double loss = session_.mesh().index().tp == 0 ? runner_->cross_entropy_sum() : 0.0;
-    session_.world->all_reduce_wait({&loss, 1, DType::F64}, comm::ReduceOp::Sum);
+    loss.add_up(session_, runner_->loss_sums());
     const double norm =
         session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
     session_.optimizer->step(schedule_.lr(step),
-                             optim::clip_coefficient(norm, config().optimizer.clip));
+                             optim::clip_coefficient(norm, config().optimizer.clip),
+                             *session_.world);
     session_.replicas->share_weights();
     if (step == 1) train::certify_first_update(session_, schedule_.lr(1), quiet_);
     if (session_.world->rank() > 0) return;
     fmt::print("{}\n", Json{{"step", step},
-                            {"loss", loss / static_cast<double>(targets)},
+                            {"loss", loss.loss()},
+                            {"losses", Json(loss.terms())},
                             {"grad_norm", norm}}
                            .dump());
   }

@@ -101,9 +101,22 @@ GPT2 = {
 }
 
 
+GPT_NEOX = {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 301,
+    "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4, "num_attention_heads": 6,
+    "max_position_embeddings": 64, "layer_norm_eps": 1e-5, "rotary_emb_base": 10000,
+    "rotary_pct": 0.25, "use_parallel_residual": True, "hidden_act": "gelu",
+    "initializer_range": 0.05, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}
+# A window that ends inside of chunks of all lengths that context parallelism makes here.
+MISTRAL = {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
+           "sliding_window": 11}
+MODELS = {"gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL}
+
+
 def write_model(path, model_type="llama", **changes):
     path.mkdir(parents=True, exist_ok=True)
-    settings = GPT2 if model_type == "gpt2" else {**MODEL, "model_type": model_type}
+    settings = MODELS.get(model_type, {**MODEL, "model_type": model_type})
     (path / "config.json").write_text(json.dumps({**settings, **changes}))
     return path
 
@@ -147,14 +160,18 @@ def state_tensors(checkpoint, kind):
         for box in json.loads(sidecar.read_text())["boxes"]:
             if box["kind"] != kind:
                 continue
-            assert box["dtype"] == "F32"
             name, shape = box["name"], box["shape"]
             values.setdefault(name, numpy.zeros(shape))
             copies.setdefault(name, numpy.zeros(shape, dtype=int))
             where = tuple(slice(o, o + e) for o, e in zip(box["offset"], box["extent"]))
             count = int(numpy.prod(box["extent"]))
-            part = numpy.frombuffer(data, "<f4", count, box["begin"]).reshape(box["extent"])
-            values[name][where] = part
+            if box["dtype"] == "BF16":
+                halves = numpy.frombuffer(data, "<u2", count, box["begin"]).astype("<u4")
+                part = (halves << 16).view("<f4")
+            else:
+                assert box["dtype"] == "F32"
+                part = numpy.frombuffer(data, "<f4", count, box["begin"])
+            values[name][where] = part.reshape(box["extent"])
             copies[name][where] += 1
     assert values
     for name, count in copies.items():
@@ -190,12 +207,13 @@ def run_layout(run, path, store, layout, *sets, steps=STEPS, **model_changes):
     return Result([p[0] for p in points], [p[1] for p in points], first_gradients(path / "run"))
 
 
-def go_on_with(run, store, path, trained, before, after):
+def go_on_with(run, store, path, trained, before, after, **model_changes):
     """Eight steps in fp32, the second four in another layout: the whole curve."""
-    first = trained(LAYOUTS.get(before, (1, [])), *FP32, "run.steps=8", "run.stop_after=4")
+    first = trained(LAYOUTS.get(before, (1, [])), *FP32, "run.steps=8", "run.stop_after=4",
+                    **model_changes)
     ranks, keys = LAYOUTS.get(after, (1, []))
     source = json.dumps(str(step_dir(first, 4)))
-    train(run, write_run(path, store), *keys, *FP32, "run.steps=8",
+    train(run, write_run(path, store, **model_changes), *keys, *FP32, "run.steps=8",
           f"checkpoint.resume={source}", ranks=ranks)
     assert min(steps_of(path / "run")) == 5
     return curve(first) + curve(path / "run")

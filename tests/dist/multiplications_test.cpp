@@ -65,36 +65,35 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   }
   model->prepare(seq_len, at::kCPU);
   nn::ForwardContext context;
-  context.batch = kRows;
-  context.seq = seq_len;
-  context.positions = at::arange(seq_len, at::kInt).repeat({kRows});
+  context.batch.rows = kRows;
+  context.batch.seq = seq_len;
+  context.batch.tokens = at::zeros({kRows * seq_len}, at::kInt);
+  context.batch.positions = at::arange(seq_len, at::kInt).repeat({kRows});
+  context.batch.targets = {at::zeros({kRows * seq_len}, at::kLong)};
+  nn::Losses losses({1.0});
+  context.losses = &losses;
   context.fused = false;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.selective_recompute = again == Again::Attention;
   if (again == Again::Blocks) {
     context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                           const at::Tensor& x) {
+                           const nn::Tensors& x) {
       return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
     };
   }
-  ops::LossHeadOptions options;
-  options.fused = false;
   const CountedProducts counted;
-  const at::Tensor hidden =
-      model->hidden(at::zeros({kRows * seq_len}, at::kInt), context);
-  const at::Tensor loss =
-      model->loss(hidden, at::zeros({kRows * seq_len}, at::kLong), context, options).loss;
+  const at::Tensor loss = model->loss(model->hidden({}, context), context);
   torch::autograd::backward({loss}, {at::ones({})});
   return counted.count();
 }
 
 /// Pairs of a query and a key that the composite attention multiplies: blocks of 256
-/// queries, each with the keys up to its last.
-int64_t pairs(int64_t seq_len) {
+/// queries, each with the keys from the first of its first query up to its last.
+int64_t pairs(int64_t seq_len, int64_t window) {
   int64_t sum = 0;
   for (int64_t from = 0; from < seq_len; from += 256) {
     const int64_t end = std::min(seq_len, from + 256);
-    sum += (end - from) * end;
+    sum += (end - from) * (end - std::max<int64_t>(0, from + 1 - window));
   }
   return sum;
 }
@@ -105,13 +104,13 @@ int64_t described(const ModelDescription& model, int64_t seq_len, Again again) {
   double products = 0.0, attention = 0.0, twice = 0.0;
   for (const UnitDescription& unit : model.units) {
     products += unit.work.products;
-    attention += unit.work.attention;
+    attention += unit.work.attention *
+                 static_cast<double>(kRows * pairs(seq_len, unit.work.window));
     if (unit.kind == UnitKind::Block) twice += unit.work.products;
   }
   const auto tokens = static_cast<double>(kRows * seq_len);
-  const auto seen = static_cast<double>(kRows * pairs(seq_len));
-  double sum = tokens * 3 * products + seen * attention * (1 + 2.5);
-  if (again != Again::Nothing) sum += seen * attention;
+  double sum = tokens * 3 * products + attention * (1 + 2.5);
+  if (again != Again::Nothing) sum += attention;
   if (again == Again::Blocks) sum += tokens * twice;
   return static_cast<int64_t>(sum);
 }

@@ -31,14 +31,12 @@ twin::Model llama(bool tied, int64_t head_dim = 8) {
     twin::Family family;
     family.owner = model;
     family.parameters = model->parameters();
-    family.hidden = [m = model.get()](const at::Tensor& ids,
-                                      const nn::ForwardContext& context) {
-      return m->hidden(ids, context);
+    family.hidden = [m = model.get()](const nn::ForwardContext& context) {
+      return m->hidden({}, context);
     };
-    family.loss = [m = model.get()](const at::Tensor& hidden, const at::Tensor& targets,
-                                    const nn::ForwardContext& context,
-                                    const ops::LossHeadOptions& options) {
-      return m->loss(hidden, targets, context, options);
+    family.loss = [m = model.get()](const nn::Tensors& hidden,
+                                    const nn::ForwardContext& context) {
+      return m->loss(hidden, context);
     };
     return family;
   };

@@ -19,6 +19,9 @@ SOUND = {
     "tp2_pp2_bf16": (LAYOUTS["tp2_pp2"], []),
     "hf_decay": (ONE, [*FP32, 'optimizer.convention="hf"', "optimizer.eps=1e-6",
                        'schedule.warmup_start="zero"', 'precision.moments="bf16"']),
+    "lamb": (LAYOUTS["tp2_pp2"], [*FP32, 'optimizer.kind="lamb"']),
+    "no_masters_bf16": (LAYOUTS["zero1"], ['precision.master="bf16_sr"',
+                                           'precision.moments="bf16"']),
 }
 SOUND_LATER = {"zero0", "tp2_cp2_bf16", "cp4_gather", "interleaved",
                "tp4_sequence"}  # under the label soak
@@ -115,6 +118,33 @@ def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
     for name, sets in (("with", []), ("without", ["init.certificate=false"])):
         from_source(run, tmp_path / name, store, source, LAYOUTS["zero3"], *sets)
     assert curve(tmp_path / "with" / "run") == curve(tmp_path / "without" / "run")
+
+
+@pytest.mark.parametrize("family,changes", [
+    ("mistral", {}), ("gpt_neox", {}),
+    pytest.param("gpt_neox", dict(use_parallel_residual=False, hidden_act="gelu_new",
+                                  tie_word_embeddings=True), marks=pytest.mark.soak)])
+def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, changes):
+    """Over several ranks, from a Hugging Face directory."""
+    model = dict(model_type=family, **changes)
+    first = write_run(tmp_path, store, "first", **model)
+    train(run, first, *FP32, "run.stop_after=1")
+    run("longhaul", "export", tmp_path / "first", "--out", tmp_path / "hf")
+    log = from_source(run, tmp_path, store, tmp_path / "hf", parallel(4, tp=2, pp=2), *FP32,
+                      **model).stdout
+    assert float(AGREES.search(log)[1]) < 3e-6
+
+
+@pytest.mark.parametrize("family,change", [
+    ("mistral", dict(sliding_window=12)), ("gpt_neox", dict(use_parallel_residual=False))])
+def test_another_mathematics_of_another_family_is_named(run, store, tmp_path, family, change):
+    first = write_run(tmp_path, store, "first", model_type=family)
+    train(run, first, *FP32, "run.stop_after=1")
+    run("longhaul", "export", tmp_path / "first", "--out", tmp_path / "hf")
+    result = from_source(run, tmp_path, store, tmp_path / "hf", ONE, *FP32, check=False,
+                         model_type=family, **change)
+    assert result.returncode == 78
+    assert next(iter(change)) in result.stderr and "given the same input, layer 0" in result.stderr
 
 
 def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path):

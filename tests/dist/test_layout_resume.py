@@ -92,6 +92,17 @@ def test_a_checkpoint_goes_on_in_another_layout(run, store, tmp_path, trained, b
         assert relative([p[part] for p in ours], [p[part] for p in one]) <= 1e-5
 
 
+@pytest.mark.parametrize("family,before,after", [
+    ("gpt_neox", "tp2_pp2", "zero3"), *later(("mistral", "cp2_ring", "tp4"))])
+def test_another_family_goes_on_in_another_layout(run, store, tmp_path, trained, family, before,
+                                                  after):
+    one = curve(trained(ONE, *EIGHT, *FP32, model_type=family))
+    ours = go_on_with(run, store, tmp_path, trained, before, after, model_type=family)
+    assert len(ours) == 8
+    for part in range(2):
+        assert relative([p[part] for p in ours], [p[part] for p in one]) <= 1e-5
+
+
 def test_the_second_half_is_not_that_of_a_fresh_start(run, store, tmp_path, trained):
     one = curve(trained(ONE, *EIGHT, *FP32))
     path = write_run(tmp_path, store)

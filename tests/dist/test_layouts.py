@@ -27,20 +27,23 @@ def test_a_layout_in_fp32_is_one_rank(judged, name):
 
 OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
           "qwen3": dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3"),
-          "gpt2": dict(model_type="gpt2")}
+          "gpt2": dict(model_type="gpt2"), "mistral": dict(model_type="mistral"),
+          "gpt_neox": dict(model_type="gpt_neox")}
 # Where biases are split with key heads on two ranks, and norms of heads are on all.
-OTHERS_NOW = [("qwen2", "tp4"), ("qwen3", "tp2_pp2_dp2"), ("gpt2", "tp2_pp2_dp2")]
+OTHERS_NOW = [("qwen2", "tp4"), ("qwen3", "tp2_pp2_dp2"), ("gpt2", "tp2_pp2_dp2"),
+              ("mistral", "cp2_ring"), ("gpt_neox", "tp2_pp2_dp2")]
 
 
 @pytest.mark.parametrize("family,name", [*OTHERS_NOW, *later(*(
     (f, n) for f in OTHERS for n in LAYOUTS if (f, n) not in OTHERS_NOW))])
 def test_a_layout_of_another_family_is_one_rank(judged, family, name):
-    """Ten steps: a later one is ill-conditioned (in torch too: there a rate that is 1e-7 off moves
+    """Eight steps: a later one is ill-conditioned (in torch too: there a rate that is 1e-7 off moves
     one norm by 7e-6), since Adam moves by its sign what has next to no gradient."""
-    ours, one = (judged(layout, *FP32, steps=10, **OTHERS[family])
+    ours, one = (judged(layout, *FP32, steps=8, **OTHERS[family])
                  for layout in (LAYOUTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
-    tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4}[family]
+    tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4,
+               "mistral": 3 + 9 * 4, "gpt_neox": 4 + 16 * 4}[family]
     assert len(one.first_gradients) == tensors
 
 
@@ -73,6 +76,21 @@ def test_document_bounds_hold_over_context_ranks(judged, name):
     one = judged(ONE, *FP32, *MASKED)
     assert relative(one.losses, judged(ONE, *FP32).losses) > 1e-3  # the mask is seen
     assert not violations(judged(LAYOUTS[name], *FP32, *MASKED), one, IN_FP32)
+
+
+@pytest.mark.parametrize("name", ["cp2_gather", *later(("cp4_ring",), ("tp2_cp2",))])
+def test_a_window_within_documents_holds_over_context_ranks(judged, name):
+    one = judged(ONE, *FP32, *MASKED, **OTHERS["mistral"])
+    wider = judged(ONE, *FP32, *MASKED, sliding_window=64, **OTHERS["mistral"])
+    assert relative(one.losses, wider.losses) > 1e-3  # the window is seen
+    assert not violations(judged(LAYOUTS[name], *FP32, *MASKED, **OTHERS["mistral"]), one, IN_FP32)
+
+
+@pytest.mark.parametrize("name", later(("pp2_interleaved",), ("tp2_pp2",), ("zero3",), ("tp4",)))
+def test_blocks_in_a_row_and_a_tied_head_are_one_rank_in_gpt_neox(judged, name):
+    serial = dict(OTHERS["gpt_neox"], use_parallel_residual=False, tie_word_embeddings=True)
+    ours, one = (judged(layout, *FP32, steps=10, **serial) for layout in (LAYOUTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
 
 
 @pytest.mark.parametrize("name", IN_BF16)

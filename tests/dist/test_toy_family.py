@@ -10,7 +10,8 @@ from layouts import FP32, RUN, parallel, relative
 TOY = {"architectures": ["ToyForCausalLM"], "model_type": "toy", "vocab_size": 301, "width": 48,
        "depth": 4, "torch_dtype": "float32"}
 LAYOUTS = {"tp2_sequence": parallel(2, tp=2), "zero3": parallel(2, zero=3),
-           "pp2_dp2": parallel(4, pp=2, pipeline="zb-h1", zero=2), "cp2": parallel(2, cp=2)}
+           "pp2_dp2": parallel(4, pp=2, pipeline="zb-h1", zero=2), "cp2": parallel(2, cp=2),
+           "recompute": (1, ['memory.recompute="full"'])}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,8 @@ def toy(run, store, tmp_path_factory):
                    env={"OMP_NUM_THREADS": "1"})
         steps = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         assert len(steps) == 6
-        return [s["loss"] for s in steps], [s["grad_norm"] for s in steps]
+        return {key: [s[key] for s in steps] for key in ("loss", "grad_norm")} | {
+            name: [dict(s["losses"])[name] for s in steps] for name in ("next_token", "size")}
 
     return call
 
@@ -39,14 +41,16 @@ def one(toy):
 
 
 def test_a_new_family_learns(one):
-    assert one[0][-1] < one[0][0] - 0.1
+    assert one["loss"][-1] < one["loss"][0] - 0.1
+    assert one["loss"] == one["next_token"]
+    assert min(one["size"]) > 0.0
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_new_family_trains_in_every_kind_of_layout(toy, one, name):
-    losses, norms = toy(*LAYOUTS[name])
-    assert relative(losses, one[0]) <= 1e-5
-    assert relative(norms, one[1]) <= 1e-5
+    found = toy(*LAYOUTS[name])
+    for figure, values in one.items():
+        assert relative(found[figure], values) <= 1e-5, figure
 
 
 def test_the_program_does_not_know_it(run, tmp_path):

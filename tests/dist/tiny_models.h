@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +28,28 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"resid_pdrop", 0.0},
             {"tie_word_embeddings", tied}};
   }
-  const bool llama = model_type == "llama";
-  const std::string name = llama ? "Llama" : model_type == "qwen2" ? "Qwen2" : "Qwen3";
-  return {{"architectures", {name + "ForCausalLM"}},
+  if (model_type == "gpt_neox") {
+    return {{"architectures", {"GPTNeoXForCausalLM"}},
+            {"model_type", model_type},
+            {"hidden_act", tied ? "gelu_new" : "gelu"},
+            {"hidden_size", 48},
+            {"intermediate_size", 52},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 6},
+            {"vocab_size", 101},
+            {"max_position_embeddings", 512},
+            {"layer_norm_eps", 1e-5},
+            {"rotary_emb_base", 10000},
+            {"rotary_pct", 0.5},
+            {"use_parallel_residual", !tied},
+            {"tie_word_embeddings", tied}};
+  }
+  const std::map<std::string, std::string> names = {
+      {"llama", "Llama"}, {"mistral", "Mistral"}, {"qwen2", "Qwen2"}, {"qwen3", "Qwen3"}};
+  return {{"architectures", {names.at(model_type) + "ForCausalLM"}},
           {"model_type", model_type},
+          // Read by Mistral alone.
+          {"sliding_window", model_type == "mistral" ? OrderedJson(11) : OrderedJson()},
           {"hidden_act", "silu"},
           {"hidden_size", 40},
           {"intermediate_size", 52},
@@ -50,13 +69,10 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
   return parse_model_config(tiny_config(model_type, tied).dump(), "config.json");
 }
 
-/// Every family, and one with a tied head.
+/// Every family, and one with a tied head; GPT-NeoX in both forms that it has.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false},
-          {"llama", true},
-          {"qwen2", false},
-          {"qwen3", false},
-          {"gpt2", true}};
+  return {{"llama", false},   {"llama", true}, {"qwen2", false},    {"qwen3", false},
+          {"mistral", false}, {"gpt2", true},  {"gpt_neox", false}, {"gpt_neox", true}};
 }
 
 }  // namespace longhaul::testing

@@ -1,96 +1,20 @@
-"""What a person gets wrong, or a disk does: a clear error, nothing half written or lost."""
+"""What a person gets wrong: a clear error, nothing half written or lost."""
 
 import contextlib
-import ctypes.util
 import gzip
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
-import struct
 import subprocess
-import sys
 import time
 
 import pytest
 from datasets import Dataset
-from small_model import TRAINING, documents, make_model, make_tokenizer, write_corpus
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
-from runs import curve, steps_of, write_config  # noqa: E402
-
-WRONG = 78      # never retried
-TEMPORARY = 75  # the same command can succeed later
-LATER = [pytest.param(verb, marks=pytest.mark.soak) for verb in ("eval", "generate")]
-
-
-@pytest.fixture(scope="module")
-def made(run, tmp_path_factory):
-    """A sound model, corpus and store, made once."""
-    root = tmp_path_factory.mktemp("made")
-    make_model(root / "models" / "small")
-    write_corpus(root / "corpus")
-    run("longhaul", "data", "build", root / "corpus" / "*.txt", "--tokenizer",
-        root / "models/small", "--out", root / "data/mine", "--holdout", "20%")
-    return root
-
-
-@pytest.fixture
-def root(made, tmp_path):
-    """A copy that a test may spoil."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "run.toml").write_text(TRAINING)
-    return tmp_path
-
-
-def contents(directory):
-    return {str(p.relative_to(directory)): p.read_bytes() if p.is_file() else None
-            for p in sorted(directory.rglob("*"))}
-
-
-def refused(result, *words, code=WRONG):
-    """The program ended with this code and one message that holds all the words."""
-    error = result.stderr
-    assert result.returncode == code, (result.returncode, result.stdout, error)
-    assert re.search(r"^longhaul: error: (rank \d+ of \d+: )?\[", error, re.M), error
-    assert "[internal]" not in error, error
-    for word in words:
-        assert str(word) in error, (word, error)
-
-
-def refused_without_a_trace(run, directory, arguments, *words, code=WRONG):
-    """As refused; the directory holds afterwards what it held before."""
-    before = contents(directory)
-    refused(run("longhaul", *arguments, check=False, cwd=directory), *words, code=code)
-    assert contents(directory) == before
-
-
-def training_refused(run, directory, sets, *words, code=WRONG, ranks=1):
-    """As refused; no step was done and no checkpoint begun."""
-    sets = [word for key in sets for word in ("--set", key)]
-    refused(run("longhaul", "train", "run.toml", *sets, check=False, cwd=directory,
-                ranks=ranks), *words, code=code)
-    assert not (directory / "runs/mine/metrics.jsonl").exists() or \
-        not steps_of(directory / "runs/mine")
-    assert list(directory.glob("runs/mine/checkpoints/*")) == []
-
-
-def shards(directory):
-    return sorted(directory.glob("model-*.safetensors"))
-
-
-def read_header(path):
-    data = path.read_bytes()
-    length = struct.unpack("<Q", data[:8])[0]
-    return json.loads(data[8:8 + length]), data[8 + length:]
-
-
-def write_header(path, header, body):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-
+from refusals import contents, refused, refused_without_a_trace, shards, training_refused
+from runs import curve, steps_of, write_config
+from small_model import TRAINING, documents, make_model, make_tokenizer
 
 # --- files that are not there
 
@@ -155,134 +79,6 @@ def test_no_verb_is_without_a_test_of_its_help(run):
         [verb for verb in VERBS if " " not in verb]
 
 
-# --- weights
-
-@pytest.fixture(params=["train", "export", *LATER])
-def reads_weights(request, run):
-    """The verbs that read weights refuse a spoilt models/small."""
-    def check(root, *words):
-        if request.param == "train":
-            training_refused(run, root, [], *words)
-            return
-        arguments = {"eval": ["eval", "models/small", "--data", "data/mine-val",
-                              "--seq-len", "64"],
-                     "generate": ["generate", "models/small", "--prompt", "x"],
-                     "export": ["export", "models/small", "--out", "out"]}[request.param]
-        refused_without_a_trace(run, root, arguments, *words)
-    return check
-
-
-def inspect_says(run, root, *words):
-    result = run("longhaul", "inspect", root / "models/small", check=False)
-    assert result.returncode == WRONG and "NOT complete" in result.stdout
-    for word in words:
-        assert str(word) in result.stdout, result.stdout
-
-
-def test_truncated_safetensors(run, reads_weights, root):
-    shard = shards(root / "models/small")[1]
-    size = shard.stat().st_size
-    os.truncate(shard, size - 100)
-    words = (shard.name, f"the file at byte {size - 100}", "the file is truncated")
-    reads_weights(root, *words)
-    inspect_says(run, root, *words)
-
-
-def test_a_header_length_past_the_end_of_the_file(run, reads_weights, root):
-    shard = shards(root / "models/small")[0]
-    data = shard.read_bytes()
-    shard.write_bytes(struct.pack("<Q", len(data)) + data[8:])
-    words = (shard.name, f"the header length is {len(data)}", "truncated")
-    reads_weights(root, *words)
-    inspect_says(run, root, *words)
-
-
-def test_a_header_length_of_exabytes(run, root):
-    shard = shards(root / "models/small")[0]
-    shard.write_bytes(struct.pack("<Q", 2**63) + shard.read_bytes()[8:])
-    refused_without_a_trace(run, root, ["export", "models/small", "--out", "out"], shard.name,
-                            str(2**63), "more than the limit")
-
-
-def test_a_tensor_that_stands_twice_in_a_header(run, reads_weights, root):
-    shard = shards(root / "models/small")[0]
-    header, body = read_header(shard)
-    name = next(n for n in header if n != "__metadata__")
-    text = json.dumps(header)
-    write_header(shard, (text[:-1] + "," + json.dumps({name: header[name]})[1:]).encode(), body)
-    reads_weights(root, shard.name, name, "twice")
-
-
-def test_a_tensor_in_two_shards(run, reads_weights, root):
-    first, second = shards(root / "models/small")[:2]
-    header, body = read_header(first)
-    name = next(n for n in header if n != "__metadata__")
-    other, other_body = read_header(second)
-    size = header[name]["data_offsets"][1] - header[name]["data_offsets"][0]
-    other[name] = {**header[name],
-                   "data_offsets": [len(other_body), len(other_body) + size]}
-    write_header(second, other, other_body + bytes(size))
-    reads_weights(root, second.name, name, "into " + first.name)
-
-
-def test_overlapping_tensors(run, reads_weights, root):
-    shard = max(shards(root / "models/small"), key=lambda s: len(read_header(s)[0]))
-    header, body = read_header(shard)
-    spans = sorted((e["data_offsets"], n) for n, e in header.items() if n != "__metadata__")
-    (first_span, first), (span, second) = spans[0], spans[1]
-    # The second starts four bytes early and the last bytes belong to nobody.
-    header[second]["data_offsets"] = [span[0] - 4, span[1] - 4]
-    write_header(shard, header, body)
-    reads_weights(root, shard.name, first, second, "overlap")
-
-
-def test_a_shape_that_is_not_the_configs(run, root):
-    path = root / "models/small/config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, "intermediate_size": 96}))
-    words = ("models/small", "not those of the model's config", "mlp", "[128, 64]", "[96, 64]")
-    training_refused(run, root, [], *words)
-    refused_without_a_trace(run, root, ["eval", "models/small", "--data", "data/mine-val",
-                                        "--seq-len", "64"], *words)
-
-
-def test_layers_that_the_weights_lack(run, root):
-    training_refused(run, root, ["model.override={num_hidden_layers=3}"], "models/small",
-                     "missing", "model.layers.2.")
-
-
-def test_a_dtype_that_holds_no_weights(run, root):
-    shard = shards(root / "models/small")[1]
-    header, body = read_header(shard)
-    name = next(n for n in header if n != "__metadata__")
-    header[name]["dtype"] = "I32"
-    write_header(shard, header, body)
-    words = (name, "I32")
-    training_refused(run, root, [], *words)
-    refused_without_a_trace(run, root, ["generate", "models/small", "--prompt", "x"], *words)
-
-
-@pytest.mark.parametrize("place", ["../outside.safetensors", "/etc/passwd", "a/../../x"])
-def test_an_index_path_that_leaves_its_directory(run, root, place):
-    index = root / "models/small/model.safetensors.index.json"
-    shutil.copy(shards(root / "models/small")[0], root / "models/outside.safetensors")
-    text = index.read_text().replace(shards(root / "models/small")[0].name, place)
-    index.write_text(text)
-    words = ("models/small", f"'{place}' leaves its directory", "refused")
-    training_refused(run, root, [], *words)
-    refused_without_a_trace(run, root, ["export", "models/small", "--out", "out"], *words)
-    inspect_says(run, root, "leaves its directory")
-
-
-def test_a_missing_shard(run, reads_weights, root):
-    shard = shards(root / "models/small")[2]
-    count = len(shards(root / "models/small"))
-    shard.unlink()
-    reads_weights(root, "models/small", f"1 of {count} shards are missing: {shard.name}",
-                  "copy them")
-    inspect_says(run, root, f"missing: {shard.name}")
-
-
 # --- configuration
 
 def test_an_unknown_key_and_its_nearest_name(run, root):
@@ -300,7 +96,7 @@ def test_an_unknown_key_in_set(run, root):
 
 
 @pytest.mark.parametrize("key,value", [
-    ("run.device_plugin", '"libx.so"'), ("precision.compute", '"fp8"'), ("optimizer.kind", '"lamb"')])
+    ("run.device_plugin", '"libx.so"'), ("precision.compute", '"fp8"')])
 def test_a_key_that_is_not_built_yet(run, root, key, value):
     refused_without_a_trace(run, root, ["train", "run.toml", "--set", f"{key}={value}"],
                             f"{key} = {value} is not available yet", "available: ")
@@ -405,115 +201,6 @@ def test_a_truncated_store(run, root, file):
     path = root / "data/mine" / file
     os.truncate(path, path.stat().st_size // 2)
     training_refused(run, root, [], f"data/mine/{file}")
-
-
-# --- disks
-
-MS_RDONLY, MS_REMOUNT, MNT_DETACH = 1, 32, 2
-libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
-
-
-class Disk:
-    """A file system of its own in memory."""
-
-    def __init__(self, path, size):
-        self.path = path
-        path.mkdir()
-        self._mount(0, size)
-
-    def _mount(self, flags, size):
-        if libc.mount(b"tmpfs", str(self.path).encode(), b"tmpfs", flags,
-                      f"size={size}".encode()) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-
-    def grow(self, size):
-        self._mount(MS_REMOUNT, size)
-
-    def freeze(self, size="1m"):
-        self._mount(MS_REMOUNT | MS_RDONLY, size)
-
-    def unmount(self):
-        libc.umount2(str(self.path).encode(), MNT_DETACH)
-
-
-@pytest.fixture
-def disk(tmp_path):
-    with contextlib.ExitStack() as stack:
-        def make(size):
-            try:
-                made = Disk(tmp_path / "disk", size)
-            except OSError as error:
-                pytest.skip(f"NOT TESTED: full and read-only disks need root to mount a "
-                            f"file system ({error})")
-            stack.callback(made.unmount)
-            return made
-        yield make
-
-
-FULL = ("disk", "No space left on device", "free space", "run the same command again")
-READ_ONLY = ("disk", "Read-only file system", "choose a place that can be written")
-
-
-def test_a_store_on_a_full_disk_leaves_nothing(run, root, disk):
-    place = disk("16k")
-    arguments = ["data", "build", "corpus/*", "--tokenizer", "models/small", "--out", "disk/d",
-                 "--holdout", "20%"]
-    refused_without_a_trace(run, root, arguments, *FULL, code=TEMPORARY)
-    place.grow("8m")
-    run("longhaul", *arguments, cwd=root)
-    run("longhaul", "verify", "disk/d", cwd=root)
-
-
-def test_an_export_on_a_full_disk_leaves_nothing(run, root, disk):
-    place = disk("200k")
-    arguments = ["export", "models/small", "--out", "disk/hf"]
-    refused_without_a_trace(run, root, arguments, *FULL, code=TEMPORARY)
-    place.grow("8m")
-    run("longhaul", *arguments, cwd=root)
-    assert "NOT" not in run("longhaul", "inspect", "disk/hf", cwd=root).stdout
-
-
-def test_a_run_on_a_full_disk_keeps_its_checkpoints_and_goes_on_later(run, root, disk):
-    place = disk("4m")
-    sets = ["--set", "checkpoint.every=2", "--set", "checkpoint.keep=0", "--set",
-            "run.steps=12", "--set", "run.dir=\"disk/run\""]
-    result = run("longhaul", "train", "run.toml", *sets, check=False, cwd=root)
-    # A checkpoint or the metrics, whichever was written first.
-    refused(result, *FULL, code=TEMPORARY)
-    kept = sorted(p.name for p in (root / "disk/run/checkpoints").iterdir())
-    assert kept and len(kept) < 6
-    for name in kept:  # no half-written directory among them
-        run("longhaul", "verify", root / "disk/run/checkpoints" / name)
-    place.grow("32m")
-    run("longhaul", "train", "run.toml", *sets, cwd=root)
-    run("longhaul", "train", "run.toml", *sets, "--set", 'run.dir="whole"', cwd=root)
-    assert curve(root / "disk/run") == curve(root / "whole")
-    assert len(curve(root / "whole")) == 12
-
-
-def test_a_read_only_disk(run, root, disk):
-    place = disk("1m")
-    place.freeze()
-    training_refused(run, root, ['run.dir="disk/run"'], *READ_ONLY)
-    for arguments in (["export", "models/small", "--out", "disk/hf"],
-                      ["data", "build", "corpus/*", "--tokenizer", "models/small", "--out",
-                       "disk/d"],
-                      ["data", "build", "corpus/*", "--tokenizer", "models/small", "--out",
-                       "disk/deeper/d"],
-                      ["data", "train-tokenizer", "corpus/*", "--out", "disk/t",
-                       "--vocab-size", "300"]):
-        refused_without_a_trace(run, root, arguments, *READ_ONLY)
-
-
-def test_a_run_whose_disk_became_read_only_loses_nothing(run, root, disk):
-    place = disk("8m")
-    sets = ["--set", "run.dir=\"disk/run\"", "--set", "checkpoint.every=2", "--set",
-            "run.steps=6"]
-    run("longhaul", "train", "run.toml", *sets, "--set", "run.stop_after=4", cwd=root)
-    before = contents(root / "disk/run")
-    place.freeze("8m")
-    refused(run("longhaul", "train", "run.toml", *sets, check=False, cwd=root), *READ_ONLY)
-    assert contents(root / "disk/run") == before
 
 
 # --- runs

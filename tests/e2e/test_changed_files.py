@@ -1,15 +1,14 @@
 """Files that changed, or that contradict each other, are told by whoever reads them."""
 
 import pytest
+from refusals import refused, refused_without_a_trace, shards, training_refused
 from safetensors.torch import load_file, save_file
 from small_model import make_model
-from test_bad_input import (made, refused, refused_without_a_trace, root,  # noqa: F401
-                            shards, training_refused)
 from transformers import LlamaForCausalLM
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_changed_bytes_of_a_store_end_the_run_that_reads_them(run, root, ranks):  # noqa: F811
+def test_changed_bytes_of_a_store_end_the_run_that_reads_them(run, root, ranks):
     tokens = root / "data/mine/tokens_00000.bin"
     data = bytearray(tokens.read_bytes())
     for at in (len(data) // 2, len(data) // 2 + 2, len(data) - 2):
@@ -27,7 +26,7 @@ def test_changed_bytes_of_a_store_end_the_run_that_reads_them(run, root, ranks):
         cwd=root)
 
 
-def test_a_tied_model_whose_files_hold_another_head(run, root):  # noqa: F811
+def test_a_tied_model_whose_files_hold_another_head(run, root):
     """transformers does not tie such a model: whoever computes with it has to be told."""
     make_model(root / "models/tied", tie_word_embeddings=True)
     tensors = {}

@@ -3,10 +3,10 @@ files are the same, is refused."""
 
 import json
 
-from test_bad_input import made, refused_without_a_trace, root, training_refused  # noqa: F401
+from refusals import refused_without_a_trace, training_refused
 
 
-def test_a_tokenizer_of_the_same_files_that_makes_other_ids(run, root):  # noqa: F811
+def test_a_tokenizer_of_the_same_files_that_makes_other_ids(run, root):
     # As after a program whose tokenizer means something else: the files' hash is the same.
     test = root / "data/mine/self_test.json"
     cases = json.loads(test.read_text())

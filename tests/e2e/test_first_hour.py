@@ -9,9 +9,9 @@ import subprocess
 import time
 
 import pytest
+from refusals import refused, refused_without_a_trace, shards, training_refused
 from small_model import TRAINING
-from test_bad_input import (VERBS, contents, made, refused,  # noqa: F401
-                            refused_without_a_trace, root, shards, training_refused)
+from test_bad_input import VERBS
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HUB = "meta-llama/Llama-3.2-1B"
@@ -27,23 +27,23 @@ NOT_FETCHED = (f"{HUB}: no such file or directory", "fetches nothing", "docs/off
     ["data", "build", "corpus/*.txt", "--tokenizer", HUB, "--out", "out"],
     ["data", "build", HUB, "--tokenizer", "models/small", "--out", "out"],
     ["eval", "models/small", "--data", HUB]], ids=" ".join)
-def test_a_name_of_a_hub_is_not_fetched(run, root, arguments):  # noqa: F811
+def test_a_name_of_a_hub_is_not_fetched(run, root, arguments):
     refused_without_a_trace(run, root, arguments, *NOT_FETCHED)
 
 
 @pytest.mark.parametrize("key", [f'init.weights="{HUB}"', f'model.config="{HUB}"',
                                  f'data.train=[{{path="{HUB}"}}]'])
-def test_a_name_of_a_hub_in_a_configuration_is_not_fetched(run, root, key):  # noqa: F811
+def test_a_name_of_a_hub_in_a_configuration_is_not_fetched(run, root, key):
     training_refused(run, root, [key], *NOT_FETCHED)
 
 
-def test_an_address_is_not_fetched(run, root):  # noqa: F811
+def test_an_address_is_not_fetched(run, root):
     for address in ("s3://bucket/model", f"https://huggingface.co/{HUB}"):
         refused_without_a_trace(run, root, ["inspect", address], "reads like an address",
                                 "docs/offline.md")
 
 
-def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):  # noqa: F811
+def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):
     refused_without_a_trace(run, root, ["inspect", "model/small"], "did you mean models/small?")
     refused_without_a_trace(run, root, ["train", "runn.toml"], "did you mean run.toml?")
     training_refused(run, root, ['data.train=[{path="data/mien"}]'], "did you mean data/mine?")
@@ -64,11 +64,11 @@ def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):  # noqa:
     (["--set", "run.steps", "5"], "--set run.steps=5"),
     (["--frobnicate"], "`longhaul config` lists them all"),
 ])
-def test_a_flag_for_a_setting_names_the_set_that_does_it(run, root, flags, sets):  # noqa: F811
+def test_a_flag_for_a_setting_names_the_set_that_does_it(run, root, flags, sets):
     refused_without_a_trace(run, root, ["train", "run.toml", *flags], sets)
 
 
-def test_verbs_that_start_runs_know_flags_for_settings_too(run, root):  # noqa: F811
+def test_verbs_that_start_runs_know_flags_for_settings_too(run, root):
     for verb in ("launch", "submit", "config"):
         refused_without_a_trace(run, root, [verb, "run.toml", "--lr", "1e-4"],
                                 "--set optimizer.lr=1e-4")
@@ -90,31 +90,31 @@ def test_verbs_that_start_runs_know_flags_for_settings_too(run, root):  # noqa: 
     (["train", "run.toml", "--set", "model.config=data/mine", "--set", "run.dir=run.toml/x"],
      ["a file stands where a directory was meant to be"]),
 ], ids=lambda value: "-".join(value[:2]).replace("/", "_") if "." not in value[0] else None)
-def test_other_slips_of_a_first_hour(run, root, arguments, words):  # noqa: F811
+def test_other_slips_of_a_first_hour(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-def test_a_token_store_in_place_of_a_model_is_called_one(run, root):  # noqa: F811
+def test_a_token_store_in_place_of_a_model_is_called_one(run, root):
     for key in ("model.config", "init.weights"):
         training_refused(run, root, [f'{key}="data/mine"'], "token store, which is data")
 
 
 # --- files of another kind
 
-def test_text_given_to_train_names_data_build(run, root):  # noqa: F811
+def test_text_given_to_train_names_data_build(run, root):
     (root / "a.jsonl").write_text('{"text": "some text"}\n' * 200)
     for path in ("a.jsonl", "corpus/000.txt", "corpus/*.txt", "corpus", "corpus/part-0.jsonl.gz"):
         training_refused(run, root, [f'data.train=[{{path="{path}"}}]'], "longhaul data build")
 
 
-def test_inspect_says_which_verb_is_for_a_file(run, root):  # noqa: F811
+def test_inspect_says_which_verb_is_for_a_file(run, root):
     refused_without_a_trace(run, root, ["inspect", "run.toml"], "longhaul config run.toml")
     refused_without_a_trace(run, root, ["inspect", "corpus/000.txt"], "longhaul data build")
     refused_without_a_trace(run, root, ["inspect", "models/small/config.json"],
                             "give the directory that it is in")
 
 
-def test_inspect_knows_a_tokenizers_directory(run, root):  # noqa: F811
+def test_inspect_knows_a_tokenizers_directory(run, root):
     run("longhaul", "data", "train-tokenizer", "corpus/*.txt", "--out", "mine", "--vocab-size",
         "300", cwd=root)
     text = run("longhaul", "inspect", "mine", cwd=root).stdout
@@ -122,7 +122,7 @@ def test_inspect_knows_a_tokenizers_directory(run, root):  # noqa: F811
     assert "NOT complete" not in text
 
 
-def test_a_file_of_unknown_kind_is_no_text_unless_it_is_said_to_be(run, root):  # noqa: F811
+def test_a_file_of_unknown_kind_is_no_text_unless_it_is_said_to_be(run, root):
     (root / "wiki_00").write_text('{"text": "some text"}\n')
     (root / "a.data").write_text("some text")
     build = ["data", "build", "--tokenizer", "models/small", "--out", "out"]
@@ -132,13 +132,13 @@ def test_a_file_of_unknown_kind_is_no_text_unless_it_is_said_to_be(run, root):  
     run("longhaul", *build, "wiki_00", "--format", "jsonl", cwd=root)
 
 
-def test_a_git_lfs_pointer_in_place_of_weights_is_called_one(run, root):  # noqa: F811
+def test_a_git_lfs_pointer_in_place_of_weights_is_called_one(run, root):
     shards(root / "models/small")[1].write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4976698672\n")
     training_refused(run, root, [], "Git LFS pointer", "git lfs pull")
 
 
-def test_a_download_that_broke_off_names_both_sizes(run, root):  # noqa: F811
+def test_a_download_that_broke_off_names_both_sizes(run, root):
     shard = shards(root / "models/small")[1]
     size = shard.stat().st_size
     os.truncate(shard, size // 2)
@@ -153,7 +153,7 @@ TRAIN = ["train", "run.toml", "--set", "run.steps=4", "--set", "checkpoint.every
 
 
 @pytest.fixture(scope="module")
-def trained(run, made, tmp_path_factory):  # noqa: F811
+def trained(run, made, tmp_path_factory):
     place = tmp_path_factory.mktemp("trained")
     shutil.copytree(made, place, dirs_exist_ok=True)
     (place / "run.toml").write_text(TRAINING)
@@ -206,7 +206,7 @@ def test_a_finished_run_says_that_nothing_is_left_and_what_to_raise(run, trained
             "runs/mine/config.toml")
 
 
-def test_a_batch_larger_than_the_data_is_trained_and_said(run, root):  # noqa: F811
+def test_a_batch_larger_than_the_data_is_trained_and_said(run, root):
     (root / "run.toml").write_text(TRAINING)
     said = run("longhaul", *TRAIN, "--set", "data.train=[{path = \"data/mine-val\"}]", "--set",
                "run.steps=1", "--set", "batch.global_size=512", "--set", "batch.micro_size=64",

@@ -309,7 +309,7 @@ def test_every_second_of_two_lives_of_a_job_is_in_one_class_of_one_ledger(binary
     assert end(process)[0] == 75
     time.sleep(3)
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    process = start(binary, config, "run.steps=110", *slow[1:], ranks=1)
+    process = start(binary, config, "run.stop_after=110", *slow, ranks=1)
     (run / "PAUSE").touch()
     limit = time.monotonic() + 60
     while not any("file" in event for event in events(run, "signal")):

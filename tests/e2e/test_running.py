@@ -34,7 +34,7 @@ def shell(text, folder, binary):
 
 def test_the_commands_for_one_machine_run_as_they_stand(folder, binary):
     """Block after block, in one directory: each goes on from where the one before ended."""
-    expected = [["finished step 4 of 4", "finished step 8 of 8"], ["finished step 12 of 12"]]
+    expected = [["finished step 4 of 8", "finished step 8 of 8"], ["finished step 12 of 12"]]
     assert len(BLOCKS) == len(expected)
     for block, lines in zip(BLOCKS, expected):
         done = shell(block, folder, binary)

@@ -8,19 +8,20 @@
 #include <string>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/torch_file.h"
+#include "longhaul/imports/torch_file.h"
 
 namespace {
 
-using longhaul::PickleTree;
+using longhaul::imports::PickleTree;
 
 void check(const PickleTree& tree, size_t file_size, bool placed) {
-  for (const longhaul::PickleTensor& tensor : tree.tensors) {
-    if (!longhaul::problem_of(tensor, tree.storages.at(tensor.storage)).empty()) {
+  for (const longhaul::imports::PickleTensor& tensor : tree.tensors) {
+    if (!longhaul::imports::problem_of(tensor, tree.storages.at(tensor.storage))
+             .empty()) {
       std::abort();
     }
   }
-  for (const longhaul::PickleStorage& storage : tree.storages) {
+  for (const longhaul::imports::PickleStorage& storage : tree.storages) {
     if (!placed) continue;
     if (storage.begin > file_size || storage.bytes() > file_size - storage.begin) {
       std::abort();
@@ -41,11 +42,11 @@ void check(const PickleTree& tree, size_t file_size, bool placed) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   try {
-    check(longhaul::read_torch_file(bytes, 0, "fuzz"), size, true);
+    check(longhaul::imports::read_torch_file(bytes, 0, "fuzz"), size, true);
   } catch (const longhaul::InputError&) {
   }
   try {
-    check(longhaul::parse_pickle(bytes, "fuzz"), size, false);
+    check(longhaul::imports::parse_pickle(bytes, "fuzz"), size, false);
   } catch (const longhaul::InputError&) {
   }
   // The answer of a child is not believed either.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/tokenizer/sentencepiece_tokenizer.h"
+#include "longhaul/tokenizer/sentencepiece_tokenizer.h"
 
 // Any bytes as a SentencePiece model: a clear InputError, or a tokenizer that can be
 // used.
@@ -12,10 +12,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   try {
-    const auto tokenizer = data::SentencePieceTokenizer::parse(text, "fuzz");
-    std::vector<data::TokenId> ids;
+    const auto tokenizer = tokenizer::SentencePieceTokenizer::parse(text, "fuzz");
+    std::vector<tokenizer::TokenId> ids;
     tokenizer->encode(" ab  12\n\xEF\xBC\xA1\xC3\xA9 ", true, ids);
-    for (const data::TokenId id : ids) {
+    for (const tokenizer::TokenId id : ids) {
       if (int64_t{id} >= tokenizer->vocab_size()) __builtin_trap();
       tokenizer->token_bytes(id);
     }

@@ -4,17 +4,17 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/tokenizer/tokenizer_json.h"
+#include "longhaul/tokenizer/tokenizer_json.h"
 
 // Any bytes as a tokenizer.json: a clear InputError, or a tokenizer that can be used.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   using namespace longhaul;
   const std::string_view text(reinterpret_cast<const char*>(bytes), size);
   try {
-    const auto tokenizer = data::parse_tokenizer_json(text, "fuzz");
-    std::vector<data::TokenId> ids;
+    const auto tokenizer = tokenizer::parse_tokenizer_json(text, "fuzz");
+    std::vector<tokenizer::TokenId> ids;
     tokenizer->encode("ab 12\n <|x|>\xC3\xA9", true, ids);
-    for (const data::TokenId id : ids) {
+    for (const tokenizer::TokenId id : ids) {
       if (int64_t{id} >= tokenizer->vocab_size()) __builtin_trap();
     }
     tokenizer->decode(ids, false);

@@ -9,22 +9,23 @@ import re
 
 import house
 
-EVERYWHERE = {"base", "run", "config", "format", "families"}
+EVERYWHERE = {"base", "system", "run", "config", "format", "families"}
 ROWS = {
-    "base": set(), "run": {"base"}, "config": {"base", "run"}, "format": {"base", "config"},
-    "families": {"base", "config", "format"},
+    "base": set(), "system": {"base"}, "run": {"base", "system"}, "config": {"base", "run"},
+    "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
-    "comm": {"layout"}, "data": set(), "cluster": set(), "monitor": set(),
+    "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
+    "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
-    "checkpoint": {"comm", "tensor"}, "infer": {"models", "parallel", "data"},
+    "checkpoint": {"comm", "tensor"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
     "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
 }
-STRICT = {"base", "run", "config", "format", "families"}
-TORCH_FREE = {"base", "run", "config", "format", "families", "layout", "data", "comm",
-              "cluster", "monitor"}
+STRICT = {"base", "system", "run", "config", "format", "families"}
+TORCH_FREE = {"base", "system", "run", "config", "format", "families", "layout", "tokenizer",
+              "data", "comm", "cluster", "monitor", "drill", "doctor"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"

@@ -29,7 +29,8 @@ while read -r file; do
     *) echo "$file searches '$run_path'"; exit 1 ;;
   esac
 done < <(find "$tree/bin" "$tree/lib" -type f)
-test -d "$tree/share/longhaul/recipes"
+test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
+test -f "$tree/share/longhaul/recipes/models/llama2-7b/config.json"
 
 # The same with the source tree and every Python out of sight, where we may hide them.
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then

@@ -1,64 +1,76 @@
 // Drives what BERT examples are read and made with, without LibTorch:
-//   batches OPTIONS-AS-JSON SHARD...   prints batches as lines of JSON
-//   shuffle COUNT EPOCH                prints the order of files of an epoch
+//   batches OPTIONS-AS-JSON SHARD...   packs shards and prints batches as lines of JSON
 //   data build ...                     the program's own verb
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/bert/bert_loader.h"
-#include "longhaul/data/bert/shard_order.h"
+#include "longhaul/data/bert/example_source.h"
+#include "longhaul/data/bert/pack_examples.h"
+#include "longhaul/data/order/loader.h"
 
 namespace {
 
 using namespace longhaul;
 
+/// Removed at its end.
+class Scratch {
+ public:
+  Scratch() {
+    std::string name = (fs::temp_directory_path() / "longhaul_bert_XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Scratch() { fs::remove_all(path_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
 void print_batches(const Json& wanted, const std::vector<fs::path>& arguments) {
-  const auto reader = std::make_shared<data::ShardReader>();
-  data::BertLoaderOptions options;
-  options.batch_size = wanted.value("batch_size", int64_t{1});
-  options.group = wanted.value("group", int64_t{0});
-  options.num_groups = wanted.value("num_groups", int64_t{1});
-  options.vocab_size = wanted.at("vocab_size").get<int64_t>();
-  options.seq_len = wanted.at("seq_len").get<int64_t>();
-  options.max_predictions = wanted.value("max_predictions", int64_t{0});
-  options.seed = wanted.value("seed", uint64_t{0});
-  options.shuffle_rows = wanted.value("shuffle_rows", true);
-  options.source_epochs = wanted.value("source_epochs", false);
-  options.prefetch = wanted.value("prefetch", true);
-  const auto start = data::BertPosition::from_json(
-      wanted.value("position", data::BertPosition().to_json()));
-  data::BertLoader loader(reader, data::find_bert_shards(arguments), options, start);
+  data::ShardReader reader;
+  const Scratch scratch;
+  data::PackExamplesOptions pack;
+  pack.shards = data::find_bert_shards(arguments);
+  pack.out = scratch.path() / "packed";
+  pack.vocab_size = wanted.at("vocab_size").get<int64_t>();
+  pack.seq_len = wanted.at("seq_len").get<int64_t>();
+  data::pack_examples(reader, pack);
+  const std::shared_ptr<const data::TokenSource> source =
+      data::example_source(pack.out, pack.seq_len, /*verify=*/true,
+                           wanted.value("max_predictions", int64_t{0}));
+  data::LoaderOptions options;
+  options.shuffle = wanted.value("shuffle", false);
+  options.global_size = wanted.value("batch_size", int64_t{1});
+  options.micro_size = options.global_size;
+  data::Loader loader({{source, 1.0, "examples", {}}}, options);
   for (int64_t i = wanted.value("batches", int64_t{1}); i > 0; --i) {
-    const data::BertBatch& batch = loader.next();
-    const Json line = {{"file", loader.file().filename().string()},
-                       {"position", loader.position().to_json()},
-                       {"left_out", loader.rows_left_out()},
-                       {"tokens", batch.tokens},
+    const data::StepBatch& step = loader.next();
+    const data::TokenBatch& batch = step.micro_batches.at(0);
+    const Json line = {{"tokens", batch.tokens},
                        {"segments", batch.segments},
-                       {"mask", batch.mask},
-                       {"labels", batch.labels},
-                       {"next_sentence", batch.next_sentence},
-                       {"targets", batch.num_targets},
-                       {"hash", batch.content_hash}};
+                       {"document_start", batch.document_start},
+                       {"document_end", batch.document_end},
+                       {"positions", batch.positions},
+                       {"targets", batch.targets},
+                       {"num_targets", step.num_targets},
+                       {"losses", source->losses()},
+                       {"rows", source->num_sequences()},
+                       {"hash", step.content_hash}};
     fmt::print("{}\n", line.dump());
   }
 }
 
 int run(int argc, char** argv) {
   const std::string verb = argc > 1 ? argv[1] : "";
-  if (verb == "shuffle" && argc == 4) {
-    const Json order = data::python_shuffled(std::atoll(argv[2]),
-                                             static_cast<uint64_t>(std::atoll(argv[3])));
-    fmt::print("{}\n", order.dump());
-    return 0;
-  }
   if (verb == "batches" && argc > 3) {
     print_batches(parse_json(argv[2], "options"), {argv + 3, argv + argc});
     return 0;

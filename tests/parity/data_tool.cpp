@@ -15,7 +15,8 @@ namespace {
 using namespace longhaul;
 
 void print(const data::TokenBatch& batch) {
-  fmt::print("{}\n", Json{{"tokens", batch.tokens}, {"targets", batch.targets}}.dump());
+  fmt::print("{}\n",
+             Json{{"tokens", batch.tokens}, {"targets", batch.targets[0]}}.dump());
 }
 
 void print_batches(std::shared_ptr<const data::TokenSource> source, int64_t size) {
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     data::TokenBatch batch;
-    batch.resize(1, length);
+    source->shape(batch, 1);
     for (int64_t i = 0; i < source->num_sequences(); ++i) {
       source->read(i, batch, 0);
       print(batch);

@@ -13,7 +13,7 @@
 #include "apps/loaded_model.h"
 #include "longhaul/base/error.h"
 #include "longhaul/format/safetensors.h"
-#include "longhaul/infer/micro_batch.h"
+#include "longhaul/infer/batch.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
@@ -38,7 +38,7 @@ data::TokenBatch read_tokens(const fs::path& path) {
   };
   load("tokens", batch.tokens);
   const auto tokens = batch.tokens;
-  load("targets", batch.targets);
+  load("targets", batch.targets.at(0));
   batch.tokens = tokens;
   for (int64_t i = 0; i < batch.num_sequences * batch.seq_len; ++i) {
     batch.positions[static_cast<size_t>(i)] = static_cast<int32_t>(i % batch.seq_len);
@@ -81,32 +81,34 @@ void run(const Arguments& arguments) {
   auto loaded = apps::load_model(
       arguments.model, {arguments.dtype, batch.seq_len, /*gradients=*/true, at::kCPU});
   break_weights(*loaded.model, arguments.fault);
-  auto micro =
-      infer::micro_batch(batch, 0, batch.num_sequences, at::kCPU, !arguments.plain);
+  nn::ForwardContext context;
+  context.batch = infer::batch_of(batch, 0, batch.num_sequences, at::kCPU);
+  context.fused = !arguments.plain;
   if (arguments.fault == "halved_positions") {
-    micro.context.positions = at::floor_divide(micro.context.positions, 2);
+    context.batch.positions = at::floor_divide(context.batch.positions, 2);
   }
-  micro.context.weight_gradients = std::make_shared<ops::WeightGradients>();
+  context.weight_gradients = std::make_shared<ops::WeightGradients>();
   if (arguments.recompute) {
-    micro.context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                                 const at::Tensor& x) {
+    context.run_block = [](int64_t layer, const nn::BlockFunction& block,
+                           const nn::Tensors& x) {
       return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
     };
   }
-  const at::Tensor hidden = loaded.model->hidden(micro.tokens, micro.context);
-  double scale = 1.0 / static_cast<double>(batch.num_targets());
+  double scale = 1.0 / static_cast<double>(batch.num_targets(0));
   if (arguments.fault == "wrong_denominator") {
     scale = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
   }
-  const auto result = loaded.model->loss(hidden, micro.targets, micro.context,
-                                         {scale, 0.0, !arguments.plain});
-  torch::autograd::backward({result.loss}, {});
+  nn::Losses losses({scale});
+  context.losses = &losses;
+  const nn::Tensors hidden = loaded.model->hidden({}, context);
+  const at::Tensor loss = loaded.model->loss(hidden, context);
+  torch::autograd::backward({loss}, {});
   break_gradients(*loaded.model, arguments.fault);
 
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> out;
-  out["logits"] = loaded.model->logits(hidden).to(at::kFloat).contiguous();
-  out["loss"] = result.loss.view({1}).contiguous();
+  out["logits"] = loaded.model->logits(hidden[0]).to(at::kFloat).contiguous();
+  out["loss"] = loss.view({1}).contiguous();
   for (const ParameterPtr& p : loaded.model->parameters()) {
     out["grad." + p->name()] = p->grad().to(at::kFloat).contiguous();
   }

@@ -15,6 +15,11 @@ BASE = dict(
     attn_implementation="eager",
 )
 
+NEOX = dict(
+    vocab_size=320, hidden_size=96, intermediate_size=160, num_hidden_layers=3,
+    num_attention_heads=6, max_position_embeddings=512, layer_norm_eps=1e-5,
+    initializer_range=0.05)
+
 CONFIGS = {
     "llama2_mha": dict(
         num_key_value_heads=6,
@@ -56,11 +61,29 @@ CONFIGS = {
         tie_word_embeddings=False,
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
     ),
+    # A window that is shorter than the test's sequences; heads of another width.
+    "mistral": dict(
+        family="Mistral",
+        num_key_value_heads=2,
+        head_dim=24,
+        sliding_window=40,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.05,
         bos_token_id=0, eos_token_id=0)),
+    # A quarter of each head rotated, attention and feed-forward side by side; fused by heads.
+    "pythia": dict(family="GPTNeoX", only=dict(
+        NEOX, rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                               "partial_rotary_factor": 0.25})),
+    # One after the other, the tanh form, no biases in the attention, scaled; tied.
+    "neox_serial": dict(family="GPTNeoX", only=dict(
+        NEOX, use_parallel_residual=False, hidden_act="gelu_new", attention_bias=False,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 20000.0,
+                         "partial_rotary_factor": 0.5})),
 }
 
 
@@ -87,7 +110,10 @@ def as_transformers(name, tensors):
     """Tensors under this program's names and in its shapes, as transformers' model has them.
     There a gradient that is zero but for rounding, that of a bias of keys, is part of a larger
     one."""
-    if CONFIGS[name].get("family") != "GPT2":
+    family = CONFIGS[name].get("family")
+    if family == "GPTNeoX":
+        return as_gpt_neox(tensors, CONFIGS[name]["only"]["num_attention_heads"])
+    if family != "GPT2":
         return dict(tensors)
     found = {}
     for key, value in tensors.items():
@@ -99,6 +125,24 @@ def as_transformers(name, tensors):
             value = value.t()
         for here, theirs in (("q_proj", "c_attn"), ("up_proj", "c_fc"), ("down_proj", "c_proj"),
                              ("o_proj", "c_proj")):
+            key = key.replace(here, theirs)
+        found[key] = value
+    return found
+
+
+def as_gpt_neox(tensors, heads):
+    """Queries, keys and values of a head lie side by side there."""
+    found = {}
+    for key, value in tensors.items():
+        if ".k_proj." in key or ".v_proj." in key:
+            continue
+        if ".q_proj." in key:
+            parts = [tensors[key.replace("q_proj", f"{part}_proj")] for part in "qkv"]
+            by_head = [part.view(heads, -1, *part.shape[1:]) for part in parts]
+            value = torch.cat(by_head, dim=1).view(-1, *value.shape[1:])
+        for here, theirs in (("q_proj", "query_key_value"), ("o_proj", "dense"),
+                             ("up_proj", "dense_h_to_4h"), ("down_proj", "dense_4h_to_h"),
+                             ("embed_out", "lm_head")):
             key = key.replace(here, theirs)
         found[key] = value
     return found

@@ -195,7 +195,7 @@ def test_whole_words_are_masked_whole(run, corpus, tmp_path):
     assert len(whole) > 10_000 and whole.all()
 
 
-def test_our_loader_reads_what_was_built(run, corpus, tmp_path):
+def test_training_reads_what_was_built(run, corpus, tmp_path):
     folder, tokenizer, _ = corpus
     out = tmp_path / "out"
     build(run, folder, out, "--seq-len", 128, "--shards", 4)
@@ -203,7 +203,7 @@ def test_our_loader_reads_what_was_built(run, corpus, tmp_path):
     with h5py.File(first) as file:
         ids = file["input_ids"][:]
     options = json.dumps({"vocab_size": tokenizer.get_vocab_size(), "seq_len": 128,
-                          "batch_size": len(ids), "shuffle_rows": False})
+                          "batch_size": len(ids)})
     batch = json.loads(run("longhaul_bert_tool", "batches", options, first).stdout)
     assert batch["tokens"] == ids.ravel().tolist()
 

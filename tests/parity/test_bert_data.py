@@ -1,5 +1,6 @@
-"""BERT shards: what h5py writes is read as the source system's loader reads it, what we write
-opens in h5py with the published layout, and what is hostile or damaged is refused by name."""
+"""BERT shards: what h5py writes is packed and read with the values of the source system's
+loader, as transformers' BertForPreTraining takes them, and what is hostile or damaged is refused
+by name."""
 
 import json
 import random
@@ -8,6 +9,8 @@ import subprocess
 import h5py
 import numpy as np
 import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining
 
 VOCABULARY = 30522
 FORMS = {"input_ids": "i4", "input_mask": "i1", "segment_ids": "i1",
@@ -41,12 +44,29 @@ def write(path, arrays, **options):
 
 
 def batches(run, shards, check=True, **options):
-    options = {"vocab_size": VOCABULARY, "seq_len": 128, "shuffle_rows": False, **options}
+    options = {"vocab_size": VOCABULARY, "seq_len": 128, **options}
     result = run("longhaul_bert_tool", "batches", json.dumps(options), *shards, check=check)
     if not check:
         assert result.returncode == 78, (result.returncode, result.stdout, result.stderr)
         return result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines()]
+    return [of_transformers(json.loads(line)) for line in result.stdout.splitlines()]
+
+
+def of_transformers(batch):
+    """The fields of BertForPreTraining, [rows, length], from those of a batch."""
+    assert batch["losses"] == ["masked_token", "next_sentence"]
+    labels, next_sentence = batch["targets"]
+    rows = len(next_sentence)
+    shaped = {name: np.array(values).reshape(rows, -1) for name, values in
+              [("input_ids", batch["tokens"]), ("token_type_ids", batch["segments"]),
+               ("labels", labels), ("position_ids", batch["positions"]),
+               ("start", batch["document_start"]), ("end", batch["document_end"])]}
+    start, end = shaped.pop("start"), shaped.pop("end")
+    places = np.arange(end.shape[1])
+    assert not start.any() and (end == end[:, :1]).all() and (shaped["position_ids"] == places).all()
+    return {**shaped, "attention_mask": (places < end).astype(np.int64),
+            "next_sentence_label": np.array(next_sentence),
+            "num_targets": batch["num_targets"], "hash": batch["hash"], "rows": batch["rows"]}
 
 
 def expected(arrays, rows, max_predictions):
@@ -56,11 +76,11 @@ def expected(arrays, rows, max_predictions):
         zeros = np.flatnonzero(positions == 0)
         end = zeros[0] if len(zeros) else max_predictions
         labels[row, positions[:end]] = arrays["masked_lm_ids"][row, :end]
-    return {"tokens": arrays["input_ids"][rows].ravel().tolist(),
-            "segments": arrays["segment_ids"][rows].ravel().tolist(),
-            "mask": arrays["input_mask"][rows].ravel().tolist(),
-            "labels": labels[rows].ravel().tolist(),
-            "next_sentence": arrays["next_sentence_labels"][rows].tolist()}
+    return {"input_ids": arrays["input_ids"][rows],
+            "token_type_ids": arrays["segment_ids"][rows],
+            "attention_mask": arrays["input_mask"][rows],
+            "labels": labels[rows],
+            "next_sentence_label": arrays["next_sentence_labels"][rows]}
 
 
 @pytest.mark.parametrize("length, predictions", [(128, 20), (512, 80)])
@@ -76,8 +96,9 @@ def test_shards_of_h5py_are_read_as_numpy_reads_them(run, tmp_path, length, pred
     for number, batch in enumerate(read):
         rows = slice(29 * number, 29 * (number + 1))
         for name, values in expected(arrays, rows, predictions).items():
-            assert batch[name] == values, (number, name)
-    assert read[-1]["position"] == {"epoch": 0, "file": 0, "row": 203}
+            assert np.array_equal(batch[name], values), (number, name)
+        assert batch["rows"] == 203
+        assert batch["num_targets"] == [(batch["labels"] >= 0).sum(), 29]
 
 
 def test_big_endian_values_and_odd_chunks_are_read(run, tmp_path):
@@ -91,30 +112,72 @@ def test_big_endian_values_and_odd_chunks_are_read(run, tmp_path):
                                 compression="gzip", compression_opts=9)
     batch = batches(run, [path], batch_size=100)[0]
     for name, values in expected(arrays, slice(0, 100), 20).items():
-        assert batch[name] == values, name
+        assert np.array_equal(batch[name], values), name
 
 
-def test_files_come_in_the_source_scripts_order(run, tmp_path):
-    """The loop of the source's training script, in our own words, against our loader."""
-    files = []
-    for number in range(7):
-        arrays = make_arrays(6, 128, 20, seed=number)
-        files.append(write(tmp_path / f"wiki_training_{number}.hdf5", arrays))
+def test_a_batch_is_what_bert_for_pretraining_takes(run, tmp_path):
+    """Its loss is the mean over each term's targets, by our count, whatever padding holds."""
+    arrays = make_arrays(24, 128, 20)
+    batch = batches(run, [write(tmp_path / "a_training_0.hdf5", arrays)], batch_size=24)[0]
+    torch.manual_seed(0)
+    model = BertForPreTraining(BertConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=32)).eval()
+    counts = batch.pop("num_targets")
+    fields = {name: torch.tensor(values) for name, values in batch.items()
+              if name not in ("hash", "rows")}
+    with torch.no_grad():
+        out = model(**fields)
+        fields["input_ids"][fields["attention_mask"] == 0] = 7
+        again = model(**fields)
+    assert torch.equal(out.loss, again.loss)
+    masked = fields["labels"] >= 0
+    scores = out.prediction_logits[masked].log_softmax(-1)
+    tokens = -scores.gather(1, fields["labels"][masked][:, None]).sum() / counts[0]
+    pairs = -out.seq_relationship_logits.log_softmax(-1).gather(
+        1, fields["next_sentence_label"][:, None]).sum() / counts[1]
+    torch.testing.assert_close(out.loss, tokens + pairs)
+
+
+def test_fewer_predictions_are_the_first_ones(run, tmp_path):
+    arrays = make_arrays(60, 128, 20)
+    path = write(tmp_path / "a_training_0.hdf5", arrays)
+    batch = batches(run, [path], batch_size=60, max_predictions=7)[0]
+    arrays["masked_lm_positions"] = arrays["masked_lm_positions"][:, :7]
+    arrays["masked_lm_ids"] = arrays["masked_lm_ids"][:, :7]
+    assert np.array_equal(batch["labels"], expected(arrays, slice(0, 60), 7)["labels"])
+
+
+def test_shards_are_packed_in_the_order_of_their_names(run, tmp_path):
+    """A test shard is none of a directory's; an epoch of the loader has every row once."""
+    arrays = [make_arrays(6, 128, 20, seed=number) for number in range(7)]
+    for number in reversed(range(7)):
+        write(tmp_path / f"wiki_training_{number}.hdf5", arrays[number])
     write(tmp_path / "wiki_test_0.hdf5", make_arrays(6, 128, 20))
-    for world, rank in [(1, 0), (3, 1), (7, 6)]:
-        wanted = []
-        for epoch in range(3):
-            order = sorted(str(file) for file in files)
-            random.Random(epoch).shuffle(order)
-            wanted += [order[(f * world + rank) % 7] for f in range(7)]
-        read = batches(run, [tmp_path], batch_size=6, batches=21, num_groups=world, group=rank)
-        assert [str(tmp_path / batch["file"]) for batch in read] == wanted
-    for epoch in [0, 1, 31, 32, 33, 1000, 2**31, 2**32 + 1]:
-        for count in [1, 2, 256, 1500]:
-            order = list(range(count))
-            random.Random(epoch).shuffle(order)
-            read = json.loads(run("longhaul_bert_tool", "shuffle", count, epoch).stdout)
-            assert read == order
+    ids = np.concatenate([part["input_ids"] for part in arrays])
+    plain = batches(run, [tmp_path], batch_size=42)[0]
+    assert np.array_equal(plain["input_ids"], ids)
+    mixed = batches(run, [tmp_path], batch_size=42, shuffle=True)[0]
+    assert not np.array_equal(mixed["input_ids"], ids)
+    assert sorted(mixed["input_ids"].tolist()) == sorted(ids.tolist())
+
+
+@pytest.mark.parametrize("length", [128, 512])
+def test_shards_of_another_length_are_refused_with_both_numbers(run, tmp_path, length):
+    path = write(tmp_path / "a_training_0.hdf5", make_arrays(20, length, 20))
+    other = {128: 512, 512: 128}[length]
+    error = batches(run, [path], seq_len=other, check=False)
+    assert f"{path}: its rows have {length} tokens, data.seq_len is {other}" in error
+
+
+@pytest.mark.parametrize("hole, message", [
+    (0, "input_mask leaves out the first token"), (2, "input_mask[3] is 1 behind padding")])
+def test_a_mask_with_a_hole_is_refused_with_file_and_row(run, tmp_path, hole, message):
+    arrays = make_arrays(50, 128, 20)
+    arrays["input_mask"][17, hole] = 0
+    path = write(tmp_path / "a_training_0.hdf5", arrays)
+    error = batches(run, [path], check=False)
+    assert f"{path}: row 17: {message}" in error
 
 
 def altered(name, change):
@@ -259,8 +322,7 @@ def flipped_bits(run, tmp_path, count, seed):
     format has. The others mean nothing."""
     good = write(tmp_path / "good_training_0.hdf5", make_arrays(40, 128, 20))
     whole = good.read_bytes()
-    options = json.dumps({"vocab_size": VOCABULARY, "seq_len": 128, "batch_size": 40,
-                          "shuffle_rows": False, "prefetch": False})
+    options = json.dumps({"vocab_size": VOCABULARY, "seq_len": 128, "batch_size": 40})
     want = json.loads(run("longhaul_bert_tool", "batches", options, good).stdout)
     path = tmp_path / "flipped_training_0.hdf5"
     rng = random.Random(seed)
@@ -278,7 +340,8 @@ def flipped_bits(run, tmp_path, count, seed):
             assert result.returncode == 0, (place, result.stderr)
             read = json.loads(result.stdout)
             passed += read["hash"] != want["hash"]
-            assert read["tokens"] == want["tokens"] and read["labels"] == want["labels"], place
+            assert read["tokens"] == want["tokens"], place
+            assert read["targets"][0] == want["targets"][0], place
     return refused, passed
 
 

@@ -1,6 +1,8 @@
 """Logits and first gradients against transformers, in fp32 and bf16, and the faults that
 must turn the comparison red."""
 
+import json
+
 import pytest
 import torch
 from models import CONFIGS, as_transformers, distance, make_model
@@ -77,6 +79,29 @@ def test_bf16_is_as_close_as_bf16_can_be(run, tmp_path, name):
     assert found["logits"] <= 2e-2, found
     assert found["loss"] <= 2e-3, found
     assert found["gradients"] <= 3e-2, found
+
+
+@pytest.mark.parametrize("name,change", [
+    ("mistral", dict(sliding_window=41)), ("mistral", dict(sliding_window=None)),
+    ("pythia", dict(use_parallel_residual=False)), ("pythia", dict(hidden_act="gelu_new")),
+    ("pythia", dict(rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                                     "partial_rotary_factor": 0.5})),
+    ("neox_serial", dict(use_parallel_residual=True)),
+])
+def test_mathematics_that_is_a_little_off_is_seen(run, tmp_path, name, change):
+    model = make_model(name)
+    model.save_pretrained(tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    found = differences_on(run, tmp_path, model, *example(), name=name)
+    assert found["logits"] > LOGITS_TOLERANCE and found["gradients"] > GRADIENT_TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", ["pythia", "mistral"])
+@pytest.mark.parametrize("fault", ["scaled_norm", "halved_gradient"])
+def test_a_planted_fault_in_another_family_is_seen(run, tmp_path, name, fault):
+    found = differences(run, tmp_path, name, "--fault", fault)
+    assert found["logits"] > LOGITS_TOLERANCE or found["gradients"] > GRADIENT_TOLERANCE, found
 
 
 @pytest.mark.parametrize(

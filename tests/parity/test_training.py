@@ -120,7 +120,8 @@ def test_a_wrong_setting_is_seen(run, tmp_path, fault):
     assert worst(ours, theirs) > TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["llama3_gqa", "tied", "qwen2", "qwen3", "gpt2"])
+@pytest.mark.parametrize("name", ["llama3_gqa", "tied", "qwen2", "qwen3", "gpt2", "mistral",
+                                  "pythia", "neox_serial"])
 def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, tmp_path, name):
     model = make_model(name)
     model.save_pretrained(tmp_path / "model", max_shard_size="200KB")
@@ -132,7 +133,7 @@ def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, 
         assert torch.equal(ours[key].detach(), value.detach()), key
 
 
-@pytest.mark.parametrize("name", ["llama3_gqa", "gpt2"])
+@pytest.mark.parametrize("name", ["llama3_gqa", "gpt2", "mistral", "pythia"])
 def test_export_of_a_run_is_what_transformers_reads(run, tmp_path, name):
     rows = make_rows()
     longhaul_curve(run, tmp_path, make_model(name), rows)

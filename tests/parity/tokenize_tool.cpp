@@ -8,9 +8,9 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/data/tokenizer/stream_decoder.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
-#include "longhaul/data/tokenizer/trainer.h"
+#include "longhaul/tokenizer/stream_decoder.h"
+#include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/trainer.h"
 
 // What tests/parity/test_tokenizer.py drives. A file of texts: per text its length as
 // little-endian u32 and its bytes. A file of ids: per text a u32 count, the ids, then the
@@ -36,12 +36,13 @@ void put(std::string& out, uint32_t value) {
 }
 
 /// The same text when the ids come one by one; bytes that form no character excepted.
-void check_stream(const data::Tokenizer& tokenizer, const std::vector<data::TokenId>& ids,
-                  bool special, const std::string& decoded) {
+void check_stream(const tokenizer::Tokenizer& tokenizer,
+                  const std::vector<tokenizer::TokenId>& ids, bool special,
+                  const std::string& decoded) {
   if (decoded.find("\xEF\xBF\xBD") != std::string::npos) return;
-  data::StreamDecoder stream(tokenizer, special);
+  tokenizer::StreamDecoder stream(tokenizer, special);
   std::string text;
-  for (const data::TokenId id : ids) text += stream.add(id);
+  for (const tokenizer::TokenId id : ids) text += stream.add(id);
   text += stream.finish();
   if (text != decoded) {
     throw InputError("tokenize_tool",
@@ -52,10 +53,10 @@ void check_stream(const data::Tokenizer& tokenizer, const std::vector<data::Toke
 
 /// encode TOKENIZER TEXTS OUT special|plain
 int encode(char** arguments) {
-  const auto tokenizer = data::Tokenizer::load(arguments[0]);
+  const auto tokenizer = tokenizer::Tokenizer::load(arguments[0]);
   const bool special = std::string(arguments[3]) == "special";
   std::string out;
-  std::vector<data::TokenId> ids;
+  std::vector<tokenizer::TokenId> ids;
   double seconds = 0;
   for (const std::string& text : read_texts(arguments[1])) {
     ids.clear();
@@ -64,7 +65,7 @@ int encode(char** arguments) {
     seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     put(out, static_cast<uint32_t>(ids.size()));
-    for (const data::TokenId id : ids) put(out, id);
+    for (const tokenizer::TokenId id : ids) put(out, id);
     const std::string decoded = tokenizer->decode(ids, special);
     check_stream(*tokenizer, ids, special, decoded);
     put(out, static_cast<uint32_t>(decoded.size()));
@@ -80,24 +81,25 @@ int encode(char** arguments) {
 /// train TEXTS OUT_DIR gpt2|llama3|... VOCAB_SIZE MIN_FREQUENCY
 int train(char** arguments) {
   const std::vector<std::string> texts = read_texts(arguments[0]);
-  data::TrainOptions options;
+  tokenizer::TrainOptions options;
   const std::string name = arguments[2];
-  for (const auto split : {data::SplitPattern::Gpt2, data::SplitPattern::Llama3,
-                           data::SplitPattern::Qwen2, data::SplitPattern::O200k}) {
-    if (data::split_name(split) == name) options.split = split;
+  for (const auto split :
+       {tokenizer::SplitPattern::Gpt2, tokenizer::SplitPattern::Llama3,
+        tokenizer::SplitPattern::Qwen2, tokenizer::SplitPattern::O200k}) {
+    if (tokenizer::split_name(split) == name) options.split = split;
   }
-  data::set_default_special_tokens(options);
+  tokenizer::set_default_special_tokens(options);
   options.vocab_size = std::stoul(arguments[3]);
   options.min_frequency = std::stoul(arguments[4]);
   size_t next = 0;
-  const auto trained = data::train_bpe(
+  const auto trained = tokenizer::train_bpe(
       [&](std::string& text) {
         if (next == texts.size()) return false;
         text = texts[next++];
         return true;
       },
       options);
-  data::write_tokenizer(arguments[1], trained, options);
+  tokenizer::write_tokenizer(arguments[1], trained, options);
   return 0;
 }
 

@@ -78,7 +78,7 @@ def state(checkpoint_dir):
     text = next(checkpoint_dir.glob("*state.json")).read_text()
     saved = json.loads(text)
     return {key: saved[key] for key in ("step", "updates", "tokens", "cursor", "sources",
-                                     "batch_hash")}
+                                     "batch_hash", "schedule")}
 
 
 def final(run_dir):

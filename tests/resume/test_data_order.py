@@ -4,6 +4,8 @@ import gzip
 import json
 import re
 
+import h5py
+import numpy as np
 import pytest
 from datasets import Dataset
 from runs import final, state, steps_of, write_config
@@ -178,3 +180,21 @@ def test_damaged_ready_ids_are_refused_on_every_rank(run, tmp_path):
                    ranks=2, check=False)
     assert result.returncode != 0
     assert "ids.jsonl:2" in result.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_shards_of_examples_need_a_model_that_learns_from_them(run, tmp_path, ranks):
+    """Said before they are packed, which may take long."""
+    with h5py.File(tmp_path / "a_training_0.hdf5", "w") as file:
+        for name, shape, kind in [
+                ("input_ids", (8, 32), "i4"), ("masked_lm_positions", (8, 5), "i4"),
+                ("masked_lm_ids", (8, 5), "i4"), ("input_mask", (8, 32), "i1"),
+                ("segment_ids", (8, 32), "i1"), ("next_sentence_labels", (8,), "i1")]:
+            file[name] = np.ones(shape, kind)
+    for path in (tmp_path / "*_training_*.hdf5", tmp_path):
+        result = train(run, write_config(tmp_path), f'data.train=[{{ path = "{path}" }}]',
+                       ranks=ranks, check=False)
+        assert result.returncode == 78
+        assert ("has targets for masked_token and next_sentence, and a model of type "
+                '"llama" learns next_token') in result.stderr
+    assert not (tmp_path / "run" / "data").exists()

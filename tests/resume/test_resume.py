@@ -13,10 +13,15 @@ def train(run, path, *sets, ranks=1, check=True):
                ranks=ranks, check=check)
 
 
+BF16_SR = ['precision.master="bf16_sr"', 'precision.moments="bf16"', 'precision.gradients="bf16"']
+
+
 @pytest.mark.parametrize("precision", [
     [], pytest.param(['precision.compute="fp32"'], marks=pytest.mark.soak),
     ['precision.moments="bf16"', 'precision.gradients="bf16"', 'precision.reduce="bf16"'],
-], ids=["bf16", "fp32", "bf16_states"])
+    BF16_SR, ['optimizer.kind="lamb"', "optimizer.lr=2e-2"],
+    pytest.param([*BF16_SR, 'optimizer.kind="lamb"', "optimizer.lr=2e-2"], marks=pytest.mark.soak),
+], ids=["bf16", "fp32", "bf16_states", "bf16_sr", "lamb", "lamb_bf16_sr"])
 def test_four_and_four_steps_are_eight(run, tmp_path, precision):
     whole, parts = write_config(tmp_path, "whole"), write_config(tmp_path, "parts")
     train(run, whole, *precision)

@@ -12,10 +12,13 @@ using families::ConfigFields;
 UnitDescription block(int64_t layer, int64_t width) {
   families::UnitMaker unit(UnitKind::Block, layer, 0.05);
   const std::string name = fmt::format("blocks.{}.", layer);
-  const auto x = unit.norm(name + "norm.weight", unit.input(width));
+  const auto hidden = unit.input(width);
+  unit.input(width);
+  const auto x = unit.norm(name + "norm.weight", hidden);
   unit.enter();
   const auto gate =
       unit.matrix(name + "gate_proj.weight", 2 * width, x, {ShardUnit::Elements, 0});
+  unit.of_expert();
   const auto up =
       unit.matrix(name + "up_proj.weight", 2 * width, x, {ShardUnit::Elements, 0});
   unit.matrix(name + "down_proj.weight", width, unit.gated_product(gate, up),
@@ -36,7 +39,8 @@ class ToyFamily : public families::Family {
     const int64_t depth = fields.required_integer("depth", 1, families::kMaxLayers);
     config.max_position_embeddings = families::kMaxPositions;
     ModelDescription& model = config.description;
-    model.features = width;
+    model.passed = {{"hidden", width}, {"words", width}};
+    model.losses = {{kNextToken}, {"size", LossTerm::Over::Positions}};
     model.query_heads = model.key_heads = 2;  // of none: as many tp ranks as may be
     families::UnitMaker embedding(UnitKind::Embedding, 0, 0.05);
     embedding.table("words.weight", config.vocab_size, width);
@@ -46,14 +50,15 @@ class ToyFamily : public families::Family {
       model.units.push_back(block(i, width));
     }
     families::UnitMaker head(UnitKind::Head, 0, 0.05);
-    const auto x = head.norm("norm.weight", head.input(width));
+    const auto hidden = head.input(width);
+    const auto x = head.norm("norm.weight", head.sum(hidden, head.input(width)));
     head.enter();
     head.loss_head("head.weight", config.vocab_size, x);
     model.units.push_back(head.take());
   }
 
   std::vector<families::Field> settings(const ModelConfig& config) const override {
-    return {{"width", fmt::format("{}", config.description.features), true}};
+    return {{"width", fmt::format("{}", config.description.features()), true}};
   }
 };
 

@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "longhaul/models/stage.h"
+#include "longhaul/nn/auxiliary_loss.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"
 #include "tests/toy_family/toy.h"
@@ -14,6 +16,9 @@ struct ToyBlock {
   nn::RmsNorm norm;
   nn::FeedForward feed_forward;
 };
+
+/// Of the mean square of hidden states in the loss, after each block.
+constexpr double kSizeWeight = 0.02;
 
 class Toy : public models::Model {
  public:
@@ -29,32 +34,28 @@ class Toy : public models::Model {
     head_.emplace(parameters, "head");
   }
 
-  at::Tensor hidden(const at::Tensor& input,
-                    const nn::ForwardContext& context) const override {
-    const auto run = [&](int64_t layer, const nn::BlockFunction& block,
-                         const at::Tensor& x) {
-      return context.run_block ? context.run_block(layer, block, x) : block(x);
+  nn::Tensors hidden(const nn::Tensors& input,
+                     const nn::ForwardContext& context) const override {
+    const auto embed = [&] {
+      const at::Tensor words = words_->forward(context.batch.tokens, context);
+      return nn::Tensors{words, words};
     };
-    at::Tensor x = input;
-    if (words_) {
-      x = run(
-          nn::kEmbeddingLayer,
-          [&](const at::Tensor& ids) { return words_->forward(ids, context); }, x);
-    }
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      const auto block = [&, i](const at::Tensor& in) {
-        const ToyBlock& b = blocks_[i];
-        return in + b.feed_forward.forward(b.norm.forward(in, context), context);
-      };
-      x = run(first_ + static_cast<int64_t>(i), block, x);
-    }
-    return norm_ ? norm_->forward(x, context) : x;
+    const auto block = [&](size_t i, const nn::Tensors& in) {
+      const ToyBlock& b = blocks_[i];
+      const at::Tensor h =
+          in[0] + b.feed_forward.forward(b.norm.forward(in[0], context), context);
+      const at::Tensor size = h.square().mean(1).sum() * kSizeWeight;
+      return nn::Tensors{nn::with_auxiliary_loss(h, size, 1, context), in[1]};
+    };
+    const nn::Tensors x =
+        models::run_stage(input, context, embed, first_, blocks_.size(), block);
+    if (!norm_) return x;
+    return {norm_->forward(x[0] + x[1], context)};
   }
 
-  ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
-                           const nn::ForwardContext& context,
-                           const ops::LossHeadOptions& options) const override {
-    return nn::loss_head(hidden, head_->weight(), targets, context, options);
+  at::Tensor loss(const nn::Tensors& hidden,
+                  const nn::ForwardContext& context) const override {
+    return nn::loss_head(hidden[0], head_->weight(), 0, context);
   }
   at::Tensor logits(const at::Tensor& hidden) const override {
     return at::linear(hidden, head_->weight()->weight());

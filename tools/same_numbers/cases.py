@@ -117,6 +117,10 @@ def on_bad_step(action, *more):
     return [f'resilience.on_bad_step="{action}"', *more]
 
 
+LAMB = ['optimizer.kind="lamb"', "optimizer.lr=2e-2"]
+NO_MASTERS = ['precision.master="bf16_sr"', 'precision.moments="bf16"', 'precision.gradients="bf16"']
+
+
 ONE_RANK = [
     case("one", 1, FP32),
     case("one", 1, BF16),
@@ -133,6 +137,8 @@ ONE_RANK = [
                                        for what in ("moments", "gradients"))),
     case("one_hf_adamw_z_loss", 1, FP32, 'optimizer.convention="hf"', "optimizer.z_loss=0.01",
          'optimizer.groups=[{match="*embed*", lr_scale=0.5, weight_decay=0.0}]'),
+    case("one_lamb", 1, FP32, *LAMB, 'optimizer.groups=[{match="*embed*", lr_scale=0.5}]'),
+    case("one_no_masters", 1, BF16, *NO_MASTERS),
     case("one_documents", 1, FP32, *MASKED),
     case("one_validation", 1, BF16, STORE, HELD_OUT, "validation.every=2",
          "validation.batches=2"),
@@ -199,6 +205,7 @@ COMBINED = [
     case("tp2_cp2", 4, FP32, tp=2, cp=2),
     case("pp2_dp2_zero1", 4, FP32, micro=1, pp=2, zero=1),
     case("pp2_dp2_zero3", 4, BF16, micro=1, pp=2, zero=3),
+    case("tp2_dp2_zero1_lamb_no_masters", 4, BF16, *LAMB, *NO_MASTERS, model=TIED, tp=2, zero=1),
     case("tp2_dp2_zero3", 4, BF16, tp=2, zero=3),
     case("cp2_dp2_zero3", 4, FP32, cp=2, zero=3),
     case("tp2_pp2_dp2", 8, BF16, micro=1, tp=2, pp=2),
@@ -233,6 +240,10 @@ EVENTS = [
         stage(4, BF16, "run.stop_after=2", micro=1, zero=3),
         stage(2, BF16, "run.stop_after=4", tp=2),
         stage(1, BF16)]),
+    Case("rewarm_and_decay_fp32", [
+        stage(1, FP32, "run.stop_after=2"),
+        stage(2, FP32, "run.stop_after=4", 'schedule.continue="rewarm"', "run.steps=8", pp=2),
+        stage(1, FP32, 'schedule.continue="decay"')]),
     Case("init_from_a_run_bf16", [
         stage(1, BF16, 'run.dir="first"', "run.steps=3"),
         stage(2, BF16, 'init.weights="first"', "run.seed=5", tp=2)]),

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/memory/directory.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::checkpoint {
 namespace {

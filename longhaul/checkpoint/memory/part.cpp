@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <thread>
 #include <type_traits>
@@ -16,7 +15,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/signals.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -74,11 +74,8 @@ std::string self_hash(const Seal& seal) {
 std::optional<int> number_in(std::string_view& text, std::string_view before) {
   if (!text.starts_with(before)) return std::nullopt;
   text.remove_prefix(before.size());
-  int number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (parsed.ec != std::errc() || number < 0) return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(parsed.ptr - text.data()));
-  return number;
+  const auto number = take_number<int>(text);
+  return number >= 0 ? number : std::nullopt;
 }
 
 /// Runs work(first block, end) on several threads.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
@@ -12,8 +11,9 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/cluster/slurm/host_list.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -43,15 +43,13 @@ std::string trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
 }
 
-int whole_number(std::string_view text, std::string_view what) {
-  int value = -1;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) {
+int count_of(std::string_view text, std::string_view what) {
+  const auto value = whole_number<int>(text);
+  if (!value || *value < 0) {
     throw InputError(
         "slurm", fmt::format("{} is '{}', which is no count", what, text.substr(0, 80)));
   }
-  return value;
+  return *value;
 }
 
 /// "(null)", "None assigned" and the like.
@@ -114,7 +112,7 @@ double slurm_seconds(std::string_view text) {
   double days = 0;
   std::string_view clock = text;
   if (const size_t dash = text.find('-'); dash != std::string_view::npos) {
-    days = whole_number(text.substr(0, dash), "a time of Slurm");
+    days = count_of(text.substr(0, dash), "a time of Slurm");
     clock = text.substr(dash + 1);
   }
   const std::vector<std::string_view> parts = split(clock, ':');
@@ -123,7 +121,7 @@ double slurm_seconds(std::string_view text) {
   }
   double seconds = 0;
   for (const std::string_view part : parts) {
-    seconds = seconds * 60 + whole_number(part, "a time of Slurm");
+    seconds = seconds * 60 + count_of(part, "a time of Slurm");
   }
   return seconds + days * 86400;
 }
@@ -142,11 +140,11 @@ double time_limit_seconds(std::string_view text) {
   }
   std::vector<double> numbers;
   for (const std::string_view part : parts) {
-    numbers.push_back(whole_number(part, "a part of the time limit"));
+    numbers.push_back(count_of(part, "a part of the time limit"));
   }
   numbers.resize(3);
   if (dash != std::string_view::npos) {
-    const double days = whole_number(text.substr(0, dash), "days of the time limit");
+    const double days = count_of(text.substr(0, dash), "days of the time limit");
     return days * 86400 + numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
   }
   if (parts.size() == 3) return numbers[0] * 3600 + numbers[1] * 60 + numbers[2];
@@ -166,7 +164,7 @@ std::optional<SlurmJob> slurm_job(const Environment& environment) {
   job.nodes = expand_hosts(text("SLURM_JOB_NODELIST"));
   job.here = text("SLURMD_NODENAME");
   if (const std::string restarts = text("SLURM_RESTART_COUNT"); !restarts.empty()) {
-    job.restarts = whole_number(restarts, "SLURM_RESTART_COUNT");
+    job.restarts = count_of(restarts, "SLURM_RESTART_COUNT");
   }
   if (const std::string step = text("SLURM_STEP_ID"); !step.empty()) {
     job.step = job.id + "." + step;
@@ -306,7 +304,7 @@ std::vector<NodeStatus> SlurmClient::query_nodes(
 std::vector<std::string> kill_step_command(const std::string& step) {
   const size_t dot = std::min(step.find('.'), step.size());
   check_job_id(step.substr(0, dot));
-  whole_number(dot == step.size() ? "" : step.substr(dot + 1), "the number of a step");
+  count_of(dot == step.size() ? "" : step.substr(dot + 1), "the number of a step");
   return {"scancel", "--quiet", "--signal=KILL", step};
 }
 
@@ -381,11 +379,6 @@ void SlurmClient::cancel(const std::string& job) const {
 void SlurmClient::requeue(const std::string& job) const {
   check_job_id(job);
   answer({"scontrol", "requeue", job});
-}
-
-bool SlurmClient::start_now(const std::string& job) const {
-  check_job_id(job);
-  return call({"scontrol", "update", "JobId=" + job, "StartTime=now"}).ok();
 }
 
 bool SlurmClient::start_later(const std::string& job, double seconds) const {

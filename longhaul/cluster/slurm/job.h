@@ -98,10 +98,8 @@ class SlurmClient {
   void requeue(const std::string& job) const;
   /// The nodes that Slurm is not to give to this job; it must not run now.
   void exclude(const std::string& job, const std::vector<std::string>& nodes) const;
-  /// Lets a job that waits for its BeginTime start now; false while Slurm is not ready
-  /// to.
-  bool start_now(const std::string& job) const;
-  /// Keeps a job that waits in the queue from starting for so long; false as above.
+  /// Keeps a job that waits in the queue from starting for so long; false while Slurm is
+  /// not ready to.
   bool start_later(const std::string& job, double seconds) const;
   /// Submits a script file; the new job's number.
   std::string submit(const std::string& script_path) const;

@@ -199,9 +199,10 @@ TEST(SlurmJobs, CommandsSayWhatTheyShould) {
   FakeSlurm slurm;
   const SlurmClient client = slurm.client();
   client.requeue("12");
-  EXPECT_TRUE(client.start_now("12"));
+  EXPECT_TRUE(client.start_later("12", 60.0));
   EXPECT_EQ(slurm.asked[0], (Names{"scontrol", "requeue", "12"}));
-  EXPECT_EQ(slurm.asked[1], (Names{"scontrol", "update", "JobId=12", "StartTime=now"}));
+  EXPECT_EQ(slurm.asked[1],
+            (Names{"scontrol", "update", "JobId=12", "StartTime=now+60"}));
   EXPECT_EQ(kill_step_command("12.3"),
             (Names{"scancel", "--quiet", "--signal=KILL", "12.3"}));
   for (const char* wrong : {"", "12", "12.", "12.x", "-s.1"}) {
@@ -209,7 +210,7 @@ TEST(SlurmJobs, CommandsSayWhatTheyShould) {
   }
   EXPECT_THROW(client.requeue("-a"), InputError);
   slurm.says("", "Job update not available right now\n", 1);
-  EXPECT_FALSE(client.start_now("12"));
+  EXPECT_FALSE(client.start_later("12", 60.0));
   slurm.says("991;east\n");
   EXPECT_EQ(client.submit("/a/b"), "991");
   slurm.says("Submitted nothing\n");

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "longhaul/base/stopwatch.h"
+#include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
 namespace {

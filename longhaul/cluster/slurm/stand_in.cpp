@@ -17,10 +17,10 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/stopwatch.h"
-#include "longhaul/base/terminal.h"
 #include "longhaul/cluster/job_step.h"
 #include "longhaul/cluster/requeue_count.h"
+#include "longhaul/system/stopwatch.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::cluster {
 namespace {

@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <optional>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/random.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/hdf5_shard.h"
 #include "longhaul/data/bert/ordered_workers.h"
 #include "longhaul/data/order/permutation.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {
 namespace {
@@ -37,7 +37,7 @@ fs::path absolute_directory(const fs::path& path) {
   return whole.has_filename() ? whole : whole.parent_path();  // a slash at the end
 }
 
-Json plan_of(const Tokenizer& tokenizer, const InputSet& inputs,
+Json plan_of(const tokenizer::Tokenizer& tokenizer, const InputSet& inputs,
              const BuildExamplesOptions& options) {
   const ExampleOptions& examples = options.examples;
   return {{"inputs", inputs.fingerprint()},
@@ -104,7 +104,8 @@ Json reading_json(const ReadDocumentsReport& report) {
 
 class ExamplesBuilder {
  public:
-  ExamplesBuilder(const Tokenizer& tokenizer, const BuildExamplesOptions& options)
+  ExamplesBuilder(const tokenizer::Tokenizer& tokenizer,
+                  const BuildExamplesOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
         inputs_(options.inputs),
@@ -158,7 +159,7 @@ class ExamplesBuilder {
     if (options_.progress) options_.progress(stage, done, total);
   }
 
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   const BuildExamplesOptions& options_;
   InputSet inputs_;
   Json plan_;
@@ -435,7 +436,7 @@ void ExamplesBuilder::commit() {
 
 }  // namespace
 
-BertRecord build_examples(const Tokenizer& tokenizer,
+BertRecord build_examples(const tokenizer::Tokenizer& tokenizer,
                           const BuildExamplesOptions& options) {
   check_options(options);
   return ExamplesBuilder(tokenizer, options).run();

@@ -36,7 +36,7 @@ struct BuildExamplesOptions {
 /// there when it is started again, after the shards that are complete, and the directory
 /// gets its name last. InputError for bad input, for an `out` that exists, for an
 /// unfinished build with other inputs or options, and while another process builds there.
-BertRecord build_examples(const Tokenizer& tokenizer,
+BertRecord build_examples(const tokenizer::Tokenizer& tokenizer,
                           const BuildExamplesOptions& options);
 
 }  // namespace longhaul::data

@@ -51,7 +51,7 @@ class BuildExamplesTest : public ::testing::Test {
 
   static inline std::shared_ptr<ShardReader> reader_ = std::make_shared<ShardReader>();
   TestDirectory dir_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   BuildExamplesOptions options_;
 };
 

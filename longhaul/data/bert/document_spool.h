@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "longhaul/base/file.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
 /// Documents as sentences of tokens, one after the other.
 struct SentenceList {
-  std::vector<TokenId> tokens;
+  std::vector<tokenizer::TokenId> tokens;
   std::vector<uint32_t> sentence_tokens;     ///< per sentence, each at least 1
   std::vector<uint32_t> document_sentences;  ///< per document, each at least 1
 };

@@ -17,7 +17,7 @@ class ExampleMakerTest : public ::testing::Test {
   ExampleMakerTest() {
     SentenceList list;
     Draws draws(1, "texts", 0, 0);
-    TokenId next = 5;
+    tokenizer::TokenId next = 5;
     for (int64_t d = 0; d < kDocuments; ++d) {
       const int64_t sentences = draws.between(1, 30);
       list.document_sentences.push_back(static_cast<uint32_t>(sentences));

@@ -14,7 +14,7 @@ namespace {
 constexpr double kMaskedShare = 0.8;
 constexpr double kKeptShareOfRest = 0.5;
 
-int32_t required_id(const Tokenizer& tokenizer, const char* token) {
+int32_t required_id(const tokenizer::Tokenizer& tokenizer, const char* token) {
   const auto id = tokenizer.token_to_id(token);
   if (!id) {
     throw InputError("data", fmt::format("the tokenizer has no token {}; examples for "
@@ -68,7 +68,8 @@ int32_t treated(const BertVocabulary& vocabulary, int32_t id, Draws& draws,
 
 }  // namespace
 
-BertVocabulary BertVocabulary::of(const Tokenizer& tokenizer, bool whole_words) {
+BertVocabulary BertVocabulary::of(const tokenizer::Tokenizer& tokenizer,
+                                  bool whole_words) {
   BertVocabulary vocabulary;
   vocabulary.cls = required_id(tokenizer, "[CLS]");
   vocabulary.sep = required_id(tokenizer, "[SEP]");
@@ -83,7 +84,7 @@ BertVocabulary BertVocabulary::of(const Tokenizer& tokenizer, bool whole_words) 
   const auto unknown = tokenizer.token_to_id("[UNK]");
   bool any = false;
   for (size_t id = 0; id < size; ++id) {
-    const auto token = tokenizer.id_to_token(static_cast<TokenId>(id));
+    const auto token = tokenizer.id_to_token(static_cast<tokenizer::TokenId>(id));
     if (!token || token->empty()) continue;
     const bool inside = token->starts_with("##") && token->size() > 2;
     vocabulary.continues[id] = inside ? 1 : 0;

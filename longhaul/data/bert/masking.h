@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/data/bert/draws.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -21,7 +21,7 @@ struct BertVocabulary {
 
   /// InputError when the tokenizer lacks [CLS], [SEP], [MASK] or [PAD], and with
   /// `whole_words` when it has no pieces that begin with ##.
-  static BertVocabulary of(const Tokenizer& tokenizer, bool whole_words);
+  static BertVocabulary of(const tokenizer::Tokenizer& tokenizer, bool whole_words);
 };
 
 struct MaskOptions {

@@ -94,7 +94,8 @@ TEST_F(Masking, ATokenizerWithoutMaskIsRefused) {
   json["model"]["vocab"].erase("[MASK]");
   json["model"]["vocab"]["w_more"] = 4;
   json["added_tokens"].erase(4);
-  const auto tokenizer = Tokenizer::load(dir().write("other.json", json.dump()));
+  const auto tokenizer =
+      tokenizer::Tokenizer::load(dir().write("other.json", json.dump()));
   EXPECT_HAS(input_error([&] { BertVocabulary::of(*tokenizer, false); }), "[MASK]");
 }
 

@@ -6,7 +6,7 @@
 #include <future>
 #include <utility>
 
-#include "longhaul/base/worker_pool.h"
+#include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
 

@@ -32,7 +32,7 @@ struct EncodedPiece {
 
 class Encoder {
  public:
-  Encoder(const InputSet& inputs, const Tokenizer& tokenizer,
+  Encoder(const InputSet& inputs, const tokenizer::Tokenizer& tokenizer,
           const std::vector<uint8_t>& special, const ReadDocumentsOptions& options)
       : inputs_(inputs), tokenizer_(tokenizer), special_(special), options_(options) {}
 
@@ -70,7 +70,7 @@ class Encoder {
 
   /// Sentences that it became: more than one where it was too long, none without a token.
   uint32_t add(std::string_view sentence, EncodedPiece& piece) const {
-    std::vector<TokenId>& tokens = piece.documents.tokens;
+    std::vector<tokenizer::TokenId>& tokens = piece.documents.tokens;
     const size_t begin = tokens.size();
     tokenizer_.encode(sentence, false, tokens);
     for (size_t i = begin; i < tokens.size(); ++i) {
@@ -89,7 +89,7 @@ class Encoder {
   }
 
   const InputSet& inputs_;
-  const Tokenizer& tokenizer_;
+  const tokenizer::Tokenizer& tokenizer_;
   const std::vector<uint8_t>& special_;
   const ReadDocumentsOptions& options_;
 };
@@ -154,7 +154,8 @@ std::vector<RawRecord> next_piece(RecordReader& reader) {
 
 }  // namespace
 
-ReadDocumentsReport read_documents(const InputSet& inputs, const Tokenizer& tokenizer,
+ReadDocumentsReport read_documents(const InputSet& inputs,
+                                   const tokenizer::Tokenizer& tokenizer,
                                    const std::vector<uint8_t>& special_ids,
                                    const ReadDocumentsOptions& options,
                                    SpoolWriter& out) {

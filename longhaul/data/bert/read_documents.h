@@ -38,7 +38,8 @@ struct ReadDocumentsReport {
 /// `threads` threads beside the reading one, in memory that does not depend on the inputs
 /// (but for their longest record). The order is that of the inputs. InputError for what
 /// cannot be read.
-ReadDocumentsReport read_documents(const InputSet& inputs, const Tokenizer& tokenizer,
+ReadDocumentsReport read_documents(const InputSet& inputs,
+                                   const tokenizer::Tokenizer& tokenizer,
                                    const std::vector<uint8_t>& special_ids,
                                    const ReadDocumentsOptions& options, SpoolWriter& out);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul::data {
@@ -17,6 +19,28 @@ void check_range(std::span<const Value> values, int64_t end, const char* name,
         "data", fmt::format("{}: row {}: {}[{}] is {}, expected 0 to {}; the file is "
                             "damaged or was made for another model",
                             path.string(), row, name, i, values[i], end - 1));
+  }
+}
+
+/// Tokens, then padding: what attention can be told by one number.
+void check_padding(const BertShard& shard, int64_t row, const fs::path& path) {
+  const auto fail = [&](const std::string& what) {
+    throw InputError("data", fmt::format("{}: row {}: {}; the file is damaged",
+                                         path.string(), row, what));
+  };
+  const auto mask = shard.input_mask(row);
+  const auto padding = std::ranges::find(mask, 0);
+  if (padding == mask.begin()) fail("input_mask leaves out the first token");
+  const auto length = padding - mask.begin();
+  if (const auto one = std::find(padding, mask.end(), 1); one != mask.end()) {
+    fail(fmt::format("input_mask[{}] is 1 behind padding, which begins at {}",
+                     one - mask.begin(), length));
+  }
+  const auto positions = shard.masked_lm_positions(row);
+  for (size_t i = 0; i < positions.size() && positions[i] != 0; ++i) {
+    if (positions[i] < length) continue;
+    fail(fmt::format("masked_lm_positions[{}] is {}, behind the row's {} tokens", i,
+                     positions[i], length));
   }
 }
 
@@ -129,11 +153,7 @@ void check_shard(const BertShard& shard, int64_t vocab_size, const fs::path& pat
     check_range(shard.masked_lm_ids(row), vocab_size, "masked_lm_ids", row, path);
     const int8_t next = shard.next_sentence_label(row);
     check_range(std::span(&next, 1), 2, "next_sentence_labels", row, path);
-    if (shard.input_mask(row)[0] == 0) {
-      throw InputError("data", fmt::format("{}: row {}: input_mask leaves out the first "
-                                           "token; the file is damaged",
-                                           path.string(), row));
-    }
+    check_padding(shard, row, path);
   }
 }
 

@@ -87,7 +87,8 @@ class BertShard {
 
 /// InputError names file, row and column of the first value out of range: ids in
 /// [0, vocab_size), masks, segments and next-sentence labels 0 or 1, positions in
-/// [0, seq_len), a first token that is not masked out in each row.
+/// [0, seq_len). In each row the mask is ones and then zeros, at least one of the former,
+/// and masked positions, up to the first 0, lie among them.
 void check_shard(const BertShard& shard, int64_t vocab_size, const fs::path& path);
 
 }  // namespace longhaul::data

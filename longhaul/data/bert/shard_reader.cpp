@@ -34,6 +34,11 @@ std::string read_in_child(const std::string& path) {
   return answer;
 }
 
+bool is_training_shard(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  return name.front() != '.' && glob_match(kShardPattern, name);
+}
+
 }  // namespace
 
 ShardReader::ShardReader() : process_(read_in_child, reader_limits()) {}
@@ -55,6 +60,14 @@ BertShard ShardReader::read(const fs::path& path, int64_t vocab_size) {
   return shard;
 }
 
+bool names_bert_shards(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.ends_with(".hdf5") || name.ends_with(".h5")) return fs::is_regular_file(path);
+  if (!fs::is_directory(path)) return false;
+  return fs::exists(path / kBertRecordName) ||
+         std::ranges::any_of(fs::directory_iterator(path), is_training_shard);
+}
+
 std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
   std::vector<fs::path> shards;
   for (const fs::path& argument : arguments) {
@@ -69,10 +82,7 @@ std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
     check_bert_directory(argument);
     const size_t before = shards.size();
     for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
-      const std::string name = entry.path().filename().string();
-      if (name.front() != '.' && glob_match(kShardPattern, name)) {
-        shards.push_back(entry.path());
-      }
+      if (is_training_shard(entry)) shards.push_back(entry.path());
     }
     if (shards.size() == before) {
       throw InputError("data", fmt::format("{}: holds no shard {}; name a directory of "

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "longhaul/base/reader_process.h"
 #include "longhaul/data/bert/shard.h"
+#include "longhaul/system/reader_process.h"
 
 namespace longhaul::data {
 
@@ -21,6 +21,10 @@ class ShardReader {
  private:
   ReaderProcess process_;
 };
+
+/// True for a file *.hdf5 or *.h5, and for a directory of shards: one of
+/// `data build --bert`, or one that holds *_training_*.hdf5.
+bool names_bert_shards(const fs::path& path);
 
 /// The shards that arguments name, sorted by path as the source system sorts them: a
 /// directory stands for its files *_training_*.hdf5. InputError when one names nothing,

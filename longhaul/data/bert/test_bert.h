@@ -9,7 +9,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/data/bert/hdf5_shard.h"
 #include "longhaul/data/test_files.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -17,7 +17,8 @@ inline constexpr int kTestWords = 400;
 
 /// A WordPiece tokenizer of [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, words w0 w1 ...
 /// from 5 on, and last of all the piece ##s.
-inline std::unique_ptr<Tokenizer> test_bert_tokenizer(const TestDirectory& dir) {
+inline std::unique_ptr<tokenizer::Tokenizer> test_bert_tokenizer(
+    const TestDirectory& dir) {
   Json vocab = Json::object();
   Json added = Json::array();
   int id = 0;
@@ -48,7 +49,7 @@ inline std::unique_ptr<Tokenizer> test_bert_tokenizer(const TestDirectory& dir) 
         {"continuing_subword_prefix", "##"},
         {"max_input_chars_per_word", 100},
         {"vocab", vocab}}}};
-  return Tokenizer::load(dir.write("tokenizer.json", json.dump()));
+  return tokenizer::Tokenizer::load(dir.write("tokenizer.json", json.dump()));
 }
 
 /// A shard whose values name their places: ids count up, the first label position is i

@@ -10,10 +10,8 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
-#include "longhaul/data/input/byte_stream.h"
 #include "longhaul/data/input/parse.h"
-#include "longhaul/data/input/range_reader.h"
-#include "longhaul/data/input/stored_file.h"
+#include "longhaul/data/input/text_stream.h"
 
 namespace longhaul::data {
 namespace {
@@ -76,10 +74,10 @@ std::string unquoted(const Field& field) {
   return text;
 }
 
-class CsvReader final : public RangeReader {
+class CsvReader final : public TextStream {
  public:
   CsvReader(const InputFile& file, const InputOptions& options)
-      : file_(file), stream_(file_), limit_(options.max_record_bytes) {
+      : TextStream(file, options) {
     delimiter_ = options.delimiter != 0 ? options.delimiter : default_delimiter(file);
     ends_['\n'] = ends_['\r'] = true;
     ends_[static_cast<unsigned char>(delimiter_)] = true;
@@ -94,9 +92,9 @@ class CsvReader final : public RangeReader {
     record.csv_columns = columns_;
     return true;
   }
-  uint64_t bytes_read() const override { return file_.offset(); }
   FinishedRange finish() override {
-    return {{}, file_.hashed_bytes(), file_.hash(), 0, line_ - 1};
+    lines_ = line_ - 1;
+    return TextStream::finish();
   }
 
  private:
@@ -108,22 +106,8 @@ class CsvReader final : public RangeReader {
     return plain.extension() == ".tsv" ? '\t' : ',';
   }
 
-  bool fill() {
-    if (rest_.empty()) rest_ = stream_.next();
-    return !rest_.empty();
-  }
-  void drop(size_t count) {
-    rest_ = rest_.subspan(count);
-    position_ += count;
-  }
-
   void read_header(const std::string& wanted) {
-    if (fill()) {
-      refuse_packed(file_, rest_);
-      if (std::string_view(rest_.data(), rest_.size()).starts_with(kByteOrderMark)) {
-        drop(kByteOrderMark.size());
-      }
-    }
+    begin_text();
     RawRecord header;
     const bool found = read_row(header);
     if (after_return_ && fill() && rest_.front() == '\n') {
@@ -235,27 +219,11 @@ class CsvReader final : public RangeReader {
     return end;
   }
 
-  void keep(RawRecord& record, std::span<const char> piece) const {
-    if (record.problem != RecordProblem::None) return;
-    if (record.bytes.size() + piece.size() > limit_) {
-      record.problem = RecordProblem::TooLong;
-      record.detail = too_long_detail(limit_);
-      record.bytes = {};
-      return;
-    }
-    record.bytes.append(piece.data(), piece.size());
-  }
-
-  StoredFile file_;
-  ByteStream stream_;
-  uint64_t limit_;
   char delimiter_ = ',';
   std::array<bool, 256> ends_{};
   int32_t column_ = 0;
   int32_t columns_ = 0;
-  std::span<const char> rest_;
-  uint64_t position_ = 0;  // of rest_, after decompression
-  uint64_t quote_ = 0;     // where the last quoted field begins
+  uint64_t quote_ = 0;  // where the last quoted field begins
   int64_t line_ = 1;
   bool after_return_ = false;  // the last row ended with \r
   char end_ = '\r';            // of all rows but the header

@@ -97,42 +97,6 @@ std::vector<std::string> expand(const std::string& argument) {
   return paths;
 }
 
-/// The files of a save_to_disk directory, in the order of its rows.
-std::vector<fs::path> saved_files(const fs::path& directory) {
-  const fs::path state_file = directory / "state.json";
-  const auto fail = [&](const std::string& what) {
-    throw InputError("data", state_file.string() + ": " + what);
-  };
-  const Json state = read_json(state_file);
-  if (!state.is_object()) fail("an object was expected");
-  const Json files = state.value("_data_files", Json::array());
-  if (!files.is_array() || files.empty() || files.size() > kMaxFiles) {
-    fail("no list '_data_files' of the Arrow files; save the dataset again");
-  }
-  if (const auto indices = state.find("_indices_data_files");
-      indices != state.end() && indices->is_array() && !indices->empty()) {
-    fail(
-        "its rows are a selection by index; save it again after "
-        "dataset.flatten_indices()");
-  }
-  std::vector<fs::path> paths;
-  for (const Json& entry : files) {
-    if (!entry.is_object() || !entry.contains("filename") ||
-        !entry["filename"].is_string()) {
-      fail("an entry of '_data_files' has no file name");
-    }
-    const fs::path file =
-        join_inside(directory, entry["filename"].get<std::string>(), "data");
-    if (!fs::exists(file)) {
-      throw InputError("data", file.string() +
-                                   ": missing, but state.json names it; copy the whole "
-                                   "directory again");
-    }
-    paths.push_back(file);
-  }
-  return paths;
-}
-
 /// "train" of train-00000-of-00005.parquet, where it is the name of a split.
 std::string_view split_of(std::string_view name) {
   for (const std::string_view split :
@@ -173,7 +137,7 @@ std::vector<fs::path> column_files(const fs::path& directory) {
 }
 
 std::vector<fs::path> directory_files(const fs::path& directory) {
-  if (is_saved_dataset(directory)) return saved_files(directory);
+  if (is_saved_dataset(directory)) return read_saved_files(directory).paths;
   if (fs::exists(directory / "state.json")) {
     throw InputError("data", directory.string() +
                                  ": has state.json, but lacks the dataset_info.json that "
@@ -224,6 +188,40 @@ InputFile look_at(const fs::path& path, const InputOptions& options) {
 }
 
 }  // namespace
+
+SavedFiles read_saved_files(const fs::path& directory) {
+  const fs::path state_file = directory / "state.json";
+  const auto fail = [](const fs::path& file, const std::string& what) {
+    throw InputError("data", fmt::format("{}: {}", file.string(), what));
+  };
+  const Json state = read_json(state_file);
+  if (!state.is_object()) fail(state_file, "an object was expected");
+  const Json list = state.value("_data_files", Json::array());
+  if (!list.is_array() || list.empty() || list.size() > kMaxFiles) {
+    fail(state_file, "no list '_data_files' of the Arrow files; save the dataset again");
+  }
+  if (const auto indices = state.find("_indices_data_files");
+      indices != state.end() && indices->is_array() && !indices->empty()) {
+    fail(state_file,
+         "its rows are a selection by index; save it again after "
+         "dataset.flatten_indices()");
+  }
+  SavedFiles files;
+  files.identity = state.value("_fingerprint", Json()).dump();
+  for (const Json& entry : list) {
+    if (!entry.is_object() || !entry.contains("filename") ||
+        !entry["filename"].is_string()) {
+      fail(state_file, "an entry of '_data_files' has no file name");
+    }
+    const auto name = entry["filename"].get<std::string>();
+    const fs::path& path = files.paths.emplace_back(join_inside(directory, name, "data"));
+    if (!fs::exists(path)) {
+      fail(path, "missing, but state.json names it; copy the whole directory again");
+    }
+    files.identity += fmt::format(" {} {}", name, fs::file_size(path));
+  }
+  return files;
+}
 
 std::string_view format_name(InputFormat format) {
   for (const auto& [name, known] : kFormatNames) {

@@ -6,9 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/data/input/byte_stream.h"
-#include "longhaul/data/input/range_reader.h"
-#include "longhaul/data/input/stored_file.h"
+#include "longhaul/data/input/text_stream.h"
 
 namespace longhaul::data {
 
@@ -31,59 +29,40 @@ void refuse_packed(const StoredFile& file, std::span<const char> first) {
 
 namespace {
 
-class TextReader final : public RangeReader {
+class TextReader final : public TextStream {
  public:
   TextReader(const InputFile& file, const InputOptions& options)
-      : file_(file), stream_(file_), limit_(options.max_record_bytes) {}
+      : TextStream(file, options) {}
 
   bool next(RawRecord& record) override {
     if (done_) return false;
     done_ = true;
     record.form = RawRecord::Form::WholeFile;
     record.place.offset = 0;
-    bool first = true;
-    for (auto piece = stream_.next(); !piece.empty(); piece = stream_.next()) {
-      if (first) refuse_packed(file_, piece);
-      first = false;
-      lines_ += std::count(piece.begin(), piece.end(), '\n');
-      if (record.problem != RecordProblem::None) continue;
-      if (record.bytes.size() + piece.size() > limit_) {
-        record.problem = RecordProblem::TooLong;
-        record.detail = too_long_detail(limit_);
-        record.bytes = {};
-      } else {
-        record.bytes.append(piece.data(), piece.size());
-      }
+    if (fill()) refuse_packed(file_, rest_);
+    for (; fill(); drop(rest_.size())) {
+      lines_ += std::count(rest_.begin(), rest_.end(), '\n');
+      keep(record, rest_);
     }
     if (record.bytes.starts_with(kByteOrderMark)) record.bytes.erase(0, 3);
     return true;
   }
-  uint64_t bytes_read() const override { return file_.offset(); }
-  FinishedRange finish() override {
-    return {{}, file_.hashed_bytes(), file_.hash(), 0, lines_};
-  }
 
  private:
-  StoredFile file_;
-  ByteStream stream_;
-  uint64_t limit_;
-  int64_t lines_ = 0;
   bool done_ = false;
 };
 
 /// The lines that start in [begin, end): byte offsets where the file is not compressed,
 /// else the whole.
-class JsonLineReader final : public RangeReader {
+class JsonLineReader final : public TextStream {
  public:
   JsonLineReader(const InputFile& file, const InputRange& range,
                  const InputOptions& options)
-      : begin_(range.begin),
-        end_(range.end),
-        file_(file, range.begin, range.end),
-        // The byte before tells whether a line starts at begin.
-        stream_(file_, range.begin == 0 ? 0 : range.begin - 1),
-        position_(range.begin == 0 ? 0 : range.begin - 1),
-        limit_(options.max_record_bytes) {
+      // The byte before tells whether a line starts at begin.
+      : TextStream(file, options, range.begin == 0 ? 0 : range.begin - 1, range.begin,
+                   range.end),
+        begin_(range.begin),
+        end_(range.end) {
     LH_CHECK(file.compression == Compression::None || (begin_ == 0 && end_ > 0), "data",
              "{}: a range of a compressed file", file.path.string());
   }
@@ -102,17 +81,8 @@ class JsonLineReader final : public RangeReader {
   uint64_t bytes_read() const override {
     return file_.offset() <= begin_ ? 0 : file_.offset() - begin_;
   }
-  FinishedRange finish() override {
-    return {{}, file_.hashed_bytes(), file_.hash(), 0, lines_};
-  }
 
  private:
-  /// False at the end of the file.
-  bool fill() {
-    if (rest_.empty()) rest_ = stream_.next();
-    return !rest_.empty();
-  }
-
   void start() {
     started_ = true;
     if (begin_ > 0) {
@@ -123,17 +93,9 @@ class JsonLineReader final : public RangeReader {
         lines_ = 0;
         line_ = 1;
       }
-    } else if (fill()) {
-      refuse_packed(file_, rest_);
-      if (std::string_view(rest_.data(), rest_.size()).starts_with(kByteOrderMark)) {
-        drop(kByteOrderMark.size());
-      }
+    } else {
+      begin_text();
     }
-  }
-
-  void drop(size_t count) {
-    rest_ = rest_.subspan(count);
-    position_ += count;
   }
 
   /// Moves past the end of the line; keeps it where a record is given.
@@ -153,33 +115,34 @@ class JsonLineReader final : public RangeReader {
     }
   }
 
-  void keep(RawRecord& record, std::span<const char> piece) {
-    if (record.problem != RecordProblem::None) return;
-    const size_t length = record.bytes.size() + piece.size();
-    if (length > limit_) {
-      record.problem = RecordProblem::TooLong;
-      record.detail = too_long_detail(limit_);
-      record.bytes = {};
-      return;
-    }
-    if (record.bytes.empty()) record.bytes.reserve(length + kParserPadding);
-    record.bytes.append(piece.data(), piece.size());
-  }
-
   uint64_t begin_;
   uint64_t end_;
-  StoredFile file_;
-  ByteStream stream_;
-  std::span<const char> rest_;
-  uint64_t position_;        // of rest_, after decompression
   uint64_t line_begin_ = 0;  // of the next record, before a byte order mark
-  uint64_t limit_;
-  int64_t line_ = 1;   // of the next record, from 1 on which begin_ lies
-  int64_t lines_ = 0;  // line ends in [begin_, end_)
+  int64_t line_ = 1;         // of the next record, from 1 on which begin_ lies
   bool started_ = false;
 };
 
 }  // namespace
+
+void TextStream::begin_text() {
+  if (!fill()) return;
+  refuse_packed(file_, rest_);
+  if (std::string_view(rest_.data(), rest_.size()).starts_with(kByteOrderMark)) {
+    drop(kByteOrderMark.size());
+  }
+}
+
+void TextStream::keep(RawRecord& record, std::span<const char> piece) const {
+  if (record.problem != RecordProblem::None) return;
+  if (record.bytes.size() + piece.size() > limit_) {
+    record.problem = RecordProblem::TooLong;
+    record.detail = too_long_detail(limit_);
+    record.bytes = {};
+    return;
+  }
+  if (record.bytes.empty()) record.bytes.reserve(piece.size() + kParserPadding);
+  record.bytes.append(piece.data(), piece.size());
+}
 
 std::string too_long_detail(uint64_t limit) {
   return fmt::format("more than {}; split it into documents",

@@ -14,13 +14,17 @@ namespace longhaul::data {
 namespace {
 
 int64_t sequence_hash(const TokenBatch& batch, int64_t row, int64_t sequence) {
-  const auto length = static_cast<size_t>(batch.seq_len);
-  const size_t begin = static_cast<size_t>(row) * length;
-  const uint64_t tokens =
-      XXH3_64bits_withSeed(batch.tokens.data() + begin, length * sizeof(int32_t),
-                           static_cast<uint64_t>(sequence));
-  return static_cast<int64_t>(XXH3_64bits_withSeed(batch.targets.data() + begin,
-                                                   length * sizeof(int32_t), tokens));
+  auto hash = static_cast<uint64_t>(sequence);
+  const auto add = [&](const std::vector<int32_t>& values) {
+    const size_t each = values.size() / static_cast<size_t>(batch.num_sequences);
+    hash = XXH3_64bits_withSeed(values.data() + static_cast<size_t>(row) * each,
+                                each * sizeof(int32_t), hash);
+  };
+  add(batch.tokens);
+  for (const std::vector<int32_t>& targets : batch.targets) add(targets);
+  if (!batch.segments.empty()) add(batch.segments);
+  if (!batch.document_end.empty()) add(batch.document_end);
+  return static_cast<int64_t>(hash);
 }
 
 void check_sizes(const LoaderOptions& options) {
@@ -112,11 +116,11 @@ void Loader::State::prepare(const Prepared& from, int64_t step, Prepared& to) {
   StepBatch& batch = to.batch;
   batch.first_sequence = to.cursor.sequences();
   batch.micro_batches.resize(static_cast<size_t>(count));
-  batch.num_targets = 0;
+  batch.num_targets.clear();
   uint64_t content = 0;
   for (int64_t m = 0; m < count; ++m) {
     TokenBatch& micro = batch.micro_batches[static_cast<size_t>(m)];
-    micro.resize(rows, to.stream->phase().seq_len);
+    sources.front().source->shape(micro, rows);
     for (int64_t j = 0; j < rows; ++j) {
       const int64_t in_step = (m * options.data_size + options.data_rank) * rows + j;
       const PhaseStream::Place place = to.stream->place(consumed + in_step);
@@ -124,7 +128,10 @@ void Loader::State::prepare(const Prepared& from, int64_t step, Prepared& to) {
       content +=
           static_cast<uint64_t>(sequence_hash(micro, j, batch.first_sequence + in_step));
     }
-    batch.num_targets += micro.num_targets();
+    batch.num_targets.resize(micro.targets.size(), 0);
+    for (size_t term = 0; term < micro.targets.size(); ++term) {
+      batch.num_targets[term] += micro.num_targets(term);
+    }
   }
   batch.content_hash = static_cast<int64_t>(content);
   to.cursor.phases.back().consumed += options.global_size;

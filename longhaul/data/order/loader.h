@@ -48,9 +48,9 @@ struct StepBatch {
   /// batch m on rank d is the step's sequence (m * data_size + d) * micro_size + j: which
   /// sequences a step has does not depend on how many ranks share them.
   std::vector<TokenBatch> micro_batches;
-  /// Positions with a target on this rank: summed over the ranks, the denominator of the
-  /// step's loss.
-  int64_t num_targets = 0;
+  /// Targets on this rank by term of the loss: summed over the ranks, the denominators
+  /// of the step's loss.
+  std::vector<int64_t> num_targets;
   /// Sum (modulo 2^64) of one hash per sequence on this rank, over place in the run,
   /// token ids and targets. Its sum over the ranks says what the whole step saw, in any
   /// layout.

@@ -1,6 +1,7 @@
 #include "longhaul/data/order/loader_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -83,6 +84,15 @@ Phase make_phase(const std::vector<WeightedSource>& sources, const LoaderOptions
                         fmt::format("{}: sequences of {} tokens beside others of "
                                     "{}; all sources of a run have one length",
                                     source.describe(), source.seq_len(), phase.seq_len));
+    }
+    if (const TokenSource& first = *sources.front().source;
+        source.losses() != first.losses()) {
+      throw ConfigError(
+          "data",
+          fmt::format("{} has targets for {}, and {} for {}; all sources of a run "
+                      "have the same",
+                      sources.front().name, fmt::join(first.losses(), " and "),
+                      sources[i].name, fmt::join(source.losses(), " and ")));
     }
     if (source.num_sequences() < 1) {
       throw ConfigError("data", fmt::format("{}: not one sequence of {} tokens; choose a "

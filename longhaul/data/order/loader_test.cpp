@@ -312,7 +312,7 @@ TEST(Loader, PassesOverSkippedRanges) {
 TEST(Loader, CountsTargetsAndEpochs) {
   Loader loader(tagged({{16, 1.0}}), options_of(8, 2));
   const StepBatch& step = loader.next();
-  EXPECT_EQ(step.num_targets, 8 * 3);
+  EXPECT_EQ(step.num_targets, std::vector<int64_t>{8 * 3});
   EXPECT_EQ(step.first_sequence, 0);
   EXPECT_DOUBLE_EQ(loader.epoch(), 0.5);
   EXPECT_EQ(loader.next().first_sequence, 8);
@@ -394,8 +394,8 @@ TEST(SyntheticSource, IsUniformAndRepeatable) {
   std::vector<int> counts(10, 0);
   for (const int32_t token : batch.tokens) ++counts.at(static_cast<size_t>(token));
   for (const int count : counts) EXPECT_NEAR(count, 640, 120);
-  EXPECT_EQ(batch.targets[0], batch.tokens[1]);
-  EXPECT_EQ(batch.num_targets(), 6400);
+  EXPECT_EQ(batch.targets[0][0], batch.tokens[1]);
+  EXPECT_EQ(batch.num_targets(0), 6400);
   TokenBatch again;
   again.resize(1, 64);
   synthetic_source(100, 64, 10, 5)->read(99, again, 0);

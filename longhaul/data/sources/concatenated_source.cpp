@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -19,6 +20,7 @@ class ConcatenatedSource final : public TokenSource {
       LH_CHECK(part->seq_len() == parts_.front()->seq_len(), "data",
                "sequences of {} and of {} tokens in one source", part->seq_len(),
                parts_.front()->seq_len());
+      check_losses(*part);
       firsts_.push_back(sequences_);
       sequences_ += part->num_sequences();
     }
@@ -26,6 +28,10 @@ class ConcatenatedSource final : public TokenSource {
 
   int64_t num_sequences() const override { return sequences_; }
   int64_t seq_len() const override { return parts_.front()->seq_len(); }
+  std::vector<std::string> losses() const override { return parts_.front()->losses(); }
+  void shape(TokenBatch& batch, int64_t rows) const override {
+    parts_.front()->shape(batch, rows);
+  }
   int64_t max_token_id() const override {
     int64_t largest = 0;
     for (const auto& part : parts_) {
@@ -84,6 +90,15 @@ class ConcatenatedSource final : public TokenSource {
   }
 
  private:
+  void check_losses(const TokenSource& part) const {
+    if (part.losses() == losses()) return;
+    throw InputError(
+        "data", fmt::format("{} has targets for {}, and {} in the same list for {}; give "
+                            "each kind an entry of its own",
+                            part.describe(), fmt::join(part.losses(), " and "),
+                            parts_.front()->describe(), fmt::join(losses(), " and ")));
+  }
+
   /// Parts that logs name.
   static constexpr size_t kNamed = 8;
   std::vector<std::unique_ptr<TokenSource>> parts_;

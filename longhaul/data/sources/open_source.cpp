@@ -7,6 +7,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/missing_path.h"
+#include "longhaul/data/bert/example_source.h"
+#include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
@@ -18,7 +20,7 @@ namespace {
 constexpr const char* kAccepted =
     "accepted are a token store (made by 'longhaul data build') and a directory that "
     "Hugging Face datasets wrote with save_to_disk; data.train also takes JSON lines and "
-    "Parquet of ready ids";
+    "Parquet of ready ids, and HDF5 shards of BERT's examples";
 
 [[noreturn]] void refuse(const fs::path& path) {
   if (!fs::exists(path)) {
@@ -66,6 +68,12 @@ std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                          bool document_mask, bool verify) {
   if (is_token_store(path)) return store_source(path, seq_len, document_mask, verify);
+  if (is_example_store(path)) {
+    if (!document_mask) return example_source(path, seq_len, verify);
+    throw InputError("data", fmt::format("{}: an example is one document; set "
+                                         "data.document_mask = false",
+                                         path.string()));
+  }
   if (!is_saved_dataset(path)) refuse(path);
   if (document_mask) {
     throw InputError("data",

@@ -11,8 +11,9 @@
 
 namespace longhaul::data {
 
-/// Opens training or validation data: a token store (`longhaul data build`) or a
-/// directory that Hugging Face datasets wrote with save_to_disk. With `document_mask`
+/// Opens training or validation data: a token store (`longhaul data build`), packed
+/// examples of BERT (bert/example_store.h) or a directory that Hugging Face datasets
+/// wrote with save_to_disk. With `document_mask`
 /// positions restart and attention stops at document boundaries (token stores only).
 /// With `verify` each block of a token store is compared with its hash when it is first
 /// read; a save_to_disk directory has none.

@@ -19,7 +19,7 @@ BatchRow batch_row(const TokenSource& source, int64_t index, TokenBatch& batch,
   const auto part = [&](std::vector<int32_t>& all) {
     return std::span(all).subspan(begin, length);
   };
-  return {part(batch.tokens), part(batch.targets), part(batch.positions),
+  return {part(batch.tokens), part(batch.targets[0]), part(batch.positions),
           part(batch.document_start)};
 }
 

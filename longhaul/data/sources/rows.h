@@ -7,7 +7,8 @@
 
 namespace longhaul::data {
 
-/// One row of a batch, for the readers: each span holds seq_len elements.
+/// One row of a batch with the next tokens as its targets, for the readers: each span
+/// holds seq_len elements.
 struct BatchRow {
   std::span<int32_t> tokens;
   std::span<int32_t> targets;

@@ -11,12 +11,11 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
-#include "longhaul/base/json.h"
+#include "longhaul/data/input/input_files.h"
 
 namespace longhaul::data {
 namespace {
 
-constexpr size_t kMaxFiles = 1'000'000;
 /// What reading the framing may allocate: mapped columns need nothing.
 constexpr int64_t kMaxAllocated = int64_t{64} << 20;
 /// A stream ends with an empty message.
@@ -177,48 +176,16 @@ void add_file(SavedDataset& dataset, const fs::path& file) {
   }
 }
 
-std::vector<fs::path> files_of(const fs::path& path, std::string& identity) {
-  const fs::path state_file = path / "state.json";
-  const Json state = read_json(state_file);
-  if (!state.is_object()) fail(state_file, "an object was expected");
-  const Json list = state.value("_data_files", Json::array());
-  if (!list.is_array() || list.empty() || list.size() > kMaxFiles) {
-    fail(state_file, "no list '_data_files' of the Arrow files; save the dataset again");
-  }
-  if (const auto indices = state.find("_indices_data_files");
-      indices != state.end() && indices->is_array() && !indices->empty()) {
-    fail(state_file,
-         "its rows are a selection by index; save it again after "
-         "dataset.flatten_indices()");
-  }
-  identity = state.value("_fingerprint", Json()).dump();
-  std::vector<fs::path> files;
-  for (const Json& entry : list) {
-    if (!entry.is_object() || !entry.contains("filename") ||
-        !entry["filename"].is_string()) {
-      fail(state_file, "an entry of '_data_files' has no file name");
-    }
-    const auto name = entry["filename"].get<std::string>();
-    files.push_back(join_inside(path, name, "data"));
-    if (!fs::exists(files.back())) {
-      fail(files.back(),
-           "missing, but state.json names it; copy the whole directory again");
-    }
-    identity += fmt::format(" {} {}", name, fs::file_size(files.back()));
-  }
-  return files;
-}
-
 }  // namespace
 
 SavedDataset open_saved_dataset(const fs::path& path) {
   SavedDataset dataset;
   dataset.path = path;
   dataset.pool = std::make_shared<LimitedPool>(arrow::MemoryPool::CreateDefault());
-  std::string identity;
-  for (const fs::path& file : files_of(path, identity)) add_file(dataset, file);
+  const SavedFiles files = read_saved_files(path);
+  for (const fs::path& file : files.paths) add_file(dataset, file);
   if (dataset.rows == 0) fail(path, "a dataset without rows");
-  dataset.fingerprint = hash_hex(identity + fmt::format(" {}", dataset.rows));
+  dataset.fingerprint = hash_hex(files.identity + fmt::format(" {}", dataset.rows));
   return dataset;
 }
 

@@ -13,14 +13,17 @@ void TokenBatch::resize(int64_t sequences, int64_t length) {
   seq_len = length;
   const auto size = static_cast<size_t>(sequences * length);
   tokens.resize(size);
-  targets.resize(size);
+  targets.resize(1);
+  targets[0].resize(size);
   positions.resize(size);
   document_start.resize(size);
+  segments.clear();
+  document_end.clear();
 }
 
-int64_t TokenBatch::num_targets() const {
-  return static_cast<int64_t>(targets.size()) -
-         std::count(targets.begin(), targets.end(), kIgnore);
+int64_t TokenBatch::num_targets(size_t term) const {
+  const std::vector<int32_t>& all = targets.at(term);
+  return std::ssize(all) - std::count(all.begin(), all.end(), kIgnore);
 }
 
 void TokenSource::limit_ids(int64_t vocab_size) {

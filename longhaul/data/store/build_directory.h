@@ -67,7 +67,7 @@ struct BuildPlan {
   std::string key() const;
 };
 BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
-                    const DocumentEncoder& encoder, const Tokenizer* tokenizer,
+                    const DocumentEncoder& encoder, const tokenizer::Tokenizer* tokenizer,
                     uint64_t part_bytes, size_t parts);
 
 /// Writes the plan, or compares it with the one that is there already (another process,

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/signals.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/duplicates.h"
+#include "longhaul/system/signals.h"
 
 namespace longhaul::data {
 namespace {

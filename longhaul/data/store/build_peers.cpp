@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/text.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {
 namespace {

@@ -88,7 +88,7 @@ BuildPlan read_plan(const fs::path& path) {
 std::string BuildPlan::key() const { return hash_hex(Json(facts).dump()); }
 
 BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
-                    const DocumentEncoder& encoder, const Tokenizer* tokenizer,
+                    const DocumentEncoder& encoder, const tokenizer::Tokenizer* tokenizer,
                     uint64_t part_bytes, size_t parts) {
   BuildPlan plan;
   auto& facts = plan.facts;

@@ -10,14 +10,14 @@
 #include <random>
 #include <thread>
 
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/data/store/test_build.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {
 namespace {
 
 /// Builds in a process of its own; the result is 0, or the exit code of the error.
-pid_t start_build(const Tokenizer& tokenizer, const BuildOptions& options) {
+pid_t start_build(const tokenizer::Tokenizer& tokenizer, const BuildOptions& options) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   int code = 0;

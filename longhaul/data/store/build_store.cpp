@@ -6,16 +6,16 @@
 #include <fstream>
 #include <optional>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
-#include "longhaul/base/owner_lock.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/build_directory.h"
 #include "longhaul/data/store/build_parts.h"
 #include "longhaul/data/store/build_peers.h"
 #include "longhaul/data/store/duplicates.h"
 #include "longhaul/data/store/merge_parts.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/owner_lock.h"
 
 namespace longhaul::data {
 namespace {
@@ -88,7 +88,7 @@ OwnerLockOptions lock_options() {
 
 class Builder {
  public:
-  Builder(const Tokenizer* tokenizer, const BuildOptions& options)
+  Builder(const tokenizer::Tokenizer* tokenizer, const BuildOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
         out_(without_slash(options.out)),
@@ -324,7 +324,7 @@ class Builder {
     return result;
   }
 
-  const Tokenizer* tokenizer_;
+  const tokenizer::Tokenizer* tokenizer_;
   const BuildOptions& options_;
   fs::path out_;
   BuildDirectory directory_;
@@ -356,7 +356,8 @@ uint64_t default_build_memory(int threads) {
                   (uint64_t{128} << 20) * static_cast<uint64_t>(threads_of(threads)));
 }
 
-BuildReport build_store(const Tokenizer* tokenizer, const BuildOptions& options) {
+BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
+                        const BuildOptions& options) {
   LH_CHECK(options.holdout >= 0.0 && options.holdout < 1.0, "data", "holdout of {}",
            options.holdout);
   LH_CHECK(options.process >= 0 && options.process < options.processes, "data",

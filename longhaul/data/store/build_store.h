@@ -10,7 +10,7 @@
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -76,7 +76,8 @@ struct BuildReport {
 /// kind. Without a tokenizer (null) only ready ids are read. InputError on bad input, on
 /// a build at the same place that lives, and when what was left there belongs to other
 /// inputs, another tokenizer or other options.
-BuildReport build_store(const Tokenizer* tokenizer, const BuildOptions& options);
+BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
+                        const BuildOptions& options);
 
 /// Where the held-out documents of a store go: "data/wiki" -> "data/wiki-val".
 fs::path holdout_path(const fs::path& out);

@@ -156,30 +156,37 @@ TEST_F(BuildTest, ReadyIdsNeedNoTokenizerAndAreCheckedAgainstTheVocabulary) {
 }
 
 /// Makes other ids of a capital letter than it did.
-class ChangedTokenizer final : public Tokenizer {
+class ChangedTokenizer final : public tokenizer::Tokenizer {
  public:
   explicit ChangedTokenizer(const ByteTokenizer& base) : base_(base) {}
-  using Tokenizer::encode;
+  using tokenizer::Tokenizer::encode;
   void encode(std::string_view text, bool special,
-              std::vector<TokenId>& out) const override {
+              std::vector<tokenizer::TokenId>& out) const override {
     base_.encode(text, special, out);
-    for (TokenId& id : out) id = id == 'Q' ? 'q' : id;
+    for (tokenizer::TokenId& id : out) id = id == 'Q' ? 'q' : id;
   }
-  std::string decode(const std::vector<TokenId>& ids, bool skip) const override {
+  std::string decode(const std::vector<tokenizer::TokenId>& ids,
+                     bool skip) const override {
     return base_.decode(ids, skip);
   }
-  std::string token_bytes(TokenId id) const override { return base_.token_bytes(id); }
+  std::string token_bytes(tokenizer::TokenId id) const override {
+    return base_.token_bytes(id);
+  }
   int64_t vocab_size() const override { return base_.vocab_size(); }
-  std::optional<TokenId> token_to_id(std::string_view token) const override {
+  std::optional<tokenizer::TokenId> token_to_id(std::string_view token) const override {
     return base_.token_to_id(token);
   }
-  std::optional<std::string> id_to_token(TokenId id) const override {
+  std::optional<std::string> id_to_token(tokenizer::TokenId id) const override {
     return base_.id_to_token(id);
   }
-  std::vector<TokenId> special_prefix() const override { return base_.special_prefix(); }
-  std::vector<TokenId> special_suffix() const override { return base_.special_suffix(); }
-  std::optional<TokenId> bos_id() const override { return base_.bos_id(); }
-  std::optional<TokenId> eos_id() const override { return base_.eos_id(); }
+  std::vector<tokenizer::TokenId> special_prefix() const override {
+    return base_.special_prefix();
+  }
+  std::vector<tokenizer::TokenId> special_suffix() const override {
+    return base_.special_suffix();
+  }
+  std::optional<tokenizer::TokenId> bos_id() const override { return base_.bos_id(); }
+  std::optional<tokenizer::TokenId> eos_id() const override { return base_.eos_id(); }
   const std::string& fingerprint() const override { return base_.fingerprint(); }
   const std::vector<fs::path>& files() const override { return base_.files(); }
 

@@ -34,7 +34,7 @@ std::string beginning(const std::string& text) {
   return text.substr(0, end);
 }
 
-SpecialTokens special_of(const Tokenizer* tokenizer, SpecialPolicy policy) {
+SpecialTokens special_of(const tokenizer::Tokenizer* tokenizer, SpecialPolicy policy) {
   if (tokenizer != nullptr) return resolve_special_tokens(*tokenizer, policy);
   return {{}, {}, "none: ready ids, taken as they are"};
 }
@@ -45,8 +45,8 @@ uint64_t threshold(double share) {
 
 }  // namespace
 
-DocumentEncoder::DocumentEncoder(const Tokenizer* tokenizer, const InputOptions& inputs,
-                                 const EncodeRules& rules)
+DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
+                                 const InputOptions& inputs, const EncodeRules& rules)
     : tokenizer_(tokenizer),
       inputs_(inputs),
       special_(special_of(tokenizer, rules.special)),
@@ -83,7 +83,7 @@ bool DocumentEncoder::is_held_out(std::string_view content) const {
 }
 
 void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) const {
-  thread_local std::vector<TokenId> tokens;
+  thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(special_.before.begin(), special_.before.end());
   const size_t inside = tokens.size();
   tokenizer_->encode(text, false, tokens);
@@ -108,7 +108,7 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
 }
 
 void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
-  thread_local std::vector<TokenId> tokens;
+  thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(parsed.ids.begin(), parsed.ids.end());
   ShardPiece& side = is_held_out(bytes_of(parsed.ids)) ? result.validation : result.train;
   side.add(tokens, parsed.is_target, 0);

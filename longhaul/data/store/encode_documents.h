@@ -9,7 +9,7 @@
 #include "longhaul/data/store/pieces.h"
 #include "longhaul/data/store/shard_writer.h"
 #include "longhaul/data/store/special_tokens.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -54,7 +54,7 @@ struct EncodeRules {
 class DocumentEncoder {
  public:
   /// `tokenizer` may be null: then only ready ids are documents.
-  DocumentEncoder(const Tokenizer* tokenizer, const InputOptions& inputs,
+  DocumentEncoder(const tokenizer::Tokenizer* tokenizer, const InputOptions& inputs,
                   const EncodeRules& rules);
 
   /// The policy in words.
@@ -73,11 +73,11 @@ class DocumentEncoder {
   void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
   bool is_held_out(std::string_view content) const;
 
-  const Tokenizer* tokenizer_;
+  const tokenizer::Tokenizer* tokenizer_;
   const InputOptions& inputs_;
   SpecialTokens special_;
-  std::optional<TokenId> bos_;
-  std::optional<TokenId> eos_;
+  std::optional<tokenizer::TokenId> bos_;
+  std::optional<tokenizer::TokenId> eos_;
   int64_t vocab_size_;
   int token_bytes_;
   uint64_t holdout_below_;

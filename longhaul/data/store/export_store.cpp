@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/data/store/new_directory.h"
 #include "longhaul/data/store/token_store.h"
+#include "longhaul/system/cpus.h"
 
 namespace longhaul::data {
 namespace {

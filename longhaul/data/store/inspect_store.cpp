@@ -12,7 +12,7 @@
 #include "longhaul/data/store/sample.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/token_store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 namespace {
@@ -151,8 +151,8 @@ uint64_t stored_bytes(const StoreInfo& info) {
 }
 
 /// The tokenizer that came along, if this program still makes the same ids with it.
-void describe_tokenizer(const TokenStore& store, const Tokenizer* given, Table& table,
-                        OrderedJson& json) {
+void describe_tokenizer(const TokenStore& store, const tokenizer::Tokenizer* given,
+                        Table& table, OrderedJson& json) {
   const StoreInfo& info = store.info();
   json["tokenizer"] = info.tokenizer_fingerprint;
   json["special_tokens"] = info.special_tokens;
@@ -166,9 +166,9 @@ void describe_tokenizer(const TokenStore& store, const Tokenizer* given, Table& 
     table.row("tokenizer", "none: made from ready ids");
     return;
   }
-  std::unique_ptr<Tokenizer> loaded;
+  std::unique_ptr<tokenizer::Tokenizer> loaded;
   if (given == nullptr) {
-    loaded = Tokenizer::load(store.path() / "tokenizer");
+    loaded = tokenizer::Tokenizer::load(store.path() / "tokenizer");
     check_self_test(store.path(), *loaded, "this program, with the store's tokenizer,");
     given = loaded.get();
   }

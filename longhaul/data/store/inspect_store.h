@@ -5,7 +5,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -16,7 +16,7 @@ struct InspectOptions {
   bool scan = false;
   /// Its tokenizer, where the caller has just built the store with it; else the one that
   /// lies in the store is loaded, and put to its self-test.
-  const Tokenizer* tokenizer = nullptr;
+  const tokenizer::Tokenizer* tokenizer = nullptr;
 };
 
 /// What data is, for people and for programs.

@@ -26,7 +26,8 @@ StoreFile describe_file(const fs::path& path) {
 /// Sums up what the parts' records say, in the order of the input.
 class Merger {
  public:
-  Merger(const BuildContext& context, const BuildPlan& plan, const Tokenizer* tokenizer)
+  Merger(const BuildContext& context, const BuildPlan& plan,
+         const tokenizer::Tokenizer* tokenizer)
       : context_(context), tokenizer_(tokenizer) {
     train_.token_bytes = context.encoder.token_bytes();
     train_.vocab_size = context.encoder.vocab_size();
@@ -184,7 +185,7 @@ class Merger {
   }
 
   const BuildContext& context_;
-  const Tokenizer* tokenizer_;
+  const tokenizer::Tokenizer* tokenizer_;
   StoreInfo train_;
   StoreInfo validation_;
   std::vector<StoreOrigin> origins_;
@@ -224,7 +225,7 @@ void move_store(const BuildDirectory& directory, const fs::path& from, const fs:
 }  // namespace
 
 void merge_parts(const BuildContext& context, const BuildPlan& plan,
-                 const Tokenizer* tokenizer) {
+                 const tokenizer::Tokenizer* tokenizer) {
   Merger(context, plan, tokenizer).run();
   const BuildDirectory& directory = context.directory;
   Json json = {{"train", fingerprint_at(directory.train())}};

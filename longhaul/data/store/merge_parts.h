@@ -9,7 +9,7 @@ namespace longhaul::data {
 /// by index only, no token is copied. InputError when a store would be empty (what was
 /// built is removed then), or when there are too many bad records.
 void merge_parts(const BuildContext& context, const BuildPlan& plan,
-                 const Tokenizer* tokenizer);
+                 const tokenizer::Tokenizer* tokenizer);
 
 /// Moves the whole stores to their places and removes the directory, except for the lock.
 /// Can be ended at any moment and called again.

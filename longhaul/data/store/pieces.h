@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
-#include "longhaul/base/worker_pool.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/store/memory_budget.h"
+#include "longhaul/system/worker_pool.h"
 
 namespace longhaul::data {
 

@@ -16,21 +16,21 @@ constexpr uint64_t kMaxHashFile = uint64_t{8} << 30;
 
 }  // namespace
 
-std::string read_proved_text(const fs::path& path, const StoreFile& file) {
+std::string read_proved_text(const fs::path& path, const StoreFile& file,
+                             const ProofWords& words) {
   std::string text = read_text(path, kMaxHashFile);
   BlockHasher hasher;
   hasher.update(std::as_bytes(std::span(text)));
   const std::string found = combine_hashes(hasher.finish());
   if (text.size() == file.bytes && found == file.hash) return text;
-  throw InputError("data",
-                   fmt::format("{}: damaged: its hash is {}, store.json says {}; build "
-                               "the store again or copy it again",
-                               path.string(), found, file.hash));
+  throw InputError(
+      "data", fmt::format("{}: damaged: its hash is {}, {} says {}; {}", path.string(),
+                          found, words.record, file.hash, words.advice));
 }
 
 void ShardHashes::load() const {
   std::map<std::string, std::string> hashes;
-  const Json json = parse_json(read_proved_text(path(), file_), path().string());
+  const Json json = parse_json(read_proved_text(path(), file_, words_), path().string());
   for (const auto& [name, blocks] : json.items()) {
     std::string& all = hashes[name];
     for (const Json& block : blocks) {
@@ -78,10 +78,10 @@ void ProvedFile::prove(uint64_t block) const {
     throw InputError(
         "data",
         fmt::format("{}: damaged: block {} (bytes {} to {}) has hash {}, {} says {}; "
-                    "copy the store again or build it again ('longhaul verify' looks at "
-                    "all of it)",
+                    "{}{}",
                     mapped_.path().string(), block, begin, begin + bytes.size(), found,
-                    hashes_->path().filename().string(), expected));
+                    hashes_->path().filename().string(), expected,
+                    hashes_->words().advice, hashes_->words().whole));
   }
   good_[block].store(true, std::memory_order_relaxed);
 }

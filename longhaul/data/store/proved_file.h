@@ -15,22 +15,31 @@
 
 namespace longhaul::data {
 
+/// What messages about damage say.
+struct ProofWords {
+  std::string record = "store.json";
+  std::string advice = "copy the store again or build it again";
+  std::string whole = " ('longhaul verify' looks at all of it)";  ///< where a block is
+};
+
 /// The hashes of the blocks of a shard's files. The file that they stand in is read when
 /// the first of them is asked for. Any thread may ask.
 class ShardHashes {
  public:
-  ShardHashes(fs::path dir, StoreFile file)
-      : dir_(std::move(dir)), file_(std::move(file)) {}
+  ShardHashes(fs::path dir, StoreFile file, ProofWords words = {})
+      : dir_(std::move(dir)), file_(std::move(file)), words_(std::move(words)) {}
   /// The hash that block `block` of the shard's file `name` must have. InputError when
   /// the file of hashes is damaged itself, or names no such block.
   std::string expected(const std::string& name, uint64_t block) const;
   fs::path path() const { return dir_ / file_.name; }
+  const ProofWords& words() const { return words_; }
 
  private:
   void load() const;
 
   fs::path dir_;
   StoreFile file_;
+  ProofWords words_;
   mutable std::once_flag once_;
   /// Per file the hashes of its blocks one after another.
   mutable std::map<std::string, std::string> hashes_;
@@ -72,8 +81,9 @@ class ProvedFile {
   std::unique_ptr<std::atomic<bool>[]> good_;
 };
 
-/// Whether a file of a store has the size and the hash that store.json says: its text.
+/// Whether a file of a store has the size and the hash that its record says: its text.
 /// InputError says both hashes and what to do.
-std::string read_proved_text(const fs::path& path, const StoreFile& file);
+std::string read_proved_text(const fs::path& path, const StoreFile& file,
+                             const ProofWords& words = {});
 
 }  // namespace longhaul::data

@@ -45,7 +45,7 @@ std::string shortened(std::string text) {
   return text.substr(0, end) + "...";
 }
 
-std::string id_at(const std::vector<TokenId>& ids, size_t place) {
+std::string id_at(const std::vector<tokenizer::TokenId>& ids, size_t place) {
   return place < ids.size() ? std::to_string(ids[place]) : "none";
 }
 
@@ -53,7 +53,7 @@ std::string id_at(const std::vector<TokenId>& ids, size_t place) {
 
 std::string SelfTest::hash() const { return hash_hex(self_test_text(*this)); }
 
-SelfTest make_self_test(const Tokenizer& tokenizer,
+SelfTest make_self_test(const tokenizer::Tokenizer& tokenizer,
                         const std::vector<std::string>& more) {
   SelfTest test;
   std::vector<std::string> texts(std::begin(kTexts), std::end(kTexts));
@@ -88,19 +88,19 @@ SelfTest read_self_test(const fs::path& path) {
   for (const Json& entry : json) {
     const JsonFields fields = store_fields(entry, path);
     test.texts.push_back(fields.get<std::string>("text"));
-    test.ids.push_back(fields.get<std::vector<TokenId>>("ids"));
+    test.ids.push_back(fields.get<std::vector<tokenizer::TokenId>>("ids"));
   }
   return test;
 }
 
-void check_self_test(const fs::path& store, const Tokenizer& tokenizer,
+void check_self_test(const fs::path& store, const tokenizer::Tokenizer& tokenizer,
                      const std::string& whose) {
   const fs::path file = store / kSelfTestName;
   if (!is_token_store(store) || !fs::exists(file)) return;
   const SelfTest test = read_self_test(file);
   for (size_t i = 0; i < test.texts.size(); ++i) {
-    const std::vector<TokenId> now = tokenizer.encode(test.texts[i], false);
-    const std::vector<TokenId>& then = test.ids[i];
+    const std::vector<tokenizer::TokenId> now = tokenizer.encode(test.texts[i], false);
+    const std::vector<tokenizer::TokenId>& then = test.ids[i];
     if (now == then) continue;
     const auto place = static_cast<size_t>(
         std::mismatch(now.begin(), now.end(), then.begin(), then.end()).first -

@@ -25,8 +25,8 @@ std::string temporary_suffix() {
   return fmt::format("{}-{}-{}", kTemporary, host_name(), ::getpid());
 }
 
-void ShardPiece::add(std::span<const TokenId> tokens, std::span<const uint8_t> is_target,
-                     uint64_t text_bytes) {
+void ShardPiece::add(std::span<const tokenizer::TokenId> tokens,
+                     std::span<const uint8_t> is_target, uint64_t text_bytes) {
   LH_CHECK(!tokens.empty(), "data", "a document without tokens");
   LH_CHECK(is_target.empty() || is_target.size() == tokens.size(), "data",
            "{} tokens, {} of them marked", tokens.size(), is_target.size());

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "longhaul/data/store/store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -19,7 +19,7 @@ class ShardPiece {
 
   /// One document, special tokens included; at least one token. `is_target`: a 0 or 1 per
   /// token, or empty: all are. `text_bytes` is 0 for ready ids.
-  void add(std::span<const TokenId> tokens, std::span<const uint8_t> is_target,
+  void add(std::span<const tokenizer::TokenId> tokens, std::span<const uint8_t> is_target,
            uint64_t text_bytes);
   StoreCounts& counts() { return counts_; }
   const StoreCounts& counts() const { return counts_; }

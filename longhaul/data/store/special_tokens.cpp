@@ -19,8 +19,8 @@ constexpr std::array<std::pair<SpecialPolicy, std::string_view>, 6> kNames = {{
     {SpecialPolicy::None, "none"},
 }};
 
-TokenId required(std::optional<TokenId> id, std::string_view token,
-                 SpecialPolicy policy) {
+tokenizer::TokenId required(std::optional<tokenizer::TokenId> id, std::string_view token,
+                            SpecialPolicy policy) {
   if (id) return *id;
   throw InputError(
       "data",
@@ -31,10 +31,11 @@ TokenId required(std::optional<TokenId> id, std::string_view token,
                   policy == SpecialPolicy::TokenizerAndEos ? "tokenizer" : "none"));
 }
 
-std::string describe(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+std::string describe(const tokenizer::Tokenizer& tokenizer,
+                     const std::vector<tokenizer::TokenId>& ids) {
   if (ids.empty()) return "nothing";
   std::string text;
-  for (const TokenId id : ids) {
+  for (const tokenizer::TokenId id : ids) {
     if (!text.empty()) text += " ";
     text += fmt::format("{} ({})", tokenizer.id_to_token(id).value_or("?"), id);
   }
@@ -57,7 +58,8 @@ std::optional<SpecialPolicy> policy_from_name(std::string_view wanted) {
   return std::nullopt;
 }
 
-SpecialTokens resolve_special_tokens(const Tokenizer& tokenizer, SpecialPolicy policy) {
+SpecialTokens resolve_special_tokens(const tokenizer::Tokenizer& tokenizer,
+                                     SpecialPolicy policy) {
   SpecialTokens special;
   const bool own =
       policy == SpecialPolicy::TokenizerAndEos || policy == SpecialPolicy::Tokenizer;
@@ -72,7 +74,7 @@ SpecialTokens resolve_special_tokens(const Tokenizer& tokenizer, SpecialPolicy p
     special.after = {required(tokenizer.eos_id(), "EOS", policy)};
   }
   if (policy == SpecialPolicy::TokenizerAndEos) {
-    const TokenId eos = required(tokenizer.eos_id(), "EOS", policy);
+    const tokenizer::TokenId eos = required(tokenizer.eos_id(), "EOS", policy);
     if (special.after.empty() || special.after.back() != eos)
       special.after.push_back(eos);
   }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -24,12 +24,13 @@ std::optional<SpecialPolicy> policy_from_name(std::string_view name);
 
 /// A policy as ids.
 struct SpecialTokens {
-  std::vector<TokenId> before;
-  std::vector<TokenId> after;
+  std::vector<tokenizer::TokenId> before;
+  std::vector<tokenizer::TokenId> after;
   std::string description;  ///< the policy's name and the tokens it adds, for people
 };
 
 /// InputError when the policy wants a token that the tokenizer does not name.
-SpecialTokens resolve_special_tokens(const Tokenizer& tokenizer, SpecialPolicy policy);
+SpecialTokens resolve_special_tokens(const tokenizer::Tokenizer& tokenizer,
+                                     SpecialPolicy policy);
 
 }  // namespace longhaul::data

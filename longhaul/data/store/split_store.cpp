@@ -12,7 +12,6 @@
 #include <queue>
 #include <thread>
 
-#include "longhaul/base/cpus.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
@@ -20,7 +19,8 @@
 #include "longhaul/data/store/shard_writer.h"
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/token_store.h"
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 namespace {
@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kPieceTokens = size_t{1} << 18;
 
 struct Document {
-  std::vector<TokenId> tokens;
+  std::vector<tokenizer::TokenId> tokens;
   std::vector<uint8_t> is_target;  // empty: all are
   uint64_t text_bytes = 0;
 };
@@ -47,7 +47,7 @@ class Splitter {
       : store_(path), options_(options) {
     const StoreInfo& info = store_.info();
     if (!info.tokenizer_files.empty()) {
-      tokenizer_ = Tokenizer::load(path / "tokenizer");
+      tokenizer_ = tokenizer::Tokenizer::load(path / "tokenizer");
       const auto policy =
           policy_from_name(info.special_tokens.substr(0, info.special_tokens.find(':')));
       LH_CHECK(policy.has_value(), "data", "special tokens '{}'", info.special_tokens);
@@ -101,7 +101,8 @@ class Splitter {
 
   uint64_t hash(const Document& document) const {
     return XXH3_64bits_withSeed(document.tokens.data(),
-                                document.tokens.size() * sizeof(TokenId), options_.seed);
+                                document.tokens.size() * sizeof(tokenizer::TokenId),
+                                options_.seed);
   }
 
   /// Documents whose hash is at most border_ go to validation.
@@ -140,7 +141,7 @@ class Splitter {
     int64_t count = 0;
     for (size_t i = special_.before.size();
          i + special_.after.size() < document.tokens.size(); ++i) {
-      const TokenId id = document.tokens[i];
+      const tokenizer::TokenId id = document.tokens[i];
       if (id == tokenizer_->bos_id() || id == tokenizer_->eos_id()) ++count;
     }
     return count;
@@ -250,7 +251,7 @@ class Splitter {
 
   TokenStore store_;
   const SplitOptions& options_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   SpecialTokens special_;
   std::vector<int64_t> first_document_;
   uint64_t border_ = 0;

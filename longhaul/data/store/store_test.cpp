@@ -34,7 +34,7 @@ TEST_F(StoreTest, HoldsEachDocumentBetweenItsSpecialTokens) {
 }
 
 TEST_F(StoreTest, PutsSpecialTokensByPolicyAndNeverTwice) {
-  const auto first = [&](const Tokenizer& with, SpecialPolicy policy) {
+  const auto first = [&](const tokenizer::Tokenizer& with, SpecialPolicy policy) {
     BuildOptions wanted = options(line("a"));
     wanted.special = policy;
     wanted.force = true;
@@ -73,11 +73,11 @@ TEST_F(StoreTest, CutsSequencesAndDropsOnlyTheLastPartialWindow) {
   for (int64_t i = 0; i < 3; ++i) source->read(i, batch, i);
   EXPECT_EQ(batch.tokens,
             (std::vector<int32_t>{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'}));
-  EXPECT_EQ(batch.targets,
+  EXPECT_EQ(batch.targets[0],
             (std::vector<int32_t>{'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j'}));
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
   EXPECT_EQ(batch.document_start, std::vector<int32_t>(9, 0));
-  EXPECT_EQ(batch.num_targets(), 9);
+  EXPECT_EQ(batch.num_targets(0), 9);
   EXPECT_HAS(input_error([&] { open_source(dir / "store", 10); }),
              "smaller data.seq_len");
 }
@@ -93,7 +93,7 @@ TEST_F(StoreTest, MarksDocumentsInsideARow) {
   source->read(1, batch, 1);  // f g h i | j
   EXPECT_EQ(batch.document_start, (std::vector<int32_t>{0, 0, 0, 3, 4, 0, 0, 0, 0, 4}));
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 0, 0, 0, 1, 2, 3, 0}));
-  EXPECT_EQ(batch.targets[2], 'd');
+  EXPECT_EQ(batch.targets[0][2], 'd');
 }
 
 TEST_F(StoreTest, TokensHaveAsManyBytesAsTheVocabularyNeeds) {
@@ -402,7 +402,8 @@ TEST_F(StoreTest, TokensThatAreNoTargetsAreIgnoredWhereTheyWouldBePredicted) {
   batch.resize(1, 7);
   source->read(0, batch, 0);
   EXPECT_EQ(batch.tokens, (std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(batch.targets, (std::vector<int32_t>{kIgnore, 3, 4, 5, kIgnore, 7, kIgnore}));
+  EXPECT_EQ(batch.targets[0],
+            (std::vector<int32_t>{kIgnore, 3, 4, 5, kIgnore, 7, kIgnore}));
 }
 
 TEST_F(StoreTest, SaysWhatItFoundWhenAPathIsNoSource) {

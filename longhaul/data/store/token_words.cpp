@@ -13,19 +13,21 @@ static_assert(std::endian::native == std::endian::little,
               "stores are little-endian and are read and written as memory holds them");
 
 template <typename Word>
-void append_words(std::span<const TokenId> tokens, std::vector<std::byte>& out) {
+void append_words(std::span<const tokenizer::TokenId> tokens,
+                  std::vector<std::byte>& out) {
   const size_t begin = out.size();
   out.resize(begin + tokens.size() * sizeof(Word));
   auto* const to = reinterpret_cast<Word*>(out.data() + begin);
   for (size_t i = 0; i < tokens.size(); ++i) to[i] = static_cast<Word>(tokens[i]);
 }
 
-void append_threes(std::span<const TokenId> tokens, std::vector<std::byte>& out) {
+void append_threes(std::span<const tokenizer::TokenId> tokens,
+                   std::vector<std::byte>& out) {
   const size_t begin = out.size();
   // Each is written as four bytes, of which the next one overwrites the last.
   out.resize(begin + tokens.size() * 3 + 1);
   std::byte* to = out.data() + begin;
-  for (const TokenId token : tokens) {
+  for (const tokenizer::TokenId token : tokens) {
     std::memcpy(to, &token, sizeof(token));
     to += 3;
   }
@@ -88,7 +90,7 @@ int token_bytes_for(int64_t vocab_size) {
 
 bool is_token_bytes(int64_t bytes) { return bytes >= 2 && bytes <= 4; }
 
-void append_tokens(std::span<const TokenId> tokens, int token_bytes,
+void append_tokens(std::span<const tokenizer::TokenId> tokens, int token_bytes,
                    std::vector<std::byte>& out) {
   LH_ASSERT(is_token_bytes(token_bytes), "tokens of {} bytes", token_bytes);
   if (token_bytes == 2) return append_words<uint16_t>(tokens, out);

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "longhaul/data/tokenizer/tokenizer.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
 
@@ -17,7 +17,7 @@ int token_bytes_for(int64_t vocab_size);
 bool is_token_bytes(int64_t bytes);  ///< 2, 3 or 4
 
 /// Appends tokens of that many bytes each.
-void append_tokens(std::span<const TokenId> tokens, int token_bytes,
+void append_tokens(std::span<const tokenizer::TokenId> tokens, int token_bytes,
                    std::vector<std::byte>& out);
 
 /// Reads out.size() tokens of that many bytes each; no byte behind the last is touched.

@@ -39,18 +39,19 @@ class BeforeNothing {
 TEST(TokenWords, AnyNumberReadsBackAndNothingBehindTheLastIsTouched) {
   BeforeNothing memory;
   ASSERT_TRUE(memory.there());
-  for (const auto& [size, limit] : std::vector<std::pair<int, TokenId>>{
+  for (const auto& [size, limit] : std::vector<std::pair<int, tokenizer::TokenId>>{
            {2, 65535}, {3, (1 << 24) - 1}, {4, INT32_MAX}}) {
     for (size_t count = 0; count < 70; ++count) {
-      std::vector<TokenId> tokens(count);
+      std::vector<tokenizer::TokenId> tokens(count);
       uint32_t random = 1;
-      for (TokenId& token : tokens) {
+      for (tokenizer::TokenId& token : tokens) {
         random = random * 1664525 + 1013904223;
-        token = static_cast<TokenId>((random >> 1) % static_cast<uint32_t>(limit));
+        token =
+            static_cast<tokenizer::TokenId>((random >> 1) % static_cast<uint32_t>(limit));
       }
       // The largest at each place, so that each place counts.
       for (size_t largest = 0; largest < std::max<size_t>(count, 1); ++largest) {
-        std::vector<TokenId> wanted = tokens;
+        std::vector<tokenizer::TokenId> wanted = tokens;
         if (count > 0) wanted[largest] = limit;
         std::vector<std::byte> bytes;
         append_tokens(wanted, size, bytes);

@@ -149,7 +149,7 @@ class Gpt2Unit {
 ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
                                int64_t positions) {
   ModelDescription model;
-  model.features = s.n_embd;
+  model.passed = {{"hidden", s.n_embd}};
   model.query_heads = s.n_head;
   model.key_heads = s.n_head;
   model.optional_prefix = kGpt2Prefix;

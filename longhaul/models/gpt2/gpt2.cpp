@@ -2,11 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/zeros.h>
 
 #include <optional>
 
 #include "longhaul/base/error.h"
+#include "longhaul/models/stage.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"
@@ -36,7 +36,7 @@ class Gpt2Block {
         attention_(parameters, name + ".attn", s.n_embd / s.n_head, layer,
                    {.bias = nn::Bias::Yes, .out_bias = nn::Bias::Yes}),
         norm_2_(parameters, name + ".ln_2", s.layer_norm_epsilon),
-        feed_forward_(parameters, name + ".mlp") {}
+        feed_forward_(parameters, name + ".mlp", nn::Gelu::Tanh) {}
 
   nn::LayerNorm norm_1_;
   nn::Attention attention_;
@@ -62,33 +62,24 @@ class Gpt2 : public Model {
     if (!settings_.tie_word_embeddings) head_.emplace(parameters, "lm_head");
   }
 
-  at::Tensor hidden(const at::Tensor& input,
-                    const nn::ForwardContext& context) const override {
-    at::Tensor x = input;
-    if (!input.is_floating_point()) {
-      // Both tables are split by rows: one sum over the ranks is that of both.
-      const auto embed = [&](const at::Tensor& ids) {
-        return context.leave(tokens_->partial(ids) +
-                             positions_->partial(context.positions));
-      };
-      x = context.run_block ? context.run_block(nn::kEmbeddingLayer, embed, input)
-                            : embed(input);
-    }
-    for (size_t i = 0; i < blocks_.size(); ++i) {
-      const auto run = [&, i](const at::Tensor& in) {
-        return blocks_[i].forward(in, context);
-      };
-      x = context.run_block
-              ? context.run_block(first_layer_ + static_cast<int64_t>(i), run, x)
-              : run(x);
-    }
-    return norm_ ? norm_->forward(x) : x;
+  nn::Tensors hidden(const nn::Tensors& input,
+                     const nn::ForwardContext& context) const override {
+    // Both tables are split by rows: one sum over the ranks is that of both.
+    const auto embed = [&] {
+      return nn::Tensors{context.leave(tokens_->partial(context.batch.tokens) +
+                                       positions_->partial(context.batch.positions))};
+    };
+    nn::Tensors x = run_stage(input, context, embed, first_layer_, blocks_.size(),
+                              [&](size_t i, const nn::Tensors& in) {
+                                return nn::Tensors{blocks_[i].forward(in[0], context)};
+                              });
+    if (norm_) x[0] = norm_->forward(x[0]);
+    return x;
   }
 
-  ops::LossHeadResult loss(const at::Tensor& hidden, const at::Tensor& targets,
-                           const nn::ForwardContext& context,
-                           const ops::LossHeadOptions& options) const override {
-    return nn::loss_head(hidden, head_weight(), targets, context, options);
+  at::Tensor loss(const nn::Tensors& hidden,
+                  const nn::ForwardContext& context) const override {
+    return nn::loss_head(hidden[0], head_weight(), 0, context);
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
@@ -96,16 +87,10 @@ class Gpt2 : public Model {
   }
 
   nn::KvCache make_cache(int64_t batch, int64_t capacity) const override {
-    nn::KvCache cache;
-    const auto options = head_weight()->weight().options();
-    const int64_t width = settings_.n_embd / settings_.n_head;
-    for (const Gpt2Block& block : blocks_) {
-      const auto store = [&] {
-        return at::zeros({batch, capacity, block.key_heads(), width}, options);
-      };
-      cache.layers.push_back({store(), store()});
-    }
-    return cache;
+    std::vector<int64_t> heads;
+    for (const Gpt2Block& block : blocks_) heads.push_back(block.key_heads());
+    return empty_cache(heads, batch, capacity, settings_.n_embd / settings_.n_head,
+                       head_weight()->weight().options());
   }
 
   void prepare(int64_t positions, at::Device /*device*/) override {

@@ -1,10 +1,10 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "longhaul/models/gpt2/gpt2.h"
+#include "longhaul/models/source_parts.h"
 
 // Shapes: B sequences of T tokens, N = B T, H hidden, D head dim.
 
@@ -47,11 +47,9 @@ class Gpt2Source : public SourceModel {
 
  private:
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    const at::Tensor centred = x - x.mean(-1, /*keepdim=*/true);
-    const at::Tensor variance = (centred * centred).mean(-1, /*keepdim=*/true);
-    return centred * at::rsqrt(variance + settings_.layer_norm_epsilon) *
-               files_.vector(name + ".weight", x.size(-1)) +
-           files_.vector(name + ".bias", x.size(-1));
+    return source::layer_normed(x, files_.vector(name + ".weight", x.size(-1)),
+                                files_.vector(name + ".bias", x.size(-1)),
+                                settings_.layer_norm_epsilon);
   }
 
   /// Conv1D: its weight is [in, out].
@@ -67,14 +65,7 @@ class Gpt2Source : public SourceModel {
     const auto split = [&](const at::Tensor& y) {  // [B, heads, T, D]
       return y.reshape({-1, length, heads, settings_.n_embd / heads}).transpose(1, 2);
     };
-    const at::Tensor q = split(parts[0]);
-    const at::Tensor hidden = at::ones({length, length}, at::kBool).triu(1);
-    const at::Tensor scores =
-        (at::matmul(q, split(parts[1]).transpose(2, 3)) /
-         std::sqrt(static_cast<double>(q.size(3))))
-            .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    const at::Tensor mixed = at::matmul(at::softmax(scores, -1), split(parts[2]));
-    return projection(mixed.transpose(1, 2).reshape({x.size(0), settings_.n_embd}),
+    return projection(source::attended(split(parts[0]), split(parts[1]), split(parts[2])),
                       name + "c_proj", settings_.n_embd);
   }
 

@@ -13,8 +13,8 @@ std::unique_ptr<Model> make_llama(const ModelConfig& config, const StageSpec& st
 
 std::unique_ptr<SourceModel> make_llama_source(const ModelConfig& config,
                                                const SourceFiles& files) {
-  return std::make_unique<DecoderSource>(llama_settings(config), config.vocab_size,
-                                         files);
+  return std::make_unique<DecoderSource>(llama_settings(config), config.vocab_size, files,
+                                         DecoderSource::Parts{});
 }
 
 }  // namespace longhaul::models

@@ -18,8 +18,9 @@ std::unique_ptr<Model> make_qwen(const ModelConfig& config, const StageSpec& sta
 std::unique_ptr<SourceModel> make_qwen_source(const ModelConfig& config,
                                               const SourceFiles& files) {
   const QwenSettings& settings = qwen_settings(config);
-  return std::make_unique<DecoderSource>(settings, config.vocab_size, files,
-                                         settings.biases, settings.head_norms);
+  return std::make_unique<DecoderSource>(
+      settings, config.vocab_size, files,
+      DecoderSource::Parts{.biases = settings.biases, .head_norms = settings.head_norms});
 }
 
 }  // namespace longhaul::models

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <omp.h>
+
 #include "longhaul/ops/kernels/attention_loops.h"
 
 namespace longhaul::kernels {
@@ -202,12 +204,10 @@ void store_gradients(const AttentionSizes<E>& sizes, const float* from, O* to,
 }
 
 /// The backward's arguments, and the packed keys and values of every key head.
-template <Results kResults, typename E, typename T, typename O>
+template <typename E, typename T, Results kResults>
 struct BackwardTask {
+  AttentionBackward<T, kResults> a;
   AttentionSizes<E> sizes;
-  AttentionInput<T> q, out, dout;
-  const float* lse;
-  AttentionOutput<O> dq, dk, dv;
   const E *key_rows, *key_pairs, *value_rows;
 
   PackedHead<E> packed(int64_t key_head) const {
@@ -215,31 +215,31 @@ struct BackwardTask {
             key_pairs + key_head * sizes.packed_pairs(),
             value_rows + key_head * sizes.packed_rows(), nullptr};
   }
-  QueryHead<T, O> query_head(int64_t batch, int64_t head) const {
-    const AttentionShape& s = sizes.shape;
-    return {rows_of<T>(q, batch, 0, head),
-            rows_of<T>(out, batch, 0, head),
-            rows_of<T>(dout, batch, 0, head),
-            rows_of<O>(dq, batch, 0, head),
-            lse + (batch * s.query_heads + head) * s.queries,
-            q.strides.token,
-            out.strides.token,
-            dout.strides.token,
-            dq.strides.token};
+  auto query_head(int64_t batch, int64_t head) const {
+    auto* dq = rows_of(a.dq, batch, 0, head);
+    return QueryHead<T, std::remove_pointer_t<decltype(dq)>>{
+        rows_of(a.q, batch, 0, head),
+        rows_of(a.out, batch, 0, head),
+        rows_of(a.dout, batch, 0, head),
+        dq,
+        a.lse + (batch * a.shape.query_heads + head) * a.shape.queries,
+        a.q.strides.token,
+        a.out.strides.token,
+        a.dout.strides.token,
+        a.dq.strides.token};
   }
   void store(int64_t batch, int64_t key_head, const KeyGradients& sum) const {
-    store_gradients<kResults>(sizes, sum.dk, rows_of<O>(dk, batch, 0, key_head),
-                              dk.strides.token);
-    store_gradients<kResults>(sizes, sum.dv, rows_of<O>(dv, batch, 0, key_head),
-                              dv.strides.token);
+    store_gradients<kResults>(sizes, sum.dk, rows_of(a.dk, batch, 0, key_head),
+                              a.dk.strides.token);
+    store_gradients<kResults>(sizes, sum.dv, rows_of(a.dv, batch, 0, key_head),
+                              a.dv.strides.token);
   }
   int64_t gradient_size() const { return sizes.padded_keys * sizes.padded_dim; }
 };
 
 /// One item per (sequence, key head): the heads of a group one after the other.
-template <Results kResults, typename E, typename T, typename O>
-void backward_by_group(const BackwardTask<kResults, E, T, O>& task,
-                       BackwardScratch<E>& w) {
+template <typename E, typename T, Results kResults>
+void backward_by_group(const BackwardTask<E, T, kResults>& task, BackwardScratch<E>& w) {
   const AttentionShape& s = task.sizes.shape;
   const int64_t size = task.gradient_size();
   const Scratch<float> buffer(4 * size);
@@ -261,8 +261,8 @@ void backward_by_group(const BackwardTask<kResults, E, T, O>& task,
 
 /// One item per query head, for many threads; `buffer` holds all heads' gradients, which
 /// are added in the order of the form above.
-template <Results kResults, typename E, typename T, typename O>
-void backward_by_head(const BackwardTask<kResults, E, T, O>& task, float* buffer,
+template <typename E, typename T, Results kResults>
+void backward_by_head(const BackwardTask<E, T, kResults>& task, float* buffer,
                       BackwardScratch<E>& w) {
   const AttentionShape& s = task.sizes.shape;
   const int64_t size = task.gradient_size();
@@ -285,29 +285,25 @@ void backward_by_head(const BackwardTask<kResults, E, T, O>& task, float* buffer
   }
 }
 
-template <Results kResults, typename E, typename T, typename O>
-void attention_backward_loop(const AttentionShape& s, const AttentionInput<T>& q,
-                             const AttentionInput<T>& k, const AttentionInput<T>& v,
-                             const AttentionInput<T>& out, const AttentionInput<T>& dout,
-                             const float* lse, const AttentionOutput<O>& dq,
-                             const AttentionOutput<O>& dk, const AttentionOutput<O>& dv,
-                             int threads) {
+template <typename E, typename T, Results kResults>
+void attention_backward_loop(const AttentionBackward<T, kResults>& a) {
+  const AttentionShape& s = a.shape;
+  const int threads = omp_get_max_threads();
   const AttentionSizes<E> sizes(s);
   const int64_t key_heads = s.batch * s.key_heads;
   const Scratch<E> key_rows(key_heads * sizes.packed_rows());
   const Scratch<E> key_pairs(key_heads * sizes.packed_pairs());
   const Scratch<E> value_rows(key_heads * sizes.packed_rows());
-  const BackwardTask<kResults, E, T, O> task{
-      sizes,           q, out, dout, lse, dq, dk, dv, key_rows.get(), key_pairs.get(),
-      value_rows.get()};
+  const BackwardTask<E, T, kResults> task{a, sizes, key_rows.get(), key_pairs.get(),
+                                          value_rows.get()};
   const bool by_head =
       sizes.group > 1 && key_heads % threads != 0 && key_heads < 2 * threads;
   const Scratch<float> buffer(by_head ? 2 * s.batch * s.query_heads * task.gradient_size()
                                       : 0);
 #pragma omp parallel num_threads(threads)
   {
-    pack_heads(sizes, k, key_rows.get(), key_pairs.get());
-    pack_heads(sizes, v, value_rows.get(), static_cast<E*>(nullptr));
+    pack_heads(sizes, a.k, key_rows.get(), key_pairs.get());
+    pack_heads(sizes, a.v, value_rows.get(), static_cast<E*>(nullptr));
     BackwardScratch<E> scratch(sizes);
     if (by_head) {
       backward_by_head(task, buffer.get(), scratch);

@@ -48,7 +48,7 @@ struct QueryBlock {
   int64_t vecs;    ///< vectors that hold them
   int64_t begin;   ///< first key block's start
   int64_t end;     ///< one past the last key
-  int64_t latest;  ///< the latest document start among the lanes
+  int64_t latest;  ///< the latest first key among the lanes
   int64_t base;    ///< position of lane 0 among the keys
   int64_t reach;   ///< the last key that every lane's causal mask lets it see
   alignas(64) int32_t low[kQueryBlock];
@@ -64,10 +64,11 @@ struct QueryBlock {
         base(shape.query_offset + first),
         reach(smaller(base, shape.keys - 1)) {
     for (int64_t i = 0; i < kQueryBlock; ++i) {
-      const int64_t start =
-          shape.document_start == nullptr || i >= count
-              ? 0
-              : shape.document_start[batch * shape.queries + first + i] - shape.first_key;
+      int64_t start = 0;
+      if (shape.document_start != nullptr && i < count) {
+        start = shape.document_start[batch * shape.queries + first + i] - shape.first_key;
+      }
+      if (i < count) start = larger(start, base + i + 1 - shape.window);
       low[i] = static_cast<int32_t>(start);
       high[i] = static_cast<int32_t>(smaller(base + i, shape.keys - 1));
       if (i < count) begin = smaller(begin, start);
@@ -126,7 +127,7 @@ void pack_heads(const AttentionSizes<E>& sizes, const AttentionInput<T>& x, E* r
   }
 }
 
-template <typename T, typename Pointer>
+template <typename Pointer>
 LH_INLINE auto* rows_of(const Pointer& x, int64_t batch, int64_t token, int64_t head) {
   return x.data + batch * x.strides.batch + token * x.strides.token +
          head * x.strides.head;
@@ -189,10 +190,6 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
     store(w.total + lane, fma(load(w.total + lane, Full{}), factor, total), Full{});
   }
 }
-
-/// Whether results replace what is there, or go on from what earlier parts of the keys
-/// left there.
-enum class Results { Replace, GoOn };
 
 /// The state before any key; or, of lanes that have seen keys in earlier parts, the one
 /// that gives their out and lse: the maximum is lse, the total 1.
@@ -257,10 +254,9 @@ void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q
   end_softmax(sizes, q, w, out, out_stride, lse);
 }
 
-template <Results kResults, typename E, typename T, typename O>
-void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
-                            const AttentionInput<T>& k, const AttentionInput<T>& v,
-                            const AttentionOutput<O>& out, float* lse) {
+template <typename E, typename T, Results kResults>
+void attention_forward_loop(const AttentionForward<T, kResults>& a) {
+  const AttentionShape& s = a.shape;
   const AttentionSizes<E> sizes(s);
   const int64_t key_heads = s.batch * s.key_heads;
   const Scratch<E> key_rows(key_heads * sizes.packed_rows());
@@ -268,8 +264,8 @@ void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
   const int64_t heads = s.batch * s.query_heads;
 #pragma omp parallel
   {
-    pack_heads(sizes, k, key_rows.get(), static_cast<E*>(nullptr));
-    pack_heads(sizes, v, static_cast<E*>(nullptr), value_pairs.get());
+    pack_heads(sizes, a.k, key_rows.get(), static_cast<E*>(nullptr));
+    pack_heads(sizes, a.v, static_cast<E*>(nullptr), value_pairs.get());
     ForwardScratch<E> scratch(sizes);
     // The longest blocks first; no two items share a result, so their order is free.
 #pragma omp for schedule(dynamic, 1)
@@ -282,9 +278,9 @@ void attention_forward_loop(const AttentionShape& s, const AttentionInput<T>& q,
                                  nullptr,
                                  value_pairs.get() + key_head * sizes.packed_pairs()};
       attention_forward_block<kResults>(
-          sizes, block, packed, rows_of<T>(q, batch, block.first, head), q.strides.token,
-          rows_of<O>(out, batch, block.first, head), out.strides.token,
-          lse + (batch * s.query_heads + head) * s.queries + block.first, scratch);
+          sizes, block, packed, rows_of(a.q, batch, block.first, head), a.q.strides.token,
+          rows_of(a.out, batch, block.first, head), a.out.strides.token,
+          a.lse + (batch * s.query_heads + head) * s.queries + block.first, scratch);
     }
   }
 }

@@ -19,6 +19,7 @@ struct Problem {
     return attention_strides(tokens, heads + 1, D);
   }
   std::vector<T> q, k, v, dout;
+  int64_t window = int64_t{1} << 62;
 
   void fill() {
     q = random_values<T>(B * S * (Hq + 1) * D, 1);
@@ -35,10 +36,14 @@ struct Problem {
             D,
             offset,
             1.0F / std::sqrt(static_cast<float>(D)),
-            document_start.empty() ? nullptr : document_start.data()};
+            document_start.empty() ? nullptr : document_start.data(),
+            0,
+            window};
   }
   int64_t start(int64_t b, int64_t i) const {
-    return document_start.empty() ? 0 : document_start[static_cast<size_t>(b * S + i)];
+    const int64_t document =
+        document_start.empty() ? 0 : document_start[static_cast<size_t>(b * S + i)];
+    return std::max(document, offset + i + 1 - window);
   }
 };
 
@@ -142,10 +147,19 @@ Result<T> run(const Problem<T>& p, Isa isa) {
   const AttentionInput<T> q{p.q.data(), p.wide(p.S, p.Hq)};
   const AttentionInput<T> k{p.k.data(), p.wide(p.keys(), p.Hkv)};
   const AttentionInput<T> v{p.v.data(), p.wide(p.keys(), p.Hkv)};
-  attention_forward<T>(p.shape(), q, k, v, {r.out.data(), queries}, r.lse.data(), isa);
-  attention_backward<T>(p.shape(), q, k, v, {r.out.data(), queries},
-                        {p.dout.data(), queries}, r.lse.data(), {r.dq.data(), queries},
-                        {r.dk.data(), keys}, {r.dv.data(), keys}, isa);
+  run(AttentionForward<T>{p.shape(), q, k, v, {r.out.data(), queries}, r.lse.data()},
+      isa);
+  run(AttentionBackward<T>{p.shape(),
+                           q,
+                           k,
+                           v,
+                           {r.out.data(), queries},
+                           {p.dout.data(), queries},
+                           r.lse.data(),
+                           {r.dq.data(), queries},
+                           {r.dk.data(), keys},
+                           {r.dv.data(), keys}},
+      isa);
   return r;
 }
 
@@ -208,6 +222,39 @@ TEST(Attention, StopsAtDocumentStarts) {
   });
 }
 
+TEST(Attention, SeesAsManyKeysAsItsWindowHas) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const int64_t window : {2, 13, 64, 200, 299, 300}) {
+      SCOPED_TRACE(window);
+      expect_close<T>({1, 300, 0, 2, 1, 32, {}, {}, {}, {}, {}, window}, isa);
+      expect_close<T>({1, 30, 131, 2, 2, 16, {}, {}, {}, {}, {}, window}, isa);
+      expect_close<T>({2, 150, 0, 2, 1, 8, documents(2, 150), {}, {}, {}, {}, window},
+                      isa);
+    }
+  });
+}
+
+TEST(Attention, ReadsNoBlockOfKeysOutsideOfTheWindow) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    Problem<T> p{1, 300, 0, 1, 1, 16, {}, {}, {}, {}, {}, 20};
+    p.fill();
+    // Queries from 256 on see keys from 237 on, whose block begins at 192.
+    const auto strides = p.wide(p.keys(), p.Hkv);
+    for (int64_t i = 0; i < 192 * strides.token; ++i) {
+      narrow(std::nanf(""), &p.k[static_cast<size_t>(i)]);
+      narrow(std::nanf(""), &p.v[static_cast<size_t>(i)]);
+    }
+    const Result<T> r = run(p, isa);
+    for (size_t i = 256 * 16; i < 300 * 16; ++i) {
+      ASSERT_TRUE(std::isfinite(widen(r.out[i]))) << i;
+      ASSERT_TRUE(std::isfinite(widen(r.dq[i]))) << i;
+    }
+    ASSERT_TRUE(std::isnan(widen(r.out[100 * 16])));
+  });
+}
+
 TEST(Attention, KeepsLargeScoresFinite) {
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
@@ -229,10 +276,18 @@ TEST(Attention, GivesZeroGradientsToKeysNobodySees) {
     std::vector<T> out(5 * 16), dq(5 * 16), dk(20 * 16), dv(20 * 16);
     std::vector<float> lse(5);
     const AttentionInput<T> x{p.q.data(), queries};
-    attention_forward<T>(shape, x, x, x, {out.data(), queries}, lse.data(), isa);
-    attention_backward<T>(shape, x, x, x, {out.data(), queries}, x, lse.data(),
-                          {dq.data(), queries}, {dk.data(), queries},
-                          {dv.data(), queries}, isa);
+    run(AttentionForward<T>{shape, x, x, x, {out.data(), queries}, lse.data()}, isa);
+    run(AttentionBackward<T>{shape,
+                             x,
+                             x,
+                             x,
+                             {out.data(), queries},
+                             x,
+                             lse.data(),
+                             {dq.data(), queries},
+                             {dk.data(), queries},
+                             {dv.data(), queries}},
+        isa);
     for (size_t i = 0; i < dk.size(); ++i) {
       ASSERT_EQ(widen(dv[i]) != 0.0F, i < 5 * 16) << i;
       if (i < 5 * 16) continue;
@@ -275,19 +330,28 @@ PartsResult run_in_parts(const Problem<T>& p, const std::vector<KeyRange>& parts
     return data + token * s.token;
   };
   for (const KeyRange part : parts) {
-    attention_forward_part<T>(shape(part), q, {from(p.k.data(), wide, part.begin), wide},
-                              {from(p.v.data(), wide, part.begin), wide},
-                              {r.out.data(), dense}, r.lse.data(), isa);
+    run(AttentionForward<T, Results::GoOn>{shape(part),
+                                           q,
+                                           {from(p.k.data(), wide, part.begin), wide},
+                                           {from(p.v.data(), wide, part.begin), wide},
+                                           {r.out.data(), dense},
+                                           r.lse.data()},
+        isa);
   }
   std::vector<T> out(r.out.size());
   for (size_t i = 0; i < out.size(); ++i) narrow(r.out[i], &out[i]);
   for (const KeyRange part : parts) {
-    attention_backward_part<T>(shape(part), q, {from(p.k.data(), wide, part.begin), wide},
-                               {from(p.v.data(), wide, part.begin), wide},
-                               {out.data(), dense}, {p.dout.data(), dense}, r.lse.data(),
-                               {r.dq.data(), dense},
-                               {from(r.dk.data(), sums, part.begin), sums},
-                               {from(r.dv.data(), sums, part.begin), sums}, isa);
+    run(AttentionBackward<T, Results::GoOn>{shape(part),
+                                            q,
+                                            {from(p.k.data(), wide, part.begin), wide},
+                                            {from(p.v.data(), wide, part.begin), wide},
+                                            {out.data(), dense},
+                                            {p.dout.data(), dense},
+                                            r.lse.data(),
+                                            {r.dq.data(), dense},
+                                            {from(r.dk.data(), sums, part.begin), sums},
+                                            {from(r.dv.data(), sums, part.begin), sums}},
+        isa);
   }
   return r;
 }
@@ -318,6 +382,13 @@ TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
                           isa);
     expect_parts_close<T>({1, 181, 0, 1, 1, 24, documents(1, 181), {}, {}, {}, {}},
                           backwards, isa);
+    for (const int64_t window : {2, 20, 70}) {
+      expect_parts_close<T>({1, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}, window}, parts,
+                            isa);
+      expect_parts_close<T>(
+          {2, 181, 0, 1, 1, 24, documents(2, 181), {}, {}, {}, {}, window}, backwards,
+          isa);
+    }
   });
 }
 
@@ -336,10 +407,18 @@ TEST(Attention, GivesNothingToQueriesThatSeeNoKey) {
     std::vector<T> out(120 * 16), dq(120 * 16), dk(40 * 16), dv(40 * 16);
     std::vector<float> lse(120);
     const AttentionInput<T> x{p.q.data(), dense};
-    attention_forward<T>(shape, x, x, x, {out.data(), dense}, lse.data(), isa);
-    attention_backward<T>(shape, x, x, x, {out.data(), dense}, x, lse.data(),
-                          {dq.data(), dense}, {dk.data(), dense}, {dv.data(), dense},
-                          isa);
+    run(AttentionForward<T>{shape, x, x, x, {out.data(), dense}, lse.data()}, isa);
+    run(AttentionBackward<T>{shape,
+                             x,
+                             x,
+                             x,
+                             {out.data(), dense},
+                             x,
+                             lse.data(),
+                             {dq.data(), dense},
+                             {dk.data(), dense},
+                             {dv.data(), dense}},
+        isa);
     for (size_t i = 0; i < 120; ++i) {
       const bool none = i < 40 || i >= 90;
       ASSERT_EQ(std::isinf(lse[i]), none) << i;
@@ -382,7 +461,7 @@ TEST(Attention, NamesAHeadDimItCannotTake) {
   const AttentionInput<float> x{p.q.data(), attention_strides(2, 1, 8)};
   float out[16];
   float lse[2];
-  EXPECT_THROW(attention_forward<float>(shape, x, x, x, {out, x.strides}, lse),
+  EXPECT_THROW(run(AttentionForward<float>{shape, x, x, x, {out, x.strides}, lse}),
                std::runtime_error);
 }
 

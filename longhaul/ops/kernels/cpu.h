@@ -3,6 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+
+#include "longhaul/system/isa.h"
 
 // The operations as loops over raw pointers for a CPU: no Torch, no allocation of
 // results. T is float or Bf16. Sums, statistics and exponentials are fp32 inside.
@@ -18,56 +21,56 @@ struct Bf16 {
   uint16_t bits;
 };
 
-/// Instruction sets, weakest first. A CPU that has one has all before it.
-enum class Isa { Avx2, Avx512, Avx512Bf16 };
-
-/// The strongest set of this CPU.
-Isa best_isa();
-const char* isa_name(Isa isa);
-
 /// "GenuineIntel family 6 model 143, AMX": what MKL and oneDNN choose their code by,
 /// besides the instruction set.
 std::string cpu_name();
 
+// One struct per kernel: what it reads, sizes, what it writes. run() runs it.
+
 // ---- RMSNorm
 // ---------------------------------------------------------------------------
 
-/// h = x + residual (rounded to T; only if `residual` is given, else h = x);
-/// y = weight * round(h * inverse_rms), inverse_rms = 1 / sqrt(mean(h^2) + eps).
-/// x, residual, h, y [rows, features]; weight [features]; inverse_rms [rows].
-/// h may be x or residual itself; it is not written without `residual` and may be null.
+/// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps).
+/// x, y [rows, features]; weight [features]; inverse_rms [rows].
 template <typename T>
-void rms_norm_forward(const T* x, const T* residual, const T* weight, double eps,
-                      int64_t rows, int64_t features, T* h, T* y, float* inverse_rms,
-                      Isa isa = best_isa());
+struct RmsNormForward {
+  const T *x, *weight;
+  double eps;
+  int64_t rows, features;
+  T* y;
+  float* inverse_rms;
+};
 
-/// dx = gradient of the norm with respect to its input `x` (the h of the forward)
-/// + dresidual (null: none). dweight [features] += sum over rows, null: not wanted.
-/// dx may be dy or dresidual itself.
+/// dx = gradient of the norm with respect to its input. dweight [features] += sum over
+/// rows, null: not wanted. dx may be dy itself.
 template <typename T>
-void rms_norm_backward(const T* dy, const T* x, const float* inverse_rms, const T* weight,
-                       const T* dresidual, int64_t rows, int64_t features, T* dx,
-                       float* dweight, Isa isa = best_isa());
+struct RmsNormBackward {
+  const T *dy, *x;
+  const float* inverse_rms;
+  const T* weight;
+  int64_t rows, features;
+  T* dx;
+  float* dweight;
+};
 
 // ---- Rotary positions
 // ------------------------------------------------------------------
 
-/// [tokens, heads, head_dim], the last dim contiguous.
-struct RopeShape {
-  int64_t tokens;
-  int64_t heads;
-  int64_t head_dim;  ///< even
-};
-
 /// Rotates (x[d], x[d + D/2]) by the angle of the token's position, the half-split form:
 /// y1 = x1 cos - x2 sin, y2 = x2 cos + x1 sin. `inverse` rotates back, which is the
-/// backward. cos, sin [positions, D/2] fp32; position_ids [tokens], inside the tables. y
-/// may be x.
+/// backward. x, y [tokens, heads, head_dim], the last dim contiguous and even; cos, sin
+/// [positions, D/2]; position_ids [tokens], inside the tables. y may be x.
 template <typename T>
-void rope(const T* x, int64_t x_token_stride, int64_t x_head_stride,
-          const RopeShape& shape, const float* cos, const float* sin,
-          const int32_t* position_ids, bool inverse, T* y, int64_t y_token_stride,
-          int64_t y_head_stride, Isa isa = best_isa());
+struct Rope {
+  const T* x;
+  int64_t x_token_stride, x_head_stride;
+  int64_t tokens, heads, head_dim;
+  const float *cos, *sin;
+  const int32_t* position_ids;
+  bool inverse;
+  T* y;
+  int64_t y_token_stride, y_head_stride;
+};
 
 // ---- SwiGLU
 // ----------------------------------------------------------------------------
@@ -75,14 +78,20 @@ void rope(const T* x, int64_t x_token_stride, int64_t x_head_stride,
 /// y = silu(gate) * up. gate and up [rows, features] with one row stride (so that they
 /// may be halves of one matrix); y [rows, features] contiguous.
 template <typename T>
-void swiglu_forward(const T* gate, const T* up, int64_t row_stride, int64_t rows,
-                    int64_t features, T* y, Isa isa = best_isa());
+struct SwigluForward {
+  const T *gate, *up;
+  int64_t row_stride, rows, features;
+  T* y;
+};
 
 /// dgate and dup have row stride `d_row_stride`; they may be gate and up themselves.
 template <typename T>
-void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t row_stride,
-                     int64_t rows, int64_t features, T* dgate, T* dup,
-                     int64_t d_row_stride, Isa isa = best_isa());
+struct SwigluBackward {
+  const T *dy, *gate, *up;
+  int64_t row_stride, rows, features;
+  T *dgate, *dup;
+  int64_t d_row_stride;
+};
 
 // ---- Attention
 // -------------------------------------------------------------------------
@@ -112,6 +121,9 @@ struct AttentionShape {
   /// [batch, queries]; null: no limit.
   const int32_t* document_start;
   int64_t first_key = 0;  ///< the number that document_start has for key 0
+  /// Keys that a query sees at most, its own the last; without a limit more than any
+  /// sequence has.
+  int64_t window = int64_t{1} << 62;
 };
 
 /// Strides of a contiguous [batch, tokens, heads, head_dim].
@@ -132,44 +144,38 @@ struct AttentionOutput {
   AttentionStrides strides;
 };
 
-/// Head dims that the two functions below take.
+/// Head dims that the two kernels below take.
 bool attention_supported(int64_t head_dim);
 
+/// Whether keys come all at once, or in parts whose results go on from what is there.
+enum class Results { Replace, GoOn };
+
+template <typename T, Results kResults>
+using AttentionResult =
+    AttentionOutput<std::conditional_t<kResults == Results::Replace, T, float>>;
+
 /// out [B, S, Hq, D]; lse [B, Hq, S] contiguous: natural log of the sum of exp(scores),
-/// minus infinity for a query that sees no key.
-template <typename T>
-void attention_forward(const AttentionShape& shape, const AttentionInput<T>& q,
-                       const AttentionInput<T>& k, const AttentionInput<T>& v,
-                       const AttentionOutput<T>& out, float* lse, Isa isa = best_isa());
+/// minus infinity for a query that sees no key. GoOn: out and lse hold the result for the
+/// parts before (for none: 0 and minus infinity) and leave with these keys taken in, as
+/// one softmax over all.
+template <typename T, Results kResults = Results::Replace>
+struct AttentionForward {
+  AttentionShape shape;
+  AttentionInput<T> q, k, v;
+  AttentionResult<T, kResults> out;
+  float* lse;
+};
 
 /// dq [B, S, Hq, D], dk, dv [B, K, Hkv, D] are overwritten; keys that no query sees get
-/// 0.
-template <typename T>
-void attention_backward(const AttentionShape& shape, const AttentionInput<T>& q,
-                        const AttentionInput<T>& k, const AttentionInput<T>& v,
-                        const AttentionInput<T>& out, const AttentionInput<T>& dout,
-                        const float* lse, const AttentionOutput<T>& dq,
-                        const AttentionOutput<T>& dk, const AttentionOutput<T>& dv,
-                        Isa isa = best_isa());
-
-/// The forward over keys that come in parts: out and lse hold the result for the parts
-/// before (for none: 0 and minus infinity) and leave with these keys taken in, as one
-/// softmax over all.
-template <typename T>
-void attention_forward_part(const AttentionShape& shape, const AttentionInput<T>& q,
-                            const AttentionInput<T>& k, const AttentionInput<T>& v,
-                            const AttentionOutput<float>& out, float* lse,
-                            Isa isa = best_isa());
-
-/// The backward for one part of the keys; out and lse are those over all parts. Adds to
-/// dq, and to dk and dv of this part.
-template <typename T>
-void attention_backward_part(const AttentionShape& shape, const AttentionInput<T>& q,
-                             const AttentionInput<T>& k, const AttentionInput<T>& v,
-                             const AttentionInput<T>& out, const AttentionInput<T>& dout,
-                             const float* lse, const AttentionOutput<float>& dq,
-                             const AttentionOutput<float>& dk,
-                             const AttentionOutput<float>& dv, Isa isa = best_isa());
+/// 0. GoOn: for one part of the keys; out and lse are those over all parts. Adds to dq,
+/// and to dk and dv of this part.
+template <typename T, Results kResults = Results::Replace>
+struct AttentionBackward {
+  AttentionShape shape;
+  AttentionInput<T> q, k, v, out, dout;
+  const float* lse;
+  AttentionResult<T, kResults> dq, dk, dv;
+};
 
 // ---- Loss head
 // -------------------------------------------------------------------------
@@ -179,33 +185,47 @@ void attention_backward_part(const AttentionShape& shape, const AttentionInput<T
 /// Per row: the maximum, sum of exp(logit - maximum), and the target's logit (0 where it
 /// is not here): what a vocabulary-parallel form combines.
 template <typename T>
-void cross_entropy_statistics(const T* logits, const int64_t* targets, int64_t rows,
-                              int64_t vocabulary, float* maximum, float* sum_exp,
-                              float* picked, Isa isa = best_isa());
+struct CrossEntropyStatistics {
+  const T* logits;
+  const int64_t* targets;
+  int64_t rows, vocabulary;
+  float *maximum, *sum_exp, *picked;
+};
 
 /// logits = row_scale * (softmax * (1 + 2 z_loss lse) - onehot(target)), in place.
 /// lse [rows]: the log of the sum of exp over the whole vocabulary; row_scale [rows], 0
 /// for rows without a target.
 template <typename T>
-void cross_entropy_gradient(T* logits, const int64_t* targets, int64_t rows,
-                            int64_t vocabulary, const float* lse, const float* row_scale,
-                            double z_loss, Isa isa = best_isa());
+struct CrossEntropyGradient {
+  T* logits;
+  const int64_t* targets;
+  int64_t rows, vocabulary;
+  const float *lse, *row_scale;
+  double z_loss;
+};
 
 /// Both of the above, row by row while a row is in cache, for a whole vocabulary.
 /// cross_entropy = lse - picked and squared_lse = lse^2, [rows], both 0 where the target
 /// is negative. With `want_gradient` logits become the gradient of scale * (cross_entropy
 /// + z_loss * squared_lse), 0 for rows without a target; else they stay as they are.
 template <typename T>
-void cross_entropy(T* logits, const int64_t* targets, int64_t rows, int64_t vocabulary,
-                   double scale, double z_loss, bool want_gradient, float* cross_entropy,
-                   float* squared_lse, Isa isa = best_isa());
+struct CrossEntropy {
+  T* logits;
+  const int64_t* targets;
+  int64_t rows, vocabulary;
+  double scale, z_loss;
+  bool want_gradient;
+  float *cross_entropy, *squared_lse;
+};
+
+/// Runs one of the kernels above. Error: sizes that it cannot take, or a set that this
+/// CPU lacks.
+template <typename Kernel>
+void run(const Kernel& kernel, Isa isa = best_isa());
 
 // ---- Buffers
 // ---------------------------------------------------------------------------
 
-/// sum[i] += x[i].
-template <typename T>
-void accumulate(float* sum, const T* x, int64_t count, Isa isa = best_isa());
 /// Round to nearest even, NaN kept quiet; the same bits with every instruction set.
 void convert(const float* x, Bf16* y, int64_t count, Isa isa = best_isa());
 void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());

@@ -14,19 +14,18 @@ namespace {
 /// E is what the attention's products read (tile.h).
 template <typename T, typename E>
 constexpr TypedKernels<T> typed_kernels() {
-  return {rms_norm_forward_loop<T>,
-          rms_norm_backward_loop<T>,
-          rope_loop<T>,
-          swiglu_forward_loop<T>,
-          swiglu_backward_loop<T>,
-          attention_forward_loop<Results::Replace, E, T, T>,
-          attention_backward_loop<Results::Replace, E, T, T>,
-          attention_forward_loop<Results::GoOn, E, T, float>,
-          attention_backward_loop<Results::GoOn, E, T, float>,
-          cross_entropy_statistics_loop<T>,
-          cross_entropy_gradient_loop<T>,
-          cross_entropy_loop<T>,
-          accumulate_loop<T>};
+  return {{rms_norm_forward_loop<T>},
+          {rms_norm_backward_loop<T>},
+          {rope_loop<T>},
+          {swiglu_forward_loop<T>},
+          {swiglu_backward_loop<T>},
+          {attention_forward_loop<E, T, Results::Replace>},
+          {attention_backward_loop<E, T, Results::Replace>},
+          {attention_forward_loop<E, T, Results::GoOn>},
+          {attention_backward_loop<E, T, Results::GoOn>},
+          {cross_entropy_statistics_loop<T>},
+          {cross_entropy_gradient_loop<T>},
+          {cross_entropy_loop<T>}};
 }
 
 }  // namespace

@@ -57,52 +57,47 @@ LH_INLINE void row_gradient(T* logits, int64_t target, int64_t vocabulary, float
 }
 
 template <typename T>
-void cross_entropy_statistics_loop(const T* logits, const int64_t* targets, int64_t rows,
-                                   int64_t vocabulary, float* maximum, float* sum_exp,
-                                   float* picked) {
-#pragma omp parallel for schedule(static) if (rows * vocabulary > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* row = logits + r * vocabulary;
-    const RowStatistics s = row_statistics(row, vocabulary);
-    maximum[r] = s.maximum;
-    sum_exp[r] = s.sum_exp;
-    const bool here = targets[r] >= 0 && targets[r] < vocabulary;
-    picked[r] = here ? to_float(row[targets[r]]) : 0.0F;
+void cross_entropy_statistics_loop(const CrossEntropyStatistics<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const T* row = a.logits + r * a.vocabulary;
+    const int64_t target = a.targets[r];
+    const RowStatistics s = row_statistics(row, a.vocabulary);
+    a.maximum[r] = s.maximum;
+    a.sum_exp[r] = s.sum_exp;
+    const bool here = target >= 0 && target < a.vocabulary;
+    a.picked[r] = here ? to_float(row[target]) : 0.0F;
   }
 }
 
 template <typename T>
-void cross_entropy_gradient_loop(T* logits, const int64_t* targets, int64_t rows,
-                                 int64_t vocabulary, const float* lse,
-                                 const float* row_scale, double z_loss) {
-#pragma omp parallel for schedule(static) if (rows * vocabulary > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    row_gradient(logits + r * vocabulary, targets[r], vocabulary, lse[r], row_scale[r],
-                 static_cast<float>(z_loss));
+void cross_entropy_gradient_loop(const CrossEntropyGradient<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    row_gradient(a.logits + r * a.vocabulary, a.targets[r], a.vocabulary, a.lse[r],
+                 a.row_scale[r], static_cast<float>(a.z_loss));
   }
 }
 
 template <typename T>
-void cross_entropy_loop(T* logits, const int64_t* targets, int64_t rows,
-                        int64_t vocabulary, double scale, double z_loss,
-                        bool want_gradient, float* cross_entropy, float* squared_lse) {
-#pragma omp parallel for schedule(static) if (rows * vocabulary > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    T* row = logits + r * vocabulary;
-    const int64_t target = targets[r];
+void cross_entropy_loop(const CrossEntropy<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.vocabulary > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    T* row = a.logits + r * a.vocabulary;
+    const int64_t target = a.targets[r];
     float lse = 0.0F;
-    cross_entropy[r] = 0.0F;
-    squared_lse[r] = 0.0F;
+    a.cross_entropy[r] = 0.0F;
+    a.squared_lse[r] = 0.0F;
     if (target >= 0) {
-      const RowStatistics s = row_statistics(row, vocabulary);
+      const RowStatistics s = row_statistics(row, a.vocabulary);
       lse = s.maximum + __builtin_logf(s.sum_exp);
-      cross_entropy[r] = lse - to_float(row[target]);
-      squared_lse[r] = lse * lse;
+      a.cross_entropy[r] = lse - to_float(row[target]);
+      a.squared_lse[r] = lse * lse;
     }
-    if (want_gradient) {
-      row_gradient(row, target, vocabulary, lse,
-                   target >= 0 ? static_cast<float>(scale) : 0,
-                   static_cast<float>(z_loss));
+    if (a.want_gradient) {
+      row_gradient(row, target, a.vocabulary, lse,
+                   target >= 0 ? static_cast<float>(a.scale) : 0,
+                   static_cast<float>(a.z_loss));
     }
   }
 }

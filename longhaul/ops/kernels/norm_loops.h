@@ -6,22 +6,13 @@ namespace longhaul::kernels {
 namespace {
 
 template <typename T>
-LH_INLINE void norm_row(const T* x, const T* residual, const T* weight, float eps,
-                        int64_t features, T* h, T* y, float* inverse_rms) {
+LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features, T* y,
+                        float* inverse_rms) {
   Vec squares = zero();
-  if (residual != nullptr) {
-    for_lanes(features, [&](int64_t i, auto lanes) {
-      const Vec v = round_to(add(load(x + i, lanes), load(residual + i, lanes)), x);
-      store(h + i, v, lanes);
-      squares = fma(v, v, squares);
-    });
-    x = h;
-  } else {
-    for_lanes(features, [&](int64_t i, auto lanes) {
-      const Vec v = load(x + i, lanes);
-      squares = fma(v, v, squares);
-    });
-  }
+  for_lanes(features, [&](int64_t i, auto lanes) {
+    const Vec v = load(x + i, lanes);
+    squares = fma(v, v, squares);
+  });
   const float mean = sum_lanes(squares) / static_cast<float>(features);
   *inverse_rms = 1.0F / __builtin_sqrtf(mean + eps);
   const Vec inverse = set1(*inverse_rms);
@@ -32,23 +23,20 @@ LH_INLINE void norm_row(const T* x, const T* residual, const T* weight, float ep
 }
 
 template <typename T>
-void rms_norm_forward_loop(const T* x, const T* residual, const T* weight, double eps,
-                           int64_t rows, int64_t features, T* h, T* y,
-                           float* inverse_rms) {
-#pragma omp parallel for schedule(static) if (rows * features > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t at = r * features;
-    norm_row(x + at, residual == nullptr ? nullptr : residual + at, weight,
-             static_cast<float>(eps), features, h == nullptr ? nullptr : h + at, y + at,
-             inverse_rms + r);
+void rms_norm_forward_loop(const RmsNormForward<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const int64_t at = r * a.features;
+    norm_row(a.x + at, a.weight, static_cast<float>(a.eps), a.features, a.y + at,
+             a.inverse_rms + r);
   }
 }
 
 /// partial [features] += this row's part of dweight, unless null.
 template <typename T>
 LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
-                                 const T* weight, const T* dresidual, int64_t features,
-                                 T* dx, float* partial) {
+                                 const T* weight, int64_t features, T* dx,
+                                 float* partial) {
   const Vec inverse = set1(inverse_rms);
   Vec dot = zero();
   for_lanes(features, [&](int64_t i, auto lanes) {
@@ -63,18 +51,17 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
   for_lanes(features, [&](int64_t i, auto lanes) {
     const Vec normal = mul(load(x + i, lanes), inverse);
     const Vec grad = mul(load(dy + i, lanes), load(weight + i, lanes));
-    Vec d = mul(inverse, fnma(normal, mean, grad));
-    if (dresidual != nullptr) d = add(d, load(dresidual + i, lanes));
-    store(dx + i, d, lanes);
+    store(dx + i, mul(inverse, fnma(normal, mean, grad)), lanes);
   });
 }
 
 /// dweight is summed over fixed chunks of rows, then over the chunks in order: the
 /// threads have no say in it.
 template <typename T>
-void rms_norm_backward_loop(const T* dy, const T* x, const float* inverse_rms,
-                            const T* weight, const T* dresidual, int64_t rows,
-                            int64_t features, T* dx, float* dweight) {
+void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
+  const int64_t rows = a.rows;
+  const int64_t features = a.features;
+  float* dweight = a.dweight;
   const int64_t chunk = larger(16, ceil_div(rows, 64));
   const int64_t chunks = ceil_div(rows, chunk);
   const Scratch<float> partials(dweight == nullptr ? 0 : chunks * features);
@@ -89,9 +76,8 @@ void rms_norm_backward_loop(const T* dy, const T* x, const float* inverse_rms,
       const int64_t end = smaller(rows, (c + 1) * chunk);
       for (int64_t r = c * chunk; r < end; ++r) {
         const int64_t at = r * features;
-        norm_backward_row(dy + at, x + at, inverse_rms[r], weight,
-                          dresidual == nullptr ? nullptr : dresidual + at, features,
-                          dx + at, partial);
+        norm_backward_row(a.dy + at, a.x + at, a.inverse_rms[r], a.weight, features,
+                          a.dx + at, partial);
       }
     }
     if (dweight != nullptr) {

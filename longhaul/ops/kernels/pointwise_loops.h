@@ -20,19 +20,17 @@ LH_INLINE void rotate_head(const T* x, const float* cos, const float* sin, float
 }
 
 template <typename T>
-void rope_loop(const T* x, int64_t x_token_stride, int64_t x_head_stride,
-               const RopeShape& shape, const float* cos, const float* sin,
-               const int32_t* position_ids, bool inverse, T* y, int64_t y_token_stride,
-               int64_t y_head_stride) {
-  const int64_t half = shape.head_dim / 2;
-  const float sign = inverse ? -1.0F : 1.0F;
-  const int64_t elements = shape.tokens * shape.heads * shape.head_dim;
+void rope_loop(const Rope<T>& a) {
+  const int64_t half = a.head_dim / 2;
+  const float sign = a.inverse ? -1.0F : 1.0F;
+  const int64_t elements = a.tokens * a.heads * a.head_dim;
 #pragma omp parallel for schedule(static) if (elements > kParallelElements)
-  for (int64_t t = 0; t < shape.tokens; ++t) {
-    const int64_t row = position_ids[t] * half;
-    for (int64_t h = 0; h < shape.heads; ++h) {
-      rotate_head(x + t * x_token_stride + h * x_head_stride, cos + row, sin + row, sign,
-                  half, y + t * y_token_stride + h * y_head_stride);
+  for (int64_t t = 0; t < a.tokens; ++t) {
+    const int64_t row = a.position_ids[t] * half;
+    for (int64_t h = 0; h < a.heads; ++h) {
+      rotate_head(a.x + t * a.x_token_stride + h * a.x_head_stride, a.cos + row,
+                  a.sin + row, sign, half,
+                  a.y + t * a.y_token_stride + h * a.y_head_stride);
     }
   }
 }
@@ -42,69 +40,52 @@ LH_INLINE Vec sigmoid(Vec x) {
 }
 
 template <typename T>
-void swiglu_forward_loop(const T* gate, const T* up, int64_t row_stride, int64_t rows,
-                         int64_t features, T* y) {
-#pragma omp parallel for schedule(static) if (rows * features > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    const T* g = gate + r * row_stride;
-    const T* u = up + r * row_stride;
-    T* out = y + r * features;
-    for_lanes(features, [&](int64_t i, auto lanes) {
-      const Vec x = load(g + i, lanes);
-      store(out + i, mul(mul(x, sigmoid(x)), load(u + i, lanes)), lanes);
+void swiglu_forward_loop(const SwigluForward<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const T* gate = a.gate + r * a.row_stride;
+    const T* up = a.up + r * a.row_stride;
+    T* y = a.y + r * a.features;
+    for_lanes(a.features, [=](int64_t i, auto lanes) {
+      const Vec x = load(gate + i, lanes);
+      store(y + i, mul(mul(x, sigmoid(x)), load(up + i, lanes)), lanes);
     });
   }
 }
 
 template <typename T>
-void swiglu_backward_loop(const T* dy, const T* gate, const T* up, int64_t row_stride,
-                          int64_t rows, int64_t features, T* dgate, T* dup,
-                          int64_t d_row_stride) {
-#pragma omp parallel for schedule(static) if (rows * features > kParallelElements)
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t in = r * row_stride;
-    const int64_t out = r * d_row_stride;
-    for_lanes(features, [&](int64_t i, auto lanes) {
-      const Vec x = load(gate + in + i, lanes);
-      const Vec u = load(up + in + i, lanes);
-      const Vec d = load(dy + r * features + i, lanes);
+void swiglu_backward_loop(const SwigluBackward<T>& a) {
+#pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const T* gate = a.gate + r * a.row_stride;
+    const T* up = a.up + r * a.row_stride;
+    const T* dy = a.dy + r * a.features;
+    T* dgate = a.dgate + r * a.d_row_stride;
+    T* dup = a.dup + r * a.d_row_stride;
+    for_lanes(a.features, [=](int64_t i, auto lanes) {
+      const Vec x = load(gate + i, lanes);
+      const Vec u = load(up + i, lanes);
+      const Vec d = load(dy + i, lanes);
       const Vec s = sigmoid(x);
       const Vec silu = mul(x, s);
       // silu' = s + x s (1 - s)
       const Vec slope = fma(silu, sub(set1(1.0F), s), s);
-      store(dgate + out + i, mul(mul(d, u), slope), lanes);
-      store(dup + out + i, mul(d, silu), lanes);
+      store(dgate + i, mul(mul(d, u), slope), lanes);
+      store(dup + i, mul(d, silu), lanes);
     });
   }
 }
 
-/// body(begin, end) over fixed blocks of a flat buffer.
-template <typename Body>
-LH_INLINE void for_blocks(int64_t count, Body body) {
+/// Over fixed blocks of a flat buffer.
+template <typename From, typename To>
+void convert_loop(const From* x, To* y, int64_t count) {
   constexpr int64_t kBlock = 1 << 14;
 #pragma omp parallel for schedule(static) if (count > kParallelElements)
   for (int64_t begin = 0; begin < count; begin += kBlock) {
-    body(begin, smaller(count, begin + kBlock));
-  }
-}
-
-template <typename T>
-void accumulate_loop(float* sum, const T* x, int64_t count) {
-  for_blocks(count, [&](int64_t begin, int64_t end) {
-    for_lanes(end - begin, [&](int64_t i, auto lanes) {
-      float* at = sum + begin + i;
-      store(at, add(load(at, lanes), load(x + begin + i, lanes)), lanes);
-    });
-  });
-}
-
-template <typename From, typename To>
-void convert_loop(const From* x, To* y, int64_t count) {
-  for_blocks(count, [&](int64_t begin, int64_t end) {
-    for_lanes(end - begin, [&](int64_t i, auto lanes) {
+    for_lanes(smaller(kBlock, count - begin), [&](int64_t i, auto lanes) {
       store(y + begin + i, load(x + begin + i, lanes), lanes);
     });
-  });
+  }
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace longhaul::parallel {
 nn::AttentionCore make_attention_core(ContextKind kind, comm::Communicator& cp) {
   const auto attend = kind == ContextKind::Ring ? ring_attention : gather_attention;
   return [attend, &cp](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& start,
-                       bool fused) { return attend(cp, q, k, v, start, fused); };
+                       const ops::AttentionMask& mask,
+                       bool fused) { return attend(cp, q, k, v, mask, fused); };
 }
 
 }  // namespace longhaul::parallel

@@ -23,6 +23,7 @@ struct Case {
   bool documents;
   at::ScalarType type = at::kFloat;
   bool fused = true;
+  int64_t window = ops::kNoWindow;
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -38,6 +39,9 @@ void on_each_rank(int ranks, const RankBody& body) {
 /// Whole sequences: what the ranks cut up.
 struct Problem {
   at::Tensor q, k, v, dout, start;
+  int64_t window;
+
+  ops::AttentionMask mask() const { return {start, window}; }
 };
 
 /// Documents of other lengths in every row: single tokens, across the edges of chunks,
@@ -64,7 +68,8 @@ Problem problem_of(const Case& c) {
             random(c.key_heads),
             random(c.key_heads),
             random(c.query_heads),
-            {}};
+            {},
+            c.window};
   if (c.documents) p.start = document_starts(c.batch, c.seq);
   return p;
 }
@@ -75,7 +80,7 @@ struct Result {
 
 Result run(const Problem& p, const nn::AttentionCore& core, bool fused) {
   const at::Tensor q = ops::leaf(p.q), k = ops::leaf(p.k), v = ops::leaf(p.v);
-  const at::Tensor out = core(q, k, v, p.start, fused);
+  const at::Tensor out = core(q, k, v, p.mask(), fused);
   ops::backward(out, p.dout);
   return {out.detach(), q.grad(), k.grad(), v.grad()};
 }
@@ -99,8 +104,12 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
     const ContextLayout layout(c.seq, c.ranks);
     const auto cut = [&](const at::Tensor& x) { return take(layout, x, group.rank()); };
-    const Problem local{cut(whole.q), cut(whole.k), cut(whole.v), cut(whole.dout),
-                        whole.start.defined() ? cut(whole.start) : at::Tensor()};
+    const Problem local{cut(whole.q),
+                        cut(whole.k),
+                        cut(whole.v),
+                        cut(whole.dout),
+                        whole.start.defined() ? cut(whole.start) : at::Tensor(),
+                        c.window};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
@@ -117,9 +126,10 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 class Context : public ::testing::TestWithParam<ContextKind> {
  protected:
   void expect_twins(const Case& c) {
-    SCOPED_TRACE(fmt::format(
-        "{} ranks, {} documents, {}, {}", c.ranks, c.documents ? "with" : "without",
-        c.type == at::kFloat ? "fp32" : "bf16", c.fused ? "fused" : "composite"));
+    SCOPED_TRACE(fmt::format("{} ranks, {} documents, {}, {}, window {}", c.ranks,
+                             c.documents ? "with" : "without",
+                             c.type == at::kFloat ? "fp32" : "bf16",
+                             c.fused ? "fused" : "composite", c.window));
     const Result want = one_rank(c), got = on_ranks(c, GetParam());
     const double tolerance = c.type == at::kFloat ? 1e-5 : 3e-2;
     expect_close(got.out, want.out, tolerance, "out");
@@ -152,6 +162,16 @@ TEST_P(Context, EqualsAttentionOnOneRankWithChunksOfManyBlocks) {
   for (const bool documents : {false, true}) {
     expect_twins({3, 1, 792, 4, 1, 64, documents});
     expect_twins({2, 2, 528, 4, 2, 64, documents, at::kBFloat16});
+  }
+}
+
+TEST_P(Context, EqualsAttentionOnOneRankWithinAWindow) {
+  // Inside of a chunk, over its edge, over several, and all but the first key.
+  for (const int64_t window : {2, 5, 23, 36, 37, 100, 143}) {
+    for (const int ranks : {2, 3, 4}) {
+      expect_twins({ranks, 2, 144, 4, 2, 32, false, at::kFloat, true, window});
+      expect_twins({ranks, 2, 144, 4, 2, 32, true, at::kFloat, ranks != 3, window});
+    }
   }
 }
 
@@ -196,11 +216,11 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
     const at::Tensor x = take_positions(layout, whole.q, group.rank());
     const at::Tensor dy = take_positions(layout, whole.dout, group.rank());
     const auto core = make_attention_core(GetParam(), group);
-    const nn::BlockFunction block = [&](const at::Tensor& in) {
-      return core(in, in * 0.5, in + 1.0, {}, true);
+    const nn::BlockFunction block = [&](const nn::Tensors& in) {
+      return nn::Tensors{core(in[0], in[0] * 0.5, in[0] + 1.0, {}, true)};
     };
     const at::Tensor plain = ops::leaf(x), again = ops::leaf(x);
-    const at::Tensor y = block(plain), z = recompute(block, again);
+    const at::Tensor y = block({plain})[0], z = recompute(block, {again})[0];
     EXPECT_TRUE(at::equal(y, z));
     ops::backward(y, dy);
     ops::backward(z, dy);

@@ -52,10 +52,15 @@ KeyValues scatter_sums(comm::Communicator& group, const KeyValues& all) {
 
 struct GatherTask {
   comm::Communicator* group;
+  int64_t window;
   bool fused;
 
   LocalAttention local(const at::Tensor& q, const at::Tensor& start) const {
-    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, start, fused};
+    return {{q.size(1) * group->size(), group->size()},
+            group->rank(),
+            q,
+            {start, window},
+            fused};
   }
 };
 
@@ -99,10 +104,10 @@ struct GatherNode : ops::Function<GatherNode> {
 
 at::Tensor gather_attention(comm::Communicator& group, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, bool fused) {
+                            const ops::AttentionMask& mask, bool fused) {
   const auto start =
-      document_start.defined() ? std::optional(document_start) : std::nullopt;
-  return GatherNode::apply(q, k, v, start, GatherTask{&group, fused});
+      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
+  return GatherNode::apply(q, k, v, start, GatherTask{&group, mask.window, fused});
 }
 
 }  // namespace longhaul::parallel

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/ops/attention.h"
 
 namespace longhaul::parallel {
 
@@ -18,6 +19,6 @@ namespace longhaul::parallel {
 /// gradients.
 at::Tensor gather_attention(comm::Communicator& group, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, bool fused);
+                            const ops::AttentionMask& mask, bool fused);
 
 }  // namespace longhaul::parallel

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "longhaul/base/error.h"
-#include "longhaul/ops/attention.h"
 
 namespace longhaul::parallel {
 
@@ -23,11 +22,12 @@ struct LocalAttention::Pair {
     return x.narrow(1, keys.local, keys.length);
   }
   ops::AttentionPart part(const at::Tensor& q, const KeyValues& kv,
-                          const at::Tensor& start, bool fused) const {
+                          const ops::AttentionMask& mask, bool fused) const {
+    const at::Tensor& start = mask.document_start;
     return {of_queries(q),
             of_keys(kv.keys),
             of_keys(kv.values),
-            start.defined() ? of_queries(start).contiguous() : start,
+            {start.defined() ? of_queries(start).contiguous() : start, mask.window},
             queries.begin,
             keys.begin,
             fused};
@@ -35,17 +35,14 @@ struct LocalAttention::Pair {
 };
 
 LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
-                               const at::Tensor& document_start, bool fused)
-    : layout_(layout),
-      mine_(layout.chunks(rank)),
-      q_(q),
-      start_(document_start),
-      fused_(fused) {
+                               const ops::AttentionMask& mask, bool fused)
+    : layout_(layout), mine_(layout.chunks(rank)), q_(q), mask_(mask), fused_(fused) {
+  const at::Tensor& start = mask_.document_start;
   LH_CHECK(q.dim() == 4 && q.size(1) == layout.local_len(), "context",
            "{} queries of {} dims, but each rank has {} positions", q.size(1), q.dim(),
            layout.local_len());
-  LH_CHECK(!start_.defined() || (start_.dim() == 2 && start_.size(0) == q.size(0) &&
-                                 start_.size(1) == q.size(1)),
+  LH_CHECK(!start.defined() || (start.dim() == 2 && start.size(0) == q.size(0) &&
+                                start.size(1) == q.size(1)),
            "context", "document starts that are not [{}, {}]", q.size(0), q.size(1));
 }
 
@@ -53,7 +50,9 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
   std::vector<Pair> out;
   for (size_t i = 0; i < mine_.size(); ++i) {
     for (const ContextChunk& keys : layout_.chunks(source)) {
-      if (keys.begin <= mine_[i].begin) {
+      // Chunks are as long as each other: the first query and the last key are nearest.
+      const int64_t distance = mine_[i].begin - (keys.begin + keys.length - 1);
+      if (keys.begin <= mine_[i].begin && distance < mask_.window) {
         out.push_back({static_cast<int64_t>(i), mine_[i], keys});
       }
     }
@@ -74,7 +73,7 @@ void LocalAttention::forward(int source, const KeyValues& of_source, AttentionSu
   for (const Pair& pair : pairs(source)) {
     at::Tensor out = pair.of_queries(sums.out);
     at::Tensor lse = sums.lse.select(0, pair.number);
-    ops::attention_part_forward(pair.part(q_, of_source, start_, fused_), out, lse);
+    ops::attention_part_forward(pair.part(q_, of_source, mask_, fused_), out, lse);
     between();
   }
 }
@@ -87,7 +86,7 @@ void LocalAttention::backward(int source, const KeyValues& of_source,
     at::Tensor dqueries = pair.of_queries(dq);
     at::Tensor dkeys = pair.of_keys(gradients.keys);
     at::Tensor dvalues = pair.of_keys(gradients.values);
-    ops::attention_part_backward(pair.part(q_, of_source, start_, fused_),
+    ops::attention_part_backward(pair.part(q_, of_source, mask_, fused_),
                                  pair.of_queries(dout), pair.of_queries(out),
                                  lse.select(0, pair.number), dqueries, dkeys, dvalues);
     between();

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "longhaul/layout/context.h"
+#include "longhaul/ops/attention.h"
 
 // Shapes: B sequences, S positions of a rank, Hq and Hkv heads, D head dim; a rank's
 // positions are C chunks of S / C.
@@ -27,9 +28,9 @@ struct AttentionSums {
 /// against the keys of one rank after the other. No communication in here; one thread.
 class LocalAttention {
  public:
-  /// `document_start` [B, S] int32 holds indices of the whole sequence; undefined: all 0.
+  /// The mask's document_start [B, S] holds indices of the whole sequence.
   LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
-                 const at::Tensor& document_start, bool fused);
+                 const ops::AttentionMask& mask, bool fused);
 
   /// No keys seen: 0 and minus infinity.
   AttentionSums begin() const;
@@ -49,7 +50,8 @@ class LocalAttention {
 
   ContextLayout layout_;
   std::vector<ContextChunk> mine_;
-  at::Tensor q_, start_;
+  at::Tensor q_;
+  ops::AttentionMask mask_;
   bool fused_;
 };
 

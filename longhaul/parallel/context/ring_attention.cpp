@@ -88,10 +88,15 @@ class GradientRing {
 
 struct RingTask {
   comm::Communicator* group;
+  int64_t window;
   bool fused;
 
   LocalAttention local(const at::Tensor& q, const at::Tensor& start) const {
-    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, start, fused};
+    return {{q.size(1) * group->size(), group->size()},
+            group->rank(),
+            q,
+            {start, window},
+            fused};
   }
 };
 
@@ -141,10 +146,10 @@ struct RingNode : ops::Function<RingNode> {
 
 at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q,
                           const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& document_start, bool fused) {
+                          const ops::AttentionMask& mask, bool fused) {
   const auto start =
-      document_start.defined() ? std::optional(document_start) : std::nullopt;
-  return RingNode::apply(q, k, v, start, RingTask{&group, fused});
+      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
+  return RingNode::apply(q, k, v, start, RingTask{&group, mask.window, fused});
 }
 
 }  // namespace longhaul::parallel

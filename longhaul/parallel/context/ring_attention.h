@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/comm/communicator.h"
+#include "longhaul/ops/attention.h"
 
 namespace longhaul::parallel {
 
@@ -10,9 +11,10 @@ namespace longhaul::parallel {
 /// `group` as ContextLayout says, by passing keys and values round a ring (Liu et al.,
 /// "Ring Attention with Blockwise Transformers"). q [B, S, Hq, D], k and v [B, S, Hkv, D]
 /// of this rank's positions, rotated by their positions in the whole sequence;
-/// `document_start` [B, S] int32, indices of the whole sequence, undefined: all 0.
-/// Result as q. Differentiable. Collective, forward and backward; `group` must outlive
-/// the graph, and the backward runs on the thread that owns it.
+/// the mask's document_start holds indices of the whole sequence. Keys that no query of a
+/// rank sees by its window travel like others and are not multiplied. Result as q.
+/// Differentiable. Collective, forward and backward; `group` must outlive the graph, and
+/// the backward runs on the thread that owns it.
 ///
 /// While the queries meet the keys of one rank, those of the next are on their way.
 /// Partial results are merged in fp32 by log-sum-exp, keys of rank r, r - 1, r - 2 ... in
@@ -26,6 +28,6 @@ namespace longhaul::parallel {
 /// sets of their gradients.
 at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q,
                           const at::Tensor& k, const at::Tensor& v,
-                          const at::Tensor& document_start, bool fused);
+                          const ops::AttentionMask& mask, bool fused);
 
 }  // namespace longhaul::parallel

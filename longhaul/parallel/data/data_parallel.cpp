@@ -41,8 +41,8 @@ void DataParallel::prefetch(int unit) {
   for_unit(unit, [&](size_t i, Bucket& bucket) {
     if (bucket.weights.defined()) return;
     flat_.hold_weights(bucket);
-    gathers_[i] = groups_.shard->all_gather(buffer_of(bucket.owned_weights),
-                                            buffer_of(bucket.weights));
+    gathers_[i] = groups_.shard_of(bucket).all_gather(buffer_of(bucket.owned_weights),
+                                                      buffer_of(bucket.weights));
   });
 }
 
@@ -65,14 +65,13 @@ void DataParallel::release(int unit) {
 }
 
 void DataParallel::share_weights() {
-  if (groups_.shard->size() == 1) return;
   // Forward order: the first that are needed come first.
   for (size_t i = flat_.buckets().size(); i-- > 0;) {
     Bucket& bucket = flat_.buckets()[i];
-    if (!bucket.weights_stay) continue;
+    if (!bucket.weights_stay || groups_.shard_of(bucket).size() == 1) continue;
     settle_weights(i);
-    gathers_[i] = groups_.shard->all_gather(buffer_of(bucket.owned_weights),
-                                            buffer_of(bucket.weights));
+    gathers_[i] = groups_.shard_of(bucket).all_gather(buffer_of(bucket.owned_weights),
+                                                      buffer_of(bucket.weights));
   }
 }
 
@@ -104,12 +103,13 @@ void DataParallel::close_gradients(int unit, bool last) {
 void DataParallel::start_reduction(size_t index) {
   Bucket& bucket = flat_.buckets()[index];
   LH_ASSERT(bucket.grads.defined(), "unit {} has no gradients to reduce", bucket.unit);
-  comm::Communicator& shard = *groups_.shard;
+  comm::Communicator& shard = groups_.shard_of(bucket);
+  comm::Communicator& replicas = groups_.replicas_of(bucket);
   // With one shard the replicas hold all; else they follow at the step's end.
   const bool whole = shard.size() == 1;
-  if (whole && groups_.replicas->size() == 1) return;
+  if (whole && replicas.size() == 1) return;
   Reduction reduction{index, nullptr, bucket.grads, {}};
-  comm::Communicator& group = whole ? *groups_.replicas : shard;
+  comm::Communicator& group = whole ? replicas : shard;
   const comm::Label label(group.ledger(), fmt::format("gradient bucket {}", index));
   // The wire dtype may be narrower than the accumulator.
   const auto wire = to_scalar_type(flat_.policy().reduce);
@@ -168,7 +168,9 @@ void DataParallel::finish_gradients() {
   end_reductions(0);
   for (Bucket& bucket : buckets) {
     if (bucket.frozen) continue;
-    if (groups_.shard->size() > 1) sum_owned(*groups_.replicas, bucket);
+    if (groups_.shard_of(bucket).size() > 1) {
+      sum_owned(groups_.replicas_of(bucket), bucket);
+    }
     if (bucket.sum_group > 0) {
       sum_owned(*groups_.sums.at(static_cast<size_t>(bucket.sum_group - 1)), bucket);
     }

@@ -15,6 +15,16 @@ struct DataGroups {
   /// under sequence parallelism, key heads held twice, embeddings tied over stages). They
   /// fill the bucket alike and hold the same shard.
   std::vector<comm::Communicator*> sums;
+  /// shard and replicas of buckets of experts; null: those above.
+  comm::Communicator* expert_shard = nullptr;
+  comm::Communicator* expert_replicas = nullptr;
+
+  comm::Communicator& shard_of(const BucketShape& bucket) const {
+    return bucket.expert && expert_shard != nullptr ? *expert_shard : *shard;
+  }
+  comm::Communicator& replicas_of(const BucketShape& bucket) const {
+    return bucket.expert && expert_replicas != nullptr ? *expert_replicas : *replicas;
+  }
 };
 
 /// Keeps replicas of the same weights together: sums gradients over the ranks that see

@@ -51,7 +51,7 @@ struct Rank {
              {DType::F32, DType::F32, DType::F32, DType::F32, c.reduce}, at::kCPU,
              {shard->rank(), shard->size(), replicas->rank(), replicas->size(), c.grads,
               c.weights}),
-        data(flat, {shard.get(), replicas.get(), {}}) {}
+        data(flat, {shard.get(), replicas.get(), {}, nullptr, nullptr}) {}
 
   Bucket& unit(int number) {
     for (Bucket& bucket : flat.buckets()) {
@@ -95,7 +95,7 @@ TEST(DataParallel, TablesAtBothEndsShareTheMemoryOfTheirWholeGradients) {
                       {make_parameter("head", {128, 64}, {}), {}, 2}},
                      {DType::F32, DType::F32, DType::F32, DType::F32, DType::F32},
                      at::kCPU, {world->rank(), 2, 0, 1, true, false});
-    DataParallel data(flat, {world.get(), alone.get(), {}});
+    DataParallel data(flat, {world.get(), alone.get(), {}, nullptr, nullptr});
     const int64_t before = flat.bytes();
     for (const bool last : {false, true}) {
       for (const int unit : {2, 1, 0}) {
@@ -165,7 +165,8 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
   const auto queue = std::make_shared<ops::WeightGradients>();
   queue->set_immediate(!delayed);
   UnitRunner runner(rank.data);
-  if (units) runner.begin(plan_of(c));
+  const UnitPlan plan = plan_of(c);
+  if (units) runner.begin(plan);
   for (int micro = 0; micro < 2; ++micro) {
     // No random numbers: ranks are threads here and share the generator.
     const at::Tensor values = (at::arange(8 * 64) * (micro + 1.7)).cos().view({8, 64});
@@ -173,11 +174,11 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
     at::Tensor y = x;
     for (int unit = 0; unit < 2; ++unit) {
       const ParameterPtr weight = rank.unit(unit).members[0].parameter;
-      const nn::BlockFunction block = [&, weight](const at::Tensor& in) {
-        return ops::linear(ops::LinearInput{in, nullptr}, weight, queue);
+      const nn::BlockFunction block = [&, weight](const nn::Tensors& in) {
+        return nn::Tensors{ops::linear(ops::LinearInput{in[0], nullptr}, weight, queue)};
       };
       if (!units) rank.data.need(unit);
-      y = units ? runner.run(unit, false, queue, block, y) : block(y);
+      y = units ? runner.run(unit, false, queue, block, {y})[0] : block({y})[0];
     }
     ops::backward(y, at::ones_like(y));
     queue->drain();
@@ -213,7 +214,8 @@ TEST(UnitRunner, AUseThatThePlanDoesNotHaveNextIsRefused) {
   comm::run_fake_ranks(1, [&](const std::shared_ptr<comm::Communicator>& world) {
     Rank rank(*world, {});
     UnitRunner runner(rank.data);
-    runner.begin(plan_of({}));
+    const UnitPlan plan = plan_of({});
+    runner.begin(plan);
     EXPECT_HAS(message_of<Error>([&] { runner.use(1); }),
                "unit 1 is used out of its turn");
     EXPECT_HAS(message_of<Error>([&] { runner.close(0); }),

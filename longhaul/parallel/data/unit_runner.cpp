@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
-
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
 
@@ -12,7 +10,6 @@ namespace {
 
 using ops::AutogradContext;
 using ops::tensor_list;
-using ops::Variable;
 
 struct UnitSaved {
   UnitRunner* runner;
@@ -21,25 +18,32 @@ struct UnitSaved {
   ops::WeightGradientsPtr queue;
 };
 
+tensor_list detached(at::TensorList tensors) {
+  tensor_list out;
+  for (const at::Tensor& tensor : tensors) out.push_back(tensor.detach());
+  return out;
+}
+
 /// Identity before a block; its backward runs when the block's has ended.
 struct EntryNode : ops::Function<EntryNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, UnitSaved unit) {
+  static tensor_list forward(AutogradContext* ctx, at::TensorList x, UnitSaved unit) {
     ops::save(ctx, unit);
-    return x.detach();
+    return detached(x);
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const UnitSaved& s = ops::saved<UnitSaved>(ctx);
     s.queue->call([runner = s.runner, unit = s.unit] { runner->close(unit); });
     s.runner->used(s.unit);
-    return {grads[0], Variable()};
+    grads.emplace_back();
+    return grads;
   }
 };
 
 /// Identity after a block; its backward runs before the block's.
 struct ExitNode : ops::Function<ExitNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, UnitSaved unit) {
+  static tensor_list forward(AutogradContext* ctx, at::TensorList y, UnitSaved unit) {
     ops::save(ctx, unit);
-    return y.detach();
+    return detached(y);
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const UnitSaved& s = ops::saved<UnitSaved>(ctx);
@@ -49,61 +53,65 @@ struct ExitNode : ops::Function<ExitNode> {
       s.runner->use(s.unit);
       s.queue->call([runner = s.runner, unit = s.unit] { runner->open(unit); });
     }
-    return {grads[0], Variable()};
+    grads.emplace_back();
+    return grads;
   }
 };
 
 }  // namespace
 
-void UnitRunner::begin(UnitPlan plan) {
-  plan_ = std::move(plan);
+void UnitRunner::begin(const UnitPlan& plan) {
+  plan_ = &plan;
   next_weights_ = 0;
   next_gradients_ = 0;
 }
 
 void UnitRunner::end() {
-  LH_ASSERT(
-      next_weights_ == plan_.weights.size() && next_gradients_ == plan_.gradients.size(),
-      "a step ended after {} of {} uses and {} of {} gradients", next_weights_,
-      plan_.weights.size(), next_gradients_, plan_.gradients.size());
-  if (!plan_.gradients.empty()) data_.finish_gradients();
+  LH_ASSERT(next_weights_ == plan_->weights.size() &&
+                next_gradients_ == plan_->gradients.size(),
+            "a step ended after {} of {} uses and {} of {} gradients", next_weights_,
+            plan_->weights.size(), next_gradients_, plan_->gradients.size());
+  if (!plan_->gradients.empty()) data_.finish_gradients();
 }
 
 void UnitRunner::abandon() {
-  begin({});
+  plan_ = nullptr;
   data_.abandon();
 }
 
 void UnitRunner::use(int unit) {
-  LH_ASSERT(
-      next_weights_ < plan_.weights.size() && plan_.weights[next_weights_].unit == unit,
-      "unit {} is used out of its turn, as use {} of the step", unit, next_weights_);
+  LH_ASSERT(plan_ != nullptr && next_weights_ < plan_->weights.size() &&
+                plan_->weights[next_weights_].unit == unit,
+            "unit {} is used out of its turn, as use {} of the step", unit,
+            next_weights_);
   data_.need(unit);
-  for (const int ahead : plan_.weights[next_weights_].gather) data_.prefetch(ahead);
+  for (const int ahead : plan_->weights[next_weights_].gather) data_.prefetch(ahead);
 }
 
 void UnitRunner::used(int unit) {
-  const WeightUse& use = plan_.weights.at(next_weights_++);
+  const WeightUse& use = plan_->weights.at(next_weights_++);
   LH_ASSERT(use.unit == unit, "unit {} was used, not {}", use.unit, unit);
   for (const int held : use.release) data_.release(held);
 }
 
 void UnitRunner::close(int unit) {
-  LH_ASSERT(next_gradients_ < plan_.gradients.size() &&
-                plan_.gradients[next_gradients_].unit == unit,
+  LH_ASSERT(plan_ != nullptr && next_gradients_ < plan_->gradients.size() &&
+                plan_->gradients[next_gradients_].unit == unit,
             "gradients of unit {} come out of their turn, as number {} of the step", unit,
             next_gradients_);
-  const GradientUse& formed = plan_.gradients[next_gradients_++];
+  const GradientUse& formed = plan_->gradients[next_gradients_++];
   if (formed.reduce) data_.close_gradients(unit, formed.last);
 }
 
-at::Tensor UnitRunner::run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
-                           const nn::BlockFunction& block, const at::Tensor& x) {
+nn::Tensors UnitRunner::run(int unit, bool embedding,
+                            const ops::WeightGradientsPtr& queue,
+                            const nn::BlockFunction& block, const nn::Tensors& x) {
   use(unit);
-  at::Tensor y;
+  nn::Tensors y;
   if (at::GradMode::is_enabled()) {
     const UnitSaved saved{this, unit, embedding, queue};
-    y = ExitNode::apply(block(EntryNode::apply(x, saved)), saved);
+    y = block(x.empty() ? x : EntryNode::apply(at::TensorList(x), saved));
+    y = ExitNode::apply(at::TensorList(y), saved);
   } else {
     y = block(x);
   }

@@ -13,7 +13,8 @@ class UnitRunner {
  public:
   explicit UnitRunner(DataParallel& data) : data_(data) {}
 
-  void begin(UnitPlan plan);
+  /// `plan` must stay until its end.
+  void begin(const UnitPlan& plan);
   /// The plan has been done to its end, and reductions have ended.
   void end();
   /// Forgets what a failed step has left behind.
@@ -31,12 +32,12 @@ class UnitRunner {
   /// them is computed, so that reductions overlap with the units before it. The embedding
   /// (`embedding`) has no weights in its backward, and its gradients are its user's to
   /// close. This must live until the backward.
-  at::Tensor run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
-                 const nn::BlockFunction& block, const at::Tensor& x);
+  nn::Tensors run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
+                  const nn::BlockFunction& block, const nn::Tensors& x);
 
  private:
   DataParallel& data_;
-  UnitPlan plan_;
+  const UnitPlan* plan_ = nullptr;  ///< null: none has begun
   size_t next_weights_ = 0;
   size_t next_gradients_ = 0;
 };

@@ -40,10 +40,10 @@ class Span {
   Trace::Clock::time_point begin_;
 };
 
-/// A tensor under way; without work it is already where it belongs.
+/// Tensors under way; without work they are already where they belong.
 struct Parcel {
   PipelineMessage message;
-  at::Tensor tensor;
+  nn::Tensors tensors;
   comm::WorkPtr work;
 };
 
@@ -70,36 +70,41 @@ class Exchange {
   /// Posts the receives that are due before action number `index`.
   void prepare(size_t index) {
     for (const PipelineMessage& message : order_.due(index)) {
-      const at::Tensor buffer =
-          at::empty(stage_.boundary_shape(message.consumer.micro_batch),
-                    at::TensorOptions(boundary_.device).dtype(boundary_.dtype));
-      add_incoming(message, buffer,
-                   start(comm::Transfer::Kind::Recv, message.from, buffer));
+      nn::Tensors buffers;
+      for (const auto& shape : stage_.boundary_shapes(message.consumer.micro_batch)) {
+        buffers.push_back(
+            at::empty(shape, at::TensorOptions(boundary_.device).dtype(boundary_.dtype)));
+      }
+      auto work = start(comm::Transfer::Kind::Recv, message.from, buffers);
+      add_incoming(message, std::move(buffers), std::move(work));
     }
   }
 
   /// What `message` brings; waits for it.
-  at::Tensor take(const PipelineMessage& message) {
+  nn::Tensors take(const PipelineMessage& message) {
     const auto found = parcels_->incoming.find(message.consumer);
     LH_ASSERT(found != parcels_->incoming.end(), "no receive for {}",
               to_string(message.consumer));
     if (found->second.work) {
       wait(*found->second.work, message.consumer, "for what rank", message.from, "sends");
     }
-    at::Tensor tensor = std::move(found->second.tensor);
+    nn::Tensors tensors = std::move(found->second.tensors);
     parcels_->incoming.erase(found);
-    return tensor;
+    return tensors;
   }
 
-  void pass(const PipelineMessage& message, const at::Tensor& output) {
+  void pass(const PipelineMessage& message, const nn::Tensors& output) {
     check(message, output);
-    const at::Tensor tensor = output.detach().contiguous();
+    nn::Tensors tensors;
+    for (const at::Tensor& tensor : output) {
+      tensors.push_back(tensor.detach().contiguous());
+    }
     if (message.to == message.from) {
-      add_incoming(message, tensor, nullptr);
+      add_incoming(message, std::move(tensors), nullptr);
       return;
     }
-    auto work = start(comm::Transfer::Kind::Send, message.to, tensor);
-    parcels_->sent.push_back({message, tensor, std::move(work)});
+    auto work = start(comm::Transfer::Kind::Send, message.to, tensors);
+    parcels_->sent.push_back({message, std::move(tensors), std::move(work)});
   }
 
   /// Frees what has been received at the other end.
@@ -128,33 +133,40 @@ class Exchange {
     std::vector<Parcel> sent;
   };
 
-  comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const at::Tensor& tensor) {
-    return pp_.send_recv({{kind, peer, buffer_of(tensor)}});
+  comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const nn::Tensors& tensors) {
+    std::vector<comm::Transfer> transfers;
+    for (const at::Tensor& tensor : tensors) {
+      transfers.push_back({kind, peer, buffer_of(tensor)});
+    }
+    return pp_.send_recv(transfers);
   }
 
-  void add_incoming(const PipelineMessage& message, const at::Tensor& tensor,
+  void add_incoming(const PipelineMessage& message, nn::Tensors tensors,
                     comm::WorkPtr work) {
-    const bool added =
-        parcels_->incoming
-            .emplace(message.consumer, Parcel{message, tensor, std::move(work)})
-            .second;
+    const bool added = parcels_->incoming
+                           .emplace(message.consumer,
+                                    Parcel{message, std::move(tensors), std::move(work)})
+                           .second;
     LH_ASSERT(added, "a second message for {}", to_string(message.consumer));
   }
 
   /// A receiver that expects another size would wait or fail far from the cause.
-  void check(const PipelineMessage& message, const at::Tensor& output) {
+  void check(const PipelineMessage& message, const nn::Tensors& output) {
     const std::string name = to_string(message.consumer);
-    LH_CHECK(output.defined(), "pipeline", "rank {} has nothing to pass on for {}",
-             message.from, name);
-    const std::vector<int64_t> shape =
-        stage_.boundary_shape(message.consumer.micro_batch);
-    LH_CHECK(output.sizes() == at::IntArrayRef(shape) &&
-                 output.scalar_type() == boundary_.dtype,
-             "pipeline",
-             "rank {} passes on {} elements of {} for {}, not the boundary's shape of {} "
-             "dims in {}",
-             message.from, output.numel(), c10::toString(output.scalar_type()), name,
-             shape.size(), c10::toString(boundary_.dtype));
+    const Shapes shapes = stage_.boundary_shapes(message.consumer.micro_batch);
+    LH_CHECK(output.size() == shapes.size(), "pipeline",
+             "rank {} has {} tensors to pass on for {}, not {}", message.from,
+             output.size(), name, shapes.size());
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const at::Tensor& tensor = output[i];
+      LH_CHECK(tensor.sizes() == at::IntArrayRef(shapes[i]) &&
+                   tensor.scalar_type() == boundary_.dtype,
+               "pipeline",
+               "rank {} passes on {} elements of {} for {}, not the boundary's shape of "
+               "{} dims in {}",
+               message.from, tensor.numel(), c10::toString(tensor.scalar_type()), name,
+               shapes[i].size(), c10::toString(boundary_.dtype));
+    }
   }
 
   void wait(comm::Work& work, const PipelineAction& action, const char* before, int peer,
@@ -179,8 +191,8 @@ class Exchange {
   bool finished_ = false;
 };
 
-at::Tensor run(PipelineStage& stage, const PipelineAction& action,
-               const at::Tensor& received) {
+nn::Tensors run(PipelineStage& stage, const PipelineAction& action,
+                const nn::Tensors& received) {
   switch (action.kind) {
     case Kind::Forward:
       return stage.forward(action.chunk, action.micro_batch, received);
@@ -204,17 +216,17 @@ void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator&
   for (size_t i = 0; i < actions.size(); ++i) {
     const PipelineAction& action = actions[i];
     exchange.prepare(i);
-    at::Tensor tensor;
+    nn::Tensors tensors;
     if (const auto before = message_before(plan, pp.rank(), action)) {
-      tensor = exchange.take(*before);
+      tensors = exchange.take(*before);
     }
     exchange.sweep();
     {
       const Span span(trace, Trace::Lane::Compute, action);
-      tensor = run(stage, action, tensor);
+      tensors = run(stage, action, tensors);
     }
     if (const auto after = message_after(plan, pp.rank(), action)) {
-      exchange.pass(*after, tensor);
+      exchange.pass(*after, tensors);
     }
   }
   exchange.finish();

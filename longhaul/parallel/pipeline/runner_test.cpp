@@ -112,22 +112,22 @@ class TanhStage : public PipelineStage {
       layers_.emplace_back(plan.global_stage(rank, c), dtype);
   }
 
-  std::vector<int64_t> boundary_shape(int64_t m) override { return shape_of(m); }
-  at::Tensor forward(int64_t c, int64_t m, const at::Tensor& input) override {
+  Shapes boundary_shapes(int64_t m) override { return {shape_of(m)}; }
+  nn::Tensors forward(int64_t c, int64_t m, const nn::Tensors& input) override {
     pause(c + 3 * m);
-    EXPECT_EQ(input.defined(), global(c) != 0);
+    EXPECT_EQ(input.empty(), global(c) == 0);
     at::Tensor output =
-        layer(c).forward(m, input.defined() ? input : input_of(m, dtype_));
-    if (global(c) + 1 < plan_.global_stages()) return output;
+        layer(c).forward(m, input.empty() ? input_of(m, dtype_) : input[0]);
+    if (global(c) + 1 < plan_.global_stages()) return {output};
     results.outputs[m] = output.detach();
     return {};
   }
-  at::Tensor backward(int64_t c, int64_t m, const at::Tensor& grad) override {
+  nn::Tensors backward(int64_t c, int64_t m, const nn::Tensors& grads) override {
     pause(7 * c + m);
-    EXPECT_EQ(grad.defined(), global(c) + 1 != plan_.global_stages());
+    EXPECT_EQ(grads.empty(), global(c) + 1 == plan_.global_stages());
     const at::Tensor result =
-        layer(c).backward(m, grad.defined() ? grad : loss_gradient(m, dtype_));
-    return global(c) == 0 ? at::Tensor() : result;
+        layer(c).backward(m, grads.empty() ? loss_gradient(m, dtype_) : grads[0]);
+    return global(c) == 0 ? nn::Tensors() : nn::Tensors{result};
   }
   void weight_gradients(int64_t c, int64_t m) override {
     layer(c).weight_gradients(m);
@@ -292,15 +292,15 @@ TEST(Runner, GradientsAreThoseOfAutogradOverTheWholeModel) {
 /// Keeps weak references to what it hands out.
 class ForgetfulStage : public PipelineStage {
  public:
-  std::vector<int64_t> boundary_shape(int64_t) override { return {3}; }
-  at::Tensor forward(int64_t, int64_t m, const at::Tensor& input) override {
-    if (input.defined()) return {};
+  Shapes boundary_shapes(int64_t) override { return {{3}}; }
+  nn::Tensors forward(int64_t, int64_t m, const nn::Tensors& input) override {
+    if (!input.empty()) return {};
     const at::Tensor output = values({3}, static_cast<double>(m));
     outputs_.emplace_back(output.storage().getWeakStorageImpl());
-    return output;
+    return {output};
   }
-  at::Tensor backward(int64_t, int64_t m, const at::Tensor& grad) override {
-    if (!grad.defined()) return values({3}, static_cast<double>(m));
+  nn::Tensors backward(int64_t, int64_t m, const nn::Tensors& grads) override {
+    if (grads.empty()) return {values({3}, static_cast<double>(m))};
     if (m == 0) {
       for (const auto& output : outputs_) {
         if (output.use_count() > 0) ++alive_at_first_backward;
@@ -329,9 +329,9 @@ TEST(Runner, SentOutputsAreFreedWhileTheStepRuns) {
 class FailingStage : public TanhStage {
  public:
   using TanhStage::TanhStage;
-  at::Tensor backward(int64_t c, int64_t m, const at::Tensor& grad) override {
+  nn::Tensors backward(int64_t c, int64_t m, const nn::Tensors& grads) override {
     if (m == 2) throw InputError("stage", "bad record in micro batch 2");
-    return TanhStage::backward(c, m, grad);
+    return TanhStage::backward(c, m, grads);
   }
 };
 
@@ -373,11 +373,49 @@ TEST(Runner, AMissingPeerIsNamedWithTheActionThatWaits) {
   }
 }
 
+/// Hands on a second tensor of another shape, which says whose it is.
+class PairStage : public TanhStage {
+ public:
+  using TanhStage::TanhStage;
+  Shapes boundary_shapes(int64_t m) override { return {shape_of(m), {m + 2}}; }
+  nn::Tensors forward(int64_t c, int64_t m, const nn::Tensors& input) override {
+    if (!input.empty()) expect_mark(input, m, 1.0);
+    nn::Tensors output = TanhStage::forward(c, m, input);
+    if (!output.empty()) output.push_back(at::full({m + 2}, mark(m)));
+    return output;
+  }
+  nn::Tensors backward(int64_t c, int64_t m, const nn::Tensors& grads) override {
+    if (!grads.empty()) expect_mark(grads, m, -1.0);
+    nn::Tensors result = TanhStage::backward(c, m, grads);
+    if (!result.empty()) result.push_back(at::full({m + 2}, -mark(m)));
+    return result;
+  }
+
+ private:
+  static double mark(int64_t m) { return 0.5 + static_cast<double>(m); }
+  static void expect_mark(const nn::Tensors& tensors, int64_t m, double sign) {
+    ASSERT_EQ(tensors.size(), 2);
+    EXPECT_TRUE(at::equal(tensors[1], at::full({m + 2}, sign * mark(m))));
+  }
+};
+
+TEST(Runner, AllTensorsOfABoundaryArriveWithTheirMicroBatch) {
+  const auto plan = make_pipeline_plan(PipelineKind::Interleaved, 2, 2, 4);
+  const Results expected = plain_loop(4, 4, at::kFloat);
+  run_ranks(2, [&](const auto& world) {
+    PairStage stage(plan, world->rank(), at::kFloat);
+    execute(plan, stage, *world, {});
+    for (const auto& [s, gradient] : stage.results.gradients) {
+      EXPECT_TRUE(at::equal(gradient, expected.gradients.at(s))) << "stage " << s;
+    }
+  });
+}
+
 class WideStage : public TanhStage {
  public:
   using TanhStage::TanhStage;
-  at::Tensor forward(int64_t, int64_t, const at::Tensor&) override {
-    return at::zeros({2, 2});
+  nn::Tensors forward(int64_t, int64_t, const nn::Tensors&) override {
+    return {at::zeros({2, 2})};
   }
 };
 

@@ -151,10 +151,12 @@ struct Outcome {
 
 Outcome run_blocks(const at::Tensor& values, bool offload) {
   const int64_t device_before = device_bytes, pinned_before = pinned_bytes;
-  const nn::BlockFunction block = [](const at::Tensor& x) { return at::tanh(x) * x; };
+  const nn::BlockFunction block = [](const nn::Tensors& x) {
+    return nn::Tensors{at::tanh(x[0]) * x[0]};
+  };
   at::Tensor in = values.to(kDevice).requires_grad_(true);
   at::Tensor y = in;
-  for (int i = 0; i < kBlocks; ++i) y = recompute(block, y, offload);
+  for (int i = 0; i < kBlocks; ++i) y = recompute(block, {y}, offload)[0];
   Outcome outcome;
   outcome.device = device_bytes - device_before;
   outcome.pinned = pinned_bytes - pinned_before;

@@ -11,7 +11,6 @@ namespace {
 
 using ops::AutogradContext;
 using ops::tensor_list;
-using ops::Variable;
 
 struct BlockSaved {
   nn::BlockFunction block;
@@ -25,35 +24,44 @@ at::Tensor host_copy(const at::Tensor& x) {
 }
 
 struct RecomputeNode : ops::Function<RecomputeNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            nn::BlockFunction block, bool offload) {
-    ctx->save_for_backward({offload && !x.is_cpu() ? host_copy(x) : x});
-    at::Tensor y = block(x);
-    ops::save(ctx, BlockSaved{std::move(block), x.device()});
+  static tensor_list forward(AutogradContext* ctx, at::TensorList x,
+                             nn::BlockFunction block, bool offload) {
+    tensor_list kept;
+    for (const at::Tensor& tensor : x) {
+      kept.push_back(offload && !tensor.is_cpu() ? host_copy(tensor) : tensor);
+    }
+    ctx->save_for_backward(std::move(kept));
+    tensor_list y = block(x.vec());
+    ops::save(ctx, BlockSaved{std::move(block), x[0].device()});
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const BlockSaved& saved = ops::saved<BlockSaved>(ctx);
-    const at::Tensor x = ctx->get_saved_variables()[0]
-                             .to(saved.device, /*non_blocking=*/true)
-                             .detach()
-                             .set_requires_grad(true);
-    at::Tensor y;
+    tensor_list x;
+    for (const at::Tensor& kept : ctx->get_saved_variables()) {
+      x.push_back(
+          kept.to(saved.device, /*non_blocking=*/true).detach().set_requires_grad(true));
+    }
+    tensor_list y;
     {
       const at::AutoGradMode grad_mode(true);
       y = saved.block(x);
     }
-    torch::autograd::backward({y}, {grads[0]});
-    return {x.grad(), Variable(), Variable()};
+    torch::autograd::backward(y, grads);
+    tensor_list result;
+    for (const at::Tensor& tensor : x) result.push_back(tensor.grad());
+    result.resize(result.size() + 2);
+    return result;
   }
 };
 
 }  // namespace
 
-at::Tensor recompute(const nn::BlockFunction& block, const at::Tensor& x, bool offload) {
+nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x,
+                      bool offload) {
   if (!at::GradMode::is_enabled()) return block(x);
-  return RecomputeNode::apply(x, block, offload);
+  return RecomputeNode::apply(at::TensorList(x), block, offload);
 }
 
 }  // namespace longhaul::parallel

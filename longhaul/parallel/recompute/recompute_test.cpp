@@ -18,14 +18,16 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
   const auto run = [&](bool again) {
     const auto weight = ops::bound(w);
     const auto queue = std::make_shared<ops::WeightGradients>();
-    const nn::BlockFunction block = [&](const at::Tensor& in) {
-      const at::Tensor y = ops::linear(in, weight, queue);
-      return ops::swiglu(y, ops::linear(y, weight, queue), true);
+    const nn::BlockFunction block = [&](const nn::Tensors& in) {
+      const at::Tensor y = ops::linear(in[0], weight, queue);
+      return nn::Tensors{ops::swiglu(y, ops::linear(y, weight, queue), true),
+                         in[1] * y.sum()};
     };
-    const at::Tensor in = ops::leaf(x);
-    const at::Tensor out = again ? recompute(block, in) : block(in);
-    ops::backward(out, dy);
-    return std::vector<at::Tensor>{out.detach(), in.grad(), weight->grad()};
+    const nn::Tensors in = {ops::leaf(x), ops::leaf(dy)};
+    const nn::Tensors out = again ? recompute(block, in) : block(in);
+    torch::autograd::backward(out, {dy, x});
+    return nn::Tensors{out[0].detach(), out[1].detach(), in[0].grad(), in[1].grad(),
+                       weight->grad()};
   };
   const auto plain = run(false);
   const auto again = run(true);

@@ -22,6 +22,7 @@ class TensorRegion final : public nn::SplitRegion {
   TensorRegion(comm::Communicator& tp, bool sequence) : tp_(tp), sequence_(sequence) {}
 
   int64_t ranks() const override { return tp_.size(); }
+  int64_t token_parts() const override { return sequence_ ? tp_.size() : 1; }
   ops::LinearInput enter(const at::Tensor& x) const override;
   /// With sequence parallelism T must be a multiple of ranks(). Without, the result takes
   /// the memory of `partial`, which no graph may have saved.

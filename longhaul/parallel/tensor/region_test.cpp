@@ -79,9 +79,9 @@ struct Layer {
     RopeConfig config;
     config.theta = 10000.0;
     rope = ops::make_rope_table(config, 8, kTokens, at::kCPU);
-    context.batch = 1;
-    context.seq = kTokens;
-    context.positions = at::arange(kTokens, at::kInt);
+    context.batch.rows = 1;
+    context.batch.seq = kTokens;
+    context.batch.positions = at::arange(kTokens, at::kInt);
     context.weight_gradients = std::make_shared<ops::WeightGradients>();
   }
   at::Tensor forward(const at::Tensor& x) const {

@@ -93,21 +93,19 @@ twin::Family make_wide() {
   twin::Family family;
   family.owner = model;
   family.parameters = model->parameters.units().front().parameters;
-  family.hidden = [m = model.get()](const at::Tensor& ids,
-                                    const nn::ForwardContext& context) {
-    at::Tensor x = m->embedding.forward(ids, context);
+  family.hidden = [m = model.get()](const nn::ForwardContext& context) {
+    nn::Tensors x = {m->embedding.forward(context.batch.tokens, context)};
     for (const WideBlock& block : m->blocks) {
-      const auto run = [&](const at::Tensor& in) {
-        return block.forward(in, m->rope, context);
+      const auto run = [&](const nn::Tensors& in) {
+        return nn::Tensors{block.forward(in[0], m->rope, context)};
       };
       x = context.run_block ? context.run_block(0, run, x) : run(x);
     }
-    return m->norm.forward(x, context);
+    return nn::Tensors{m->norm.forward(x[0], context)};
   };
-  family.loss = [m = model.get()](const at::Tensor& hidden, const at::Tensor& targets,
-                                  const nn::ForwardContext& context,
-                                  const ops::LossHeadOptions& options) {
-    return nn::loss_head(hidden, m->head.weight(), targets, context, options);
+  family.loss = [m = model.get()](const nn::Tensors& hidden,
+                                  const nn::ForwardContext& context) {
+    return nn::loss_head(hidden[0], m->head.weight(), 0, context);
   };
   return family;
 }
@@ -181,11 +179,11 @@ TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
     Case c;
     c.selective = selective;
     c.attention = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const at::Tensor& start, bool fused) {
+                      const ops::AttentionMask& mask, bool fused) {
       if (++calls == kLayers + 1) {  // the backward has begun
         for (const auto& result : results) alive_after_forward += !result.expired();
       }
-      const at::Tensor y = ops::attention(q, k, v, start, fused);
+      const at::Tensor y = ops::attention(q, k, v, mask, fused);
       results.push_back(y.storage().getWeakStorageImpl());
       return y;
     };
@@ -202,7 +200,7 @@ TEST(TensorParallel, RecomputedBlocksAreBitwiseTheSame) {
   c.tp = 3;
   c.sequence = true;
   const twin::Result plain = run(wide(), c);
-  c.run_block = [](int64_t, const nn::BlockFunction& block, const at::Tensor& x) {
+  c.run_block = [](int64_t, const nn::BlockFunction& block, const nn::Tensors& x) {
     return recompute(block, x);
   };
   expect_same_bits(run(wide(), c), plain, "recompute");

@@ -26,11 +26,8 @@ constexpr int64_t kBatch = 2, kSeq = 12, kTokens = kBatch * kSeq;
 /// A model of any family.
 struct Family {
   std::vector<ParameterPtr> parameters;
-  std::function<at::Tensor(const at::Tensor& ids, const nn::ForwardContext&)> hidden;
-  std::function<ops::LossHeadResult(const at::Tensor& hidden, const at::Tensor& targets,
-                                    const nn::ForwardContext&,
-                                    const ops::LossHeadOptions&)>
-      loss;
+  std::function<nn::Tensors(const nn::ForwardContext&)> hidden;
+  std::function<at::Tensor(const nn::Tensors& hidden, const nn::ForwardContext&)> loss;
   std::shared_ptr<void> owner;  ///< of what the functions use
 };
 
@@ -77,6 +74,7 @@ class ForgetfulRegion : public nn::SplitRegion {
  public:
   explicit ForgetfulRegion(const nn::SplitRegion& inner) : inner_(inner) {}
   int64_t ranks() const override { return inner_.ranks(); }
+  int64_t token_parts() const override { return inner_.token_parts(); }
   ops::LinearInput enter(const at::Tensor& x) const override { return x; }
   at::Tensor leave(const at::Tensor& y) const override { return inner_.leave(y); }
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override {
@@ -102,11 +100,12 @@ inline void bind_values(const std::vector<ParameterPtr>& parameters,
 
 inline nn::ForwardContext context_of(const Case& c) {
   nn::ForwardContext context;
-  context.batch = kBatch;
-  context.seq = kSeq;
-  context.positions = at::arange(kSeq, at::kInt).repeat({kBatch});
-  context.document_start = at::zeros({kBatch, kSeq}, at::kInt);
-  context.document_start.select(0, 1).narrow(0, 5, kSeq - 5).fill_(5);
+  nn::Batch& batch = context.batch;
+  batch.rows = kBatch;
+  batch.seq = kSeq;
+  batch.positions = at::arange(kSeq, at::kInt).repeat({kBatch});
+  batch.document_start = at::zeros({kBatch, kSeq}, at::kInt);
+  batch.document_start.select(0, 1).narrow(0, 5, kSeq - 5).fill_(5);
   context.fused = c.fused;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.weight_gradients->set_immediate(!c.deferred);
@@ -151,18 +150,21 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
     context.region = &region.emplace(*tp, c.sequence);
     if (c.fault == Fault::EnterSum) context.region = &forgetful.emplace(*region);
   }
-  const at::Tensor ids = at::arange(kTokens).mul(37).remainder(model.vocabulary);
+  context.batch.tokens = at::arange(kTokens).mul(37).remainder(model.vocabulary);
   at::Tensor targets = at::arange(kTokens).mul(53).add(11).remainder(model.vocabulary);
   targets.narrow(0, 3, 2).fill_(-100);
-  const at::Tensor hidden = family.hidden(ids, context);
-  const auto loss =
-      family.loss(hidden, targets, context, {1.0 / (kTokens - 2), c.z_loss, c.fused});
-  torch::autograd::backward({loss.loss}, {});
+  context.batch.targets = {targets};
+  nn::Losses losses({1.0 / (kTokens - 2)});
+  losses.z_loss = c.z_loss;
+  context.losses = &losses;
+  const nn::Tensors hidden = family.hidden(context);
+  const at::Tensor loss = family.loss(hidden, context);
+  torch::autograd::backward({loss}, {});
   context.weight_gradients->drain();
   if (tp != nullptr) sum_gradients(family, rank.shards, plan, *tp, c.fault);
-  rank.result.loss = loss.loss.item<double>();
-  rank.result.cross_entropy = loss.cross_entropy_sum;
-  rank.result.hidden = hidden.detach();
+  rank.result.loss = loss.item<double>();
+  rank.result.cross_entropy = losses.sums[0];
+  rank.result.hidden = hidden[0].detach();
   for (const ParameterPtr& p : family.parameters) rank.grads.push_back(p->grad());
   return rank;
 }

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace longhaul {
+
+/// Takes the number at the front of `text`; nothing, and `text` as it is, where none
+/// stands there or it does not fit.
+template <typename Number>
+std::optional<Number> take_number(std::string_view& text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(stop - text.data()));
+  return number;
+}
+
+/// All of `text` as a number; nothing where it is none or does not fit.
+template <typename Number>
+std::optional<Number> whole_number(std::string_view text) {
+  const auto number = take_number<Number>(text);
+  return text.empty() ? number : std::nullopt;
+}
+
+}  // namespace longhaul

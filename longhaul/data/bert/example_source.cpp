@@ -1,0 +1,90 @@
+#include "longhaul/data/bert/example_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/data/bert/example_store.h"
+#include "longhaul/data/sources/rows.h"
+
+namespace longhaul::data {
+namespace {
+
+class ExampleSource final : public TokenSource {
+ public:
+  ExampleSource(const fs::path& path, int64_t seq_len, bool verify,
+                int64_t max_predictions)
+      : store_(path, verify),
+        max_predictions_(max_predictions > 0 ? max_predictions
+                                             : store_.info().form.predictions) {
+    check_example_length(path, this->seq_len(), seq_len);
+  }
+
+  int64_t num_sequences() const override { return store_.info().rows; }
+  int64_t seq_len() const override { return store_.info().form.seq_len; }
+  std::vector<std::string> losses() const override { return example_losses(); }
+  int64_t max_token_id() const override { return store_.info().max_token_id + 1; }
+  std::string fingerprint() const override { return store_.info().fingerprint(); }
+  std::string tokenizer_fingerprint() const override {
+    return store_.info().tokenizer_fingerprint;
+  }
+
+  void shape(TokenBatch& batch, int64_t rows) const override {
+    batch.resize(rows, seq_len());
+    batch.targets.resize(2);
+    batch.targets[1].resize(static_cast<size_t>(rows));
+    batch.segments.resize(batch.tokens.size());
+    batch.document_end.resize(batch.tokens.size());
+  }
+
+  void read(int64_t index, TokenBatch& batch, int64_t row) const override {
+    const BatchRow to = batch_row(*this, index, batch, row);
+    LH_CHECK(batch.targets.size() == 2 && batch.segments.size() == batch.tokens.size() &&
+                 batch.document_end.size() == batch.tokens.size(),
+             "data", "a batch of another shape than examples have");
+    const auto length = static_cast<size_t>(batch.seq_len);
+    const size_t begin = static_cast<size_t>(row) * length;
+    ExampleRow example{to.tokens, std::span(batch.segments).subspan(begin, length),
+                       to.targets};
+    store_.read(index, max_predictions_, example);
+    fill_plain_positions(to);
+    std::ranges::fill(std::span(batch.document_end).subspan(begin, length),
+                      static_cast<int32_t>(example.length));
+    batch.targets[1][static_cast<size_t>(row)] = example.next_sentence;
+  }
+
+  std::string describe() const override {
+    const ExampleStoreInfo& info = store_.info();
+    return fmt::format("packed examples {}: {} of {} tokens, at most {} masked, of {}",
+                       store_.path().string(), counted(info.rows, "example"),
+                       info.form.seq_len,
+                       std::min(max_predictions_, info.form.predictions),
+                       counted(static_cast<int64_t>(info.origins.size()), "shard"));
+  }
+
+ private:
+  ExampleStore store_;
+  int64_t max_predictions_;
+};
+
+}  // namespace
+
+std::vector<std::string> example_losses() { return {kMaskedToken, kNextSentence}; }
+
+std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
+                                            bool verify, int64_t max_predictions) {
+  return std::make_unique<ExampleSource>(path, seq_len, verify, max_predictions);
+}
+
+void check_example_length(const fs::path& path, int64_t found, int64_t seq_len) {
+  if (found == seq_len) return;
+  throw InputError(
+      "data", fmt::format("{}: its rows have {} tokens, data.seq_len is {}; examples "
+                          "cannot be cut anew: use shards of that length, or set "
+                          "data.seq_len = {}",
+                          path.string(), found, seq_len, found));
+}
+
+}  // namespace longhaul::data

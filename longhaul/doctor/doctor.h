@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/health.h"
+#include "longhaul/comm/communicator.h"
+#include "longhaul/comm/hosts.h"
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::doctor {
+
+struct DoctorOptions {
+  bool quick = false;
+  /// Every node must see the same directory under each of these names.
+  std::vector<fs::path> directories;
+  /// The axes to try; none: within nodes and between nodes alone.
+  std::optional<ParallelSection> parallel;
+  cluster::HealthOptions health;
+  std::string version;  ///< of the program: must be the same everywhere
+  std::string machine = comm::machine_name();
+  std::function<double()> clock = system_time;
+  double max_skew_seconds = 0.5;
+  /// Until a file that one node has renamed must be there for the others.
+  double visible_seconds = 10.0;
+};
+
+/// What was found: each node alone, then what they are to each other.
+struct DoctorReport {
+  int ranks = 0;
+  std::vector<cluster::HealthReport> nodes;
+  std::vector<cluster::HealthCheck> together;
+
+  bool ok() const;
+  Json to_json() const;
+  /// For people: a table with ok and FAILED, and what to do.
+  std::vector<std::string> lines() const;
+};
+
+/// Examines the nodes of a job, all ranks together. `own` is what this rank found on its
+/// node before the ranks met; a node of which no rank has a report is checked now.
+/// TemporaryError where ranks do not answer. The same on every rank. Collective.
+DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
+                     const DoctorOptions& options,
+                     const std::optional<cluster::HealthReport>& own);
+
+}  // namespace longhaul::doctor

@@ -1,0 +1,128 @@
+#include "longhaul/families/gpt_neox/gpt_neox.h"
+
+#include <map>
+#include <set>
+
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+// pythia-70m, as published.
+constexpr std::string_view kPythia = R"({
+  "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0,
+  "hidden_act": "gelu", "hidden_size": 512, "initializer_range": 0.02,
+  "intermediate_size": 2048, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+  "model_type": "gpt_neox", "num_attention_heads": 8, "num_hidden_layers": 6,
+  "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+  "torch_dtype": "float16", "transformers_version": "4.24.0", "use_cache": true,
+  "use_parallel_residual": true, "vocab_size": 50304
+})";
+
+ModelConfig parse_neox(const OrderedJson& changes = {}) {
+  OrderedJson json = OrderedJson::parse(kPythia);
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  return parse_model_config(json.dump(), "c.json");
+}
+
+std::string refused_neox(const OrderedJson& changes) {
+  return message_of<InputError>([&] { parse_neox(changes); });
+}
+
+/// Counted by transformers 5.23: pythia-70m, pythia-1.4b, and the first with changes.
+TEST(GptNeox, PublishedModelsAreCountedAsTransformersCounts) {
+  const auto count = [](const OrderedJson& changes) {
+    return parse_neox(changes).description.num_parameters();
+  };
+  EXPECT_EQ(count({}), 70'426'624);
+  EXPECT_EQ(count({{"hidden_size", 2048},
+                   {"intermediate_size", 8192},
+                   {"num_attention_heads", 16},
+                   {"num_hidden_layers", 24}}),
+            1'414'647'808);
+  EXPECT_EQ(count({{"tie_word_embeddings", true}}), 70'426'624 - 50304 * 512);
+  EXPECT_EQ(count({{"attention_bias", false}}), 70'426'624 - 6 * 4 * 512);
+  EXPECT_TRUE(parse_neox().ignored_fields.empty());
+}
+
+TEST(GptNeox, FilesHoldQueriesKeysAndValuesHeadByHead) {
+  const ModelDescription model = parse_neox().description;
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const TensorSlice& tensor : model.stored_tensors()) {
+    shapes[tensor.name] = tensor.global_shape;
+  }
+  EXPECT_EQ(shapes.size(), 1U + 6 * 12 + 3);
+  const std::string block = "gpt_neox.layers.3.";
+  EXPECT_EQ(shapes.at(block + "attention.query_key_value.weight"),
+            (std::vector<int64_t>{1536, 512}));
+  EXPECT_EQ(shapes.at(block + "attention.query_key_value.bias"),
+            (std::vector<int64_t>{1536}));
+  EXPECT_EQ(shapes.at(block + "mlp.dense_h_to_4h.weight"),
+            (std::vector<int64_t>{2048, 512}));
+  EXPECT_EQ(shapes.at("embed_out.weight"), (std::vector<int64_t>{50304, 512}));
+  for (const ParameterDescription& p : model.units.at(1).parameters) {
+    if (p.name != "gpt_neox.layers.0.attention.k_proj.weight") continue;
+    // The key of head 2 begins behind two whole heads and its own query.
+    EXPECT_EQ(p.stored->row(2 * 64), 2 * 192 + 64);
+    EXPECT_EQ(p.stored->row(2 * 64 + 63), 2 * 192 + 127);
+  }
+}
+
+TEST(GptNeox, NormsAndBiasesDoNotDecayAndOldTablesMayStandBesides) {
+  const ModelDescription model = parse_neox().description;
+  const std::set<std::string> plain = model.names_without_decay();
+  EXPECT_TRUE(plain.contains("gpt_neox.final_layer_norm.weight"));
+  EXPECT_TRUE(plain.contains("gpt_neox.layers.0.attention.q_proj.bias"));
+  EXPECT_EQ(plain.size(), 6U * 10 + 2);
+  const std::vector<std::string> spare = model.spare_names();
+  EXPECT_EQ(spare.size(), 6U * 3);
+  EXPECT_EQ(std::ranges::count(spare, "gpt_neox.layers.5.attention.rotary_emb.inv_freq"),
+            1);
+}
+
+TEST(GptNeox, TheRotationIsReadWhereverItStands) {
+  const GptNeoxSettings old = gpt_neox_settings(parse_neox());
+  EXPECT_EQ(old.rotated, 16);
+  EXPECT_EQ(old.rope.theta, 10000.0);
+  const OrderedJson none = {{"rotary_emb_base", nullptr}, {"rotary_pct", nullptr}};
+  OrderedJson changes = none;
+  changes["rope_parameters"] = {{"rope_type", "linear"},
+                                {"factor", 2.0},
+                                {"rope_theta", 5e4},
+                                {"partial_rotary_factor", 0.5}};
+  const GptNeoxSettings now = gpt_neox_settings(parse_neox(changes));
+  EXPECT_EQ(now.rotated, 32);
+  EXPECT_EQ(now.rope.theta, 5e4);
+  EXPECT_EQ(now.rope.kind, RopeConfig::Kind::Linear);
+  EXPECT_EQ(refused_neox(none),
+            "[model] c.json: rotary_emb_base is missing, and so is "
+            "rope_parameters.rope_theta; add one of them");
+  changes["rotary_pct"] = 0.25;
+  EXPECT_EQ(refused_neox(changes),
+            "[model] c.json: rotary_pct = 0.25 disagrees with "
+            "rope_parameters.partial_rotary_factor = 0.5; keep one of them");
+  EXPECT_EQ(refused_neox({{"rotary_pct", 0.05}}),
+            "[model] c.json: rotary_pct (partial_rotary_factor) = 0.05 of heads of 64 "
+            "gives 3 features, which must be an even number of them");
+  EXPECT_EQ(refused_neox({{"rotary_pct", 1.5}}),
+            "[model] c.json: rotary_pct (partial_rotary_factor) = 1.5 must be above 0 "
+            "and at most 1");
+  EXPECT_EQ(refused_neox({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
+            "[model] c.json: rope_scaling.rope_type \"dynamic\" is not available; "
+            "supported: \"default\", \"linear\", \"llama3\"");
+}
+
+TEST(GptNeox, RefusesWhatIsNotComputed) {
+  EXPECT_EQ(refused_neox({{"hidden_dropout", 0.1}}),
+            "[model] c.json: hidden_dropout = 0.1: dropout is not available yet; set "
+            "model.override.hidden_dropout = 0.0 to train without it");
+  EXPECT_EQ(refused_neox({{"hidden_act", "quick_gelu"}}),
+            "[model] c.json: hidden_act \"quick_gelu\" is not available; supported: "
+            "\"gelu\", \"gelu_new\", \"gelu_fast\", \"gelu_pytorch_tanh\"");
+  EXPECT_EQ(refused_neox({{"num_attention_heads", 7}}),
+            "[model] c.json: hidden_size = 512 does not divide by num_attention_heads = "
+            "7");
+}
+
+}  // namespace
+}  // namespace longhaul

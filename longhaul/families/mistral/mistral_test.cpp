@@ -1,0 +1,56 @@
+#include "longhaul/families/mistral/mistral.h"
+
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+ModelConfig parse_mistral(const OrderedJson& changes = {},
+                          const std::string& removed = "") {
+  OrderedJson json = OrderedJson::parse(
+      read_text(source_dir() / "tests/fixtures/configs/mistral-7b.json"));
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  if (!removed.empty()) json.erase(removed);
+  return parse_model_config(json.dump(), "c.json");
+}
+
+std::string refused_mistral(const OrderedJson& changes, const std::string& removed = "") {
+  return message_of<InputError>([&] { parse_mistral(changes, removed); });
+}
+
+/// Counted by transformers 5.23.
+TEST(Mistral, ThePublishedModelIsCountedAsTransformersCounts) {
+  const ModelConfig config = parse_mistral();
+  EXPECT_EQ(config.description.num_parameters(), 7'241'732'096);
+  EXPECT_EQ(mistral_settings(config).decoder.head_dim, 128);
+}
+
+TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
+  const ModelConfig within = parse_mistral();
+  EXPECT_EQ(mistral_settings(within).sliding_window, 4096);
+  const ModelConfig all = parse_mistral({{"sliding_window", nullptr}});
+  EXPECT_EQ(mistral_settings(all).sliding_window, std::nullopt);
+  const auto full = [](const ModelConfig& config, int64_t seq_len) {
+    return config.description.flops_per_token(seq_len).full;
+  };
+  EXPECT_EQ(full(within, 4096), full(all, 4096));
+  // Scores and values of 32 heads of 128 in 32 blocks, for 28672 positions fewer.
+  EXPECT_EQ(full(all, 32768) - full(within, 32768), 6.0 * 2 * 4096 * 32 * 28672);
+}
+
+TEST(Mistral, RefusesWhatTransformersWouldTakeForSomethingElse) {
+  EXPECT_EQ(refused_mistral({}, "sliding_window"),
+            "[model] c.json: sliding_window is missing, and no default is safe "
+            "(transformers takes 4096); add it, or set model.override.sliding_window");
+  EXPECT_EQ(refused_mistral({}, "num_key_value_heads"),
+            "[model] c.json: num_key_value_heads is missing, and no default is safe "
+            "(transformers takes 8); add it, or set model.override.num_key_value_heads");
+  EXPECT_EQ(refused_mistral({{"sliding_window", 0}}),
+            "[model] c.json: sliding_window = 0 must be from 1 to 2147483648");
+  EXPECT_EQ(refused_mistral({{"layer_types", {"sliding_attention"}}}),
+            "[model] c.json: layer_types \"sliding_attention\" is not available yet; "
+            "only \"full_attention\" is");
+}
+
+}  // namespace
+}  // namespace longhaul

@@ -1,0 +1,202 @@
+#include "longhaul/imports/dcp_metadata.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <tuple>
+
+#include "longhaul/base/error.h"
+#include "longhaul/imports/state.h"
+
+namespace longhaul::imports {
+namespace {
+
+using Ref = PickleTree::Ref;
+using Kind = PickleKind;
+using Ints = std::vector<int64_t>;
+
+constexpr std::string_view kClasses = "torch.distributed.checkpoint.metadata.";
+
+struct Chunk {
+  std::string tensor;
+  Ints offset;
+  Ints extent;
+  TorchPart part;
+};
+
+class Reader {
+ public:
+  Reader(ForeignFiles& files, const fs::path& dir)
+      : files_(files),
+        dir_(dir),
+        what_((dir / ".metadata").string()),
+        tree_(files.read_bare_pickle(files.add(dir / ".metadata"))) {}
+
+  DcpCheckpoint run() {
+    list_places(field(tree_.root, "storage_data"));
+    list_tensors(field(tree_.root, "state_dict_metadata"));
+    read_chunks();
+    for (auto& [name, tensor] : result_.tensors) tensor.check_complete(name);
+    return std::move(result_);
+  }
+
+ private:
+  struct Place {
+    std::string file;
+    uint64_t offset = 0;
+    uint64_t length = 0;
+  };
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw InputError("import", what_ + ": " + problem);
+  }
+
+  Ref field(Ref object, std::string_view name) const {
+    const auto found = tree_.find(object, name);
+    if (!found) {
+      fail(
+          fmt::format("{} has no {}; not a checkpoint of torch.distributed.checkpoint "
+                      "that is known",
+                      tree_.describe(object), name));
+    }
+    return *found;
+  }
+  Ints ints(Ref ref, std::string_view name) const {
+    const auto values = tree_.as_ints(ref);
+    if (!values || values->size() > 16) {
+      fail(fmt::format("{} is {}, not a list of numbers", name, tree_.describe(ref)));
+    }
+    for (const int64_t value : *values) {
+      if (value < 0) fail(fmt::format("{} with {}", name, value));
+    }
+    return *values;
+  }
+  uint64_t count(Ref object, std::string_view name) const {
+    const auto value = tree_.as_int(field(object, name));
+    if (!value || *value < 0) fail(fmt::format("{} is no number", name));
+    return static_cast<uint64_t>(*value);
+  }
+  std::string text(Ref object, std::string_view name) const {
+    const auto value = tree_.as_text(field(object, name));
+    if (!value) fail(fmt::format("{} is no text", name));
+    return std::string(*value);
+  }
+
+  // storage_data: (name, offset of the chunk) -> file and bytes.
+  void list_places(Ref dict) {
+    if (!tree_.is(dict, Kind::Dict)) fail("storage_data is " + tree_.describe(dict));
+    const auto& items = tree_.items(dict);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (!tree_.is(items[i], Kind::Object)) fail("a key " + tree_.describe(items[i]));
+      Ints offset;
+      const auto at = tree_.find(items[i], "offset");
+      if (at && !tree_.is(*at, Kind::None)) offset = ints(*at, "offset");
+      const auto transforms = tree_.find(items[i + 1], "transform_descriptors");
+      if (transforms && !tree_.is(*transforms, Kind::None)) {
+        fail("its tensors are compressed, which is not supported");
+      }
+      places_[{text(items[i], "fqn"), offset}] = {text(items[i + 1], "relative_path"),
+                                                  count(items[i + 1], "offset"),
+                                                  count(items[i + 1], "length")};
+    }
+  }
+
+  void list_tensors(Ref dict) {
+    if (!tree_.is(dict, Kind::Dict)) {
+      fail("state_dict_metadata is " + tree_.describe(dict));
+    }
+    const auto& items = tree_.items(dict);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      const auto name = tree_.as_text(items[i]);
+      if (!name || !tree_.is(items[i + 1], Kind::Object)) {
+        fail("an entry " + tree_.describe(items[i]));
+      }
+      const std::string& type = tree_.object_class(items[i + 1]);
+      if (type == std::string(kClasses) + "TensorStorageMetadata") {
+        list_chunks(std::string(*name), items[i + 1]);
+      } else {
+        result_.objects.emplace_back(*name);
+      }
+    }
+  }
+
+  void list_chunks(const std::string& name, Ref tensor) {
+    shapes_[name] = ints(field(tensor, "size"), "size");
+    const Ref chunks = field(tensor, "chunks");
+    if (!tree_.is(chunks, Kind::List)) fail("chunks is " + tree_.describe(chunks));
+    for (const Ref ref : tree_.items(chunks)) {
+      Chunk chunk;
+      chunk.tensor = name;
+      chunk.offset = ints(field(ref, "offsets"), "offsets");
+      chunk.extent = ints(field(ref, "sizes"), "sizes");
+      const Ints& shape = shapes_[name];
+      bool good =
+          chunk.offset.size() == shape.size() && chunk.extent.size() == shape.size();
+      bool empty = false;
+      for (size_t d = 0; good && d < shape.size(); ++d) {
+        good =
+            chunk.offset[d] <= shape[d] && chunk.extent[d] <= shape[d] - chunk.offset[d];
+        empty = empty || chunk.extent[d] == 0;
+      }
+      if (!good) {
+        fail(fmt::format("{:.100}: the chunk {} at {} does not lie in {}", name,
+                         describe_shape(chunk.extent), describe_shape(chunk.offset),
+                         describe_shape(shape)));
+      }
+      if (empty) continue;
+      const auto place = places_.find({name, chunk.offset});
+      if (place == places_.end()) {
+        fail(fmt::format("{:.100}: nothing says where the chunk at {} lies", name,
+                         describe_shape(chunk.offset)));
+      }
+      const fs::path path = join_inside(dir_, place->second.file, "import");
+      chunk.part = {files_.add(path), place->second.offset, place->second.length};
+      chunks_.push_back(std::move(chunk));
+    }
+  }
+
+  void read_chunks() {
+    std::vector<TorchPart> parts;
+    for (const Chunk& chunk : chunks_) parts.push_back(chunk.part);
+    std::vector<PickleTree> trees = files_.read_trees(parts);
+    for (size_t i = 0; i < chunks_.size(); ++i) {
+      const Chunk& chunk = chunks_[i];
+      const ForeignState state(std::move(trees[i]), chunk.part.file);
+      const auto stored = state.tensor(state.root());
+      if (!stored || stored->shape != chunk.extent) {
+        fail(fmt::format("{:.100}: the chunk {} in {} holds {} {}", chunk.tensor,
+                         describe_shape(chunk.extent),
+                         files_.path(chunk.part.file).string(),
+                         state.tree().describe(state.root()),
+                         stored ? describe_shape(stored->shape) : ""));
+      }
+      const auto [whole, added] = result_.tensors.try_emplace(
+          chunk.tensor, Mosaic(shapes_.at(chunk.tensor), stored->dtype));
+      if (whole->second.dtype() != stored->dtype) {
+        fail(chunk.tensor + ": its chunks have several dtypes");
+      }
+      whole->second.put(Mosaic(*stored), Ints(chunk.extent.size(), 0), chunk.extent,
+                        chunk.offset);
+    }
+    for (const auto& [name, shape] : shapes_) {
+      if (!result_.tensors.contains(name)) fail(name + ": a tensor without chunks");
+    }
+  }
+
+  ForeignFiles& files_;
+  const fs::path& dir_;
+  std::string what_;
+  PickleTree tree_;
+  std::map<std::pair<std::string, Ints>, Place> places_;
+  std::map<std::string, Ints> shapes_;
+  std::vector<Chunk> chunks_;
+  DcpCheckpoint result_;
+};
+
+}  // namespace
+
+DcpCheckpoint read_dcp(ForeignFiles& files, const fs::path& dir) {
+  return Reader(files, dir).run();
+}
+
+}  // namespace longhaul::imports

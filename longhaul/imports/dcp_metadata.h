@@ -1,0 +1,23 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "longhaul/imports/files.h"
+#include "longhaul/imports/mosaic.h"
+
+namespace longhaul::imports {
+
+/// A directory of torch.distributed.checkpoint.
+struct DcpCheckpoint {
+  std::map<std::string, Mosaic> tensors;  ///< whole, by their full names
+  std::vector<std::string> objects;       ///< names of entries that are no tensors
+};
+
+/// Reads .metadata (a pickle that lists each tensor's chunks, and where each chunk lies)
+/// and the headers of all chunks in the .distcp files. InputError for a chunk that is
+/// missing, has another shape than the list says, or lies outside of the directory.
+DcpCheckpoint read_dcp(ForeignFiles& files, const fs::path& dir);
+
+}  // namespace longhaul::imports

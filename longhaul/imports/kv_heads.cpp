@@ -1,0 +1,174 @@
+#include "longhaul/imports/kv_heads.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::imports {
+namespace {
+
+// Copies that drifted apart (rounded each for itself) are still far closer to each other
+// than different heads are.
+constexpr double kClearlyCloser = 0.25;
+
+}  // namespace
+
+KvHeads::KvHeads(const ForeignFiles& files, const LlamaSettings& config,
+                 const MergeOptions& options, MergeReport& report)
+    : files_(files), config_(config), options_(options), report_(report) {}
+
+int64_t KvHeads::key_slot(int64_t head, int64_t copy, KvOrder order) const {
+  return order == KvOrder::Tiled ? copy * config_.num_key_value_heads + head
+                                 : head * report_.kv_multiplier + copy;
+}
+
+Mosaic KvHeads::head(const Mosaic& tensor, int64_t index) const {
+  return tensor.narrow(0, index * config_.head_dim, (index + 1) * config_.head_dim);
+}
+
+double KvHeads::distance(const Mosaic& keys, KvOrder order) const {
+  const size_t elements =
+      static_cast<size_t>(config_.head_dim * keys.num_elements() / keys.shape()[0]);
+  std::vector<float> first(elements);
+  std::vector<float> other(elements);
+  double sum = 0;
+  for (int64_t h = 0; h < config_.num_key_value_heads; ++h) {
+    head(keys, key_slot(h, 0, order))
+        .read_all(files_, DType::F32, std::as_writable_bytes(std::span(first)));
+    for (int64_t copy = 1; copy < report_.kv_multiplier; ++copy) {
+      head(keys, key_slot(h, copy, order))
+          .read_all(files_, DType::F32, std::as_writable_bytes(std::span(other)));
+      for (size_t i = 0; i < elements; ++i) sum += std::fabs(first[i] - other[i]);
+    }
+  }
+  return sum;
+}
+
+void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
+  if (report_.kv_multiplier == 1 || report_.kv_order) return;
+  if (config_.num_key_value_heads == 1) {  // one head: both orders are the same
+    report_.kv_order = KvOrder::Repeated;
+    report_.kv_order_found = true;
+    return;
+  }
+  const double tiled = distance(keys, KvOrder::Tiled);
+  const double repeated = distance(keys, KvOrder::Repeated);
+  std::optional<KvOrder> found;
+  if (tiled < kClearlyCloser * repeated) found = KvOrder::Tiled;
+  if (repeated < kClearlyCloser * tiled) found = KvOrder::Repeated;
+  std::optional<KvOrder> said = options_.kv_order;
+  if (!said && options_.hardware == Hardware::Trn1) said = KvOrder::Tiled;
+  if (found && said && *found != *said) {
+    throw InputError(
+        "import",
+        fmt::format("{} is not what is stored: the {} copies of "
+                    "each key head lie {} ({})",
+                    options_.kv_order ? std::string("--kv-order ") + kv_order_name(*said)
+                                      : "--hardware trn1",
+                    report_.kv_multiplier, kv_order_name(*found), name));
+  }
+  if (!found && !said) {
+    throw InputError(
+        "import",
+        fmt::format("{}: each key head is held {} times, but the copies do not tell in "
+                    "which order (distances {:.4g} and {:.4g}); say --hardware trn1, or "
+                    "--hardware trn2 with --kv-order tiled (by NxD's converter) or "
+                    "--kv-order repeated",
+                    name, report_.kv_multiplier, tiled, repeated));
+  }
+  report_.kv_order = found ? *found : *said;
+  report_.kv_order_found = found.has_value();
+  if (report_.kv_order != KvOrder::Tiled) return;  // query heads are in order then
+  if (!options_.hardware) {
+    throw InputError(
+        "import",
+        fmt::format("{}: each key head is held {} times, in tiled order (A B A B); NxD "
+                    "moves the query heads to match for trn1 and leaves them in order "
+                    "for trn2, and the files do not tell which; say --hardware trn1 or "
+                    "--hardware trn2 (the converter's --hw_backend)",
+                    name, report_.kv_multiplier));
+  }
+  report_.queries_moved = options_.hardware == Hardware::Trn1;
+}
+
+Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
+  Mosaic all = Mosaic::concatenate(parts, 0, name);
+  const int64_t heads = config_.num_key_value_heads;
+  const int64_t rows = heads * config_.head_dim;
+  const int64_t found = all.shape().size() == 2 ? all.shape()[0] : 0;
+  if (found == 0 || found % rows != 0) {
+    throw InputError("import",
+                     fmt::format("{}: {} rows over all ranks, which is no multiple of {} "
+                                 "key heads of {}; is this the model's config.json?",
+                                 name, found, heads, config_.head_dim));
+  }
+  if (!known_) {
+    report_.kv_multiplier = found / rows;
+    if (config_.num_attention_heads % (heads * report_.kv_multiplier) != 0) {
+      throw InputError(
+          "import",
+          fmt::format("{}: {} copies of {} key heads do not divide {} query "
+                      "heads",
+                      name, report_.kv_multiplier, heads, config_.num_attention_heads));
+    }
+    choose_order(all, name);
+    known_ = true;
+  }
+  if (found / rows != report_.kv_multiplier) {
+    throw InputError("import", fmt::format("{}: key heads held {} times, others {} times",
+                                           name, found / rows, report_.kv_multiplier));
+  }
+  if (report_.kv_multiplier == 1) return all;
+  const KvOrder order = *report_.kv_order;
+  Mosaic result({rows, all.shape()[1]}, all.dtype());
+  for (int64_t h = 0; h < heads; ++h) {
+    const Mosaic first = head(all, key_slot(h, 0, order));
+    result.put(first, {0, 0}, first.shape(), {h * config_.head_dim, 0});
+    for (int64_t copy = 1; options_.compare_copies && copy < report_.kv_multiplier;
+         ++copy) {
+      const int64_t differences =
+          count_differences(files_, first, head(all, key_slot(h, copy, order)));
+      ++report_.copies;
+      if (differences > 0) ++report_.differing_copies;
+      report_.differing_elements += differences;
+    }
+  }
+  return result;
+}
+
+Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
+                      const std::string& name) {
+  Mosaic all = Mosaic::concatenate(parts, dim, name);
+  const int64_t width = config_.head_dim;
+  const int64_t wanted = config_.num_attention_heads * width;
+  if (all.shape().size() != 2 || all.shape()[dim] != wanted) {
+    throw InputError("import",
+                     fmt::format("{}: shape {} over all ranks, expected {} in dim {} ({} "
+                                 "query heads of {}); padded heads are not supported",
+                                 name, describe_shape(all.shape()), wanted, dim,
+                                 config_.num_attention_heads, width));
+  }
+  if (report_.kv_multiplier == 1 || !report_.queries_moved) return all;
+  // Copy c of key head k stands in slot c * heads + k, with the c-th of that head's
+  // groups of query heads, which in natural order are groups k * copies + c.
+  const int64_t heads = config_.num_key_value_heads;
+  const int64_t copies = report_.kv_multiplier;
+  const int64_t group = config_.num_attention_heads / (heads * copies) * width;
+  Mosaic result(all.shape(), all.dtype());
+  std::vector<int64_t> extent = all.shape();
+  extent[dim] = group;
+  for (int64_t copy = 0; copy < copies; ++copy) {
+    for (int64_t k = 0; k < heads; ++k) {
+      std::vector<int64_t> from(2, 0);
+      std::vector<int64_t> to(2, 0);
+      from[dim] = (copy * heads + k) * group;
+      to[dim] = (k * copies + copy) * group;
+      result.put(all, from, extent, to);
+    }
+  }
+  return result;
+}
+
+}  // namespace longhaul::imports

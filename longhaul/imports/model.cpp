@@ -1,0 +1,198 @@
+#include "longhaul/imports/model.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/imports/bert_names.h"
+
+namespace longhaul::imports {
+namespace {
+
+std::vector<TensorSlice> slices_of(const std::map<std::string, Mosaic>& tensors) {
+  std::vector<TensorSlice> result;
+  for (const auto& [name, tensor] : tensors) {
+    result.push_back(TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
+  }
+  return result;
+}
+
+void note_copies(ForeignModel& model) {
+  const MergeReport& merged = model.merged;
+  if (merged.kv_multiplier > 1) {
+    model.notes.push_back(fmt::format(
+        "key heads: held {} times in {} order ({}), each kept once; query heads {}",
+        merged.kv_multiplier, kv_order_name(*merged.kv_order),
+        merged.kv_order_found ? "found by comparing the copies" : "as you say",
+        merged.queries_moved ? "moved back to their order" : "were in order"));
+  }
+  if (merged.copies == 0) return;
+  if (merged.differing_copies == 0) {
+    model.notes.push_back(
+        fmt::format("copies: {} further copies, all bitwise equal to "
+                    "the first",
+                    grouped(merged.copies)));
+    return;
+  }
+  model.notes.push_back(
+      fmt::format("copies: {} of {} further copies differ from the first, in {} "
+                  "elements; the first is "
+                  "kept",
+                  grouped(merged.differing_copies), grouped(merged.copies),
+                  grouped(merged.differing_elements)));
+}
+
+void check_tiles(const std::map<std::string, Mosaic>& tensors) {
+  for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
+}
+
+// The dict itself when it holds tensors, else the first below a known key that does. A
+// known key goes before tensors beside it.
+std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
+                                               PickleTree::Ref dict, int depth,
+                                               std::string* found_at) {
+  const PickleTree& tree = state.tree();
+  if (depth > 3 || !tree.is(dict, PickleKind::Dict)) return std::nullopt;
+  for (const char* key : {"model", "state_dict", "module", "model_state_dict"}) {
+    const auto next = state.dict(dict, key);
+    const auto found =
+        next ? dict_of_tensors(state, *next, depth + 1, found_at) : std::nullopt;
+    if (!found) continue;
+    if (found_at != nullptr) {
+      *found_at = key + (found_at->empty() ? "" : "." + *found_at);
+    }
+    return found;
+  }
+  const auto& items = tree.items(dict);
+  for (size_t i = 1; i < items.size(); i += 2) {
+    if (state.tensor(items[i])) return dict;
+  }
+  return std::nullopt;
+}
+
+bool is_old_bert(const ForeignConfig& config) { return config.model_type == "bert"; }
+
+}  // namespace
+
+ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& places) {
+  ForeignConfig config;
+  std::error_code error;
+  if (!given.empty()) {
+    const bool is_directory = fs::is_directory(given, error);
+    config.path = is_directory ? given / "config.json" : given;
+    if (is_directory) config.side_dir = given;
+    if (!fs::exists(config.path, error)) {
+      throw InputError("import", missing_path(config.path) +
+                                     "; --config takes a Hugging Face directory or its "
+                                     "config.json");
+    }
+  } else {
+    for (const fs::path& place : places) {
+      if (!fs::is_regular_file(place / "config.json", error)) continue;
+      config.path = place / "config.json";
+      config.side_dir = place;
+      break;
+    }
+    if (config.path.empty()) {
+      throw InputError("import",
+                       fmt::format("{}: no config.json beside it; give the model's with "
+                                   "--config (a Hugging Face directory, or the file)",
+                                   places.front().string()));
+    }
+  }
+  const Json json = read_json(config.path, uint64_t{1} << 24);
+  if (json.is_object() && json.contains("model_type") && json["model_type"].is_string()) {
+    config.model_type = json["model_type"].get<std::string>();
+  }
+  if (config.model_type == "llama") config.llama = load_model_config(config.path);
+  return config;
+}
+
+PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& what,
+                                std::string* found_at) {
+  const auto found = dict_of_tensors(state, state.root(), 0, found_at);
+  if (found) return *found;
+  throw InputError("import", fmt::format("{}: holds {}, but no state dict (names and "
+                                         "tensors), neither at the top nor under model, "
+                                         "state_dict or module",
+                                         what, state.tree().describe(state.root())));
+}
+
+void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
+                 const ForeignOptions& options) {
+  if (model.config.llama) {
+    MergeOptions merge;
+    merge.kv_order = options.kv_order;
+    merge.hardware = options.hardware;
+    model.weights = merge_llama(*model.files, std::move(ranks),
+                                llama_settings(*model.config.llama), merge, model.merged);
+    for (const std::string& name : model.merged.ignored) {
+      model.ignored.push_back(name + " (no parameter)");
+    }
+    check_tiles(model.weights);
+    checkpoint::check_tensors(model.path.string(), slices_of(model.weights),
+                              model.config.llama->description.tensors(), {});
+  } else {
+    if (ranks.size() != 1 || ranks[0].size() != 1) {
+      throw InputError("import",
+                       fmt::format("{}: shards of a model of type '{}'; only "
+                                   "Llama's are put together",
+                                   model.path.string(), model.config.model_type));
+    }
+    for (auto& [name, tensor] : ranks[0][0]) {
+      std::string plain = strip_wrappers(name);
+      if (is_old_bert(model.config)) plain = hf_bert_name(plain);
+      if (plain.empty() || is_buffer(plain)) {
+        model.ignored.push_back(name + " (no parameter)");
+        continue;
+      }
+      if (!model.weights.try_emplace(plain, std::move(tensor)).second) {
+        throw InputError("import", fmt::format("{}: two tensors are named {:.80}",
+                                               model.path.string(), plain));
+      }
+    }
+    model.notes.push_back(
+        fmt::format("model type '{}': names and shapes are as stored, "
+                    "not compared with the config",
+                    model.config.model_type));
+  }
+  note_copies(model);
+}
+
+std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
+                                          std::vector<std::vector<NamedTensors>> ranks,
+                                          const std::string& kind) {
+  MergeOptions options;
+  options.compare_copies = false;
+  MergeReport report;
+  report.kv_order = model.merged.kv_order;
+  report.queries_moved = model.merged.queries_moved;
+  auto result = merge_llama(*model.files, std::move(ranks),
+                            llama_settings(*model.config.llama), options, report);
+  check_tiles(result);
+  checkpoint::check_tensors(fmt::format("{} ({})", model.path.string(), kind),
+                            slices_of(result), model.config.llama->description.tensors(),
+                            {});
+  return result;
+}
+
+ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    throw InputError("import", missing_path(path));
+  }
+  for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {
+    if (auto model = open(path, options)) return std::move(*model);
+  }
+  throw InputError(
+      "import", path.string() +
+                    ": not a checkpoint that is known. Known are: a state dict (.pt, "
+                    ".pth, .bin, or pytorch_model.bin.index.json), a neuronx-distributed "
+                    "checkpoint (step_N or rank files), a torch.distributed.checkpoint "
+                    "directory (.metadata)");
+}
+
+}  // namespace longhaul::imports

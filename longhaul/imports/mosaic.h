@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/format/tensor_slice.h"
+#include "longhaul/imports/files.h"
+
+namespace longhaul::imports {
+
+/// A tensor as a file stores it.
+struct StoredTensor {
+  size_t file = 0;
+  uint64_t begin = 0;  ///< file offset of its first element
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;  ///< in elements
+
+  bool contiguous() const;
+};
+
+/// A tensor put together from boxes of stored tensors: how shards of tensor parallelism,
+/// fused projections, permuted heads and optimizer shards become whole tensors again.
+/// Knows where elements lie; reads none before read().
+class Mosaic {
+ public:
+  Mosaic() = default;
+  /// Nothing put yet.
+  Mosaic(std::vector<int64_t> shape, DType dtype);
+  /// One stored tensor.
+  explicit Mosaic(const StoredTensor& tensor);
+  /// Along one dim, one after another. InputError names `what` when ranks, dtypes or the
+  /// other extents differ.
+  static Mosaic concatenate(const std::vector<Mosaic>& parts, size_t dim,
+                            const std::string& what);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  int64_t num_elements() const;
+  uint64_t bytes() const;
+
+  /// Puts the box [from, from + extent) of `part` at `to`. The dtypes must be equal.
+  void put(const Mosaic& part, const std::vector<int64_t>& from,
+           const std::vector<int64_t>& extent, const std::vector<int64_t>& to);
+  /// Rows (or columns ...) [begin, end) of one dim, as a mosaic of its own.
+  Mosaic narrow(size_t dim, int64_t begin, int64_t end) const;
+
+  /// InputError unless every element has been put exactly once.
+  void check_complete(const std::string& what) const;
+  /// Elements of the box, row-major, converted to `dst`.
+  void read(const ForeignFiles& files, const std::vector<int64_t>& offset,
+            const std::vector<int64_t>& extent, DType dst,
+            std::span<std::byte> out) const;
+  /// The same for all of it.
+  void read_all(const ForeignFiles& files, DType dst, std::span<std::byte> out) const;
+
+ private:
+  struct Piece {
+    std::vector<int64_t> offset;  // here
+    std::vector<int64_t> extent;
+    std::vector<int64_t> from;  // first element in the stored tensor
+    StoredTensor stored;
+  };
+  std::vector<int64_t> shape_;
+  DType dtype_ = DType::F32;
+  std::vector<Piece> pieces_;
+};
+
+/// How many elements of two mosaics of one shape differ in any bit; reads in windows.
+int64_t count_differences(const ForeignFiles& files, const Mosaic& a, const Mosaic& b);
+
+}  // namespace longhaul::imports

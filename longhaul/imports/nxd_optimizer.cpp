@@ -1,0 +1,253 @@
+#include "longhaul/imports/nxd_optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::imports {
+namespace {
+
+using Ref = PickleTree::Ref;
+using Kind = PickleKind;
+using Shape = std::vector<int64_t>;
+
+class RankReader {
+ public:
+  RankReader(ForeignFiles& files, const NxdFiles& paths, int64_t tp, int64_t pp,
+             const NamedTensors& parameters)
+      : files_(files), parameters_(parameters) {
+    for (int64_t dp = 0; dp < paths.dp; ++dp) {
+      shards_.push_back(ForeignState::open(files, paths.at(dp, tp, pp)));
+    }
+    what_ = files.path(shards_.front().file()).string();
+    sharded_ = paths.dp > 1 || shards_.front().dict(root(0), "base_state").has_value();
+  }
+
+  NxdOptimizerRank run() {
+    for (const auto& shard : shards_)
+      entries_.push_back(numbered(shard, state_of(shard)));
+    const std::vector<const std::pair<std::string, Mosaic>*> order = parameter_order();
+    NxdOptimizerRank rank;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto& [name, parameter] = *order[i];
+      const auto number = static_cast<int64_t>(i);
+      rank.exp_avg.emplace_back(name, moment(number, "exp_avg", name, parameter.shape()));
+      rank.exp_avg_sq.emplace_back(name,
+                                   moment(number, "exp_avg_sq", name, parameter.shape()));
+      count_updates(number, rank.updates);
+    }
+    read_masters(order, rank);
+    return rank;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw InputError("import", what_ + ": " + problem +
+                                   "; import the weights alone (without --format "
+                                   "checkpoint) to start a new optimizer");
+  }
+  Ref root(size_t shard) const { return shards_[shard].root(); }
+
+  Ref state_of(const ForeignState& shard) const {
+    for (const char* key : {"base_state", "state"}) {
+      const auto state = shard.dict(shard.root(), key);
+      if (state && !shard.tree().items(*state).empty()) return *state;
+    }
+    fail("no optimizer state (neither base_state nor state)");
+  }
+
+  // A dict whose keys are the numbers of parameters.
+  std::map<int64_t, Ref> numbered(const ForeignState& shard, Ref dict) const {
+    std::map<int64_t, Ref> result;
+    const auto& items = shard.tree().items(dict);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      const auto number = shard.tree().as_int(items[i]);
+      if (!number) fail("an entry that is not the number of a parameter");
+      result[*number] = items[i + 1];
+    }
+    return result;
+  }
+
+  // ---- numbers to names ----
+
+  using Order = std::vector<const std::pair<std::string, Mosaic>*>;
+
+  Order parameter_order() const {
+    Order all;
+    for (const auto& entry : parameters_) all.push_back(&entry);
+    const std::vector<size_t> groups = group_sizes(all.size());
+    std::vector<Order> candidates;
+    if (std::count_if(groups.begin(), groups.end(), [](size_t n) { return n > 0; }) <=
+        1) {
+      candidates.push_back(all);
+    } else if (groups.size() == 2) {
+      for (const std::vector<std::string_view>& undecayed :
+           {std::vector<std::string_view>{"bias", "norm"},
+            std::vector<std::string_view>{"bias", "LayerNorm"}}) {
+        for (const bool decayed_first : {true, false}) {
+          candidates.push_back(split_order(all, undecayed, decayed_first, groups[0]));
+        }
+      }
+    }
+    for (const Order& candidate : candidates) {
+      if (candidate.size() == all.size() && shapes_fit(candidate)) return candidate;
+    }
+    fail(
+        fmt::format("{} optimizer entries in {} groups do not fit the {} parameters of "
+                    "the model's file",
+                    entries_.front().size(), groups.size(), all.size()));
+  }
+
+  static Order split_order(const Order& all,
+                           const std::vector<std::string_view>& undecayed,
+                           bool decayed_first, size_t first_group) {
+    Order groups[2];
+    for (const auto* entry : all) {
+      const bool plain =
+          std::any_of(undecayed.begin(), undecayed.end(), [&](std::string_view part) {
+            return entry->first.find(part) != std::string::npos;
+          });
+      groups[plain == decayed_first ? 1 : 0].push_back(entry);
+    }
+    if (groups[0].size() != first_group) return {};
+    Order order = groups[0];
+    order.insert(order.end(), groups[1].begin(), groups[1].end());
+    return order;
+  }
+
+  std::vector<size_t> group_sizes(size_t parameters) const {
+    const ForeignState& shard = shards_.front();
+    const PickleTree& tree = shard.tree();
+    const auto groups = tree.find(shard.root(), "param_groups");
+    if (!groups || !tree.is(*groups, Kind::List)) return {parameters};
+    std::vector<size_t> sizes;
+    for (const Ref group : tree.items(*groups)) {
+      const auto list = tree.find(group, "params");
+      if (!list || !tree.is(*list, Kind::List)) fail("a parameter group without params");
+      sizes.push_back(tree.items(*list).size());
+    }
+    return sizes;
+  }
+
+  bool shapes_fit(const Order& order) const {
+    if (entries_.front().size() != order.size()) return false;
+    for (size_t i = 0; i < order.size(); ++i) {
+      const auto number = static_cast<int64_t>(i);
+      if (!entries_.front().contains(number)) return false;
+      const Shape wanted = order[i]->second.shape();
+      if (const auto stated = stated_shape(number); stated && *stated != wanted) {
+        return false;
+      }
+      const auto part =
+          shards_.front().tree().find(entries_.front().at(number), "exp_avg");
+      const auto stored = part ? shards_.front().tensor(*part) : std::nullopt;
+      if (!stored || stored->shape != shard_shape(wanted)) return false;
+    }
+    return true;
+  }
+
+  // ZeRO pads dim 0 to a multiple of the shards and cuts it evenly.
+  Shape shard_shape(Shape shape) const {
+    const auto count = static_cast<int64_t>(shards_.size());
+    if (sharded_ && !shape.empty()) shape[0] = (shape[0] + count - 1) / count;
+    return shape;
+  }
+
+  std::optional<Shape> stated_shape(int64_t number) const {
+    const ForeignState& shard = shards_.front();
+    const auto info = shard.dict(shard.root(), "shape_info");
+    if (!info) return std::nullopt;
+    const auto& items = shard.tree().items(*info);
+    for (size_t i = 0; i + 1 < items.size(); i += 2) {
+      if (shard.tree().as_int(items[i]) == number)
+        return shard.tree().as_ints(items[i + 1]);
+    }
+    return std::nullopt;
+  }
+
+  // ---- tensors ----
+
+  Mosaic merge(const std::vector<Mosaic>& parts, const Shape& shape,
+               const std::string& name) const {
+    const Mosaic padded =
+        parts.size() == 1 ? parts.front() : Mosaic::concatenate(parts, 0, name);
+    if (padded.shape().size() != shape.size() || shape.empty() ||
+        padded.shape()[0] < shape[0]) {
+      fail(fmt::format("{}: shards of {} together, the parameter has {}", name,
+                       describe_shape(padded.shape()), describe_shape(shape)));
+    }
+    return padded.shape() == shape ? padded : padded.narrow(0, 0, shape[0]);
+  }
+
+  Mosaic moment(int64_t number, const char* kind, const std::string& name,
+                const Shape& shape) const {
+    std::vector<Mosaic> parts;
+    for (size_t dp = 0; dp < shards_.size(); ++dp) {
+      const auto entry = entries_[dp].find(number);
+      const auto value = entry == entries_[dp].end()
+                             ? std::nullopt
+                             : shards_[dp].tree().find(entry->second, kind);
+      const auto stored = value ? shards_[dp].tensor(*value) : std::nullopt;
+      if (!stored) fail(fmt::format("shard {} has no {} of {}", dp, kind, name));
+      parts.emplace_back(*stored);
+    }
+    return merge(parts, shape, name);
+  }
+
+  void count_updates(int64_t number, std::optional<int64_t>& updates) const {
+    const auto value = shards_.front().tree().find(entries_.front().at(number), "step");
+    const auto step = value ? shards_.front().number(files_, *value) : std::nullopt;
+    if (!step || *step < 0 || *step > 1e15 || *step != std::floor(*step)) {
+      fail(fmt::format("parameter {} has no step", number));
+    }
+    const auto count = static_cast<int64_t>(*step);
+    if (updates && *updates != count) {
+      fail(fmt::format("parameters with {} and {} steps", *updates, count));
+    }
+    updates = count;
+  }
+
+  void read_masters(const Order& order, NxdOptimizerRank& rank) const {
+    std::vector<std::map<int64_t, Ref>> all;
+    for (const ForeignState& shard : shards_) {
+      const auto dict = shard.dict(shard.root(), "sharded_master_weights");
+      if (!dict) return;
+      all.push_back(numbered(shard, *dict));
+    }
+    for (size_t i = 0; i < order.size(); ++i) {
+      std::vector<Mosaic> parts;
+      for (size_t dp = 0; dp < shards_.size(); ++dp) {
+        const auto entry = all[dp].find(static_cast<int64_t>(i));
+        const auto stored =
+            entry == all[dp].end() ? std::nullopt : shards_[dp].tensor(entry->second);
+        if (!stored)
+          fail(fmt::format("shard {} has no master of {}", dp, order[i]->first));
+        parts.emplace_back(*stored);
+      }
+      rank.masters.emplace_back(order[i]->first,
+                                merge(parts, order[i]->second.shape(), order[i]->first));
+    }
+  }
+
+  ForeignFiles& files_;
+  const NamedTensors& parameters_;
+  std::vector<ForeignState> shards_;  // by dp rank
+  std::vector<std::map<int64_t, Ref>> entries_;
+  std::string what_;
+  bool sharded_ = false;
+};
+
+}  // namespace
+
+NxdOptimizerRank read_nxd_optimizer(ForeignFiles& files, const NxdFiles& paths,
+                                    int64_t tp, int64_t pp,
+                                    const NamedTensors& parameters) {
+  return RankReader(files, paths, tp, pp, parameters).run();
+}
+
+}  // namespace longhaul::imports

@@ -1,0 +1,139 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "longhaul/base/error.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/imports/model.h"
+
+namespace longhaul::imports {
+namespace {
+
+constexpr const char* kBinIndex = "pytorch_model.bin.index.json";
+
+bool is_meta_file(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("consolidated.") && name.ends_with(".pth");
+}
+
+[[noreturn]] void refuse_meta(const fs::path& path) {
+  throw InputError(
+      "import", path.string() +
+                    ": weights in Meta's own form (consolidated.*.pth), whose names and "
+                    "order of heads are other ones; take the Hugging Face files of the "
+                    "same model (they are published beside it, or transformers' "
+                    "convert_llama_weights_to_hf.py makes them)");
+}
+
+// The files with weights of a directory; empty when it has none of this kind.
+std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
+  if (fs::exists(dir / kBinIndex)) {
+    const HfIndex index = HfIndex::read(dir / kBinIndex);
+    std::set<fs::path> paths;
+    for (const auto& [tensor, name] : index.weight_map) {
+      paths.insert(join_inside(dir, name, "import"));
+    }
+    for (const fs::path& path : paths) {
+      if (!fs::exists(path)) {
+        throw InputError("import", fmt::format("{}: missing, but {} names it",
+                                               path.string(), kBinIndex));
+      }
+    }
+    what = fmt::format("PyTorch state dict in {} files", paths.size());
+    return {paths.begin(), paths.end()};
+  }
+  what = "PyTorch state dict";
+  if (fs::exists(dir / "pytorch_model.bin")) return {dir / "pytorch_model.bin"};
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (is_meta_file(entry.path())) refuse_meta(entry.path());
+  }
+  return {};
+}
+
+// Keys beside the model's that say what else the file holds.
+void note_others(ForeignModel& model, const ForeignState& state) {
+  const PickleTree& tree = state.tree();
+  if (!tree.is(state.root(), PickleKind::Dict)) return;
+  for (const char* key : {"optimizer", "optimizer_state_dict", "optim"}) {
+    if (tree.find(state.root(), key)) model.has_optimizer = true;
+  }
+  for (const char* key : {"scheduler", "lr_scheduler"}) {
+    if (tree.find(state.root(), key)) {
+      model.notes.push_back(
+          fmt::format("'{}' is there and does not come along: [schedule] "
+                      "is a function of the step",
+                      key));
+    }
+  }
+  for (const char* key : {"step", "total_steps", "global_step"}) {
+    const auto value = tree.find(state.root(), key);
+    if (value && tree.as_int(*value)) model.step = tree.as_int(*value);
+  }
+}
+
+void open_file(ForeignModel& model, const fs::path& path, NamedTensors& tensors) {
+  const ForeignState state = ForeignState::open(*model.files, path);
+  std::string found_at;
+  const auto dict = find_state_dict(state, path.string(), &found_at);
+  if (!found_at.empty()) model.what += fmt::format(" (under '{}')", found_at);
+  std::vector<std::string> others;
+  NamedTensors found = state.tensors(dict, path.string(), &others);
+  for (const std::string& name : others) {
+    model.ignored.push_back(fmt::format("'{:.80}' (no tensor)", name));
+  }
+  if (dict != state.root()) note_others(model, state);
+  tensors.insert(tensors.end(), std::make_move_iterator(found.begin()),
+                 std::make_move_iterator(found.end()));
+}
+
+}  // namespace
+
+std::optional<ForeignModel> open_state_dict(const fs::path& path,
+                                            const ForeignOptions& options) {
+  ForeignModel model;
+  model.path = path;
+  model.what = "PyTorch state dict";
+  std::vector<fs::path> paths;
+  if (fs::is_directory(path)) {
+    if (!list_hf_shards(path).empty()) {
+      throw InputError("import", path.string() +
+                                     ": is a Hugging Face directory with "
+                                     "safetensors already; use it as it is, or "
+                                     "longhaul export for another dtype");
+    }
+    paths = files_of(path, model.what);
+    if (paths.empty()) return std::nullopt;
+  } else {
+    if (is_meta_file(path)) refuse_meta(path);
+    if (path.extension() == ".safetensors") {
+      throw InputError("import", path.string() +
+                                     ": is a safetensors file already; its "
+                                     "directory can be used as it is");
+    }
+    paths = {path};
+  }
+  const fs::path beside =
+      fs::is_directory(path) ? path : fs::absolute(path).parent_path();
+  model.config = find_config(options.config, {beside});
+  model.files = std::make_shared<ForeignFiles>(fs::path(), options.limits);
+  NamedTensors tensors;
+  for (const fs::path& file : paths) open_file(model, file, tensors);
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    if (!names.insert(name).second) {
+      throw InputError("import",
+                       fmt::format("{}: '{:.80}' is in two files", path.string(), name));
+    }
+  }
+  if (options.want_optimizer) {
+    throw InputError("import", path.string() +
+                                   ": --format checkpoint needs optimizer state by the "
+                                   "names of parameters, which a state dict does not "
+                                   "have; import it as a Hugging Face directory");
+  }
+  set_weights(model, {{std::move(tensors)}}, options);
+  return model;
+}
+
+}  // namespace longhaul::imports

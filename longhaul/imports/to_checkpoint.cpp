@@ -1,0 +1,124 @@
+#include "longhaul/imports/to_checkpoint.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/save_files.h"
+#include "longhaul/imports/source.h"
+
+namespace longhaul::imports {
+namespace {
+
+// What is held at once, and the size of the files; each counts as one rank's.
+constexpr int64_t kFileBytes = int64_t{256} << 20;
+
+class Writer {
+ public:
+  Writer(const ForeignModel& model, const ToCheckpointOptions& options,
+         checkpoint::SaveTarget target)
+      : model_(model), options_(options), target_(std::move(target)) {}
+
+  uint64_t run() {
+    const auto& weights = model_.masters.empty() ? model_.weights : model_.masters;
+    const std::pair<const char*, const std::map<std::string, Mosaic>*> kinds[] = {
+        {checkpoint::kWeight, &weights},
+        {checkpoint::kExpAvg, &model_.exp_avg},
+        {checkpoint::kExpAvgSq, &model_.exp_avg_sq}};
+    for (const auto& [kind, tensors] : kinds) {
+      for (const auto& [name, tensor] : *tensors) total_ += bytes(tensor);
+    }
+    for (const auto& [kind, tensors] : kinds) {
+      for (const auto& [name, tensor] : *tensors) add(kind, name, tensor);
+    }
+    flush();
+    checkpoint::CommitContent content;
+    content.build = options_.build;
+    content.layout = {{"imported_from", model_.what}};
+    content.state = options_.state;
+    content.hf = ForeignSource(model_).files_to_carry();
+    content.ranks = files_;
+    return checkpoint::commit_step(target_, content);
+  }
+
+ private:
+  static uint64_t bytes(const Mosaic& tensor) {
+    return static_cast<uint64_t>(tensor.num_elements()) * dtype_size(DType::F32);
+  }
+
+  // State is kept in fp32, which holds bf16 exactly.
+  void add(const char* kind, const std::string& name, const Mosaic& tensor) {
+    const TensorSlice whole = TensorSlice::whole(name, tensor.shape(), DType::F32);
+    for (int64_t begin = 0; begin < tensor.num_elements();) {
+      const int64_t room = std::max<int64_t>(1, (kFileBytes - held_) / 4);
+      const int64_t end = std::min(tensor.num_elements(), begin + room);
+      std::vector<std::byte>& buffer =
+          buffers_.emplace_back(static_cast<size_t>(end - begin) * 4);
+      size_t at = 0;
+      for (const TensorSlice& box : flat_range_boxes(whole, begin, end)) {
+        const size_t size = static_cast<size_t>(box.num_elements()) * 4;
+        tensor.read(*model_.files, box.offset, box.extent, DType::F32,
+                    std::span(buffer).subspan(at, size));
+        at += size;
+      }
+      checkpoint::append_flat_range(kind, whole, begin, end, buffer, tensors_);
+      held_ += static_cast<int64_t>(buffer.size());
+      begin = end;
+      if (held_ >= kFileBytes) flush();
+    }
+  }
+
+  void flush() {
+    if (tensors_.empty()) return;
+    checkpoint::write_rank(target_, files_++, tensors_);
+    done_ += static_cast<uint64_t>(held_);
+    if (options_.progress) options_.progress(done_, total_);
+    tensors_.clear();
+    buffers_.clear();
+    held_ = 0;
+  }
+
+  const ForeignModel& model_;
+  const ToCheckpointOptions& options_;
+  checkpoint::SaveTarget target_;
+  std::vector<checkpoint::StateTensor> tensors_;
+  std::vector<std::vector<std::byte>> buffers_;
+  int64_t held_ = 0;
+  int files_ = 0;
+  uint64_t done_ = 0;
+  uint64_t total_ = 0;
+};
+
+}  // namespace
+
+uint64_t write_foreign_checkpoint(const ForeignModel& model, const fs::path& out,
+                                  const ToCheckpointOptions& options) {
+  LH_CHECK(!model.exp_avg.empty() && !model.exp_avg_sq.empty(), "import",
+           "a checkpoint without optimizer state");
+  const fs::path target = fs::absolute(out).lexically_normal();
+  const fs::path final = target.filename().empty() ? target.parent_path() : target;
+  std::error_code error;
+  if (fs::exists(final, error) && !(fs::is_directory(final) && fs::is_empty(final))) {
+    throw InputError("import", fmt::format("{}: exists and is not empty; give a new "
+                                           "directory, or remove this one first",
+                                           out.string()));
+  }
+  const fs::path temporary = final.string() + fmt::format(".tmp.{}", ::getpid());
+  try {
+    fs::create_directories(temporary);
+    const uint64_t bytes =
+        Writer(model, options, checkpoint::prepare_step(temporary, options.step, 1))
+            .run();
+    fs::rename(temporary, final);
+    sync_directory(final.parent_path());
+    return bytes;
+  } catch (...) {
+    fs::remove_all(temporary, error);
+    throw;
+  }
+}
+
+}  // namespace longhaul::imports

@@ -1,0 +1,65 @@
+#include "longhaul/models/source_parts.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+namespace longhaul::models::source {
+namespace {
+
+/// Radians per position, [turned / 2], fp64.
+at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
+  const auto exponents = at::arange(0, turned, 2, at::kDouble) / turned;
+  at::Tensor plain = at::pow(rope.theta, -exponents);
+  if (rope.kind == RopeConfig::Kind::Plain) return plain;
+  if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
+  // llama3: long waves are stretched, short ones kept, in between a bit of both.
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  const at::Tensor waves_in_original = original * plain / (2.0 * std::numbers::pi);
+  const at::Tensor kept = ((waves_in_original - rope.low_freq_factor) /
+                           (rope.high_freq_factor - rope.low_freq_factor))
+                              .clamp(0.0, 1.0);
+  return plain * (kept + (1.0 - kept) / rope.factor);
+}
+
+}  // namespace
+
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
+                   const RopeConfig& rope, int64_t turned) {
+  const at::Tensor half = at::outer(positions.to(at::kDouble), frequencies(rope, turned));
+  const at::Tensor angles = at::cat({half, half}, 1);  // [T, turned]
+  const at::Tensor first = x.narrow(-1, 0, turned);
+  const auto parts = first.chunk(2, -1);
+  const at::Tensor across = at::cat({-parts[1], parts[0]}, -1);
+  return at::cat(
+      {first * angles.cos().to(at::kFloat) + across * angles.sin().to(at::kFloat),
+       x.narrow(-1, turned, x.size(-1) - turned)},
+      -1);
+}
+
+at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    std::optional<int64_t> window) {
+  const int64_t length = q.size(2);
+  const int64_t groups = q.size(1) / k.size(1);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor ones = at::ones({length, length}, at::kBool);
+  at::Tensor hidden = ones.triu(1);
+  if (window && *window < length) hidden = hidden.logical_or(ones.tril(-*window));
+  const at::Tensor scores =
+      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
+          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  const at::Tensor mixed =
+      at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
+  return mixed.transpose(1, 2).reshape({q.size(0) * length, -1});
+}
+
+at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
+                        const at::Tensor& bias, double eps) {
+  const at::Tensor centred = x - x.mean(-1, /*keepdim=*/true);
+  const at::Tensor variance = (centred * centred).mean(-1, /*keepdim=*/true);
+  return centred * at::rsqrt(variance + eps) * weight + bias;
+}
+
+}  // namespace longhaul::models::source

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "longhaul/nn/forward_context.h"
+
+namespace longhaul::models {
+
+/// Stage input -> what follows the last of its `blocks` blocks, of which the first is
+/// `first_layer` of the model: `embed` where nothing was handed on, then every block,
+/// each as context.run_block has it.
+nn::Tensors run_stage(
+    const nn::Tensors& input, const nn::ForwardContext& context,
+    const std::function<nn::Tensors()>& embed, int64_t first_layer, size_t blocks,
+    const std::function<nn::Tensors(size_t, const nn::Tensors&)>& block);
+
+/// A cache for blocks with these numbers of key heads on this rank.
+nn::KvCache empty_cache(const std::vector<int64_t>& key_heads, int64_t batch,
+                        int64_t capacity, int64_t head_dim,
+                        const at::TensorOptions& options);
+
+}  // namespace longhaul::models

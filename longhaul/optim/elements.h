@@ -1,0 +1,94 @@
+#pragma once
+
+// Elements as the optimizers' loops read and write them, and the two ways to round them.
+// As in those loops everything has internal linkage, since files of several instruction
+// sets include it.
+
+#include <cstdint>
+#include <type_traits>
+
+#include "longhaul/optim/rounding.h"
+
+namespace longhaul::optim {
+namespace {
+
+[[gnu::always_inline]] inline float get(const float* p, int64_t i) { return p[i]; }
+[[gnu::always_inline]] inline float get(const uint16_t* p, int64_t i) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(p[i]) << 16);
+}
+[[gnu::always_inline]] inline void put(float* p, int64_t i, float x) { p[i] = x; }
+[[gnu::always_inline]] inline void put(uint16_t* p, int64_t i, float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+  p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : rounded);
+}
+struct NoWeight {};
+[[gnu::always_inline]] inline void put(NoWeight*, int64_t, float) {}
+
+/// Two rounds of a 32-bit mixer (multiply and fold), which vector units have.
+[[gnu::always_inline]] inline uint32_t mixed(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7FEB352DU;
+  x = (x ^ (x >> 15)) * 0x846CA68BU;
+  return x ^ (x >> 16);
+}
+
+/// To the nearest, ties to even.
+struct Nearest {
+  template <RoundingOf kOf, typename T>
+  [[gnu::always_inline]] void put_rounded(T* p, int64_t i, float x) const {
+    put(p, i, x);
+  }
+};
+
+/// Up or down at random, so that the mean is x: random bits below the 16 that stay are
+/// added before the rest is cut off. Elements i from `begin` on have the numbers from
+/// `first` on in their tensor.
+struct Stochastic {
+  RoundingKeys keys = {};
+  uint32_t first = 0;
+  int64_t begin = 0;
+
+  template <RoundingOf kOf, typename T>
+  [[gnu::always_inline]] void put_rounded(T* p, int64_t i, float x) const {
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      const uint32_t number = first + static_cast<uint32_t>(i - begin);
+      const uint32_t random =
+          mixed(mixed(number + keys.of[kOf][0]) ^ keys.of[kOf][1]) >> 16;
+      const auto bits = __builtin_bit_cast(uint32_t, x);
+      const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+      p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : (bits + random) >> 16);
+    } else {
+      put(p, i, x);
+    }
+  }
+};
+
+/// Calls act(begin, end, rounding) for parts of [begin, end) whose elements have
+/// ascending numbers in their tensor, of which the upper 32 bits are the same.
+template <typename Act>
+void for_numbered(const Rounding& rounding, int64_t update, int64_t begin, int64_t end,
+                  const Act& act) {
+  const ElementPlace& place = rounding.place;
+  Stochastic stochastic;
+  int64_t high = -1;
+  while (begin < end) {
+    const int64_t own = place.begin + begin;
+    const int64_t number = own / place.row * place.stride + place.first + own % place.row;
+    int64_t length = place.row - own % place.row;
+    const int64_t before_carry = (int64_t{1} << 32) - (number & 0xFFFFFFFF);
+    if (before_carry < length) length = before_carry;
+    if (end - begin < length) length = end - begin;
+    if (number >> 32 != high) {
+      high = number >> 32;
+      stochastic.keys = rounding_keys(rounding.key, update, high);
+    }
+    stochastic.first = static_cast<uint32_t>(number);
+    stochastic.begin = begin;
+    act(begin, begin + length, stochastic);
+    begin += length;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::optim

@@ -1,0 +1,49 @@
+#include "longhaul/optim/lamb_composite.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
+
+#include <cmath>
+
+#include "longhaul/optim/rounding_composite.h"
+
+namespace longhaul::optim {
+namespace {
+
+/// m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * p
+at::Tensor direction(const AdamWTensors& t, const AdamWStep& step) {
+  const auto updates = static_cast<double>(step.update);
+  const double correction1 = 1.0 - std::pow(step.beta1, updates);
+  const double correction2 = 1.0 - std::pow(step.beta2, updates);
+  const at::Tensor root = at::sqrt(t.exp_avg_sq.to(at::kFloat)) / std::sqrt(correction2);
+  return t.exp_avg.to(at::kFloat) / correction1 / (root + step.eps) +
+         t.master.to(at::kFloat) * step.weight_decay;
+}
+
+}  // namespace
+
+LambSums lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step) {
+  const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
+  store_composite(t.exp_avg,
+                  t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1),
+                  kRoundExpAvg, t, step.update);
+  store_composite(t.exp_avg_sq,
+                  t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2),
+                  kRoundExpAvgSq, t, step.update);
+  const auto squares = [](const at::Tensor& x) {
+    const at::Tensor wide = x.to(at::kDouble);
+    return (wide * wide).sum();
+  };
+  const at::Tensor sums =
+      at::stack({squares(t.master), squares(direction(t, step))}).cpu();
+  return {sums[0].item<double>(), sums[1].item<double>()};
+}
+
+void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step) {
+  const at::Tensor p = t.master.to(at::kFloat) - direction(t, step) * step.lr;
+  store_composite(t.master, p, kRoundMaster, t, step.update);
+  if (!t.rounding) t.weight.copy_(p);
+}
+
+}  // namespace longhaul::optim

@@ -1,0 +1,50 @@
+#include "longhaul/optim/rounding.h"
+
+#include <fmt/format.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/random.h"
+#include "longhaul/optim/elements.h"
+
+namespace longhaul::optim {
+
+ElementPlace element_place(const TensorSlice& slice, int64_t begin) {
+  ElementPlace place{begin, 1, 1, 0};
+  bool cut = false;
+  for (size_t d = slice.extent.size(); d-- > 0;) {
+    const bool whole = slice.extent[d] == slice.global_shape[d];
+    LH_ASSERT(whole || !cut, "{} is cut in more than one dim", describe_slice(slice));
+    if (!cut) {
+      place.first = slice.offset[d] * place.row;
+      place.stride = slice.global_shape[d] * place.row;
+      place.row *= slice.extent[d];
+    }
+    cut = cut || !whole;
+  }
+  return place;
+}
+
+uint64_t rounding_key(uint64_t seed, std::string_view tensor) {
+  return random_key(seed, fmt::format("rounding {}", tensor));
+}
+
+RoundingKeys rounding_keys(uint64_t key, int64_t update, int64_t high) {
+  RoundingKeys keys;
+  for (int of = 0; of < kRoundings; ++of) {
+    const auto words =
+        philox(key, static_cast<uint64_t>(update),
+               static_cast<uint64_t>(high) << 8 | static_cast<uint64_t>(of));
+    keys.of[of][0] = words[0];
+    keys.of[of][1] = words[1];
+  }
+  return keys;
+}
+
+uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
+                       int64_t number) {
+  const RoundingKeys keys = rounding_keys(rounding.key, update, number >> 32);
+  return mixed(mixed(static_cast<uint32_t>(number) + keys.of[of][0]) ^ keys.of[of][1]) >>
+         16;
+}
+
+}  // namespace longhaul::optim

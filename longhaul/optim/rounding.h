@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "longhaul/format/tensor_slice.h"
+
+namespace longhaul::optim {
+
+// Stochastic rounding without state: whether an element is rounded up depends on the
+// run's seed, the number of the update, the tensor's name, what is rounded and the
+// element's number in the whole tensor. So it is the same in every layout and on a
+// resume.
+
+/// What is rounded: each draws numbers of its own.
+enum RoundingOf : int { kRoundMaster, kRoundExpAvg, kRoundExpAvgSq };
+inline constexpr int kRoundings = 3;
+
+/// Where the elements of a range lie in their tensor, row-major: own element j of the
+/// slice (from `begin` on for this range) has the number
+///   j / row * stride + first + j % row.
+struct ElementPlace {
+  int64_t begin = 0;
+  int64_t row = 1;
+  int64_t stride = 0;
+  int64_t first = 0;
+};
+
+/// For elements of the slice from `begin` on. Internal error where the slice is cut in
+/// more than one dim.
+ElementPlace element_place(const TensorSlice& slice, int64_t begin);
+
+struct Rounding {
+  uint64_t key = 0;  ///< rounding_key
+  ElementPlace place;
+};
+
+uint64_t rounding_key(uint64_t seed, std::string_view tensor);
+
+/// The keys of one update for elements whose number has these upper 32 bits.
+struct RoundingKeys {
+  uint32_t of[kRoundings][2];
+};
+RoundingKeys rounding_keys(uint64_t key, int64_t update, int64_t high);
+
+/// The 16 random bits that are added below those that stay, by the definition that the
+/// loops follow.
+uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
+                       int64_t number);
+
+}  // namespace longhaul::optim

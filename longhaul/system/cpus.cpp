@@ -1,0 +1,123 @@
+#include "longhaul/system/cpus.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "longhaul/base/json.h"
+
+namespace longhaul {
+namespace {
+
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+/// More than any machine has, and a bound for what a mask may need.
+constexpr int kMostCpus = 1 << 16;
+
+/// The first line of a small file; empty where it cannot be read.
+std::string line_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+/// cpu.max of cgroup v2: "QUOTA PERIOD" or "max PERIOD", in microseconds.
+double quota_v2(const fs::path& dir) {
+  std::istringstream line(line_of(dir / "cpu.max"));
+  double quota = 0.0;
+  double period = 0.0;
+  return line >> quota >> period && quota > 0.0 && period > 0.0 ? quota / period
+                                                                : kUnlimited;
+}
+
+double quota_v1(const fs::path& dir) {
+  std::istringstream quota_line(line_of(dir / "cpu.cfs_quota_us"));
+  std::istringstream period_line(line_of(dir / "cpu.cfs_period_us"));
+  double quota = 0.0;
+  double period = 0.0;
+  const bool read = (quota_line >> quota) && (period_line >> period);
+  return read && quota > 0.0 && period > 0.0 ? quota / period : kUnlimited;
+}
+
+/// The smallest quota of `path` and the groups around it.
+template <typename Quota>
+double smallest(const fs::path& mount, fs::path path, const Quota& quota) {
+  double least = quota(mount);
+  for (path = path.relative_path(); !path.empty(); path = path.parent_path()) {
+    least = std::min(least, quota(mount / path));
+  }
+  return least;
+}
+
+int at_least_one(double cpus) { return std::max(1, static_cast<int>(cpus + 1e-6)); }
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  for (int most = 1024; most <= kMostCpus; most *= 2) {
+    cpu_set_t* const set = CPU_ALLOC(most);
+    const size_t bytes = CPU_ALLOC_SIZE(most);
+    const bool known = ::sched_getaffinity(0, bytes, set) == 0;
+    for (int cpu = 0; known && cpu < most; ++cpu) {
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) cpus.push_back(cpu);
+    }
+    CPU_FREE(set);
+    if (known) break;
+  }
+  if (cpus.empty()) {
+    const auto all = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    for (int cpu = 0; cpu < all; ++cpu) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+double cpu_quota(const fs::path& root) {
+  // "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
+  std::ifstream groups(root / "proc/self/cgroup");
+  double least = kUnlimited;
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string kinds = "," + line.substr(first + 1, second - first - 1) + ",";
+    const fs::path path = line.substr(second + 1);
+    if (kinds == ",,") {
+      least = std::min(least, smallest(root / "sys/fs/cgroup", path, quota_v2));
+    } else if (kinds.find(",cpu,") != std::string::npos) {
+      least = std::min(least, smallest(root / "sys/fs/cgroup/cpu", path, quota_v1));
+    }
+  }
+  return least;
+}
+
+int usable_cpus() { return share_of_cpus({CpuAllowance::of_this_process()}, 0); }
+
+std::string CpuAllowance::to_text() const {
+  const bool limited = quota < kUnlimited;
+  return Json{{"cpus", cpus}, {"quota", limited ? Json(quota) : Json()}}.dump();
+}
+
+CpuAllowance CpuAllowance::from_text(const std::string& text) {
+  const Json json = parse_json(text, "CPUs of a process");
+  const Json& quota = json.at("quota");
+  return {json.at("cpus").get<std::vector<int>>(),
+          quota.is_null() ? kUnlimited : quota.get<double>()};
+}
+
+int share_of_cpus(const std::vector<CpuAllowance>& processes, size_t mine) {
+  double share = 0.0;
+  for (const int cpu : processes.at(mine).cpus) {
+    share += 1.0 / static_cast<double>(std::ranges::count_if(
+                       processes, [cpu](const CpuAllowance& process) {
+                         return std::ranges::count(process.cpus, cpu) > 0;
+                       }));
+  }
+  const double quota = processes[mine].quota / static_cast<double>(processes.size());
+  return at_least_one(std::min(share, quota));
+}
+
+}  // namespace longhaul

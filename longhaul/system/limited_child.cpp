@@ -1,0 +1,143 @@
+#include "longhaul/system/limited_child.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/system/isolate_child.h"
+
+namespace longhaul {
+namespace {
+
+// Writable private memory of this process, as RLIMIT_DATA counts it.
+uint64_t data_bytes_now() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with("VmData:")) return std::stoull(line.substr(7)) * 1024;
+  }
+  return 0;
+}
+
+// Never raises a limit.
+void limit(int resource, uint64_t value) {
+  rlimit current{};
+  if (::getrlimit(static_cast<__rlimit_resource>(resource), &current) != 0) return;
+  const auto wanted = static_cast<rlim_t>(value);
+  current.rlim_cur = std::min(current.rlim_cur, wanted);
+  current.rlim_max = std::min(current.rlim_max, wanted);
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &current);
+}
+
+void write_all(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) ::_exit(2);
+    done += static_cast<size_t>(written);
+  }
+}
+
+[[noreturn]] void be_child(int fd, const std::string& what,
+                           const std::function<std::string()>& work,
+                           const ChildLimits& limits, uint64_t data_limit) {
+  fd = isolate_child(fd);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_FSIZE, 0);
+  limit(RLIMIT_NPROC, 0);
+  limit(RLIMIT_NOFILE, 64);
+  limit(RLIMIT_CPU, limits.cpu_seconds);
+  limit(RLIMIT_DATA, data_limit);
+  std::string answer;
+  const auto failure = Failure::of([&] {
+    try {
+      answer = work();
+    } catch (const std::bad_alloc&) {
+      throw InputError("memory", what + ": reading it takes more memory than its limit");
+    }
+  });
+  // The answer is not copied to stand behind its mark: it may fill the memory.
+  write_all(fd, failure ? Failure::to_text(failure) : std::string(1, kAnswerMark));
+  write_all(fd, answer);
+  ::_exit(0);
+}
+
+std::string read_answer(int fd, uint64_t limit, bool& too_long) {
+  std::string answer;
+  std::string buffer(size_t{1} << 20, '\0');
+  while (true) {
+    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return answer;
+    if (answer.size() + static_cast<size_t>(got) > limit) {
+      too_long = true;
+      return {};
+    }
+    answer.append(buffer.data(), static_cast<size_t>(got));
+  }
+}
+
+std::string how_it_ended(int status) {
+  if (!WIFSIGNALED(status)) {
+    return fmt::format("exit status {}", WEXITSTATUS(status));
+  }
+  const int number = WTERMSIG(status);
+  if (number == SIGXCPU || number == SIGKILL) {
+    return fmt::format("signal {}: it took too much processor time or memory", number);
+  }
+  return fmt::format("signal {}", number);
+}
+
+}  // namespace
+
+std::string run_in_limited_child(const std::string& what,
+                                 const std::function<std::string()>& work,
+                                 const ChildLimits& limits) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    throw TemporaryError("process", fmt::format("pipe failed: {}", std::strerror(errno)));
+  }
+  const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
+  const pid_t child = ::fork();
+  if (child == 0) be_child(ends[1], what, work, limits, data_limit);
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    throw TemporaryError("process", fmt::format("fork failed: {}", std::strerror(errno)));
+  }
+  bool too_long = false;
+  std::string answer = read_answer(ends[0], limits.answer_bytes, too_long);
+  ::close(ends[0]);
+  if (too_long) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (too_long) {
+    throw InputError("process",
+                     fmt::format("{}: the reader's answer has more than {} bytes", what,
+                                 limits.answer_bytes));
+  }
+  if (answer.empty() || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    throw InputError("process",
+                     fmt::format("{}: the process that read it ended ({}); the "
+                                 "file is damaged, hostile or too large",
+                                 what, how_it_ended(status)));
+  }
+  return open_reply(std::move(answer));
+}
+
+}  // namespace longhaul

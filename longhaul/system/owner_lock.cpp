@@ -1,0 +1,381 @@
+#include "longhaul/system/owner_lock.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/clock.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/process.h"
+#include "longhaul/system/signals.h"
+#include "longhaul/system/stopwatch.h"
+
+namespace longhaul {
+/// What every lock file says.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LockHolder, attempt, token, job, host, boot, process,
+                                   process_start, started_at, released)
+
+namespace {
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Field 22 of /proc/PID/stat: when the process started, in ticks since boot; 0 when there
+// is no such process, or it is dead and only waits for its parent to notice (in a
+// container whose first process reaps nobody, for ever). The name in field 2 may hold
+// spaces and brackets.
+int64_t process_start(int64_t pid) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", pid));
+  const size_t end = line.rfind(')');
+  if (end == std::string::npos || end + 2 >= line.size()) return 0;
+  const char state = line[end + 2];
+  if (state == 'Z' || state == 'X') return 0;
+  size_t position = end + 1;
+  for (int field = 3; field < 22; ++field) {
+    position = line.find(' ', position + 1);
+    if (position == std::string::npos) return 0;
+  }
+  return std::atoll(line.c_str() + position + 1);
+}
+
+// Two processes see each other's numbers only in one boot and one process namespace.
+std::string boot_name() {
+  char space[64] = {};
+  if (::readlink("/proc/self/ns/pid", space, sizeof space - 1) < 0) space[0] = '\0';
+  return first_line("/proc/sys/kernel/random/boot_id") + " " + space;
+}
+
+LockHolder this_process() {
+  LockHolder holder;
+  holder.job = job_id();
+  holder.host = host_name();
+  holder.boot = boot_name();
+  holder.process = ::getpid();
+  holder.process_start = process_start(holder.process);
+  std::random_device random;
+  holder.token = fmt::format("{:08x}{:08x}", random(), random());
+  holder.started_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}",
+                                  fmt::gmtime(std::chrono::system_clock::to_time_t(
+                                      std::chrono::system_clock::now())));
+  return holder;
+}
+
+std::string to_text(const LockHolder& holder) {
+  Json json = holder;
+  json["supervisor"] = holder.supervisor;
+  json["start"] = holder.start;
+  return json.dump(1) + "\n";
+}
+
+LockHolder parse_holder(const Json& json) {
+  auto holder = json.get<LockHolder>();
+  holder.supervisor = json.value("supervisor", "");
+  holder.start = json.value("start", int64_t{0});
+  return holder;
+}
+
+std::optional<LockHolder> read_holder(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return std::nullopt;
+  if (error) throw to_error(fs::filesystem_error("stat", path, error));
+  const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
+  try {
+    return parse_holder(json);
+  } catch (const Json::exception& problem) {
+    throw InputError("lock",
+                     fmt::format("{}: not a lock file of this program: {}; remove it if "
+                                 "nothing runs there",
+                                 path.string(), problem.what()));
+  }
+}
+
+std::string describe(const LockHolder& holder) {
+  return fmt::format("attempt {}{} on host {}, process {}, started {}", holder.attempt,
+                     holder.job.empty() ? "" : ", job " + holder.job, holder.host,
+                     holder.process, holder.started_at);
+}
+
+// Seconds since the lease was renewed. With a probe both times are taken from the file
+// system's own clock.
+double lease_age(const fs::path& lock, bool with_probe) {
+  struct stat held{};
+  if (::stat(lock.c_str(), &held) != 0) return 1e9;
+  if (!with_probe) return system_time() - static_cast<double>(held.st_mtim.tv_sec);
+  const fs::path probe =
+      lock.string() + fmt::format(".probe.{}.{}", host_name(), ::getpid());
+  write_text_atomic(probe, "probe");
+  struct stat now{};
+  const int result = ::stat(probe.c_str(), &now);
+  ::unlink(probe.c_str());
+  if (result != 0) return 0.0;
+  return static_cast<double>(now.st_mtim.tv_sec - held.st_mtim.tv_sec) +
+         1e-9 * static_cast<double>(now.st_mtim.tv_nsec - held.st_mtim.tv_nsec);
+}
+
+struct Verdict {
+  bool alive = false;
+  std::string reason;
+  bool by_lease = false;  ///< nothing else is known of it
+};
+
+/// Tells a holder that renews its lease from one that was lost before the lease ran out.
+class RenewalWatch {
+ public:
+  /// Has the lease been renewed since the first look at this holder?
+  bool renewed(const fs::path& lock, const LockHolder& holder) {
+    struct stat now{};
+    if (::stat(lock.c_str(), &now) != 0) return false;
+    const auto time = std::pair(now.st_mtim.tv_sec, now.st_mtim.tv_nsec);
+    if (token_ != holder.token) {
+      token_ = holder.token;
+      first_ = time;
+    }
+    return time != first_;
+  }
+  bool told() { return std::exchange(told_, true); }
+
+ private:
+  std::string token_;
+  std::pair<time_t, long> first_;
+  bool told_ = false;
+};
+
+Verdict judge(const LockHolder& holder, const fs::path& lock,
+              const OwnerLockOptions& options) {
+  if (holder.released) return {false, "released"};
+  if (!options.supervisor.empty() && holder.supervisor == options.supervisor &&
+      holder.start < options.start) {
+    return {false, "its supervisor starts this one in its place"};
+  }
+  const LockHolder here = this_process();
+  if (holder.host == here.host && holder.boot == here.boot) {
+    const bool alive = process_start(holder.process) == holder.process_start &&
+                       holder.process_start != 0;
+    return {alive, alive ? "its process runs" : "its process is gone"};
+  }
+  const auto boot_id = [](const std::string& boot) {
+    return boot.substr(0, boot.find(' '));
+  };
+  if (holder.host == here.host && boot_id(holder.boot) != boot_id(here.boot)) {
+    return {false, "its host was started anew"};
+  }
+  const double age = lease_age(lock, options.probe);
+  return {age < options.lease_seconds,
+          fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
+}
+
+/// When a holder was last at work. Any thread.
+class Heart {
+ public:
+  void set() { beat_ = clock_.seconds(); }
+  double idle() const { return clock_.seconds() - beat_; }
+
+ private:
+  Stopwatch clock_;
+  std::atomic<double> beat_ = 0.0;
+};
+
+}  // namespace
+
+struct OwnerLock::Lease {
+  std::shared_ptr<Heart> heart = std::make_shared<Heart>();
+  double idle_seconds = 0.0;
+  fs::path path;
+  int fd = -1;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool stop = false;
+  std::thread thread;
+
+  // The open file is ours for ever: after a takeover this renews a file without a name.
+  void run(double seconds) {
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, std::chrono::duration<double>(seconds),
+                          [&] { return stop; })) {
+      if (heart->idle() < idle_seconds) ::futimens(fd, nullptr);
+    }
+  }
+  ~Lease() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    if (thread.joinable()) thread.join();
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+OwnerLock::OwnerLock(OwnerLock&& other) noexcept = default;
+OwnerLock::~OwnerLock() { release(); }
+
+OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& options) {
+  OwnerLock lock;
+  lock.path_ = file;
+  lock.area_ = options.area;
+  lock.object_ = options.object;
+  make_directories_durable(file.parent_path());
+  LockHolder mine = this_process();
+  mine.supervisor = options.supervisor;
+  mine.start = options.start;
+  bool waited = false;
+  RenewalWatch watch;
+  while (true) {
+    const std::optional<LockHolder> other = read_holder(lock.path_);
+    if (other) {
+      const Verdict verdict = judge(*other, lock.path_, options);
+      if (verdict.alive) {
+        const bool same_job = !mine.job.empty() && mine.job == other->job &&
+                              (mine.host != other->host || options.waits_for_own_job);
+        const bool watched =
+            options.on_watch && verdict.by_lease && !watch.renewed(lock.path_, *other);
+        if (!same_job && !watched) {
+          throw InputError(options.area,
+                           fmt::format("{}: another process {} ({}; {}); stop it, or {}",
+                                       file.parent_path().string(), options.occupation,
+                                       describe(*other), verdict.reason, options.advice));
+        }
+        // A restart of the same job on other nodes: its old lease must run out first.
+        waited = true;
+        if (watched && !watch.told()) {
+          options.on_watch(fmt::format(
+              "{}: {}; {}: waits until it is renewed or runs out, at most {:.0f} s",
+              options.area, describe(*other), verdict.reason, options.lease_seconds));
+        }
+        std::this_thread::sleep_for(
+            std::chrono::duration<double>(std::min(1.0, options.renew_seconds / 4)));
+        continue;
+      }
+      if (!other->released) {
+        lock.notes_.push_back(fmt::format("{} taken over from {}: {}{}", options.area,
+                                          describe(*other), verdict.reason,
+                                          waited ? " (waited for it)" : ""));
+      }
+      mine.attempt = other->attempt + 1;
+    } else {
+      mine.attempt = 1;
+    }
+    if (lock.try_take(mine, other)) break;
+    lock.notes_.clear();
+  }
+  lock.start_lease(options);
+  return lock;
+}
+
+// Moves the dead holder's file aside and links the own one in its place; link() fails
+// when another was faster, on every file system. False: look again.
+bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>& dead) {
+  const fs::path own = path_.string() + "." + mine.token;
+  const fs::path aside = own.string() + ".old";
+  write_text_atomic(own, to_text(mine));
+  if (dead) {
+    if (::rename(path_.c_str(), aside.c_str()) != 0) {
+      ::unlink(own.c_str());
+      return false;
+    }
+    const std::optional<LockHolder> moved = read_holder(aside);
+    if (!moved ||
+        moved->token != dead->token) {  // another took over meanwhile: put it back
+      const int ignored = ::link(aside.c_str(), path_.c_str());
+      static_cast<void>(ignored);
+      ::unlink(aside.c_str());
+      ::unlink(own.c_str());
+      return false;
+    }
+  }
+  const bool taken = ::link(own.c_str(), path_.c_str()) == 0;
+  const int error = errno;
+  ::unlink(own.c_str());
+  if (dead) ::unlink(aside.c_str());
+  if (!taken && error != EEXIST) {
+    throw InputError(
+        area_, fmt::format("{}: link failed: {}", path_.string(), std::strerror(error)));
+  }
+  if (taken) holder_ = mine;
+  return taken;
+}
+
+void OwnerLock::start_lease(const OwnerLockOptions& options) {
+  lease_ = std::make_unique<Lease>();
+  lease_->path = path_;
+  lease_->idle_seconds = options.idle_seconds;
+  lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+  if (lease_->fd < 0) {
+    throw InputError(
+        area_, fmt::format("{}: open failed: {}", path_.string(), std::strerror(errno)));
+  }
+  check();
+  lease_->thread = std::thread([lease = lease_.get(), seconds = options.renew_seconds] {
+    leave_signals_to_main_thread();
+    lease->run(seconds);
+  });
+}
+
+std::function<void()> OwnerLock::heart() const {
+  return [heart = lease_->heart] { heart->set(); };
+}
+
+void OwnerLock::check() const {
+  if (lease_) lease_->heart->set();
+  std::optional<LockHolder> now;
+  std::string problem;
+  try {
+    now = read_holder(path_);
+    problem = now ? "is now held by " + describe(*now) : "is gone";
+  } catch (const Error& error) {
+    problem = error.what();
+    // Whose it is cannot be seen now; that need not stay so.
+    if (error.area() == "file") throw TemporaryError(area_, problem);
+  }
+  if (!now || now->token != holder_.token) {
+    throw Error(
+        ErrorKind::Internal, area_,
+        fmt::format("{}: attempt {} (process {}) no longer owns {}: the lock "
+                    "{}; nothing more is written by this attempt",
+                    path_.string(), holder_.attempt, holder_.process, object_, problem));
+  }
+}
+
+std::optional<LockState> OwnerLock::look(const fs::path& file,
+                                         const OwnerLockOptions& options) {
+  const std::optional<LockHolder> holder = read_holder(file);
+  if (!holder) return std::nullopt;
+  const Verdict verdict = judge(*holder, file, options);
+  return LockState{*holder, verdict.alive, verdict.reason};
+}
+
+void OwnerLock::release() noexcept {
+  if (!lease_) return;
+  try {
+    check();
+    holder_.released = true;
+    write_text_atomic(path_, to_text(holder_));
+  } catch (...) {
+    // Taken over, or the disk is full: the next start judges by the process instead.
+  }
+  lease_.reset();
+}
+
+}  // namespace longhaul

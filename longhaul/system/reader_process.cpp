@@ -1,0 +1,128 @@
+#include "longhaul/system/reader_process.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
+#include "longhaul/system/isolate_child.h"
+
+namespace longhaul {
+namespace {
+
+constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 20;
+
+bool send_all(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    data += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(int fd, char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t got = ::recv(fd, data, size, 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    data += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool send_text(int fd, const std::string& text) {
+  const uint64_t size = text.size();
+  return send_all(fd, reinterpret_cast<const char*>(&size), sizeof(size)) &&
+         send_all(fd, text.data(), text.size());
+}
+
+bool receive_text(int fd, std::string& text, uint64_t limit) {
+  uint64_t size = 0;
+  if (!receive_all(fd, reinterpret_cast<char*>(&size), sizeof(size)) || size > limit) {
+    return false;
+  }
+  text.resize(size);
+  return receive_all(fd, text.data(), text.size());
+}
+
+[[noreturn]] void serve(int fd,
+                        const std::function<std::string(const std::string&)>& work,
+                        const ChildLimits& limits) {
+  fd = isolate_child(fd);
+  // It ends when the other end of the socket closes, not by a signal meant for the job.
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGPIPE}) {
+    std::signal(number, SIG_IGN);
+  }
+  std::signal(SIGCHLD, SIG_DFL);
+  std::string what;
+  std::string request;
+  while (receive_text(fd, what, kMaxRequestBytes) &&
+         receive_text(fd, request, kMaxRequestBytes)) {
+    const std::string reply = reply_of([&] {
+      return run_in_limited_child(what, [&] { return work(request); }, limits);
+    });
+    if (!send_text(fd, reply)) break;
+  }
+  ::_exit(0);
+}
+
+}  // namespace
+
+struct ReaderProcess::State {
+  int fd = -1;
+  pid_t child = -1;
+  uint64_t answer_limit = 0;
+  std::mutex mutex;
+};
+
+ReaderProcess::ReaderProcess(std::function<std::string(const std::string&)> work,
+                             const ChildLimits& limits)
+    : state_(std::make_unique<State>()) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw TemporaryError("process",
+                         fmt::format("socketpair failed: {}", std::strerror(errno)));
+  }
+  state_->answer_limit = limits.answer_bytes + 1;
+  state_->child = ::fork();
+  if (state_->child == 0) serve(ends[1], work, limits);
+  ::close(ends[1]);
+  if (state_->child < 0) {
+    ::close(ends[0]);
+    throw TemporaryError("process", fmt::format("fork failed: {}", std::strerror(errno)));
+  }
+  state_->fd = ends[0];
+}
+
+ReaderProcess::~ReaderProcess() {
+  ::close(state_->fd);
+  ::kill(state_->child, SIGKILL);  // a child of its own that still reads dies with it
+  while (::waitpid(state_->child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+std::string ReaderProcess::ask(const std::string& what, const std::string& request) {
+  const std::lock_guard lock(state_->mutex);
+  std::string reply;
+  if (!send_text(state_->fd, what) || !send_text(state_->fd, request) ||
+      !receive_text(state_->fd, reply, state_->answer_limit) || reply.empty()) {
+    throw TemporaryError(
+        "process",
+        fmt::format("{}: the process that reads it is gone; start again", what));
+  }
+  return open_reply(std::move(reply));
+}
+
+}  // namespace longhaul

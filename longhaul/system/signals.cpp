@@ -1,0 +1,129 @@
+#include "longhaul/system/signals.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+constexpr std::array<int, 3> kWatched = {SIGTERM, SIGINT, SIGUSR1};
+
+// A handler can reach nothing but statics; SignalWatch is their only user. Other threads
+// read them.
+std::atomic<int> first_signal = 0;
+std::atomic<int> interrupts = 0;
+std::atomic<int> newest_signal = 0;
+std::atomic<int> newest_sender = 0;
+std::atomic<int> answered = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> most_interrupts = 1;
+// The handler reads one while the other is written.
+constexpr size_t kWords = 400;
+std::array<std::array<char, kWords>, 2> words;
+std::atomic<int> words_in_use = 0;
+bool watching = false;
+std::array<struct sigaction, kWatched.size()> previous;
+
+void note(int number, siginfo_t* info, void* /*context*/) {
+  newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
+  newest_signal = number;
+  if (number == SIGINT) interrupts = interrupts + 1;
+  if (interrupts > most_interrupts) {
+    const char* said = words[static_cast<size_t>(words_in_use.load())].data();
+    for (const char* part : {*said == '\0' ? "" : "longhaul: ended at once: ", said}) {
+      static_cast<void>(!::write(STDERR_FILENO, part, std::strlen(part)));
+    }
+    _exit(128 + SIGINT);
+  }
+  if (first_signal == 0) first_signal = number;
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch() {
+  LH_ASSERT(!watching, "two signal watches at once");
+  watching = true;
+  first_signal = 0;
+  longhaul::interrupts = 0;
+  newest_signal = 0;
+  newest_sender = 0;
+  answered = 0;
+  most_interrupts = 1;
+  struct sigaction action{};
+  action.sa_sigaction = note;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kWatched.size(); ++i)
+    sigaction(kWatched[i], &action, &previous[i]);
+}
+
+SignalWatch::~SignalWatch() {
+  for (size_t i = 0; i < kWatched.size(); ++i)
+    sigaction(kWatched[i], &previous[i], nullptr);
+  watching = false;
+}
+
+int SignalWatch::raised() const { return first_signal; }
+
+void SignalWatch::count_interrupts() { most_interrupts = 2; }
+
+int SignalWatch::interrupts() const { return longhaul::interrupts; }
+
+void set_last_words(const std::string& line) {
+  const int next = 1 - words_in_use;
+  auto& text = words[static_cast<size_t>(next)];
+  const size_t bytes = std::min(line.size(), kWords - 2);
+  line.copy(text.data(), bytes);
+  std::strcpy(text.data() + bytes, line.empty() ? "" : "\n");
+  words_in_use = next;
+}
+
+std::string last_words() {
+  const std::string text = words[static_cast<size_t>(words_in_use.load())].data();
+  return text.substr(0, text.find('\n'));
+}
+
+RaisedSignal raised_signal() {
+  if (!watching) return {};
+  return {newest_signal, newest_sender, answered != 0};
+}
+
+void answer_signal() { answered = 1; }
+
+void ignore_signals_until_exit() {
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  for (size_t i = 0; i < kWatched.size(); ++i) {
+    sigaction(kWatched[i], &ignore, nullptr);
+    previous[i] = ignore;
+  }
+}
+
+void leave_signals_to_main_thread() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
+
+const char* signal_name(int number) {
+  switch (number) {
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    default:
+      return strsignal(number);
+  }
+}
+
+}  // namespace longhaul

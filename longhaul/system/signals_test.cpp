@@ -1,0 +1,129 @@
+#include "longhaul/system/signals.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul {
+namespace {
+
+TEST(SignalWatch, NotesTheFirstSignalAndLetsTheProcessLive) {
+  const SignalWatch watch;
+  EXPECT_EQ(watch.raised(), 0);
+  std::raise(SIGUSR1);
+  std::raise(SIGTERM);
+  EXPECT_EQ(watch.raised(), SIGUSR1);
+}
+
+TEST(SignalWatch, ANewWatchStartsClean) {
+  {
+    const SignalWatch watch;
+    std::raise(SIGTERM);
+    EXPECT_EQ(watch.raised(), SIGTERM);
+  }
+  const SignalWatch watch;
+  EXPECT_EQ(watch.raised(), 0);
+}
+
+TEST(RaisedSignal, NamesTheNewestAndItsSender) {
+  EXPECT_EQ(raised_signal().number, 0);
+  {
+    const SignalWatch watch;
+    ::kill(::getpid(), SIGUSR1);
+    ::kill(::getpid(), SIGTERM);
+    EXPECT_EQ(watch.raised(), SIGUSR1);
+    EXPECT_EQ(raised_signal().number, SIGTERM);
+    EXPECT_EQ(raised_signal().sender, ::getpid());
+  }
+  EXPECT_EQ(raised_signal().number, 0);
+}
+
+TEST(SignalWatch, TwoAtOnceAreRefused) {
+  const SignalWatch watch;
+  EXPECT_THROW(SignalWatch(), Error);
+}
+
+TEST(SignalWatchDeathTest, ASecondInterruptEndsTheProcessAtOnce) {
+  EXPECT_EXIT(
+      {
+        const SignalWatch watch;
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130), "");
+}
+
+TEST(SignalWatchDeathTest, ASecondInterruptSaysWhatItLeavesBehind) {
+  EXPECT_EXIT(
+      {
+        const SignalWatch watch;
+        set_last_words("newest checkpoint step 8; step 9 will be trained again");
+        set_last_words("newest checkpoint step 12; steps 13 to 15 will be trained again");
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+      },
+      ::testing::ExitedWithCode(130),
+      "^longhaul: ended at once: newest checkpoint step 12; steps 13 to 15 will be "
+      "trained again\n$");
+}
+
+TEST(SignalWatchDeathTest, WhoEndsOthersFirstCountsInterruptsAndAThirdEndsIt) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        watch.count_interrupts();
+        std::raise(SIGINT);
+        std::raise(SIGINT);
+        if (watch.interrupts() != 2) ::_exit(1);
+        std::raise(SIGINT);
+        ::_exit(2);
+      },
+      ::testing::ExitedWithCode(130), "");
+}
+
+TEST(LastWords, AreOneLineOfBoundedLength) {
+  set_last_words("");
+  EXPECT_EQ(last_words(), "");
+  set_last_words(std::string(1000, 'x'));
+  EXPECT_EQ(last_words(), std::string(398, 'x'));
+  set_last_words("short");
+  EXPECT_EQ(last_words(), "short");
+}
+
+TEST(SignalWatchDeathTest, EndingTheWatchRestoresWhatWasBefore) {
+  EXPECT_EXIT(
+      {
+        {
+          const SignalWatch watch;
+        }
+        std::raise(SIGTERM);
+      },
+      ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(SignalWatchDeathTest, AnEndThatIsSettledIsNotChangedBySignals) {
+  EXPECT_EXIT(
+      {
+        {
+          const SignalWatch watch;
+          ignore_signals_until_exit();
+          std::raise(SIGTERM);
+        }
+        std::raise(SIGTERM);
+        std::raise(SIGUSR1);
+        ::_exit(75);
+      },
+      ::testing::ExitedWithCode(75), "");
+}
+
+TEST(SignalName, KnowsTheWatchedOnes) {
+  EXPECT_STREQ(signal_name(SIGTERM), "SIGTERM");
+  EXPECT_STREQ(signal_name(SIGINT), "SIGINT");
+  EXPECT_STREQ(signal_name(SIGUSR1), "SIGUSR1");
+}
+
+}  // namespace
+}  // namespace longhaul

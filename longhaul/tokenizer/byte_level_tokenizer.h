@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/tokenizer/bpe_session.h"
+#include "longhaul/tokenizer/session_pool.h"
+#include "longhaul/tokenizer/tokenizer_json.h"
+
+namespace longhaul::tokenizer {
+
+/// BPE over bytes with known split patterns: the fast path of GPT-2, Llama-3 and Qwen-2.
+class ByteLevelTokenizer final : public FileTokenizer {
+ public:
+  explicit ByteLevelTokenizer(TokenizerSpec spec);
+
+  std::string decode(const std::vector<TokenId>& ids,
+                     bool skip_special_tokens) const override;
+  std::string token_bytes(TokenId id) const override;
+
+ private:
+  void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
+  /// Text between added tokens: split, then BPE.
+  void encode_plain(BpeSession& session, std::string_view text, size_t step,
+                    std::vector<TokenId>& out) const;
+  void encode_normalized(BpeSession& session, std::string_view text,
+                         std::vector<TokenId>& out) const;
+
+  const CharClasses& classes_;
+  BpeModel model_;
+  AddedTokenFinder raw_tokens_;
+  AddedTokenFinder normalized_tokens_;
+  bool nfc_;
+  std::vector<SplitStep> steps_;
+  bool byte_level_decoder_;
+  std::vector<std::string> decoded_;  // what decode joins, by id
+  mutable SessionPool<BpeSession> sessions_;
+};
+
+/// A hash of all that decides ids: equal for a file whose merges are strings and one
+/// whose merges are pairs.
+std::string fingerprint_of(const TokenizerSpec& spec);
+
+}  // namespace longhaul::tokenizer

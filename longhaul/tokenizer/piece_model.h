@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace longhaul::tokenizer {
+
+/// Turns one piece of pre-tokenized text into ids. Immutable; any number of threads.
+class PieceModel {
+ public:
+  virtual ~PieceModel() = default;
+
+  /// What one call of encode keeps between pieces (caches, scratch memory). Not shared
+  /// between threads; must not outlive the model.
+  class Session {
+   public:
+    virtual ~Session() = default;
+    /// Appends the ids of a piece, valid UTF-8 and not empty. InputError: a character
+    /// that the vocabulary cannot express.
+    virtual void encode(std::string_view piece, std::vector<uint32_t>& out) = 0;
+  };
+  virtual std::unique_ptr<Session> session() const = 0;
+};
+
+}  // namespace longhaul::tokenizer

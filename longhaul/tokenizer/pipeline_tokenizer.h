@@ -1,0 +1,58 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "longhaul/tokenizer/added_tokens.h"
+#include "longhaul/tokenizer/decoders.h"
+#include "longhaul/tokenizer/file_tokenizer.h"
+#include "longhaul/tokenizer/normalizers.h"
+#include "longhaul/tokenizer/piece_model.h"
+#include "longhaul/tokenizer/pre_tokenizers.h"
+#include "longhaul/tokenizer/session_pool.h"
+#include "longhaul/tokenizer/vocabulary.h"
+
+namespace longhaul::tokenizer {
+
+/// The parts of a tokenizer.json in the order in which a text passes through them.
+struct Pipeline {
+  Vocabulary vocab;
+  std::vector<AddedToken> added;
+  Normalizers normalizers;
+  PreTokenizers pre_tokenizers;
+  std::unique_ptr<PieceModel> model;
+  Affixes affixes;
+  TokenDecoders decoders;
+  bool has_decoder = false;  ///< false: tokens joined by spaces
+  std::string fingerprint;
+};
+
+/// Any tokenizer made of the known parts, whatever its model.
+class PipelineTokenizer final : public FileTokenizer {
+ public:
+  explicit PipelineTokenizer(Pipeline pipeline);
+
+  std::string decode(const std::vector<TokenId>& ids,
+                     bool skip_special_tokens) const override;
+  std::string token_bytes(TokenId id) const override;
+
+ private:
+  void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
+  AddedTokenFinder make_finder(bool normalized) const;
+  /// Text between the added tokens that are sought before normalizing.
+  void encode_raw(PieceModel::Session& session, std::string_view text, bool first,
+                  std::vector<TokenId>& out) const;
+  /// `at_start` as in NormalText.
+  void encode_plain(PieceModel::Session& session, std::string_view text, size_t at_start,
+                    std::vector<TokenId>& out) const;
+  void normalize(NormalText& normal) const;
+  std::string join(std::vector<std::string> tokens) const;
+
+  const CharClasses& classes_;
+  Pipeline pipeline_;
+  AddedTokenFinder raw_tokens_;
+  AddedTokenFinder normalized_tokens_;
+  mutable SessionPool<PieceModel::Session> sessions_;
+};
+
+}  // namespace longhaul::tokenizer

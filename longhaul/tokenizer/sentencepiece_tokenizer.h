@@ -1,0 +1,51 @@
+#pragma once
+
+#include "longhaul/tokenizer/byte_trie.h"
+#include "longhaul/tokenizer/char_map.h"
+#include "longhaul/tokenizer/file_tokenizer.h"
+#include "longhaul/tokenizer/piece_model.h"
+#include "longhaul/tokenizer/sentencepiece_file.h"
+#include "longhaul/tokenizer/session_pool.h"
+
+namespace longhaul::tokenizer {
+
+/// A SentencePiece `.model`: ids and text as the sentencepiece library gives them.
+/// Control pieces ("<s>") are never found in a text and are invisible when decoded.
+class SentencePieceTokenizer final : public FileTokenizer {
+ public:
+  /// From the bytes of the file; `name` is its path, for messages.
+  static std::unique_ptr<SentencePieceTokenizer> parse(std::string_view bytes,
+                                                       std::string_view name);
+  SentencePieceTokenizer(SentencePieceFile file, std::string fingerprint);
+
+  /// Whether encode puts the BOS and the EOS piece around a text; the file does not say.
+  /// InputError when there is no such piece.
+  void surround_with(bool bos, bool eos);
+  std::optional<TokenId> own_bos() const { return control(file_.bos_piece); }
+  std::optional<TokenId> own_eos() const { return control(file_.eos_piece); }
+
+  std::string decode(const std::vector<TokenId>& ids,
+                     bool skip_special_tokens) const override;
+  std::string token_bytes(TokenId id) const override;
+
+ private:
+  void encode_text(std::string_view text, std::vector<TokenId>& out) const override;
+  std::optional<TokenId> control(const std::string& piece) const;
+  /// The text in the characters of the vocabulary, spaces as marks.
+  std::string normalize(std::string_view text) const;
+  struct Step {
+    std::string_view text;
+    size_t bytes;  ///< taken from the input
+  };
+  Step normalize_step(std::string_view text, size_t pos) const;
+  /// `at_start`: nothing visible stands before the piece.
+  std::string surface(TokenId id, bool at_start, bool& space_dropped) const;
+
+  SentencePieceFile file_;
+  CharMap map_;
+  ByteTrie user_defined_;
+  std::unique_ptr<PieceModel> model_;
+  mutable SessionPool<PieceModel::Session> sessions_;
+};
+
+}  // namespace longhaul::tokenizer

@@ -1,0 +1,230 @@
+#include "longhaul/tokenizer/tokenizer.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/hash.h"
+#include "longhaul/base/json.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/tokenizer/byte_level_tokenizer.h"
+#include "longhaul/tokenizer/json_node.h"
+#include "longhaul/tokenizer/sentencepiece_tokenizer.h"
+
+namespace longhaul::tokenizer {
+namespace {
+
+constexpr uint64_t kMaxTokenizerBytes = uint64_t{1} << 28;
+
+/// A token named in a JSON file: a string, or an object with `content`.
+std::optional<std::string> named_token(const Json& json, const char* key,
+                                       const fs::path& file) {
+  if (!json.is_object()) {
+    throw InputError("tokenizer", fmt::format("{}: expected an object", file.string()));
+  }
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return std::nullopt;
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_object() && found->contains("content") &&
+      (*found)["content"].is_string()) {
+    return (*found)["content"].get<std::string>();
+  }
+  throw InputError("tokenizer",
+                   fmt::format("{}: {} is neither a string nor an object with content",
+                               file.string(), key));
+}
+
+/// An id in generation_config.json or config.json: a number, or a list whose first
+/// counts.
+std::optional<TokenId> named_id(const Json& json, const char* key, const fs::path& file,
+                                const Tokenizer& tokenizer) {
+  if (!json.is_object() || !json.contains(key)) return std::nullopt;
+  const Json* value = &json[key];
+  if (value->is_array() && !value->empty()) value = &(*value)[0];
+  if (value->is_null()) return std::nullopt;
+  if (!value->is_number_unsigned() || value->get<uint64_t>() >= kMaxTokens ||
+      !tokenizer.id_to_token(value->get<TokenId>())) {
+    throw InputError("tokenizer", fmt::format("{}: {} is {}, which is no token's id",
+                                              file.string(), key, value->dump()));
+  }
+  return value->get<TokenId>();
+}
+
+std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
+                                const char* id_key, const Tokenizer& tokenizer) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const fs::path file = dir / name;
+    if (!fs::exists(file)) continue;
+    const auto token = named_token(read_json(file), token_key, file);
+    if (!token) continue;
+    const auto id = tokenizer.token_to_id(*token);
+    if (!id) {
+      throw InputError("tokenizer",
+                       fmt::format("{}: {} is \"{}\", which tokenizer.json does not have",
+                                   file.string(), token_key, *token));
+    }
+    return id;
+  }
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path file = dir / name;
+    if (!fs::exists(file)) continue;
+    const auto id = named_id(read_json(file), id_key, file, tokenizer);
+    if (id) return id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+TokenizerSurroundings read_surroundings(const fs::path& file,
+                                        const Tokenizer& tokenizer) {
+  const fs::path dir = file.parent_path();
+  TokenizerSurroundings around;
+  around.files.push_back(file);
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (fs::exists(dir / name)) around.files.push_back(dir / name);
+  }
+  around.bos = find_end(dir, "bos_token", "bos_token_id", tokenizer);
+  around.eos = find_end(dir, "eos_token", "eos_token_id", tokenizer);
+  return around;
+}
+
+std::string fingerprint_of(const TokenizerSpec& spec) {
+  std::string text = "longhaul tokenizer 1\n";
+  const auto number = [&](uint64_t value) { text += std::to_string(value) + ","; };
+  const auto string = [&](const std::string& value) {
+    number(value.size());
+    text += value;
+  };
+  number(spec.model.vocab.size());
+  for (const auto& token : spec.model.vocab) {
+    number(token ? 1 : 0);
+    if (token) string(*token);
+  }
+  number(spec.model.merges.size());
+  for (const auto& merge : spec.model.merges) {
+    number(merge.left);
+    number(merge.right);
+  }
+  number(spec.model.unknown ? *spec.model.unknown + uint64_t{1} : 0);
+  number(spec.model.fuse_unknown);
+  number(spec.model.ignore_merges);
+  number(spec.added.size());
+  for (const AddedToken& token : spec.added) {
+    number(token.id);
+    string(token.content);
+    for (const bool flag : {token.special, token.single_word, token.lstrip, token.rstrip,
+                            token.normalized}) {
+      number(flag);
+    }
+  }
+  number(spec.nfc);
+  number(spec.steps.size());
+  for (const SplitStep& step : spec.steps) {
+    number(step.add_prefix_space);
+    string(std::string(split_name(step.pattern)));
+  }
+  for (const auto* ids : {&spec.affixes.prefix, &spec.affixes.suffix}) {
+    number(ids->size());
+    for (const uint32_t id : *ids) number(id);
+  }
+  return hash_hex(text);
+}
+
+namespace {
+
+/// Whether a text is put between the BOS and the EOS piece: tokenizer_config.json says
+/// so, or its class does when it is silent.
+void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
+  const fs::path file = dir / "tokenizer_config.json";
+  if (!fs::exists(file)) return;
+  const Json json = read_json(file);
+  const auto flag = [&](const char* key, bool when_absent) {
+    if (!json.is_object() || !json.contains(key) || json[key].is_null()) {
+      return when_absent;
+    }
+    if (json[key].is_boolean()) return json[key].get<bool>();
+    throw InputError("tokenizer", fmt::format("{}: {} is {}, expected true or false",
+                                              file.string(), key, json[key].dump()));
+  };
+  const auto name = named_token(json, "tokenizer_class", file).value_or("");
+  const bool llama = name.starts_with("LlamaTokenizer");
+  const bool t5 = name.starts_with("T5Tokenizer");
+  tokenizer.surround_with(flag("add_bos_token", llama), flag("add_eos_token", t5));
+}
+
+/// Tokens that stand in a list of their own beside a `.model` are not read.
+void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
+  const fs::path file = dir / "added_tokens.json";
+  if (!fs::exists(file)) return;
+  const Json json = read_json(file);
+  for (auto token = json.begin(); json.is_object() && token != json.end(); ++token) {
+    if (tokenizer.token_to_id(token.key())) continue;
+    throw InputError("tokenizer",
+                     fmt::format("{} adds \"{}\", which is not supported beside a "
+                                 "tokenizer.model; save the tokenizer as tokenizer.json "
+                                 "with transformers and give that",
+                                 file.string(), token.key()));
+  }
+}
+
+std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
+  auto tokenizer =
+      SentencePieceTokenizer::parse(read_text(file, kMaxTokenizerBytes), file.string());
+  refuse_more_tokens(file.parent_path(), *tokenizer);
+  read_affixes(file.parent_path(), *tokenizer);
+  TokenizerSurroundings around = read_surroundings(file, *tokenizer);
+  if (!around.bos) around.bos = tokenizer->own_bos();
+  if (!around.eos) around.eos = tokenizer->own_eos();
+  tokenizer->set_surroundings(std::move(around));
+  return tokenizer;
+}
+
+}  // namespace
+
+std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
+    if (fs::exists(dir / name)) return dir / name;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
+  constexpr const char* kWanted =
+      "give a tokenizer.json, a tokenizer.model or a directory that holds one";
+  if (!fs::exists(path)) {
+    throw InputError("tokenizer", fmt::format("{}; {}", missing_path(path), kWanted));
+  }
+  fs::path file = path;
+  if (fs::is_directory(path)) {
+    const auto found = find_tokenizer_file(path);
+    if (!found) {
+      throw InputError("tokenizer", fmt::format("{}: holds no tokenizer.json and no "
+                                                "tokenizer.model; {}",
+                                                path.string(), kWanted));
+    }
+    file = *found;
+  }
+  if (file.extension() == ".model") return load_sentencepiece(file);
+  if (file.extension() != ".json") {
+    throw InputError("tokenizer", fmt::format("{}: is neither a .json nor a .model; {}",
+                                              file.string(), kWanted));
+  }
+  auto tokenizer =
+      parse_tokenizer_json(read_text(file, kMaxTokenizerBytes), file.string());
+  tokenizer->set_surroundings(read_surroundings(file, *tokenizer));
+  // The parsed file was a million small blocks: they go back now, which would otherwise
+  // delay the first text by some 25 ms and keep the memory.
+  ::malloc_trim(0);
+  return tokenizer;
+}
+
+std::vector<TokenId> Tokenizer::encode(std::string_view text,
+                                       bool add_special_tokens) const {
+  std::vector<TokenId> ids;
+  encode(text, add_special_tokens, ids);
+  return ids;
+}
+
+}  // namespace longhaul::tokenizer

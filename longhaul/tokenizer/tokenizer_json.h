@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "longhaul/tokenizer/added_tokens.h"
+#include "longhaul/tokenizer/bpe_model.h"
+#include "longhaul/tokenizer/file_tokenizer.h"
+#include "longhaul/tokenizer/split.h"
+
+namespace longhaul::tokenizer {
+
+/// One pre-tokenizer of a sequence: a space in front where there is none, then a split.
+struct SplitStep {
+  bool add_prefix_space = false;
+  SplitPattern pattern = SplitPattern::None;
+};
+
+/// The tokenizer.json of a byte-level BPE, parsed and checked.
+struct TokenizerSpec {
+  BpeSpec model;
+  std::vector<AddedToken> added;
+  bool nfc = false;
+  std::vector<SplitStep> steps;
+  Affixes affixes;
+  bool byte_level_decoder = false;  ///< false: tokens joined by spaces
+};
+
+/// Parses the text of a tokenizer.json; `name` is its path, for messages. Truncation and
+/// padding are not read: transformers switches both off unless a call asks for them.
+/// InputError names the component that is not supported, or what is wrong and where.
+std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
+                                                    std::string_view name);
+
+}  // namespace longhaul::tokenizer

@@ -1,0 +1,436 @@
+"""Every recipe has the published numbers, fits the published ranks, and trains when scaled down."""
+
+import json
+import math
+import random
+import re
+import tomllib
+from typing import NamedTuple
+
+import pytest
+from programs import SOURCE
+
+RECIPES = SOURCE / "recipes"
+PAGE = SOURCE / "docs/recipes.md"
+
+# A recipe that waits -> what refuses it. Without its line here a recipe is checked like the others.
+NO_BERT = 'model_type "bert" is not available yet'
+WAITING = {
+    "bert-large-phase1": NO_BERT,
+    "bert-large-phase2": NO_BERT,
+    "bert-large-lamb-phase1": NO_BERT,
+    "bert-large-lamb-phase2": NO_BERT,
+}
+
+# The sources say nothing of these, or leave saving off.
+OURS = {"checkpoint.every": 500, "checkpoint.keep": 2}
+
+# neuronx-distributed, examples/training/llama/tp_pp_llama_hf_pretrain/run_llama*_tp_pp.sh
+NXD_PP = OURS | {
+    "run.steps": 30000, "batch.global_size": 1024, "batch.micro_size": 1,
+    "parallel.sequence": True, "parallel.zero": 1, "memory.recompute": "selective",
+    "optimizer.betas": [0.9, 0.95], "optimizer.weight_decay": 0.1,
+    "schedule.kind": "cosine", "schedule.warmup_steps": 2000,
+}
+# neuronx-distributed, tp_zero1_llama_hf_pretrain.py and its AdamW_FP32OptimParams: the defaults
+NXD_ADAMW = {
+    "run.seed": 12349, "optimizer.betas": [0.9, 0.999], "optimizer.eps": 1e-6,
+    "optimizer.weight_decay": 0.01, "optimizer.convention": "hf", "schedule.kind": "linear",
+}
+# neuronx-distributed, tp_zero1_llama_hf_pretrain/tp_zero1_llama*_hf_pretrain.sh
+NXD_ZERO1 = OURS | NXD_ADAMW | {
+    "run.steps": 10000, "batch.global_size": 1024, "batch.micro_size": 1,
+    "parallel.sequence": True, "parallel.zero": 1, "memory.recompute": "selective",
+    "schedule.warmup_steps": 100,
+}
+OLD_NO_DECAY = {"optimizer.no_decay": ["*bias", "*LayerNorm*"]}
+# neuronx-distributed, examples/training/tp_dp_gpt_neox_hf_pretrain
+NXD_NEOX = OURS | NXD_ADAMW | OLD_NO_DECAY | {
+    "data.seq_len": 2048, "batch.global_size": 256, "batch.micro_size": 1,
+    "parallel.sequence": True, "parallel.zero": 1, "memory.recompute": "full",
+}
+# aws-neuron-samples, torch-neuronx/training/dp_bert_hf_pretrain; the length is that of its shards
+BERT = OURS | NXD_ADAMW | OLD_NO_DECAY | {"parallel.zero": 0, "checkpoint.keep": 1}
+LAMB = {k: v for k, v in BERT.items() if k != "optimizer.convention"} | {"optimizer.kind": "lamb"}
+PHASE1 = {"data.seq_len": 128, "batch.micro_size": 16, "schedule.warmup_steps": 2000}
+PHASE2 = {"data.seq_len": 512, "batch.micro_size": 2, "batch.global_size": 32768,
+          "run.steps": 1563, "schedule.warmup_steps": 781}
+# awsome-distributed-training, 17.SM-modelparallelv2: arguments.py, launch_training_enroot.sh
+SMP = {
+    "run.steps": 5000, "run.seed": 12345, "data.seq_len": 4096,
+    "batch.global_size": 256, "batch.micro_size": 4,
+    "parallel.zero": 3, "parallel.shard_group": 64, "memory.recompute": "full",
+    "optimizer.lr": 1e-4, "optimizer.betas": [0.9, 0.95], "optimizer.weight_decay": 0.2,
+    "schedule.kind": "smp", "schedule.decay": "cosine", "schedule.horizon": 47683,
+    "schedule.warmup_fraction": 0.0032, "schedule.min_lr": 1e-5,
+    "checkpoint.every": 100, "checkpoint.keep": 2,
+}
+SMP_LAUNCHED = SMP | {"run.stop_after": 100, "data.synthetic": 100 * 256}
+
+OWN_CPT = {
+    "run.steps": 10000, "data.seq_len": 8192, "batch.global_size": 1024, "batch.micro_size": 1,
+    "memory.recompute": "full", "optimizer.lr": 1.5e-5, "optimizer.betas": [0.9, 0.95],
+    "optimizer.weight_decay": 0.1, "schedule.kind": "cosine", "schedule.warmup_steps": 500,
+    "schedule.min_lr": 1e-6, "checkpoint.every": 100, "checkpoint.keep": 2,
+}
+
+# Recipe -> every number and choice in it. What has a source above has only the difference here.
+PUBLISHED = {
+    # The Slurm guide of awsome-distributed-training for Llama 3 70B: its worker's command line
+    "llama3-70b-cpt": NXD_PP | {
+        "data.seq_len": 8192, "parallel.tp": 32, "parallel.pp": 8, "optimizer.lr": 1.5e-5,
+        "schedule.min_lr": 1e-6, "checkpoint.every": 5, "checkpoint.keep": 2},
+    # run_llama3_70B_tp_pp.sh with 70B_config_llama3.1
+    "llama31-70b": NXD_PP | {
+        "data.seq_len": 8192, "parallel.tp": 32, "parallel.pp": 8, "optimizer.lr": 1.5e-5,
+        "schedule.min_lr": 1e-6},
+    # run_llama2_70B_tp_pp.sh
+    "llama2-70b": NXD_PP | {
+        "data.seq_len": 4096, "parallel.tp": 32, "parallel.pp": 8, "optimizer.lr": 1.5e-4,
+        "schedule.min_lr": 1e-5},
+    # run_llama2_13B_tp_pp.sh
+    "llama2-13b": NXD_PP | {
+        "data.seq_len": 4096, "parallel.tp": 8, "parallel.pp": 4, "optimizer.lr": 1.5e-4,
+        "schedule.min_lr": 1e-5},
+    # tp_zero1_llama2_7B_hf_pretrain.sh
+    "llama2-7b": NXD_ZERO1 | {
+        "data.seq_len": 4096, "parallel.tp": 8, "optimizer.lr": 3e-4, "log.every": 10},
+    # tp_zero1_llama3_8B_hf_pretrain.sh
+    "llama3-8b": NXD_ZERO1 | {
+        "data.seq_len": 8192, "parallel.tp": 32, "optimizer.lr": 1.5e-4, "log.every": 1},
+    # arcee-trainium-recipes, model_training/llama2-7b/tp_zero1_llama2_7b_hf_pretrain.sh
+    "llama2-7b-cpt": NXD_ZERO1 | OLD_NO_DECAY | {
+        "run.steps": 3 * 10600, "data.seq_len": 4096, "batch.global_size": 2048,
+        "parallel.tp": 8, "optimizer.lr": 1.5e-4, "log.every": 10,
+        "checkpoint.every": 10600, "checkpoint.keep": 3},
+    # tp_dp_gpt_neox_20b_hf_pretrain.sh, tp_dp_gpt_neox_6.9b_hf_pretrain.sh
+    "neox-20b": NXD_NEOX | {
+        "run.steps": 10000, "parallel.tp": 32, "optimizer.lr": 0.97e-5,
+        "schedule.warmup_steps": 100},
+    "neox-6.9b": NXD_NEOX | {
+        "run.steps": 1550, "parallel.tp": 8, "optimizer.lr": 1.2e-4, "schedule.warmup_steps": 15},
+    # run_dp_bert_large_hf_pretrain_bf16_*.sh: s128, s512_phase2, s128_lamb, s512_lamb_phase2
+    "bert-large-phase1": BERT | PHASE1 | {
+        "run.steps": 28125, "batch.global_size": 16384, "optimizer.lr": 4e-4},
+    "bert-large-phase2": BERT | PHASE2 | {"optimizer.lr": 2.8e-4},
+    "bert-large-lamb-phase1": LAMB | PHASE1 | {
+        "run.steps": 7032, "batch.global_size": 65536, "optimizer.lr": 6e-3},
+    "bert-large-lamb-phase2": LAMB | PHASE2 | {"optimizer.lr": 4e-3},
+    # launch_training_enroot.sh with model_size 7b, 13b and 70b; its README's fine-tuning
+    "llama2-7b-sharded": SMP_LAUNCHED | {"parallel.shard_group": 8},
+    "llama2-13b-sharded": SMP_LAUNCHED,
+    "llama2-70b-sharded": SMP_LAUNCHED,
+    "llama2-70b-finetune": SMP,
+    # The same with model_type gpt_neox, 20b and 65b
+    "neox-20b-sharded": SMP_LAUNCHED | {
+        "model.override": {"hidden_act": "gelu", "max_position_embeddings": 4096}},
+    "neox-65b-sharded": SMP_LAUNCHED | {
+        "batch.global_size": 512, "data.synthetic": 100 * 512, "parallel.shard_group": 128,
+        "model.override": {"max_position_embeddings": 4096}},
+    # Nobody's
+    "llama3-8b-cpt": OWN_CPT,
+    "mistral-7b-cpt": OWN_CPT,
+    "pythia-1.4b-cpt": OWN_CPT | {
+        "data.seq_len": 2048, "batch.micro_size": 4, "optimizer.lr": 2e-5,
+        "schedule.min_lr": 2e-6},
+    "llama3-70b-sharded": {
+        "run.steps": 5000, "data.seq_len": 4096, "batch.global_size": 256, "batch.micro_size": 1,
+        "parallel.zero": 3, "parallel.shard_group": 64, "memory.recompute": "full",
+        "optimizer.lr": 1e-4, "optimizer.betas": [0.9, 0.95], "optimizer.weight_decay": 0.2,
+        "schedule.kind": "cosine", "schedule.warmup_fraction": 0.0032, "schedule.min_lr": 1e-5,
+        "checkpoint.every": 500, "checkpoint.keep": 2},
+}
+
+
+class Fit(NamedTuple):
+    """How a published run lies on its ranks, and the size of its model."""
+
+    ranks: int
+    pp: int
+    dp: int
+    tp: int
+    accumulation: int
+    tokens: int  # of a step
+    billions: float  # of parameters
+
+
+FITS = {
+    "llama3-70b-cpt": Fit(16 * 32, 8, 2, 32, 512, 8388608, 70.554),
+    "llama31-70b": Fit(32 * 32, 8, 4, 32, 256, 8388608, 70.554),
+    "llama2-70b": Fit(32 * 32, 8, 4, 32, 256, 4194304, 68.977),
+    "llama2-13b": Fit(32 * 32, 4, 32, 8, 32, 4194304, 13.016),
+    "llama2-7b": Fit(16 * 32, 1, 64, 8, 16, 4194304, 6.738),
+    "llama3-8b": Fit(32 * 32, 1, 32, 32, 32, 8388608, 8.030),
+    "llama2-7b-cpt": Fit(16 * 32, 1, 64, 8, 32, 8388608, 6.738),
+    "neox-20b": Fit(4 * 32, 1, 4, 32, 64, 524288, 20.555),  # machines: not stated
+    "neox-6.9b": Fit(4 * 32, 1, 16, 8, 16, 524288, 6.857),
+    "bert-large-phase1": Fit(16 * 32, 1, 512, 1, 2, 2097152, 0.336),
+    "bert-large-phase2": Fit(16 * 32, 1, 512, 1, 32, 16777216, 0.336),
+    "bert-large-lamb-phase1": Fit(16 * 32, 1, 512, 1, 8, 8388608, 0.336),
+    "bert-large-lamb-phase2": Fit(16 * 32, 1, 512, 1, 32, 16777216, 0.336),
+    "llama2-7b-sharded": Fit(8 * 8, 1, 64, 1, 1, 1048576, 6.738),
+    "llama2-13b-sharded": Fit(8 * 8, 1, 64, 1, 1, 1048576, 13.016),
+    "llama2-70b-sharded": Fit(8 * 8, 1, 64, 1, 1, 1048576, 68.977),
+    "llama2-70b-finetune": Fit(8 * 8, 1, 64, 1, 1, 1048576, 68.977),
+    "neox-20b-sharded": Fit(8 * 8, 1, 64, 1, 1, 1048576, 20.555),
+    "neox-65b-sharded": Fit(16 * 8, 1, 128, 1, 1, 2097152, 65.259),
+    "llama3-8b-cpt": Fit(64, 1, 64, 1, 16, 8388608, 8.030),
+    "mistral-7b-cpt": Fit(64, 1, 64, 1, 16, 8388608, 7.242),
+    "pythia-1.4b-cpt": Fit(64, 1, 64, 1, 4, 2097152, 1.415),
+    "llama3-70b-sharded": Fit(128, 1, 128, 1, 2, 1048576, 70.554),
+}
+READY = [name for name in FITS if name not in WAITING]
+
+# Fields of the shipped config.json: those of the public models.
+LLAMA2 = {"vocab_size": 32000, "max_position_embeddings": 4096, "rope_theta": 1e4,
+          "rope_scaling": None, "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2}
+LLAMA3 = LLAMA2 | {"vocab_size": 128256, "max_position_embeddings": 8192, "rope_theta": 5e5,
+                   "bos_token_id": 128000, "eos_token_id": 128001}
+NEOX = {"vocab_size": 50432, "max_position_embeddings": 2048, "rotary_pct": 0.25,
+        "rotary_emb_base": 10000, "layer_norm_eps": 1e-5, "use_parallel_residual": True,
+        "hidden_act": "gelu", "tie_word_embeddings": False}
+
+
+def shape(layers, hidden, inner, heads, keys=None):
+    fields = {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": inner,
+              "num_attention_heads": heads}
+    return fields | ({"num_key_value_heads": keys} if keys else {})
+
+
+MODELS = {
+    "llama2-7b": LLAMA2 | shape(32, 4096, 11008, 32, 32),
+    "llama2-13b": LLAMA2 | shape(40, 5120, 13824, 40, 40),
+    "llama2-70b": LLAMA2 | shape(80, 8192, 28672, 64, 8),
+    "llama3-8b": LLAMA3 | shape(32, 4096, 14336, 32, 8),
+    "llama31-70b": LLAMA3 | shape(80, 8192, 28672, 64, 8) | {
+        "max_position_embeddings": 131072, "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}},
+    "neox-20b": NEOX | shape(44, 6144, 24576, 64) | {"hidden_act": "gelu_fast"},
+    "pythia-6.9b": NEOX | shape(32, 4096, 16384, 32),
+    "neox-65b": NEOX | shape(80, 8192, 32768, 64),
+    "bert-large": shape(24, 1024, 4096, 16) | {
+        "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1},
+}
+
+# Directories that a user brings -> the same config.json here.
+BROUGHT = {
+    "models/Llama-3-70B": SOURCE / "tests/fixtures/configs/llama3-70b.json",
+    "models/Llama-3-8B": RECIPES / "models/llama3-8b/config.json",
+    "models/Mistral-7B-v0.1": SOURCE / "tests/fixtures/configs/mistral-7b.json",
+    "models/pythia-1.4b": SOURCE / "tests/fixtures/configs/pythia-1.4b.json",
+    "models/Llama-2-7b-hf": RECIPES / "models/llama2-7b/config.json",
+    "models/Llama-2-70b-hf": RECIPES / "models/llama2-70b/config.json",
+}
+PATHS = {"run.dir", "model.config", "init.weights", "data.train", "data.validation"}
+
+
+def path_of(name):
+    return RECIPES / f"{name}.toml"
+
+
+def settings(name):
+    """section.key -> value, of all that is no path."""
+    found = {}
+    for section, keys in tomllib.loads(path_of(name).read_text()).items():
+        for key, value in keys.items():
+            if f"{section}.{key}" not in PATHS:
+                found[f"{section}.{key}"] = value
+            for source in value if key == "train" else []:
+                if "synthetic" in source:
+                    found["data.synthetic"] = source["synthetic"]
+    return found
+
+
+def model_config(name):
+    written = tomllib.loads(path_of(name).read_text())["model"]["config"]
+    return BROUGHT.get(written, SOURCE / written / "config.json")
+
+
+def words(*sets):
+    return [word for one in sets for word in ("--set", one)]
+
+
+def described(run, name, ranks, *sets, check=True):
+    said = run("longhaul", "config", path_of(name), "--ranks", ranks, "--json",
+               *words(f"model.config={model_config(name)}", *sets), check=check, cwd=SOURCE)
+    return json.loads(said.stdout) if check else said
+
+
+def test_every_recipe_has_a_row_in_every_table():
+    files = {path.name.removesuffix(".toml") for path in RECIPES.glob("*.toml")}
+    assert files == PUBLISHED.keys() == FITS.keys()
+    assert {path.parent.name for path in RECIPES.glob("models/*/config.json")} == MODELS.keys()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_numbers_are_the_published_ones(name):
+    assert settings(name) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shipped_model_has_the_published_shape(name):
+    config = json.loads((RECIPES / "models" / name / "config.json").read_text())
+    assert {key: config[key] for key in MODELS[name]} == MODELS[name]
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_the_command_in_its_comment_has_the_published_ranks(name):
+    command = f"longhaul config recipes/{name}.toml --ranks {FITS[name].ranks}"
+    assert f"# Check it:  {command}\n" in path_of(name).read_text()
+
+
+@pytest.mark.parametrize("name", READY)
+def test_published_ranks_are_accepted_and_lie_as_published(run, name):
+    fit = FITS[name]
+    said = described(run, name, fit.ranks)
+    layout, batch = said["layout"], said["batch"]
+    assert (layout["pp"], layout["dp"], layout["tp"]) == (fit.pp, fit.dp, fit.tp)
+    assert batch["accumulation"] == fit.accumulation
+    assert batch["tokens_per_step"] == fit.tokens
+    whole = described(run, name, 1, "parallel.tp=1", "parallel.pp=1", "parallel.zero=0",
+                      "parallel.shard_group=world")
+    assert round(whole["layout"]["ranks"][0]["parameters"] / 1e9, 3) == fit.billions
+
+
+@pytest.mark.parametrize("sets", [
+    ["parallel.pipeline=interleaved", "parallel.virtual_stages=2"],  # its VPP_DEGREE
+    ["parallel.pp=4"],  # as the benchmarks of 15.6 to 17.9 sequences a second had it
+])
+def test_other_pipelines_of_the_70b_source_are_accepted(run, sets):
+    layout = described(run, "llama2-70b", 1024, *sets)["layout"]
+    assert layout["pp"] * layout["dp"] == 32
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_waiting_recipe_is_refused_for_its_reason(run, name):
+    """Accepted, or refused for another reason: its line in WAITING is out of date."""
+    said = described(run, name, FITS[name].ranks, check=False)
+    assert said.returncode == 78 and WAITING[name] in said.stderr, said.stderr
+
+
+def test_page_has_each_recipe_with_its_command_and_says_which_wait():
+    text = PAGE.read_text()
+    commands = re.findall(r"^longhaul config recipes/(\S+)\.toml --ranks (\d+)$", text, re.M)
+    assert dict(commands) == {name: str(fit.ranks) for name, fit in FITS.items()}
+    (waits,) = re.findall(r"^Not yet: (.*?)\.$", text, re.M | re.S)
+    assert set(re.findall(r"`([^`]+)`", waits)) == WAITING.keys()
+
+
+# Scaled down: the numbers of the optimizer and the schedule stay, ranks and model shrink.
+
+VOCABULARY = 320
+SMALL = {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96,
+         "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": VOCABULARY,
+         "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+
+
+def is_bert(name):
+    return name.startswith("bert-")
+
+
+def small_model(name):
+    config = json.loads(model_config(name).read_text())
+    fields = {key: value for key, value in SMALL.items() if key in config}
+    heads = config["num_attention_heads"]
+    if config.get("num_key_value_heads", heads) < heads:
+        fields["num_key_value_heads"] = 2
+    text = ", ".join(f"{key} = {value}" for key, value in fields.items())
+    return [f"model.config={model_config(name)}", f"model.override={{ {text} }}"]
+
+
+def small_layout(name):
+    """(ranks, pp, dp, tp, what to set)"""
+    numbers, fit = PUBLISHED[name], FITS[name]
+    tp, pp = min(fit.tp, 2), min(fit.pp, 2)
+    dp = {1: 4, 2: 2, 4: 1}[tp * pp]
+    micro = numbers["batch.micro_size"]
+    sets = [f"parallel.tp={tp}", f"parallel.pp={pp}", "data.seq_len=32",
+            f"batch.global_size={max(4, dp) * micro}"]
+    if "parallel.shard_group" in numbers:
+        sets.append("parallel.shard_group=2")
+    return tp * pp * dp, pp, dp, tp, sets
+
+
+def small_shards(run, folder):
+    """A few hundred examples for BERT, 32 tokens each."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    syllables = [a + b for a in "bcdfgh" for b in "aeiou"]
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": [{"id": i, "content": token, "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False, "special": True}
+                         for i, token in enumerate(special)],
+        "normalizer": {"type": "BertNormalizer", "clean_text": True, "lowercase": True,
+                       "handle_chinese_chars": True, "strip_accents": None},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100,
+                  "vocab": {token: i for i, token in enumerate(special + syllables)}}}))
+    draw = random.Random(1)
+    documents = [[" ".join(draw.choice(syllables) for _ in range(8)) for _ in range(8)]
+                 for _ in range(40)]
+    (folder / "text.txt").write_text("\n\n".join("\n".join(d) for d in documents))
+    run("longhaul", "data", "build", "--bert", folder / "text.txt", "--tokenizer",
+        folder / "tokenizer.json", "--out", folder / "shards", "--seq-len", 32,
+        "--max-predictions", 5, "--shards", 4)
+    return folder / "shards"
+
+
+def warmup_rate(name, step):
+    """The published learning rate of one of the first steps, which all lie in the warm-up."""
+    numbers = PUBLISHED[name]
+    lr, kind = numbers["optimizer.lr"], numbers["schedule.kind"]
+    if kind == "smp":
+        return lr * (step - 1) / (0.0032 * 47683)
+    warmup = numbers.get("schedule.warmup_steps", 0.0032 * numbers["run.steps"])
+    return lr * step / (warmup + 1) if kind == "cosine" else lr * (step - 1) / warmup
+
+
+def train_two_steps(run, name, tmp_path, *sets):
+    """The records of the steps and the log."""
+    ranks, pp, dp, tp, layout = small_layout(name)
+    data = "{ synthetic = 256 }"
+    if is_bert(name):
+        data = f'{{ path = "{small_shards(run, tmp_path / "bert")}" }}'
+    common = [*small_model(name), *layout, "run.device=cpu", "run.threads=1",
+              f"data.train=[{data}]", "data.validation=", *sets]
+    init = []
+    if "init" in tomllib.loads(path_of(name).read_text()):
+        run("longhaul", "train", path_of(name), ranks=ranks, *words(
+            *common, f"run.dir={tmp_path / 'first'}", "run.stop_after=1", "init.weights="))
+        init = [f"init.weights={tmp_path / 'first'}"]
+    folder = tmp_path / "run"
+    run("longhaul", "train", path_of(name), ranks=ranks, *words(
+        *common, f"run.dir={folder}", "run.stop_after=2", *init))
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    log = (folder / "log.txt").read_text()
+    assert f"pp {pp - 1} dp {dp - 1} cp 0 tp {tp - 1}\n" in log
+    assert ("weights: RANDOM" in log) == (not init)
+    return [r for r in records if "grad_norm" in r], log
+
+
+def check_two_steps(name, records):
+    assert [r["step"] for r in records] == [1, 2]
+    guess = math.log(VOCABULARY) + (math.log(2) if is_bert(name) else 0)
+    for record in records:
+        assert record["lr"] == pytest.approx(warmup_rate(name, record["step"]), rel=1e-12)
+        assert abs(record["loss"] - guess) < 0.2 and 0 < record["grad_norm"] < 100
+
+
+QUICK = ["llama2-70b", "llama2-7b", "llama2-7b-sharded"]
+
+
+@pytest.mark.parametrize("name", [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in READY])
+def test_scaled_down_it_trains_two_steps(run, tmp_path, name):
+    check_two_steps(name, train_two_steps(run, name, tmp_path)[0])
+
+
+@pytest.mark.soak
+def test_scaled_down_the_70b_trains_interleaved(run, tmp_path):
+    records, _ = train_two_steps(run, "llama2-70b", tmp_path, "parallel.pipeline=interleaved",
+                                 "parallel.virtual_stages=2")
+    check_two_steps("llama2-70b", records)

@@ -1,0 +1,168 @@
+"""Every field of transformers' config classes, for every family: changing it changes the result
+as it does there, or is refused by name, or changes nothing there either. A field that a newer
+transformers brings fails the first test until it stands in a list."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+import transformers
+from models import distance, model_of
+from safetensors.torch import load_file, save_file
+
+DECODER = dict(
+    vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
+    rms_norm_eps=1e-5, initializer_range=0.2, tie_word_embeddings=False,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+ROTATED = dict(rope_parameters={"rope_type": "default", "rope_theta": 500.0})
+DECODER_HONOURED = dict(
+    ROTATED, vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+    num_attention_heads=6, num_key_value_heads=4, head_dim=24, rms_norm_eps=0.1,
+    tie_word_embeddings=True)
+DECODER_REFUSED = dict(hidden_act="gelu", attention_dropout=0.1, max_position_embeddings=16)
+SLIDING = ["full_attention", "sliding_attention"]
+QWEN_REFUSED = dict(DECODER_REFUSED, use_sliding_window=True, layer_types=SLIDING)
+# What they mean needs use_sliding_window.
+QWEN_NEUTRAL = dict(sliding_window=5, max_window_layers=1)
+
+# family -> the settings of a small model, what is honoured, what is refused, and what changes
+# nothing beside NEUTRAL.
+FAMILIES = {
+    "Llama": (DECODER, DECODER_HONOURED,
+              dict(DECODER_REFUSED, attention_bias=True, mlp_bias=True, pretraining_tp=2), {}),
+    "Mistral": (dict(DECODER, sliding_window=9), dict(DECODER_HONOURED, sliding_window=10),
+                DECODER_REFUSED, {}),
+    "Qwen2": (DECODER, {**DECODER_HONOURED, "head_dim": None}, QWEN_REFUSED, QWEN_NEUTRAL),
+    "Qwen3": (DECODER, DECODER_HONOURED, dict(QWEN_REFUSED, attention_bias=True), QWEN_NEUTRAL),
+    "GPT2": (
+        dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
+             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,
+             bos_token_id=0, eos_token_id=0),
+        dict(vocab_size=130, n_embd=64, n_head=6, n_layer=3, n_inner=96, n_positions=72,
+             layer_norm_epsilon=0.1, tie_word_embeddings=False,
+             activation_function="gelu_pytorch_tanh"),
+        dict(activation_function="gelu", resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1,
+             scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
+             reorder_and_upcast_attn=True, add_cross_attention=True),
+        # Of other heads than a language model's.
+        dict(summary_type="last", summary_use_proj=False, summary_activation="tanh",
+             summary_proj_to_labels=False, summary_first_dropout=0.3)),
+    "GPTNeoX": (
+        dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+             num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2,
+             rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                              "partial_rotary_factor": 0.5}),
+        dict(vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+             num_attention_heads=6, layer_norm_eps=0.1, tie_word_embeddings=True,
+             use_parallel_residual=False, attention_bias=False, hidden_act="gelu_fast",
+             rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                              "partial_rotary_factor": 1.0}),
+        dict(hidden_act="relu", attention_dropout=0.1, hidden_dropout=0.1,
+             max_position_embeddings=16),
+        dict(classifier_dropout=0.3, is_decoder=True)),
+}
+# The result of given weights on given tokens does not depend on them.
+NEUTRAL = dict(
+    output_hidden_states=True, chunk_size_feed_forward=2, id2label={0: "a"}, label2id={"a": 0},
+    problem_type="regression", use_cache=False, bos_token_id=3, eos_token_id=[4],
+    initializer_range=0.3,
+    # Where it is an input, torch leaves its row of the embedding without a gradient; here it is
+    # a token like others.
+    pad_token_id=7)
+# Of the file and of the call; what another architecture means is refused in the unit tests.
+NOT_TRIED = {"transformers_version", "architectures", "return_dict", "dtype",
+             "is_encoder_decoder"}
+TOLERANCE = 1e-5
+SEEN = 1e-4
+
+
+def make(family, **changes):
+    config = getattr(transformers, f"{family}Config")(**{**FAMILIES[family][0], **changes})
+    return model_of(config)
+
+
+def shapes(model):
+    return {name: value.shape for name, value in model.state_dict().items()}
+
+
+def theirs(model, tokens):
+    with torch.no_grad():
+        return model(input_ids=tokens).logits.view(-1, model.config.vocab_size)
+
+
+def example():
+    return torch.randint(0, 120, (2, 32), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def ours(run, tmp_path):
+    """Logits of the model in tmp_path / "model", or what was said."""
+    tokens = example().int()
+    save_file({"tokens": tokens, "targets": tokens.clone()}, tmp_path / "tokens.safetensors")
+
+    def call():
+        result = run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
+                     tmp_path / "out.safetensors", check=False)
+        if result.returncode != 0:
+            return result.stderr
+        return load_file(tmp_path / "out.safetensors")["logits"]
+
+    return call
+
+
+def rewrite(path, changes):
+    """Fields of a config.json, as they stand in another one."""
+    file = path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_field_is_in_a_list(family):
+    _, honoured, refused, neutral = FAMILIES[family]
+    fields = {f.name for f in dataclasses.fields(getattr(transformers, f"{family}Config"))}
+    listed = {*honoured, *refused, *neutral, *NEUTRAL, *NOT_TRIED}
+    assert fields - listed == set()
+    # Qwen2's class has no head_dim, and takes one.
+    assert listed - fields <= {"head_dim"}
+
+
+@pytest.mark.parametrize("family,field", [
+    # These two have their fields from Llama's form, as Mistral and Qwen3.
+    pytest.param(family, field, marks=pytest.mark.soak if family in ("Llama", "Qwen2") else ())
+    for family in FAMILIES for field, value in FAMILIES[family][1].items() if value is not None])
+def test_a_field_is_honoured(ours, tmp_path, family, field):
+    honoured = FAMILIES[family][1]
+    model = make(family, **{field: honoured[field]})
+    model.save_pretrained(tmp_path / "model")
+    want = theirs(model, example())
+    assert distance(ours(), want) <= TOLERANCE
+    # Where the weights fit without it, it is seen: by the numbers, or by what is refused.
+    before = make(family)
+    if shapes(before) == shapes(model) and field != "activation_function":  # two names of one
+        rewrite(tmp_path / "model", {field: before.config.to_dict()[field]})
+        found = ours()
+        assert isinstance(found, str) or distance(found, want) > SEEN
+
+
+@pytest.mark.parametrize("family,field", [
+    (family, field) for family in FAMILIES for field in FAMILIES[family][2]])
+def test_a_field_is_refused_by_name(ours, tmp_path, family, field):
+    make(family).save_pretrained(tmp_path / "model")
+    rewrite(tmp_path / "model", {field: FAMILIES[family][2][field]})
+    said = ours()
+    assert isinstance(said, str) and field in said, said
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_fields_change_nothing_here_and_there(ours, tmp_path, family):
+    neutral = {**NEUTRAL, **FAMILIES[family][3]}
+    plain = make(family)
+    changed = make(family, **neutral)
+    changed.load_state_dict(plain.state_dict())
+    changed.save_pretrained(tmp_path / "model")
+    want = theirs(plain, example())
+    assert torch.equal(theirs(changed, example()), want)
+    rewrite(tmp_path / "model", neutral)  # as they are, whatever the class makes of them
+    assert distance(ours(), want) <= TOLERANCE
