@@ -1,11 +1,6 @@
 #include "longhaul/models/decoder.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linear.h>
-
-#include "longhaul/base/error.h"
-#include "longhaul/models/stage.h"
-#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
 
@@ -33,60 +28,33 @@ at::Tensor DecoderBlock::forward(const at::Tensor& x, const ops::RopeTable& rope
 Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,
                  const StageSpec& stage, ParameterSet& parameters,
                  const nn::AttentionParts& parts)
-    : rope_config_(settings.rope),
-      head_dim_(settings.head_dim),
-      max_positions_(max_positions),
-      first_layer_(stage.first_layer) {
-  if (stage.embedding || (stage.head && settings.tie_word_embeddings)) {
-    embedding_.emplace(parameters, "model.embed_tokens");
-  }
+    : LanguageModel({.embedding = "model.embed_tokens",
+                     .head = "lm_head",
+                     .tied = settings.tie_word_embeddings,
+                     .head_dim = settings.head_dim,
+                     .max_positions = max_positions},
+                    stage, parameters),
+      rope_config_(settings.rope),
+      head_dim_(settings.head_dim) {
   for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
     blocks_.emplace_back(parameters, settings, i, parts);
   }
-  if (!stage.head) return;
-  norm_.emplace(parameters, "model.norm", settings.rms_norm_eps);
-  if (!settings.tie_word_embeddings) head_.emplace(parameters, "lm_head");
-}
-
-nn::Tensors Decoder::hidden(const nn::Tensors& input,
-                            const nn::ForwardContext& context) const {
-  nn::Tensors x = run_stage(
-      input, context,
-      [&] { return nn::Tensors{embedding_->forward(context.batch.tokens, context)}; },
-      first_layer_, blocks_.size(),
-      [&](size_t i, const nn::Tensors& in) {
-        return nn::Tensors{blocks_[i].forward(in[0], rope_, context)};
-      });
-  if (norm_) x[0] = norm_->forward(x[0], context);
-  return x;
-}
-
-at::Tensor Decoder::loss(const nn::Tensors& hidden,
-                         const nn::ForwardContext& context) const {
-  return nn::loss_head(hidden[0], head_weight(), 0, context);
-}
-
-at::Tensor Decoder::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_weight()->weight());
-}
-
-nn::KvCache Decoder::make_cache(int64_t batch, int64_t capacity) const {
-  std::vector<int64_t> heads;
-  for (const DecoderBlock& block : blocks_) heads.push_back(block.key_heads());
-  return empty_cache(heads, batch, capacity, head_dim_,
-                     head_weight()->weight().options());
+  if (stage.head) norm_.emplace(parameters, "model.norm", settings.rms_norm_eps);
 }
 
 void Decoder::prepare(int64_t positions, at::Device device) {
-  LH_CHECK(positions <= max_positions_, "model",
-           "{} positions asked for, the model has {} (max_position_embeddings)",
-           positions, max_positions_);
+  check_positions(positions);
   rope_ = ops::make_rope_table(rope_config_, head_dim_, positions, device);
 }
 
-const ParameterPtr& Decoder::head_weight() const {
-  LH_ASSERT(norm_.has_value(), "this stage has no head");
-  return head_ ? head_->weight() : embedding_->weight();
+at::Tensor Decoder::run_block(size_t i, const at::Tensor& x,
+                              const nn::ForwardContext& context) const {
+  return blocks_[i].forward(x, rope_, context);
+}
+
+at::Tensor Decoder::final_norm(const at::Tensor& x,
+                               const nn::ForwardContext& context) const {
+  return norm_->forward(x, context);
 }
 
 }  // namespace longhaul::models

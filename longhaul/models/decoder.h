@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "longhaul/families/decoder.h"
-#include "longhaul/models/model.h"
+#include "longhaul/models/language_model.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
 
@@ -31,33 +31,26 @@ class DecoderBlock {
   nn::FeedForward feed_forward_;
 };
 
-/// Embedding, blocks, final norm, and a head that may be the embedding.
-class Decoder : public Model {
+/// Llama's form of a language model.
+class Decoder : public LanguageModel {
  public:
   /// `parts`: what the family has in its attention.
   Decoder(const DecoderSettings& settings, int64_t max_positions, const StageSpec& stage,
           ParameterSet& parameters, const nn::AttentionParts& parts = {});
 
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const override;
-  at::Tensor loss(const nn::Tensors& hidden,
-                  const nn::ForwardContext& context) const override;
-  at::Tensor logits(const at::Tensor& hidden) const override;
-  nn::KvCache make_cache(int64_t batch, int64_t capacity) const override;
   void prepare(int64_t positions, at::Device device) override;
 
  private:
-  /// The head's weight, or the embedding's where they are tied.
-  const ParameterPtr& head_weight() const;
+  at::Tensor run_block(size_t i, const at::Tensor& x,
+                       const nn::ForwardContext& context) const override;
+  int64_t key_heads(size_t i) const override { return blocks_[i].key_heads(); }
+  at::Tensor final_norm(const at::Tensor& x,
+                        const nn::ForwardContext& context) const override;
 
   RopeConfig rope_config_;
   int64_t head_dim_;
-  int64_t max_positions_;
-  int64_t first_layer_;
-  std::optional<nn::Embedding> embedding_;
   std::vector<DecoderBlock> blocks_;
   std::optional<nn::RmsNorm> norm_;
-  std::optional<nn::Linear> head_;
   ops::RopeTable rope_;
 };
 

@@ -1,15 +1,12 @@
 #include "longhaul/models/gpt2/gpt2.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linear.h>
 
 #include <optional>
 
-#include "longhaul/base/error.h"
-#include "longhaul/models/stage.h"
+#include "longhaul/models/language_model.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
-#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
 namespace {
@@ -44,75 +41,49 @@ class Gpt2Block {
   nn::GeluFeedForward feed_forward_;
 };
 
-class Gpt2 : public Model {
+class Gpt2 : public LanguageModel {
  public:
   Gpt2(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
-      : settings_(gpt2_settings(config)),
-        max_positions_(config.max_position_embeddings),
-        first_layer_(stage.first_layer) {
-    if (stage.embedding || (stage.head && settings_.tie_word_embeddings)) {
-      tokens_.emplace(parameters, "transformer.wte");
-    }
-    if (stage.embedding) positions_.emplace(parameters, "transformer.wpe");
-    for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
-      blocks_.emplace_back(parameters, settings_, i);
-    }
-    if (!stage.head) return;
-    norm_.emplace(parameters, "transformer.ln_f", settings_.layer_norm_epsilon);
-    if (!settings_.tie_word_embeddings) head_.emplace(parameters, "lm_head");
-  }
-
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const override {
-    // Both tables are split by rows: one sum over the ranks is that of both.
-    const auto embed = [&] {
-      return nn::Tensors{context.leave(tokens_->partial(context.batch.tokens) +
-                                       positions_->partial(context.batch.positions))};
-    };
-    nn::Tensors x = run_stage(input, context, embed, first_layer_, blocks_.size(),
-                              [&](size_t i, const nn::Tensors& in) {
-                                return nn::Tensors{blocks_[i].forward(in[0], context)};
-                              });
-    if (norm_) x[0] = norm_->forward(x[0]);
-    return x;
-  }
-
-  at::Tensor loss(const nn::Tensors& hidden,
-                  const nn::ForwardContext& context) const override {
-    return nn::loss_head(hidden[0], head_weight(), 0, context);
-  }
-
-  at::Tensor logits(const at::Tensor& hidden) const override {
-    return at::linear(hidden, head_weight()->weight());
-  }
-
-  nn::KvCache make_cache(int64_t batch, int64_t capacity) const override {
-    std::vector<int64_t> heads;
-    for (const Gpt2Block& block : blocks_) heads.push_back(block.key_heads());
-    return empty_cache(heads, batch, capacity, settings_.n_embd / settings_.n_head,
-                       head_weight()->weight().options());
-  }
+      : Gpt2(gpt2_settings(config), config.max_position_embeddings, stage, parameters) {}
 
   void prepare(int64_t positions, at::Device /*device*/) override {
-    LH_CHECK(positions <= max_positions_, "model",
-             "{} positions asked for, the model has {} (n_positions)", positions,
-             max_positions_);
+    check_positions(positions);
   }
 
  private:
-  const ParameterPtr& head_weight() const {
-    LH_ASSERT(norm_.has_value(), "this stage has no head");
-    return head_ ? head_->weight() : tokens_->weight();
+  Gpt2(const Gpt2Settings& s, int64_t max_positions, const StageSpec& stage,
+       ParameterSet& parameters)
+      : LanguageModel({.embedding = "transformer.wte",
+                       .head = "lm_head",
+                       .tied = s.tie_word_embeddings,
+                       .head_dim = s.n_embd / s.n_head,
+                       .max_positions = max_positions,
+                       .max_positions_key = "n_positions"},
+                      stage, parameters) {
+    if (stage.embedding) positions_.emplace(parameters, "transformer.wpe");
+    for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+      blocks_.emplace_back(parameters, s, i);
+    }
+    if (stage.head) norm_.emplace(parameters, "transformer.ln_f", s.layer_norm_epsilon);
   }
 
-  Gpt2Settings settings_;
-  int64_t max_positions_;
-  int64_t first_layer_;
-  std::optional<nn::Embedding> tokens_;
+  // Both tables are split by rows: one sum over the ranks is that of both.
+  at::Tensor embed(const nn::ForwardContext& context) const override {
+    return context.leave(embedding().partial(context.batch.tokens) +
+                         positions_->partial(context.batch.positions));
+  }
+  at::Tensor run_block(size_t i, const at::Tensor& x,
+                       const nn::ForwardContext& context) const override {
+    return blocks_[i].forward(x, context);
+  }
+  int64_t key_heads(size_t i) const override { return blocks_[i].key_heads(); }
+  at::Tensor final_norm(const at::Tensor& x, const nn::ForwardContext&) const override {
+    return norm_->forward(x);
+  }
+
   std::optional<nn::Embedding> positions_;
   std::vector<Gpt2Block> blocks_;
   std::optional<nn::LayerNorm> norm_;
-  std::optional<nn::Linear> head_;
 };
 
 }  // namespace

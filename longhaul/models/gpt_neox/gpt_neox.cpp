@@ -1,15 +1,12 @@
 #include "longhaul/models/gpt_neox/gpt_neox.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/linear.h>
 
 #include <optional>
 
-#include "longhaul/base/error.h"
-#include "longhaul/models/stage.h"
+#include "longhaul/models/language_model.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
-#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
 namespace {
@@ -53,72 +50,49 @@ class NeoxBlock {
   bool parallel_;
 };
 
-class GptNeox : public Model {
+class GptNeox : public LanguageModel {
  public:
   GptNeox(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
-      : settings_(gpt_neox_settings(config)),
-        max_positions_(config.max_position_embeddings),
-        first_layer_(stage.first_layer) {
-    if (stage.embedding || (stage.head && settings_.tie_word_embeddings)) {
-      embedding_.emplace(parameters, "gpt_neox.embed_in");
-    }
-    for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
-      blocks_.emplace_back(parameters, settings_, i);
-    }
-    if (!stage.head) return;
-    norm_.emplace(parameters, "gpt_neox.final_layer_norm", settings_.layer_norm_eps);
-    if (!settings_.tie_word_embeddings) head_.emplace(parameters, "embed_out");
-  }
-
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const override {
-    nn::Tensors x = run_stage(
-        input, context,
-        [&] { return nn::Tensors{embedding_->forward(context.batch.tokens, context)}; },
-        first_layer_, blocks_.size(),
-        [&](size_t i, const nn::Tensors& in) {
-          return nn::Tensors{blocks_[i].forward(in[0], rope_, context)};
-        });
-    if (norm_) x[0] = norm_->forward(x[0]);
-    return x;
-  }
-
-  at::Tensor loss(const nn::Tensors& hidden,
-                  const nn::ForwardContext& context) const override {
-    return nn::loss_head(hidden[0], head_weight(), 0, context);
-  }
-
-  at::Tensor logits(const at::Tensor& hidden) const override {
-    return at::linear(hidden, head_weight()->weight());
-  }
-
-  nn::KvCache make_cache(int64_t batch, int64_t capacity) const override {
-    std::vector<int64_t> heads;
-    for (const NeoxBlock& block : blocks_) heads.push_back(block.key_heads());
-    return empty_cache(heads, batch, capacity, settings_.head_dim(),
-                       head_weight()->weight().options());
-  }
+      : GptNeox(gpt_neox_settings(config), config.max_position_embeddings, stage,
+                parameters) {}
 
   void prepare(int64_t positions, at::Device device) override {
-    LH_CHECK(positions <= max_positions_, "model",
-             "{} positions asked for, the model has {} (max_position_embeddings)",
-             positions, max_positions_);
-    rope_ = ops::make_rope_table(settings_.rope, settings_.rotated, positions, device);
+    check_positions(positions);
+    rope_ = ops::make_rope_table(rope_config_, rotated_, positions, device);
   }
 
  private:
-  const ParameterPtr& head_weight() const {
-    LH_ASSERT(norm_.has_value(), "this stage has no head");
-    return head_ ? head_->weight() : embedding_->weight();
+  GptNeox(const GptNeoxSettings& s, int64_t max_positions, const StageSpec& stage,
+          ParameterSet& parameters)
+      : LanguageModel({.embedding = "gpt_neox.embed_in",
+                       .head = "embed_out",
+                       .tied = s.tie_word_embeddings,
+                       .head_dim = s.head_dim(),
+                       .max_positions = max_positions},
+                      stage, parameters),
+        rope_config_(s.rope),
+        rotated_(s.rotated) {
+    for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+      blocks_.emplace_back(parameters, s, i);
+    }
+    if (stage.head) {
+      norm_.emplace(parameters, "gpt_neox.final_layer_norm", s.layer_norm_eps);
+    }
   }
 
-  GptNeoxSettings settings_;
-  int64_t max_positions_;
-  int64_t first_layer_;
-  std::optional<nn::Embedding> embedding_;
+  at::Tensor run_block(size_t i, const at::Tensor& x,
+                       const nn::ForwardContext& context) const override {
+    return blocks_[i].forward(x, rope_, context);
+  }
+  int64_t key_heads(size_t i) const override { return blocks_[i].key_heads(); }
+  at::Tensor final_norm(const at::Tensor& x, const nn::ForwardContext&) const override {
+    return norm_->forward(x);
+  }
+
+  RopeConfig rope_config_;
+  int64_t rotated_;
   std::vector<NeoxBlock> blocks_;
   std::optional<nn::LayerNorm> norm_;
-  std::optional<nn::Linear> head_;
   ops::RopeTable rope_;
 };
 

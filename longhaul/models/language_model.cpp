@@ -1,0 +1,67 @@
+#include "longhaul/models/language_model.h"
+
+#include <ATen/ops/linear.h>
+
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/models/stage.h"
+#include "longhaul/nn/loss_head.h"
+
+namespace longhaul::models {
+
+LanguageModel::LanguageModel(Parts parts, const StageSpec& stage,
+                             ParameterSet& parameters)
+    : parts_(std::move(parts)), stage_(stage) {
+  if (stage.embedding || (stage.head && parts_.tied)) {
+    embedding_.emplace(parameters, parts_.embedding);
+  }
+  if (stage.head && !parts_.tied) head_.emplace(parameters, parts_.head);
+}
+
+nn::Tensors LanguageModel::hidden(const nn::Tensors& input,
+                                  const nn::ForwardContext& context) const {
+  nn::Tensors x = run_stage(
+      input, context, [&] { return nn::Tensors{embed(context)}; }, stage_.first_layer,
+      static_cast<size_t>(stage_.end_layer - stage_.first_layer),
+      [&](size_t i, const nn::Tensors& in) {
+        return nn::Tensors{run_block(i, in[0], context)};
+      });
+  if (stage_.head) x[0] = final_norm(x[0], context);
+  return x;
+}
+
+at::Tensor LanguageModel::loss(const nn::Tensors& hidden,
+                               const nn::ForwardContext& context) const {
+  return nn::loss_head(hidden[0], head_weight(), 0, context);
+}
+
+at::Tensor LanguageModel::logits(const at::Tensor& hidden) const {
+  return at::linear(hidden, head_weight()->weight());
+}
+
+nn::KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity) const {
+  std::vector<int64_t> heads;
+  for (int64_t i = stage_.first_layer; i < stage_.end_layer; ++i) {
+    heads.push_back(key_heads(static_cast<size_t>(i - stage_.first_layer)));
+  }
+  return empty_cache(heads, batch, capacity, parts_.head_dim,
+                     parameters().front()->weight().options());
+}
+
+at::Tensor LanguageModel::embed(const nn::ForwardContext& context) const {
+  return embedding_->forward(context.batch.tokens, context);
+}
+
+void LanguageModel::check_positions(int64_t positions) const {
+  LH_CHECK(positions <= parts_.max_positions, "model",
+           "{} positions asked for, the model has {} ({})", positions,
+           parts_.max_positions, parts_.max_positions_key);
+}
+
+const ParameterPtr& LanguageModel::head_weight() const {
+  LH_ASSERT(stage_.head, "this stage has no head");
+  return head_ ? head_->weight() : embedding_->weight();
+}
+
+}  // namespace longhaul::models
