@@ -98,6 +98,20 @@ double ConfigFields::required_number(std::string_view key) const {
   return *value;
 }
 
+double ConfigFields::eps(std::string_view key, std::optional<double> absent) const {
+  const double value = absent ? number(key).value_or(*absent) : required_number(key);
+  if (value <= 0.0 || value >= 1.0) {
+    fail(key, fmt::format("= {} must be between 0 and 1", value));
+  }
+  return value;
+}
+
+double ConfigFields::initializer_range() const {
+  const double value = number("initializer_range").value_or(0.02);
+  if (value < 0.0) fail("initializer_range", "must not be negative");
+  return value;
+}
+
 std::vector<int64_t> ConfigFields::token_ids(std::string_view key) const {
   const OrderedJson* json = find(key);
   if (!json) return {};

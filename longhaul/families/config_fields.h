@@ -27,6 +27,10 @@ class ConfigFields {
   std::optional<std::string> text(std::string_view key) const;
   int64_t required_integer(std::string_view key, int64_t low, int64_t high) const;
   double required_number(std::string_view key) const;
+  /// What a norm adds to a variance: between 0 and 1. Without `absent` it is required.
+  double eps(std::string_view key, std::optional<double> absent = {}) const;
+  /// Standard deviation of first weights, 0.02 where the file has none.
+  double initializer_range() const;
   /// One token id or a list of them; empty when absent.
   std::vector<int64_t> token_ids(std::string_view key) const;
 

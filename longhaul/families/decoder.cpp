@@ -150,15 +150,8 @@ std::vector<std::string> decoder_fields() {
 void read_decoder(const ConfigFields& fields, DecoderSettings& settings) {
   check_neutral(fields);
   read_sizes(fields, settings);
-  settings.rms_norm_eps = fields.required_number("rms_norm_eps");
-  if (settings.rms_norm_eps <= 0.0 || settings.rms_norm_eps >= 1.0) {
-    fields.fail("rms_norm_eps",
-                fmt::format("= {} must be between 0 and 1", settings.rms_norm_eps));
-  }
-  settings.initializer_range = fields.number("initializer_range").value_or(0.02);
-  if (settings.initializer_range < 0.0) {
-    fields.fail("initializer_range", "must not be negative");
-  }
+  settings.rms_norm_eps = fields.eps("rms_norm_eps");
+  settings.initializer_range = fields.initializer_range();
   // Absent means false in every version of these classes.
   settings.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
   settings.rope = read_rope(fields);
@@ -179,14 +172,7 @@ ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
   }
   UnitMaker head(UnitKind::Head, 0, s.initializer_range);
   const Feature x = head.norm("model.norm.weight", head.input(s.hidden_size));
-  head.enter();
-  if (s.tie_word_embeddings) {
-    head.tied_loss_head(vocab_size, x);
-    model.tied = TiedHead{kEmbedding, kHead};
-  } else {
-    head.loss_head(kHead, vocab_size, x);
-  }
-  model.units.push_back(head.take());
+  add_output(model, head, x, vocab_size, {kEmbedding, kHead}, s.tie_word_embeddings);
   return model;
 }
 

@@ -174,6 +174,23 @@ Feature UnitMaker::gelu(const Feature& up) {
   return y;
 }
 
+Feature UnitMaker::stored_linear(const std::string& name, const StoredForm& form,
+                                 int64_t out, const Feature& x, ShardSplit split,
+                                 bool with_bias, std::optional<double> stddev) {
+  const auto stored = [&](const char* kind, bool transposed) {
+    StoredForm one = form;
+    one.name += kind;
+    one.transposed = transposed;
+    stored_as(std::move(one));
+  };
+  const Feature y = matrix(name + ".weight", out, x, split, stddev);
+  stored(".weight", form.transposed);
+  if (!with_bias) return y;
+  bias(name + ".bias", out, split.dim == 0 ? std::optional(split) : std::nullopt);
+  stored(".bias", false);
+  return y;
+}
+
 void UnitMaker::loss_head(const std::string& name, int64_t vocabulary, const Feature& x) {
   add(name, {vocabulary, x.width}, {Init::Kind::Normal, stddev_},
       {{ShardUnit::Vocabulary, 0}});
@@ -184,6 +201,18 @@ void UnitMaker::tied_loss_head(int64_t vocabulary, const Feature& x) {
   unit_.work.products += static_cast<double>(vocabulary) * static_cast<double>(x.width);
   unit_.forward.logits += vocabulary;
   make({.kind = KeptKind::Head, .width = x.width, .when = {kAlways}});
+}
+
+void add_output(ModelDescription& model, UnitMaker& head, const Feature& x,
+                int64_t vocabulary, const TiedHead& names, bool tied) {
+  head.enter();
+  if (tied) {
+    head.tied_loss_head(vocabulary, x);
+    model.tied = names;
+  } else {
+    head.loss_head(names.head, vocabulary, x);
+  }
+  model.units.push_back(head.take());
 }
 
 }  // namespace longhaul::families

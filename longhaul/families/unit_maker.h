@@ -53,6 +53,11 @@ class UnitMaker {
   Feature matrix(const std::string& name, int64_t out, const Feature& x, ShardSplit split,
                  std::optional<double> stddev = {});
   void bias(const std::string& name, int64_t width, std::optional<ShardSplit> split);
+  /// NAME.weight and, with a bias, NAME.bias, which splits where the rows do. `form`: how
+  /// files hold both, but for the ends of the names and that a bias is not transposed.
+  Feature stored_linear(const std::string& name, const StoredForm& form, int64_t out,
+                        const Feature& x, ShardSplit split, bool with_bias,
+                        std::optional<double> stddev = {});
   /// Positions turned into the first `turned` features of each head of x (ops/rope.h).
   Feature rope(const Feature& x, int64_t turned);
   /// Grouped-query attention (ops/attention.h); made again by selective recomputation.
@@ -96,5 +101,10 @@ class UnitMaker {
   std::vector<bool> again_;  ///< of each tensor: selective recomputation makes it again
   std::vector<bool> is_input_;  ///< of each tensor: of a linear layer
 };
+
+/// Ends the model: `head`, which has made x, enters its split features and gets an output
+/// projection of its own, or the embedding's where they are tied.
+void add_output(ModelDescription& model, UnitMaker& head, const Feature& x,
+                int64_t vocabulary, const TiedHead& names, bool tied);
 
 }  // namespace longhaul::families

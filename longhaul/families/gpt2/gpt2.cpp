@@ -62,15 +62,8 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
     fields.fail("n_embd",
                 fmt::format("= {} does not divide by n_head = {}", s.n_embd, s.n_head));
   }
-  s.layer_norm_epsilon = fields.number("layer_norm_epsilon").value_or(1e-5);
-  if (s.layer_norm_epsilon <= 0.0 || s.layer_norm_epsilon >= 1.0) {
-    fields.fail("layer_norm_epsilon",
-                fmt::format("= {} must be between 0 and 1", s.layer_norm_epsilon));
-  }
-  s.initializer_range = fields.number("initializer_range").value_or(0.02);
-  if (s.initializer_range < 0.0) {
-    fields.fail("initializer_range", "must not be negative");
-  }
+  s.layer_norm_epsilon = fields.eps("layer_norm_epsilon", 1e-5);
+  s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(true);
   return s;
 }
@@ -121,23 +114,11 @@ class Gpt2Unit {
     return projection({name, "attn.c_attn", part, 3}, s_.n_embd, x, {heads, 0});
   }
 
-  /// The bias splits where the rows do.
   Feature projection(const Names& names, int64_t out, const Feature& x, ShardSplit split,
                      std::optional<double> stddev = {}) {
-    const auto form = [&](const char* kind, bool transposed) {
-      return StoredForm{name_ + names.stored + kind,
-                        transposed,
-                        out * names.parts,
-                        out * names.part,
-                        out,
-                        out};
-    };
-    const Feature y = unit_.matrix(name_ + names.here + ".weight", out, x, split, stddev);
-    unit_.stored_as(form(".weight", true));
-    unit_.bias(name_ + names.here + ".bias", out,
-               split.dim == 0 ? std::optional(split) : std::nullopt);
-    unit_.stored_as(form(".bias", false));
-    return y;
+    const StoredForm form{name_ + names.stored, true, out * names.parts,
+                          out * names.part,     out,  out};
+    return unit_.stored_linear(name_ + names.here, form, out, x, split, true, stddev);
   }
 
   const Gpt2Settings& s_;
@@ -166,14 +147,8 @@ ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
   }
   UnitMaker head(UnitKind::Head, 0, s.initializer_range);
   const Feature x = head.layer_norm("transformer.ln_f", head.input(s.n_embd));
-  head.enter();
-  if (s.tie_word_embeddings) {
-    head.tied_loss_head(vocab_size, x);
-    model.tied = TiedHead{kGpt2Tokens, kGpt2Head};
-  } else {
-    head.loss_head(kGpt2Head, vocab_size, x);
-  }
-  model.units.push_back(head.take());
+  families::add_output(model, head, x, vocab_size, {kGpt2Tokens, kGpt2Head},
+                       s.tie_word_embeddings);
   return model;
 }
 

@@ -58,15 +58,8 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
                                            "= {}",
                                            s.hidden_size, s.num_attention_heads));
   }
-  s.layer_norm_eps = fields.required_number("layer_norm_eps");
-  if (s.layer_norm_eps <= 0.0 || s.layer_norm_eps >= 1.0) {
-    fields.fail("layer_norm_eps",
-                fmt::format("= {} must be between 0 and 1", s.layer_norm_eps));
-  }
-  s.initializer_range = fields.number("initializer_range").value_or(0.02);
-  if (s.initializer_range < 0.0) {
-    fields.fail("initializer_range", "must not be negative");
-  }
+  s.layer_norm_eps = fields.eps("layer_norm_eps");
+  s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
   // Files of the first versions have none of these, and could only mean so.
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
@@ -109,9 +102,9 @@ class NeoxUnit {
     const Feature seen = unit_.attention(unit_.rope(q, s_.rotated),
                                          unit_.rope(k, s_.rotated), v, head_dim);
     const std::string name = name_ + "attention.";
-    const Feature out =
-        projection(name + "o_proj", whole(name + "dense", s_.hidden_size), s_.hidden_size,
-                   seen, {ShardUnit::QueryHeads, 1}, s_.attention_bias);
+    const Feature out = unit_.stored_linear(
+        name + "o_proj", whole(name + "dense", s_.hidden_size), s_.hidden_size, seen,
+        {ShardUnit::QueryHeads, 1}, s_.attention_bias);
     unit_.leave();
     return out;
   }
@@ -120,12 +113,12 @@ class NeoxUnit {
     const std::string name = name_ + "mlp.";
     const Feature in = unit_.layer_norm(name_ + "post_attention_layernorm", x);
     unit_.enter();
-    const Feature up =
-        projection(name + "up_proj", whole(name + "dense_h_to_4h", s_.intermediate_size),
-                   s_.intermediate_size, in, {ShardUnit::Elements, 0}, true);
-    const Feature out =
-        projection(name + "down_proj", whole(name + "dense_4h_to_h", s_.hidden_size),
-                   s_.hidden_size, unit_.gelu(up), {ShardUnit::Elements, 1}, true);
+    const Feature up = unit_.stored_linear(
+        name + "up_proj", whole(name + "dense_h_to_4h", s_.intermediate_size),
+        s_.intermediate_size, in, {ShardUnit::Elements, 0}, true);
+    const Feature out = unit_.stored_linear(
+        name + "down_proj", whole(name + "dense_4h_to_h", s_.hidden_size), s_.hidden_size,
+        unit_.gelu(up), {ShardUnit::Elements, 1}, true);
     unit_.leave();
     return out;
   }
@@ -144,24 +137,8 @@ class NeoxUnit {
                           number * head_dim,
                           head_dim,
                           3 * head_dim};
-    return projection(name_ + "attention." + name, form, s_.hidden_size, x, {heads, 0},
-                      s_.attention_bias);
-  }
-
-  /// The bias splits where the rows do. `form`: of both, but for the ends of the names.
-  Feature projection(const std::string& name, const StoredForm& form, int64_t out,
-                     const Feature& x, ShardSplit split, bool bias) {
-    const auto stored = [&](const char* kind) {
-      StoredForm one = form;
-      one.name += kind;
-      unit_.stored_as(std::move(one));
-    };
-    const Feature y = unit_.matrix(name + ".weight", out, x, split);
-    stored(".weight");
-    if (!bias) return y;
-    unit_.bias(name + ".bias", out, split.dim == 0 ? std::optional(split) : std::nullopt);
-    stored(".bias");
-    return y;
+    return unit_.stored_linear(name_ + "attention." + name, form, s_.hidden_size, x,
+                               {heads, 0}, s_.attention_bias);
   }
 
   const GptNeoxSettings& s_;
@@ -188,14 +165,8 @@ ModelDescription describe_neox(const GptNeoxSettings& s, int64_t vocab_size) {
   UnitMaker head(UnitKind::Head, 0, s.initializer_range);
   const Feature x =
       head.layer_norm("gpt_neox.final_layer_norm", head.input(s.hidden_size));
-  head.enter();
-  if (s.tie_word_embeddings) {
-    head.tied_loss_head(vocab_size, x);
-    model.tied = TiedHead{kNeoxTokens, kNeoxHead};
-  } else {
-    head.loss_head(kNeoxHead, vocab_size, x);
-  }
-  model.units.push_back(head.take());
+  families::add_output(model, head, x, vocab_size, {kNeoxTokens, kNeoxHead},
+                       s.tie_word_embeddings);
   return model;
 }
 
