@@ -18,11 +18,8 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
                   P* __restrict master, M* __restrict exp_avg, M* __restrict exp_avg_sq,
                   W* __restrict weight, const AdamWScalars s, const R rounding) {
   for (int64_t i = begin; i < end; ++i) {
-    const float g = get(grad, i) * s.grad_scale;
-    const float m0 = get(exp_avg, i);
-    const float m = __builtin_fmaf(s.one_minus_beta1, g - m0, m0);
-    const float v =
-        __builtin_fmaf(s.one_minus_beta2 * g, g, get(exp_avg_sq, i) * s.beta2);
+    const auto [m, v] =
+        next_moments(get(grad, i), get(exp_avg, i), get(exp_avg_sq, i), s);
     const float denom = __builtin_sqrtf(v) / s.denom_scale + s.eps;
     float p = get(master, i) * s.keep;
     p = p - s.step_size * m / denom;
@@ -34,24 +31,13 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
   }
 }
 
-/// Calls act(begin, end) for blocks of the range, on several threads.
-template <typename Act>
-void for_blocks(int64_t count, const Act& act) {
-  const int64_t blocks = (count + kAdamWBlock - 1) / kAdamWBlock;
-#pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * kAdamWBlock;
-    act(begin, begin + kAdamWBlock < count ? begin + kAdamWBlock : count);
-  }
-}
-
 template <typename G, typename M, typename W>
 void update_range(const AdamWRange& r, const AdamWScalars& s, W* weight) {
   const auto* grad = static_cast<const G*>(r.grad);
   auto* master = static_cast<float*>(r.master);
   auto* exp_avg = static_cast<M*>(r.exp_avg);
   auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
-  for_blocks(r.count, [&](int64_t begin, int64_t end) {
+  for_blocks(r.count, kAdamWBlock, [&](int64_t begin, int64_t end) {
     update_block(begin, end, grad, master, exp_avg, exp_avg_sq, weight, s, Nearest());
   });
 }
@@ -62,7 +48,7 @@ void update_rounded(const AdamWRange& r, const AdamWScalars& s, int64_t update) 
   auto* master = static_cast<uint16_t*>(r.master);
   auto* exp_avg = static_cast<M*>(r.exp_avg);
   auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
-  for_blocks(r.count, [&](int64_t begin, int64_t end) {
+  for_blocks(r.count, kAdamWBlock, [&](int64_t begin, int64_t end) {
     for_numbered(*r.rounding, update, begin, end,
                  [&](int64_t from, int64_t to, const Stochastic& rounding) {
                    update_block(from, to, grad, master, exp_avg, exp_avg_sq,

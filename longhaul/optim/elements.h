@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "longhaul/optim/adamw_kernel.h"
 #include "longhaul/optim/rounding.h"
 
 namespace longhaul::optim {
@@ -23,8 +24,58 @@ namespace {
   const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
   p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : rounded);
 }
+/// The weight is the master.
 struct NoWeight {};
 [[gnu::always_inline]] inline void put(NoWeight*, int64_t, float) {}
+
+/// A sum of squares by running sums side by side: the order of addition is fixed, and
+/// vectors are possible.
+struct SquareLanes {
+  static constexpr int64_t kLanes = 16;
+  double of[kLanes] = {};
+
+  template <typename T>
+  [[gnu::always_inline]] void add(const T* x, int64_t count) {
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (int64_t lane = 0; lane < kLanes; ++lane) {
+        const auto wide = static_cast<double>(get(x, i + lane));
+        of[lane] += wide * wide;
+      }
+    }
+    for (; i < count; ++i) {
+      const auto wide = static_cast<double>(get(x, i));
+      of[i % kLanes] += wide * wide;
+    }
+  }
+  [[gnu::always_inline]] double sum() const {
+    double total = 0.0;
+    for (int64_t lane = 0; lane < kLanes; ++lane) total += of[lane];
+    return total;
+  }
+};
+
+struct Moments {
+  float first, second;
+};
+/// exp_avg and exp_avg_sq after a gradient.
+[[gnu::always_inline]] inline Moments next_moments(float grad, float first, float second,
+                                                   const AdamWScalars& s) {
+  const float g = grad * s.grad_scale;
+  return {__builtin_fmaf(s.one_minus_beta1, g - first, first),
+          __builtin_fmaf(s.one_minus_beta2 * g, g, second * s.beta2)};
+}
+
+/// Calls act(begin, end) for blocks of `block` elements, on several threads.
+template <typename Act>
+void for_blocks(int64_t count, int64_t block, const Act& act) {
+  const int64_t blocks = (count + block - 1) / block;
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t begin = b * block;
+    act(begin, begin + block < count ? begin + block : count);
+  }
+}
 
 /// Two rounds of a 32-bit mixer (multiply and fold), which vector units have.
 [[gnu::always_inline]] inline uint32_t mixed(uint32_t x) {

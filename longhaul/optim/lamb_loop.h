@@ -14,43 +14,13 @@ namespace {
 constexpr int64_t kLambChunk = 1024;
 /// Elements of the second pass that a thread takes at a time.
 constexpr int64_t kLambBlock = 16384;
-/// Running sums side by side, as sum_of_squares has them.
-constexpr int64_t kLambLanes = 16;
-
-struct LambLanes {
-  double of[kLambLanes] = {};
-
-  template <typename T>
-  [[gnu::always_inline]] void add(const T* x, int64_t count) {
-    int64_t i = 0;
-    for (; i + kLambLanes <= count; i += kLambLanes) {
-      for (int64_t lane = 0; lane < kLambLanes; ++lane) {
-        const auto wide = static_cast<double>(get(x, i + lane));
-        of[lane] += wide * wide;
-      }
-    }
-    for (; i < count; ++i) {
-      const auto wide = static_cast<double>(get(x, i));
-      of[i % kLambLanes] += wide * wide;
-    }
-  }
-  [[gnu::always_inline]] double sum() const {
-    double total = 0.0;
-    for (int64_t lane = 0; lane < kLambLanes; ++lane) total += of[lane];
-    return total;
-  }
-};
-
 template <typename G, typename M, typename R>
 void new_moments(int64_t begin, int64_t end, const G* __restrict grad,
                  M* __restrict exp_avg, M* __restrict exp_avg_sq, const AdamWScalars s,
                  const R rounding) {
   for (int64_t i = begin; i < end; ++i) {
-    const float g = get(grad, i) * s.grad_scale;
-    const float m0 = get(exp_avg, i);
-    const float m = __builtin_fmaf(s.one_minus_beta1, g - m0, m0);
-    const float v =
-        __builtin_fmaf(s.one_minus_beta2 * g, g, get(exp_avg_sq, i) * s.beta2);
+    const auto [m, v] =
+        next_moments(get(grad, i), get(exp_avg, i), get(exp_avg_sq, i), s);
     rounding.template put_rounded<kRoundExpAvg>(exp_avg, i, m);
     rounding.template put_rounded<kRoundExpAvgSq>(exp_avg_sq, i, v);
   }
@@ -74,14 +44,11 @@ void moments_range(const AdamWRange& r, const AdamWScalars& s, float decay,
   const auto* master = static_cast<const P*>(r.master);
   auto* exp_avg = static_cast<M*>(r.exp_avg);
   auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
-  const int64_t blocks = (r.count + kNormBlock - 1) / kNormBlock;
-#pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t end = (b + 1) * kNormBlock < r.count ? (b + 1) * kNormBlock : r.count;
+  for_blocks(r.count, kNormBlock, [&](int64_t begin, int64_t end) {
     float direction[kLambChunk];
-    LambLanes weight;
-    LambLanes update;
-    for (int64_t i = b * kNormBlock; i < end; i += kLambChunk) {
+    SquareLanes weight;
+    SquareLanes update;
+    for (int64_t i = begin; i < end; i += kLambChunk) {
       const int64_t next = i + kLambChunk < end ? i + kLambChunk : end;
       const auto form = [&](int64_t from, int64_t to, const auto& rounding) {
         new_moments(from, to, grad, exp_avg, exp_avg_sq, s, rounding);
@@ -95,8 +62,8 @@ void moments_range(const AdamWRange& r, const AdamWScalars& s, float decay,
       weight.add(master + i, next - i);
       update.add(direction, next - i);
     }
-    partial[b] = {weight.sum(), update.sum()};
-  }
+    partial[begin / kNormBlock] = {weight.sum(), update.sum()};
+  });
 }
 
 template <typename P, typename M, typename W, typename R>
@@ -116,11 +83,7 @@ void apply_range(const AdamWRange& r, const AdamWScalars& s, W* weight, int64_t 
   auto* master = static_cast<P*>(r.master);
   const auto* exp_avg = static_cast<const M*>(r.exp_avg);
   const auto* exp_avg_sq = static_cast<const M*>(r.exp_avg_sq);
-  const int64_t blocks = (r.count + kLambBlock - 1) / kLambBlock;
-#pragma omp parallel for schedule(static) if (blocks > 1)
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * kLambBlock;
-    const int64_t end = begin + kLambBlock < r.count ? begin + kLambBlock : r.count;
+  for_blocks(r.count, kLambBlock, [&](int64_t begin, int64_t end) {
     const auto move = [&](int64_t from, int64_t to, const auto& rounding) {
       apply_block(from, to, master, exp_avg, exp_avg_sq, weight, s, rounding);
     };
@@ -129,7 +92,7 @@ void apply_range(const AdamWRange& r, const AdamWScalars& s, W* weight, int64_t 
     } else {
       for_numbered(*r.rounding, update, begin, end, move);
     }
-  }
+  });
 }
 
 template <typename M>

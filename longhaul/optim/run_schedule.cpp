@@ -24,6 +24,11 @@ bool rewarms(const ScheduleBasis& basis) {
   return basis.from && basis.section.continue_ == ContinueKind::Rewarm;
 }
 
+/// What a new warm-up leads to.
+double peak_of(const ScheduleBasis& basis) {
+  return basis.lr * basis.section.continue_fraction;
+}
+
 /// W of a new warm-up: of the steps that are left where it is a share.
 int64_t new_warmup(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return 0;
@@ -35,7 +40,7 @@ int64_t new_warmup(const ScheduleBasis& basis) {
 Schedule shape_of(const ScheduleBasis& basis) {
   if (!rewarms(basis)) return {basis.section, basis.lr, basis.steps};
   const int64_t left = horizon_of(basis) - basis.from->step - new_warmup(basis);
-  const double peak = basis.lr * basis.section.continue_fraction;
+  const double peak = peak_of(basis);
   if (left < 1) {
     throw ConfigError(
         "schedule",
@@ -108,7 +113,7 @@ ScheduleBasis ScheduleBasis::from_json(const Json& json) {
 RunSchedule::RunSchedule(const ScheduleBasis& basis)
     : basis_(basis),
       warmup_(new_warmup(basis)),
-      peak_(basis.lr * basis.section.continue_fraction),
+      peak_(peak_of(basis)),
       horizon_(static_cast<double>(horizon_of(basis))),
       shape_(shape_of(basis)) {
   if (!basis.from || rewarms(basis)) return;
