@@ -27,16 +27,7 @@ void run(const Kernel& kernel, at::Device device) {
   kernels::cuda::run(kernel, c10::cuda::getCurrentCUDAStream().stream());
 }
 
-#define LH_INSTANTIATE(T)                                            \
-  template void run(const kernels::RmsNormForward<T>&, at::Device);  \
-  template void run(const kernels::RmsNormBackward<T>&, at::Device); \
-  template void run(const kernels::Rope<T>&, at::Device);            \
-  template void run(const kernels::SwigluForward<T>&, at::Device);   \
-  template void run(const kernels::SwigluBackward<T>&, at::Device);  \
-  template void run(const kernels::CrossEntropy<T>&, at::Device)
-
-LH_INSTANTIATE(float);
-LH_INSTANTIATE(kernels::Bf16);
-#undef LH_INSTANTIATE
+LH_CUDA_KERNELS(float);
+LH_CUDA_KERNELS(kernels::Bf16);
 
 }  // namespace longhaul::ops::fused::cuda
