@@ -45,8 +45,7 @@ void print_batches(const Json& wanted, const std::vector<fs::path>& arguments) {
   pack.seq_len = wanted.at("seq_len").get<int64_t>();
   data::pack_examples(reader, pack);
   const std::shared_ptr<const data::TokenSource> source =
-      data::example_source(pack.out, pack.seq_len, /*verify=*/true,
-                           wanted.value("max_predictions", int64_t{0}));
+      data::example_source(pack.out, pack.seq_len);
   data::LoaderOptions options;
   options.shuffle = wanted.value("shuffle", false);
   options.global_size = wanted.value("batch_size", int64_t{1});

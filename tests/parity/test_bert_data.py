@@ -139,15 +139,6 @@ def test_a_batch_is_what_bert_for_pretraining_takes(run, tmp_path):
     torch.testing.assert_close(out.loss, tokens + pairs)
 
 
-def test_fewer_predictions_are_the_first_ones(run, tmp_path):
-    arrays = make_arrays(60, 128, 20)
-    path = write(tmp_path / "a_training_0.hdf5", arrays)
-    batch = batches(run, [path], batch_size=60, max_predictions=7)[0]
-    arrays["masked_lm_positions"] = arrays["masked_lm_positions"][:, :7]
-    arrays["masked_lm_ids"] = arrays["masked_lm_ids"][:, :7]
-    assert np.array_equal(batch["labels"], expected(arrays, slice(0, 60), 7)["labels"])
-
-
 def test_shards_are_packed_in_the_order_of_their_names(run, tmp_path):
     """A test shard is none of a directory's; an epoch of the loader has every row once."""
     arrays = [make_arrays(6, 128, 20, seed=number) for number in range(7)]

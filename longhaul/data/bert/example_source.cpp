@@ -14,11 +14,8 @@ namespace {
 
 class ExampleSource final : public TokenSource {
  public:
-  ExampleSource(const fs::path& path, int64_t seq_len, bool verify,
-                int64_t max_predictions)
-      : store_(path, verify),
-        max_predictions_(max_predictions > 0 ? max_predictions
-                                             : store_.info().form.predictions) {
+  ExampleSource(const fs::path& path, int64_t seq_len, bool verify)
+      : store_(path, verify) {
     check_example_length(path, this->seq_len(), seq_len);
   }
 
@@ -48,7 +45,7 @@ class ExampleSource final : public TokenSource {
     const size_t begin = static_cast<size_t>(row) * length;
     ExampleRow example{to.tokens, std::span(batch.segments).subspan(begin, length),
                        to.targets};
-    store_.read(index, max_predictions_, example);
+    store_.read(index, example);
     fill_plain_positions(to);
     std::ranges::fill(std::span(batch.document_end).subspan(begin, length),
                       static_cast<int32_t>(example.length));
@@ -59,14 +56,12 @@ class ExampleSource final : public TokenSource {
     const ExampleStoreInfo& info = store_.info();
     return fmt::format("packed examples {}: {} of {} tokens, at most {} masked, of {}",
                        store_.path().string(), counted(info.rows, "example"),
-                       info.form.seq_len,
-                       std::min(max_predictions_, info.form.predictions),
+                       info.form.seq_len, info.form.predictions,
                        counted(static_cast<int64_t>(info.origins.size()), "shard"));
   }
 
  private:
   ExampleStore store_;
-  int64_t max_predictions_;
 };
 
 }  // namespace
@@ -74,8 +69,8 @@ class ExampleSource final : public TokenSource {
 std::vector<std::string> example_losses() { return {kMaskedToken, kNextSentence}; }
 
 std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
-                                            bool verify, int64_t max_predictions) {
-  return std::make_unique<ExampleSource>(path, seq_len, verify, max_predictions);
+                                            bool verify) {
+  return std::make_unique<ExampleSource>(path, seq_len, verify);
 }
 
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len) {

@@ -15,12 +15,11 @@ namespace longhaul::data {
 std::vector<std::string> example_losses();
 
 /// Packed examples (example_store.h) for a model with masked-token and next-sentence
-/// heads: losses() are example_losses(), document_end is where a row's padding begins. Of
-/// a row's masked tokens at most `max_predictions` are targets; 0: all. InputError when
-/// the rows have another length than `seq_len`, and for a damaged directory.
+/// heads: losses() are example_losses(), document_end is where a row's padding begins.
+/// InputError when the rows have another length than `seq_len`, and for a damaged
+/// directory.
 std::unique_ptr<TokenSource> example_source(const fs::path& path, int64_t seq_len,
-                                            bool verify = true,
-                                            int64_t max_predictions = 0);
+                                            bool verify = true);
 
 /// InputError, with both, when rows of `found` tokens are not what data.seq_len asks for.
 void check_example_length(const fs::path& path, int64_t found, int64_t seq_len);

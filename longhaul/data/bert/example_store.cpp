@@ -153,7 +153,7 @@ void ExampleStore::fail(int64_t row, uint64_t offset, const std::string& what) c
                                        begin + offset, what, kPackAgain));
 }
 
-void ExampleStore::read(int64_t row, int64_t max_predictions, ExampleRow& to) const {
+void ExampleStore::read(int64_t row, ExampleRow& to) const {
   LH_CHECK(row >= 0 && row < info_.rows, "data", "example {} of {}", row, info_.rows);
   const ExampleForm& form = info_.form;
   const std::byte* const from =
@@ -178,7 +178,7 @@ void ExampleStore::read(int64_t row, int64_t max_predictions, ExampleRow& to) co
     to.segments[i] = std::to_integer<int32_t>(bits[i / 8] >> (i % 8) & std::byte{1});
   }
   std::ranges::fill(to.labels, kIgnore);
-  for (int64_t i = 0; i < std::min(masked, max_predictions); ++i) {
+  for (int64_t i = 0; i < masked; ++i) {
     const uint64_t place = form.positions() + static_cast<uint64_t>(i) * 2;
     const auto position = int64_t{value_at<uint16_t>(from + place)};
     if (position < 1 || position >= length) {

@@ -87,9 +87,9 @@ class ExampleStore {
 
   const fs::path& path() const { return path_; }
   const ExampleStoreInfo& info() const { return info_; }
-  /// Reads row `row`, 0 <= row < info().rows, with at most `max_predictions` labels.
+  /// Reads row `row`, 0 <= row < info().rows.
   /// InputError with file and offset for a damaged one.
-  void read(int64_t row, int64_t max_predictions, ExampleRow& to) const;
+  void read(int64_t row, ExampleRow& to) const;
 
  private:
   [[noreturn]] void fail(int64_t row, uint64_t offset, const std::string& what) const;

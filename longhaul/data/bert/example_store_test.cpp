@@ -137,7 +137,7 @@ TEST_F(ExampleStoreTest, AFlippedBitIsFoundWhenItsBlockIsTouched) {
   std::vector<int32_t> values(3 * 128);
   const std::span all(values);
   ExampleRow row{all.first(128), all.subspan(128, 128), all.last(128)};
-  const std::string of_hashes = input_error([&] { store.read(0, 20, row); });
+  const std::string of_hashes = input_error([&] { store.read(0, row); });
   EXPECT_HAS(of_hashes, "hashes.json: damaged: its hash is");
   EXPECT_HAS(of_hashes, "examples.json says");
 }

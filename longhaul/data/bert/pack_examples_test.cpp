@@ -125,20 +125,6 @@ TEST_F(PackExamplesTest, RowsAreTheShardsInTheirOrderInEveryField) {
   }
 }
 
-TEST_F(PackExamplesTest, AsManyMaskedTokensAreTargetsAsTheCallerTakes) {
-  pack();
-  const TokenBatch all = read_all(*example_source(options_.out, 8));
-  const TokenBatch one = read_all(*example_source(options_.out, 8, true, 1));
-  for (size_t row = 0; row < 33; ++row) {
-    const auto count = [row](const TokenBatch& batch) {
-      const auto begin = batch.targets[0].begin() + static_cast<ptrdiff_t>(row * 8);
-      return 8 - std::count(begin, begin + 8, kIgnore);
-    };
-    EXPECT_EQ(count(one), std::min<ptrdiff_t>(1, count(all))) << row;
-  }
-  EXPECT_LT(one.num_targets(0), all.num_targets(0));
-}
-
 TEST_F(PackExamplesTest, TheSameRowsAreReadAfterAResumeOnOtherRanks) {
   pack();
   const std::shared_ptr<const TokenSource> source = example_source(options_.out, 8);
