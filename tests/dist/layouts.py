@@ -110,7 +110,7 @@ GPT_NEOX = {
 }
 # A window that ends inside of chunks of all lengths that context parallelism makes here.
 MISTRAL = {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
-           "sliding_window": 11}
+           "sliding_window": 10}
 MODELS = {"gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL}
 
 

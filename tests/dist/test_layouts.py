@@ -37,9 +37,9 @@ OTHERS_NOW = [("qwen2", "tp4"), ("qwen3", "tp2_pp2_dp2"), ("gpt2", "tp2_pp2_dp2"
 @pytest.mark.parametrize("family,name", [*OTHERS_NOW, *later(*(
     (f, n) for f in OTHERS for n in LAYOUTS if (f, n) not in OTHERS_NOW))])
 def test_a_layout_of_another_family_is_one_rank(judged, family, name):
-    """Eight steps: a later one is ill-conditioned (in torch too: there a rate that is 1e-7 off moves
+    """Ten steps: a later one is ill-conditioned (in torch too: there a rate that is 1e-7 off moves
     one norm by 7e-6), since Adam moves by its sign what has next to no gradient."""
-    ours, one = (judged(layout, *FP32, steps=8, **OTHERS[family])
+    ours, one = (judged(layout, *FP32, steps=10, **OTHERS[family])
                  for layout in (LAYOUTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
     tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4,
