@@ -4,6 +4,7 @@ import gzip
 import json
 import pydoc_data.topics
 
+import numpy
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -71,6 +72,39 @@ def write_corpus(directory):
         with gzip.open(directory / f"part-{i}.jsonl.gz", "wt") as file:
             for text in part:
                 file.write(json.dumps({"id": i, "text": text}) + "\n")
+
+
+def validations(run_dir):
+    """Validation losses by step."""
+    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").open()]
+    return {r["step"]: r for r in records if "validation" in r}
+
+
+def stored_ids(path, width):
+    """Tokens of so many little-endian bytes each."""
+    raw = numpy.fromfile(path, dtype=numpy.uint8).reshape(-1, width)
+    return numpy.pad(raw, ((0, 0), (0, 4 - width))).view("<u4").ravel()
+
+
+def sequences(store, seq_len):
+    """The sequences of a token store as tokens and targets."""
+    info = json.loads((store / "store.json").read_text())
+    tokens = numpy.concatenate([stored_ids(path, info["token_bytes"])
+                                for path in sorted(store.glob("tokens_*.bin"))])
+    rows = torch.tensor(tokens.astype(numpy.int64))
+    count = (len(rows) - 1) // seq_len
+    return (rows[:count * seq_len].view(count, seq_len),
+            rows[1:count * seq_len + 1].view(count, seq_len))
+
+
+def transformers_loss(directory, store, seq_len, count):
+    """Of the first `count` sequences."""
+    model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    tokens, targets = (part[:count] for part in sequences(store, seq_len))
+    with torch.no_grad():
+        logits = model(input_ids=tokens).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(),
+                                             targets.flatten()).item()
 
 
 TRAINING = """

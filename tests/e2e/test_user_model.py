@@ -9,7 +9,7 @@ import shutil
 import numpy
 import pytest
 import torch
-from small_model import TRAINING, make_model, write_corpus
+from small_model import TRAINING, make_model, transformers_loss, validations, write_corpus
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, LlamaForCausalLM
 
@@ -50,41 +50,9 @@ def evaluation(model, data="data/mine-val"):
             "--micro-size", 8, "--json")
 
 
-def validations(run_dir):
-    """Validation losses by step."""
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").open()]
-    return {r["step"]: r for r in records if "validation" in r}
-
-
 def losses(run_dir):
     records = [json.loads(line) for line in (run_dir / "metrics.jsonl").open()]
     return [r["loss"] for r in records if "grad_norm" in r]
-
-
-def stored_ids(path, width):
-    """Tokens of so many little-endian bytes each."""
-    raw = numpy.fromfile(path, dtype=numpy.uint8).reshape(-1, width)
-    return numpy.pad(raw, ((0, 0), (0, 4 - width))).view("<u4").ravel()
-
-
-def sequences(store):
-    """The sequences of a token store as tokens and targets."""
-    info = json.loads((store / "store.json").read_text())
-    tokens = numpy.concatenate([stored_ids(path, info["token_bytes"])
-                                for path in sorted(store.glob("tokens_*.bin"))])
-    rows = torch.tensor(tokens.astype(numpy.int64))
-    count = (len(rows) - 1) // SEQ_LEN
-    return (rows[:count * SEQ_LEN].view(count, SEQ_LEN),
-            rows[1:count * SEQ_LEN + 1].view(count, SEQ_LEN))
-
-
-def transformers_loss(directory, store):
-    model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32)
-    tokens, targets = (part[:VALIDATED] for part in sequences(store))
-    with torch.no_grad():
-        logits = model(input_ids=tokens).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1).double(),
-                                             targets.flatten()).item()
 
 
 def relative(a, b):
@@ -135,7 +103,7 @@ def test_validation_at_step_0_is_the_evaluation_of_the_source(place):
     before = json.loads(results["before"])
     assert before["sequences"] == VALIDATED and before["targets"] == VALIDATED * SEQ_LEN
     assert relative(validations(root / "runs/mine")[0]["loss"], before["loss"]) <= 1e-6
-    assert relative(transformers_loss(root / "models/small", root / "data/mine-val"),
+    assert relative(transformers_loss(root / "models/small", root / "data/mine-val", SEQ_LEN, VALIDATED),
                     before["loss"]) <= 1e-5
 
 
@@ -167,7 +135,7 @@ def test_the_last_validation_is_the_evaluation_of_run_and_export(place):
 def test_the_export_loads_in_transformers_with_the_same_loss(place):
     root, results = place
     assert len(list((root / "hf").glob("model-*.safetensors"))) >= 3
-    assert relative(transformers_loss(root / "hf", root / "data/mine-val"),
+    assert relative(transformers_loss(root / "hf", root / "data/mine-val", SEQ_LEN, VALIDATED),
                     json.loads(results["after"])["loss"]) <= 1e-5
 
 

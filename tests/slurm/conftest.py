@@ -5,7 +5,7 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "resume"), str(HERE.parent / "dist")]
+sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("resume", "dist", "e2e"))]
 import slurm_cluster  # noqa: E402
 
 NODES = 6  # four that train and two to take their places

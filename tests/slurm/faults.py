@@ -51,15 +51,15 @@ class Supervised:
     """A run that `longhaul submit` has started."""
 
     def __init__(self, cluster, binary, folder, *more, steps=STEPS, spares=1,
-                 options=(), env=None):
+                 options=(), env=None, config=None, layout=LAYOUT):
         self.cluster = cluster
         self.folder = folder
         self.dir = folder / "run"
-        config = write_config(folder)
+        config = config or write_config(folder)
         done = cluster.call(
             binary("longhaul"), "submit", config, "--nodes", 4, "--spares", spares,
             "--ranks-per-node", 2, *options,
-            *sets(*LAYOUT, f"run.steps={steps}", *more), cwd=folder, env=env or {})
+            *sets(*layout, f"run.steps={steps}", *more), cwd=folder, env=env or {})
         self.job = cluster.note_job(re.match(r"job (\d+): ", done.stdout)[1])
         self.steps = steps
         self.state = ""
