@@ -65,7 +65,7 @@ void import_hf(const imports::ForeignModel& model, const ImportCall& options) {
   Progress progress("import", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = 1;  // foreign files are read by one thread
-  to.any_family = !model.config.llama;
+  to.any_family = !model.config.model;
   to.progress = byte_progress(progress);
   const Stopwatch watch;
   const auto report = checkpoint::export_hf(source, options.output.out, to);

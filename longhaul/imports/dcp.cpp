@@ -13,8 +13,6 @@
 namespace longhaul::imports {
 namespace {
 
-constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
-
 // The directories of one checkpoint: itself, or one per tensor-parallel rank
 // ("tp4-0" ... "tp4-3").
 std::vector<fs::path> checkpoint_dirs(const fs::path& path) {
@@ -53,22 +51,25 @@ bool is_optimizer(const std::string& name) {
 
 // What stands before the model's names: "", "model.", "app.model." ...
 std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
-                         bool is_llama) {
+                         const ForeignConfig& config) {
+  const std::string first =
+      config.model ? config.model->description.stored_tensors().front().name : "";
   std::set<std::string> prefixes;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (is_optimizer(name)) continue;
-    if (is_llama && name.ends_with(kEmbedding)) {
-      prefixes.insert(name.substr(0, name.size() - kEmbedding.size()));
+    if (config.model && name.ends_with(first)) {
+      prefixes.insert(name.substr(0, name.size() - first.size()));
     }
-    if (!is_llama) prefixes.insert(name.starts_with("model.") ? "model." : "");
+    if (!config.model) prefixes.insert(name.starts_with("model.") ? "model." : "");
   }
   if (prefixes.size() == 1) return *prefixes.begin();
-  if (!is_llama && prefixes.contains("model.")) return "model.";
+  if (!config.model && prefixes.contains("model.")) return "model.";
   throw InputError(
       "import",
       fmt::format("{}: {} tensors, of which {} end in '{}'; the names are not those of "
-                  "Hugging Face's Llama (the first is '{:.100}')",
-                  dir.string(), checkpoint.tensors.size(), prefixes.size(), kEmbedding,
+                  "Hugging Face's {} (the first is '{:.100}')",
+                  dir.string(), checkpoint.tensors.size(), prefixes.size(), first,
+                  config.model_type,
                   checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first));
 }
 
@@ -76,7 +77,7 @@ std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
 // head is no parameter of its own; the optimizer may know the two by either name.
 NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& prefix,
                         const NamedTensors& weights, const std::string& kind,
-                        const fs::path& dir, bool tied) {
+                        const fs::path& dir, const std::optional<TiedHead>& tied) {
   std::map<std::string, const Mosaic*> by_end;
   for (const auto& [name, tensor] : checkpoint.tensors) {
     if (!is_optimizer(name)) continue;
@@ -95,10 +96,10 @@ NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& pref
   for (const auto& [name, weight] : weights) {
     const std::string plain = strip_wrappers(name);
     if (is_buffer(plain) || weight.dtype() == DType::Bool) continue;
-    if (tied && plain == "lm_head.weight") continue;
+    if (tied && plain == tied->head) continue;
     auto found = find(name);
-    if (found == by_end.end() && tied && plain == kEmbedding) {
-      found = find(name.substr(0, name.size() - kEmbedding.size()) + "lm_head.weight");
+    if (found == by_end.end() && tied && plain == tied->embedding) {
+      found = find(name.substr(0, name.size() - plain.size()) + tied->head);
     }
     if (found == by_end.end()) {
       throw InputError("import", fmt::format("{}: no {} of {}; import the weights alone "
@@ -156,7 +157,7 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
   std::string prefix;
   for (const fs::path& dir : dirs) {
     const DcpCheckpoint checkpoint = read_dcp(*model.files, dir);
-    prefix = model_prefix(checkpoint, dir, model.config.llama.has_value());
+    prefix = model_prefix(checkpoint, dir, model.config);
     NamedTensors weights;
     for (const auto& [name, tensor] : checkpoint.tensors) {
       if (is_optimizer(name)) {
@@ -168,8 +169,8 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
       }
     }
     if (options.want_optimizer) {
-      const bool tied =
-          model.config.llama && model.config.llama->description.tied.has_value();
+      const std::optional<TiedHead> tied =
+          model.config.model ? model.config.model->description.tied : std::nullopt;
       for (size_t i = 0; i < 2; ++i) {
         moments[i].push_back(moments_of(checkpoint, prefix, weights,
                                         i == 0 ? "exp_avg" : "exp_avg_sq", dir, tied));

@@ -7,7 +7,9 @@
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/weights_source.h"
+#include "longhaul/families/family.h"
 #include "longhaul/imports/bert_names.h"
+#include "longhaul/imports/shape_merge.h"
 
 namespace longhaul::imports {
 namespace {
@@ -45,10 +47,6 @@ void note_copies(ForeignModel& model) {
                   grouped(merged.differing_elements)));
 }
 
-void check_tiles(const std::map<std::string, Mosaic>& tensors) {
-  for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
-}
-
 // The dict itself when it holds tensors, else the first below a known key that does. A
 // known key goes before tensors beside it.
 std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
@@ -73,7 +71,52 @@ std::optional<PickleTree::Ref> dict_of_tensors(const ForeignState& state,
   return std::nullopt;
 }
 
-bool is_old_bert(const ForeignConfig& config) { return config.model_type == "bert"; }
+std::map<std::string, Mosaic> merged(const ForeignModel& model,
+                                     std::vector<std::vector<NamedTensors>> ranks,
+                                     const MergeOptions& options, MergeReport& report) {
+  const ModelConfig& config = *model.config.model;
+  if (!model.config.is_llama()) {
+    return merge_by_shape(*model.files, ranks, config.description, options, report);
+  }
+  return merge_llama(*model.files, std::move(ranks), llama_settings(config), options,
+                     report);
+}
+
+void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
+                 const std::string& what) {
+  for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
+  checkpoint::check_tensors(what, slices_of(tensors),
+                            model.config.model->description.stored_tensors(), {});
+}
+
+void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>& ranks) {
+  const ForeignConfig& config = model.config;
+  if (ranks.size() != 1 || ranks[0].size() != 1) {
+    throw InputError(
+        "import",
+        fmt::format("{}: shards of a model of type '{}', which are put together "
+                    "by its description: {}",
+                    model.path.string(), config.model_type,
+                    config.not_read.empty() ? "this program has none of that family"
+                                            : config.not_read));
+  }
+  for (auto& [name, tensor] : ranks[0][0]) {
+    std::string plain = strip_wrappers(name);
+    if (config.model_type == "bert") plain = hf_bert_name(plain);
+    if (plain.empty() || is_buffer(plain)) {
+      model.ignored.push_back(name + " (no parameter)");
+      continue;
+    }
+    if (!model.weights.try_emplace(plain, std::move(tensor)).second) {
+      throw InputError("import", fmt::format("{}: two tensors are named {:.80}",
+                                             model.path.string(), plain));
+    }
+  }
+  model.notes.push_back(fmt::format(
+      "model type '{}': names and shapes are as stored, not compared with the "
+      "config{}{}",
+      config.model_type, config.not_read.empty() ? "" : ": ", config.not_read));
+}
 
 }  // namespace
 
@@ -107,7 +150,15 @@ ForeignConfig find_config(const fs::path& given, const std::vector<fs::path>& pl
   if (json.is_object() && json.contains("model_type") && json["model_type"].is_string()) {
     config.model_type = json["model_type"].get<std::string>();
   }
-  if (config.model_type == "llama") config.llama = load_model_config(config.path);
+  if (families::find_family(config.model_type) == nullptr) return config;
+  try {
+    config.model = load_model_config(config.path);
+  } catch (const InputError& refused) {
+    // Of another family's model that cannot be trained, weights can still be carried
+    // over.
+    if (config.model_type == "llama") throw;
+    config.not_read = refused.what();
+  }
   return config;
 }
 
@@ -123,59 +174,38 @@ PickleTree::Ref find_state_dict(const ForeignState& state, const std::string& wh
 
 void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
                  const ForeignOptions& options) {
-  if (model.config.llama) {
-    MergeOptions merge;
-    merge.kv_order = options.kv_order;
-    merge.hardware = options.hardware;
-    model.weights = merge_llama(*model.files, std::move(ranks),
-                                llama_settings(*model.config.llama), merge, model.merged);
-    for (const std::string& name : model.merged.ignored) {
-      model.ignored.push_back(name + " (no parameter)");
-    }
-    check_tiles(model.weights);
-    checkpoint::check_tensors(model.path.string(), slices_of(model.weights),
-                              model.config.llama->description.tensors(), {});
-  } else {
-    if (ranks.size() != 1 || ranks[0].size() != 1) {
-      throw InputError("import",
-                       fmt::format("{}: shards of a model of type '{}'; only "
-                                   "Llama's are put together",
-                                   model.path.string(), model.config.model_type));
-    }
-    for (auto& [name, tensor] : ranks[0][0]) {
-      std::string plain = strip_wrappers(name);
-      if (is_old_bert(model.config)) plain = hf_bert_name(plain);
-      if (plain.empty() || is_buffer(plain)) {
-        model.ignored.push_back(name + " (no parameter)");
-        continue;
-      }
-      if (!model.weights.try_emplace(plain, std::move(tensor)).second) {
-        throw InputError("import", fmt::format("{}: two tensors are named {:.80}",
-                                               model.path.string(), plain));
-      }
-    }
-    model.notes.push_back(
-        fmt::format("model type '{}': names and shapes are as stored, "
-                    "not compared with the config",
-                    model.config.model_type));
+  if (!model.config.model) {
+    take_as_stored(model, ranks);
+    return;
   }
+  MergeOptions merge;
+  merge.kv_order = options.kv_order;
+  merge.hardware = options.hardware;
+  model.weights = merged(model, std::move(ranks), merge, model.merged);
+  for (const std::string& name : model.merged.ignored) {
+    model.ignored.push_back(name + " (no parameter)");
+  }
+  check_model(model, model.weights, model.path.string());
   note_copies(model);
 }
 
 std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
                                           std::vector<std::vector<NamedTensors>> ranks,
                                           const std::string& kind) {
+  if (!model.config.model) {
+    throw InputError("import",
+                     fmt::format("{}: the {} of a model of type '{}' cannot be "
+                                 "named; import the weights alone (without "
+                                 "--format checkpoint)",
+                                 model.path.string(), kind, model.config.model_type));
+  }
   MergeOptions options;
   options.compare_copies = false;
   MergeReport report;
   report.kv_order = model.merged.kv_order;
   report.queries_moved = model.merged.queries_moved;
-  auto result = merge_llama(*model.files, std::move(ranks),
-                            llama_settings(*model.config.llama), options, report);
-  check_tiles(result);
-  checkpoint::check_tensors(fmt::format("{} ({})", model.path.string(), kind),
-                            slices_of(result), model.config.llama->description.tensors(),
-                            {});
+  auto result = merged(model, std::move(ranks), options, report);
+  check_model(model, result, fmt::format("{} ({})", model.path.string(), kind));
   return result;
 }
 

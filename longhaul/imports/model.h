@@ -18,7 +18,10 @@ struct ForeignConfig {
   fs::path path;                     ///< config.json
   fs::path side_dir;                 ///< where tokenizer files lie; may be empty
   std::string model_type;            ///< as it says
-  std::optional<ModelConfig> llama;  ///< of a family that this program reads
+  std::optional<ModelConfig> model;  ///< of a family that this program trains
+  std::string not_read;              ///< why a config of a known family is not read
+
+  bool is_llama() const { return model && model_type == "llama"; }
 };
 
 /// What a foreign checkpoint holds, as whole tensors with the names of Hugging Face.
@@ -69,9 +72,9 @@ std::optional<ForeignModel> open_nxd(const fs::path& path, const ForeignOptions&
 /// torch.distributed.checkpoint directories, one or one per tensor-parallel rank.
 std::optional<ForeignModel> open_dcp(const fs::path& path, const ForeignOptions& options);
 
-/// Merges ranks[pp][tp] by the family's rules, checks that the result is the model of the
-/// config, and notes what was found. For families that are not known the one rank's names
-/// are kept.
+/// Merges ranks[pp][tp] by the family's rules or the shapes of its description, checks
+/// that the result is the model of the config, and notes what was found. For families
+/// that are not known the one rank's names are kept.
 void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
                  const ForeignOptions& options);
 /// The same for one kind of optimizer state, by the order that set_weights found.

@@ -102,12 +102,6 @@ std::optional<ForeignModel> open_nxd(const fs::path& path,
   model.config =
       find_config(options.config, {layout->dir, layout->model, absolute.parent_path(),
                                    absolute.parent_path().parent_path()});
-  if (!model.config.llama) {
-    throw InputError(
-        "import", fmt::format("{}: model_type '{}'; of neuronx-distributed checkpoints "
-                              "only Llama's are put together",
-                              model.config.path.string(), model.config.model_type));
-  }
   model.files = std::make_shared<ForeignFiles>(path, options.limits);
   const NxdFiles& grid = layout->model_files;
   Ranks ranks(static_cast<size_t>(grid.pp));

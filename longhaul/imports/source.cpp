@@ -7,14 +7,16 @@
 
 namespace longhaul::imports {
 
-ForeignSource::ForeignSource(const ForeignModel& model) : model_(model) {
+ForeignSource::ForeignSource(const ForeignModel& model,
+                             const std::map<std::string, Mosaic>& tensors)
+    : model_(model), tensors_(tensors) {
   source_.kind = checkpoint::ModelSource::Kind::HfDirectory;
   source_.path = model.path;
 }
 
 std::vector<TensorSlice> ForeignSource::tensors() const {
   std::vector<TensorSlice> result;
-  for (const auto& [name, tensor] : model_.weights) {
+  for (const auto& [name, tensor] : tensors_) {
     result.push_back(TensorSlice::whole(name, tensor.shape(), tensor.dtype()));
   }
   return result;
@@ -22,8 +24,8 @@ std::vector<TensorSlice> ForeignSource::tensors() const {
 
 void ForeignSource::read(const TensorSlice& box, DType dst,
                          std::span<std::byte> out) const {
-  const auto found = model_.weights.find(box.name);
-  if (found == model_.weights.end() || found->second.shape() != box.global_shape) {
+  const auto found = tensors_.find(box.name);
+  if (found == tensors_.end() || found->second.shape() != box.global_shape) {
     throw InputError("import",
                      fmt::format("{}: no tensor '{}' of shape {}", model_.path.string(),
                                  box.name, describe_shape(box.global_shape)));

@@ -5,10 +5,13 @@
 
 namespace longhaul::imports {
 
-/// The weights of a foreign checkpoint, for export_hf. The model must outlive it.
+/// The weights of a foreign checkpoint, or another of its sets of tensors, as the files
+/// of a Hugging Face directory. Both references must outlive it.
 class ForeignSource final : public checkpoint::WeightsSource {
  public:
-  explicit ForeignSource(const ForeignModel& model);
+  explicit ForeignSource(const ForeignModel& model)
+      : ForeignSource(model, model.weights) {}
+  ForeignSource(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors);
 
   const checkpoint::ModelSource& source() const override { return source_; }
   std::vector<TensorSlice> tensors() const override;
@@ -21,6 +24,7 @@ class ForeignSource final : public checkpoint::WeightsSource {
 
  private:
   const ForeignModel& model_;
+  const std::map<std::string, Mosaic>& tensors_;
   checkpoint::ModelSource source_;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/imports/source.h"
 
@@ -24,15 +25,17 @@ class Writer {
 
   uint64_t run() {
     const auto& weights = model_.masters.empty() ? model_.weights : model_.masters;
-    const std::pair<const char*, const std::map<std::string, Mosaic>*> kinds[] = {
-        {checkpoint::kWeight, &weights},
-        {checkpoint::kExpAvg, &model_.exp_avg},
-        {checkpoint::kExpAvgSq, &model_.exp_avg_sq}};
-    for (const auto& [kind, tensors] : kinds) {
-      for (const auto& [name, tensor] : *tensors) total_ += bytes(tensor);
+    const std::pair<const char*, checkpoint::SharedSource> kinds[] = {
+        {checkpoint::kWeight, parameters(weights)},
+        {checkpoint::kExpAvg, parameters(model_.exp_avg)},
+        {checkpoint::kExpAvgSq, parameters(model_.exp_avg_sq)}};
+    for (const auto& [kind, source] : kinds) {
+      for (const TensorSlice& tensor : source->tensors()) {
+        total_ += static_cast<uint64_t>(tensor.num_elements()) * dtype_size(DType::F32);
+      }
     }
-    for (const auto& [kind, tensors] : kinds) {
-      for (const auto& [name, tensor] : *tensors) add(kind, name, tensor);
+    for (const auto& [kind, source] : kinds) {
+      for (const TensorSlice& tensor : source->tensors()) add(kind, tensor, *source);
     }
     flush();
     checkpoint::CommitContent content;
@@ -45,25 +48,23 @@ class Writer {
   }
 
  private:
-  static uint64_t bytes(const Mosaic& tensor) {
-    return static_cast<uint64_t>(tensor.num_elements()) * dtype_size(DType::F32);
+  checkpoint::SharedSource parameters(
+      const std::map<std::string, Mosaic>& tensors) const {
+    return checkpoint::as_parameters(std::make_shared<ForeignSource>(model_, tensors),
+                                     model_.config.model->description);
   }
 
   // State is kept in fp32, which holds bf16 exactly.
-  void add(const char* kind, const std::string& name, const Mosaic& tensor) {
-    const TensorSlice whole = TensorSlice::whole(name, tensor.shape(), DType::F32);
-    for (int64_t begin = 0; begin < tensor.num_elements();) {
+  void add(const char* kind, const TensorSlice& tensor,
+           const checkpoint::WeightsSource& source) {
+    const TensorSlice whole =
+        TensorSlice::whole(tensor.name, tensor.global_shape, DType::F32);
+    for (int64_t begin = 0; begin < whole.num_elements();) {
       const int64_t room = std::max<int64_t>(1, (kFileBytes - held_) / 4);
-      const int64_t end = std::min(tensor.num_elements(), begin + room);
+      const int64_t end = std::min(whole.num_elements(), begin + room);
       std::vector<std::byte>& buffer =
           buffers_.emplace_back(static_cast<size_t>(end - begin) * 4);
-      size_t at = 0;
-      for (const TensorSlice& box : flat_range_boxes(whole, begin, end)) {
-        const size_t size = static_cast<size_t>(box.num_elements()) * 4;
-        tensor.read(*model_.files, box.offset, box.extent, DType::F32,
-                    std::span(buffer).subspan(at, size));
-        at += size;
-      }
+      source.read_flat_range(whole, begin, end, DType::F32, buffer);
       checkpoint::append_flat_range(kind, whole, begin, end, buffer, tensors_);
       held_ += static_cast<int64_t>(buffer.size());
       begin = end;

@@ -143,6 +143,23 @@ def shard(state, config, tp, pp, multiplier=1, order="tiled", qkv="linear", gate
     return result
 
 
+def shard_neox(state, tp):
+    """The same of a GPT-NeoX, whose layers are NxD's parallel ones: rows of column-parallel
+    matrices and their biases (query_key_value: whole heads), columns of row-parallel ones."""
+    def part(name, tensor, rank):
+        rows = ("embed_in.weight", "embed_out.weight", "query_key_value.weight",
+                "query_key_value.bias", "dense_h_to_4h.weight", "dense_h_to_4h.bias")
+        columns = ("attention.dense.weight", "dense_4h_to_h.weight")
+        for ends, dim in ((rows, 0), (columns, 1)):
+            if name.endswith(ends):
+                size = tensor.shape[dim] // tp
+                return tensor.narrow(dim, rank * size, size).clone()
+        return tensor.clone()
+
+    return {(0, rank): collections.OrderedDict((n, part(n, t, rank)) for n, t in state.items())
+            for rank in range(tp)}
+
+
 def save_xser(value, path, info=False):
     """References in `path`, one file per tensor beside it."""
     folder = str(path) + ".tensors"

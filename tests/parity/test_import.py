@@ -7,9 +7,8 @@ import pathlib
 import nxd_layouts as nxd
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
-from transformers import (BertConfig, BertForPreTraining, LlamaConfig, LlamaForCausalLM)
+from import_helpers import assert_same, save_dcp, stored_state, tensors_of
+from transformers import BertConfig, BertForPreTraining, LlamaConfig, LlamaForCausalLM
 
 
 def make_model(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, **changes):
@@ -28,25 +27,6 @@ def make_model(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, **changes):
     state = {n: t.detach().clone() for n, t in model.state_dict().items()
              if not (config.tie_word_embeddings and n == "lm_head.weight")}
     return model, config, state
-
-
-def tensors_of(path):
-    found = {}
-    for file in sorted(path.glob("*.safetensors")):
-        found.update(load_file(file))
-    return found
-
-
-def bits(tensor):
-    return tensor.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32,
-                                     8: torch.int64}[tensor.element_size()])
-
-
-def assert_same(found, expected):
-    assert sorted(found) == sorted(expected)
-    for name, tensor in expected.items():
-        assert found[name].dtype == tensor.dtype, name
-        assert torch.equal(bits(found[name]), bits(tensor)), name
 
 
 def assert_same_logits(path, model):
@@ -311,22 +291,6 @@ def test_of_several_steps_the_newest_finished_one_is_taken(run, tmp_path):
 
 # ---- optimizer state ----
 
-def stored_state(path):
-    """{kind: {name: whole tensor}} of a longhaul checkpoint, from its own files."""
-    found = {}
-    for sidecar in sorted(path.glob("*_rank_*.json")):
-        data = sidecar.with_suffix(".safetensors")
-        boxes = json.loads(sidecar.read_text())["boxes"]
-        with safe_open(data, "pt") as file:
-            for box in boxes:
-                key = f"{box['kind']}/{box['name']}/{','.join(map(str, box['offset']))}"
-                whole = found.setdefault(box["kind"], {}).setdefault(
-                    box["name"], torch.full(box["shape"], float("nan")))
-                place = tuple(slice(o, o + e) for o, e in zip(box["offset"], box["extent"]))
-                whole[place] = file.get_tensor(key)
-    return found
-
-
 @pytest.mark.parametrize("tp,pp,dp,groups,masters,xser,order",
                          [(1, 1, 1, 1, False, False, "tiled"), (4, 2, 2, 1, True, True, "tiled"),
                           (2, 2, 3, 2, False, False, "tiled"), (4, 1, 2, 1, True, False, "trn2")])
@@ -425,11 +389,6 @@ def test_optimizer_state_that_does_not_map_is_refused_and_the_weights_still_come
 
 
 # ---- torch.distributed.checkpoint ----
-
-def save_dcp(value, path):
-    import torch.distributed.checkpoint as dcp
-    dcp.save(value, checkpoint_id=path, no_dist=True)
-
 
 @pytest.mark.parametrize("prefix", ["", "model", "app.model"])
 def test_a_distributed_checkpoint_comes_out_whole(run, tmp_path, prefix):

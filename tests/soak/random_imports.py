@@ -2,7 +2,7 @@
 
 import nxd_layouts as nxd
 import torch
-from test_import import assert_same, save_dcp, stored_state, tensors_of
+from import_helpers import assert_same, save_dcp, stored_state, tensors_of
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 STEP = 40
