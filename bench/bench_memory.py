@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from bench_train import machine, model_config  # noqa: E402
+from bench_train import LLAMA, machine, model_config  # noqa: E402
 
 MODEL = dict(hidden_size=768, intermediate_size=2048, num_hidden_layers=8,
              num_attention_heads=12, num_key_value_heads=4, vocab_size=40000)
@@ -98,7 +98,7 @@ def expected(longhaul, layout):
 
 
 def write_run(folder, layout, model):
-    config = model_config(folder, **model)
+    config = model_config(folder, **{**LLAMA, **model})
     path = pathlib.Path(folder) / "run.toml"
     path.write_text(RUN.format(config=config, seq=SEQ, micro=MICRO,
                                size=MICRO * MICRO_BATCHES * layout.dp))

@@ -25,7 +25,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from bench_train import machine, model_config  # noqa: E402
+from bench_train import LLAMA, machine, model_config  # noqa: E402
 
 MODEL = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=8,
              num_attention_heads=8, num_key_value_heads=4, vocab_size=16000)
@@ -139,7 +139,7 @@ def main():
     medians = {name: [] for name in VARIANTS}
     shortest = {name: float("inf") for name in VARIANTS}
     with tempfile.TemporaryDirectory() as folder:
-        config = model_config(folder, **MODEL)
+        config = model_config(folder, **LLAMA, **MODEL)
         for index in range(options.rounds):
             for name, (call, argument) in VARIANTS.items():
                 times = call(options, config, argument)[1:-2]

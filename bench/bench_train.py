@@ -2,12 +2,13 @@
 Markdown tables for docs/benchmarks.md.
 
     .venv/bin/python bench/bench_train.py build/bin/longhaul [--rounds 5] [--quick]
+    .venv/bin/python bench/bench_train.py build/bin/longhaul --model bert --speed-only
 
 A round runs every variant once, each in a process of its own; a variant's speed is the
 median over its rounds of the median step, first step excluded. Peak memory is the largest
-resident set of the process. Model: 12 layers, hidden 768, feed forward 2048, 12 query and 4
-key heads, batch 2 x 1024, AdamW, clip 1.0; all variants compute matrix products in bf16 and
-hold master weights, moments and gradients in fp32.
+resident set of the process. AdamW, clip 1.0; all variants compute matrix products in bf16 and
+hold master weights, moments and gradients in fp32. The Llama has 12 layers, hidden 768, feed
+forward 2048, 12 query and 4 key heads; the others are the published models of that size.
 """
 
 import argparse
@@ -23,24 +24,44 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 BATCH, LENGTH = 2, 1024
+LLAMA = dict(architectures=["LlamaForCausalLM"], model_type="llama", head_dim=64,
+             hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000.0,
+             max_position_embeddings=2048, initializer_range=0.02,
+             tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
+             bos_token_id=1, eos_token_id=2)
 LARGE = dict(hidden_size=768, intermediate_size=2048, num_hidden_layers=12,
              num_attention_heads=12, num_key_value_heads=4, vocab_size=32000)
 SMALL = dict(hidden_size=256, intermediate_size=688, num_hidden_layers=4,
              num_attention_heads=4, num_key_value_heads=2, vocab_size=16000)
+# config.json, sequences of a batch, their length
+MODELS = {
+    "llama": ("Llama of 125M parameters, vocabulary 32000", {**LLAMA, **LARGE}, BATCH, LENGTH),
+    "gpt2": ("GPT-2 124M", dict(
+        architectures=["GPT2LMHeadModel"], model_type="gpt2", n_embd=768, n_layer=12, n_head=12,
+        n_positions=1024, vocab_size=50257, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+        BATCH, LENGTH),
+    "neox": ("Pythia 160M (GPT-NeoX)", dict(
+        architectures=["GPTNeoXForCausalLM"], model_type="gpt_neox", hidden_size=768,
+        intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=50304,
+        max_position_embeddings=2048, rotary_pct=0.25, rotary_emb_base=10000, hidden_act="gelu",
+        layer_norm_eps=1e-5, use_parallel_residual=True, tie_word_embeddings=False, bos_token_id=0,
+        eos_token_id=0),
+        BATCH, LENGTH),
+    "bert": ("BERT-base, both losses, dropout 0.1, 19 of 128 tokens masked", dict(
+        architectures=["BertForPreTraining"], model_type="bert", hidden_size=768,
+        intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, vocab_size=30522,
+        max_position_embeddings=512, type_vocab_size=2, hidden_act="gelu", layer_norm_eps=1e-12,
+        hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, pad_token_id=0), 16, 128),
+}
 # What longhaul sets for itself through mallopt.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
           "MALLOC_TOP_PAD_": str(1 << 26)}
 
 
 def model_config(folder, **fields):
-    config = dict(architectures=["LlamaForCausalLM"], model_type="llama", head_dim=64,
-                  hidden_act="silu", rms_norm_eps=1e-5, rope_theta=10000.0,
-                  max_position_embeddings=2048, initializer_range=0.02,
-                  tie_word_embeddings=False, attention_bias=False, mlp_bias=False,
-                  bos_token_id=1, eos_token_id=2, **fields)
     path = pathlib.Path(folder) / "config.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(fields))
     return path
 
 
@@ -131,7 +152,7 @@ def machine():
     return f"{model}, {cores} cores, {', '.join(sets)}, {memory:.0f} GiB"
 
 
-def compare(names, binary, config, rounds, steps, batch=BATCH, length=LENGTH):
+def compare(names, binary, config, rounds, steps, batch, length=LENGTH):
     results = {name: [] for name in names}
     for index in range(rounds):
         for name in names:
@@ -143,7 +164,8 @@ def compare(names, binary, config, rounds, steps, batch=BATCH, length=LENGTH):
     return results
 
 
-def table(results):
+def table(results, tokens):
+    """`tokens`: of a batch."""
     rows = ["| variant | states | s/step | tokens/s | peak GiB | longhaul is |",
             "|---|---|---|---|---|---|"]
     step = {name: statistics.median(statistics.median(r["step_times"][1:]) for r in runs)
@@ -152,7 +174,7 @@ def table(results):
         peak = statistics.median(r["peak_bytes"] for r in runs) / 2**30
         ratio = f"{step[name] / step['longhaul']:.2f}x as fast" if "longhaul" in step else ""
         rows.append(f"| {name} | {VARIANTS[name][2]} | {step[name]:.3f} | "
-                    f"{BATCH * LENGTH / step[name]:.0f} | {peak:.2f} | {ratio} |")
+                    f"{tokens / step[name]:.0f} | {peak:.2f} | {ratio} |")
     return "\n".join(rows)
 
 
@@ -180,6 +202,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=4, help="per process and round")
     parser.add_argument("--only", help="variants whose name contains this, and longhaul")
+    parser.add_argument("--model", choices=MODELS, default="llama",
+                        help="of another than llama the step alone is timed")
     parser.add_argument("--speed-only", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one round, no compile")
     options = parser.parse_args()
@@ -190,13 +214,15 @@ def main():
         names = [n for n in names if "compile" not in n]
     binary = pathlib.Path(options.longhaul).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        large = model_config(f"{folder}/large", **LARGE)
-        wide = model_config(f"{folder}/wide", **{**LARGE, "vocab_size": 128256})
-        small = model_config(f"{folder}/small", **SMALL)
-        speed = compare(names, binary, large, rounds, options.steps)
-        if options.speed_only:
-            print(table(speed))
+        title, fields, batch, length = MODELS[options.model]
+        speed = compare(names, binary, model_config(f"{folder}/model", **fields), rounds,
+                        options.steps, batch, length)
+        title = f"{title}, batch {batch} x {length}, bf16 products, AdamW:\n"
+        if options.speed_only or options.model != "llama":
+            print(f"{title}\n{table(speed, batch * length)}")
             return
+        wide = model_config(f"{folder}/wide", **{**LLAMA, **LARGE, "vocab_size": 128256})
+        small = model_config(f"{folder}/small", **LLAMA, **SMALL)
         plain = [n for n in names if "malloc" not in n and "weights" not in n]
         memory = {batch: compare(plain, binary, wide, 1, 2, batch=batch)
                   for batch in (BATCH, 2 * BATCH)}
@@ -206,8 +232,8 @@ def main():
                      if "versions" in r), "")
     print(f"Machine: {machine()}. Peers: {versions}. Median of {rounds} interleaved rounds, "
           f"{options.steps - 1} steps each after the first.\n")
-    print("Llama of 125M parameters, vocabulary 32000, batch 2 x 1024, bf16 products, AdamW:\n")
-    print(table(speed))
+    print(title)
+    print(table(speed, batch * length))
     print("\nThe same model with a vocabulary of 128256:\n")
     print("\n\n".join(memory_table(r, batch) for batch, r in memory.items()))
     print("\nFrom process start to the end of the first optimizer step, 10M parameters, "

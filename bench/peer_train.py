@@ -1,4 +1,4 @@
-"""The transformers side of bench_train.py: trains a random Llama on random tokens and
+"""The transformers side of bench_train.py: trains a random model on random tokens and
 prints one JSON object. Run in its own process, so that memory and start-up are its own."""
 
 import argparse
@@ -24,6 +24,20 @@ def parse():
     return parser.parse_args()
 
 
+def random_batch(torch, config, batch, length):
+    tokens = torch.randint(0, config.vocab_size, (batch, length))
+    if config.model_type != "bert":
+        return {"input_ids": tokens, "labels": tokens}
+    every = torch.arange(length) % 7 == 3  # about 15 %
+    return {
+        "input_ids": tokens,
+        "token_type_ids": (torch.arange(length) >= length // 2).long().expand(batch, -1),
+        "attention_mask": torch.ones_like(tokens),
+        "labels": torch.where(every, tokens, -100),
+        "next_sentence_label": torch.randint(0, 2, (batch,)),
+    }
+
+
 def main():
     options = parse()
     import torch
@@ -32,7 +46,10 @@ def main():
     torch.manual_seed(0)
     config = transformers.AutoConfig.from_pretrained(options.config)
     config.use_cache = False
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    kind = transformers.AutoModelForCausalLM
+    if config.model_type == "bert":
+        kind = transformers.AutoModelForPreTraining
+    model = kind.from_config(config, dtype=torch.float32)
     model.train()
     masters = list(model.parameters())
     if options.precision == "master":
@@ -42,14 +59,14 @@ def main():
         masters, lr=1e-4, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
     )
     forward = torch.compile(model) if options.compile else model
-    tokens = torch.randint(0, config.vocab_size, (options.batch, options.length))
+    batch = random_batch(torch, config, options.batch, options.length)
     autocast = options.precision == "autocast"
     times, losses = [], []
     first = None
     for _ in range(options.steps):
         begin = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            loss = forward(input_ids=tokens, labels=tokens).loss
+            loss = forward(**batch).loss
         loss.backward()
         if options.precision == "master":
             for master, parameter in zip(masters, model.parameters()):
