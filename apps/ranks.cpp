@@ -33,9 +33,6 @@ std::string list_of(const std::vector<size_t>& ranks) {
   return text;
 }
 
-/// How long a rank may wait for others that write or read files.
-constexpr double kLongWork = 24.0 * 3600.0;
-
 int64_t number_of(const std::string& text) {
   const std::string hex = hash_hex(text).substr(0, 15);
   int64_t number = 0;
@@ -122,14 +119,16 @@ void FailureReport::report(const Error& error) {
   }
 }
 
-int run_together(const std::function<void(comm::Communicator& world)>& work) {
+int run_together(
+    const std::function<void(const std::shared_ptr<comm::Communicator>& world)>& work,
+    double deadline_seconds) {
   comm::CommOptions limits;
-  limits.deadline_seconds = kLongWork;
+  limits.deadline_seconds = deadline_seconds;
   const comm::Launch launch = comm::detect_launch();
   if (launch.by_mpirun) limits.job_ends = mpirun_ends_job;
   const auto world = comm::world(comm::Backend::Auto, limits);
   if (world->size() == 1) {
-    work(*world);
+    work(world);
     comm::finish(*world);
     return 0;
   }
@@ -139,7 +138,7 @@ int run_together(const std::function<void(comm::Communicator& world)>& work) {
   });
   int exit_code = 1;
   try {
-    work(*world);
+    work(world);
     comm::finish(*world);
     return 0;
   } catch (const Error& error) {

@@ -46,8 +46,11 @@ class FailureReport {
 
 /// Runs a verb that several ranks may share: with those that a launcher started, else
 /// alone. Where it fails on any, that is said once, all end, and the result is the exit
-/// code of the error; else 0.
-int run_together(const std::function<void(comm::Communicator& world)>& work);
+/// code of the error; else 0. A rank that waits for others longer than `deadline_seconds`
+/// fails too; without it they may read or write files for a day.
+int run_together(
+    const std::function<void(const std::shared_ptr<comm::Communicator>& world)>& work,
+    double deadline_seconds = 24.0 * 3600.0);
 
 /// For CommOptions::job_ends: mpirun ends all ranks with SIGTERM, and SIGKILL a second
 /// later, when one dies or aborts. SIGTERM from anybody else asks for a save and an end.

@@ -1,92 +1,148 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <numbers>
 
-#include "apps/loaded_model.h"
+#include "apps/named_model.h"
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
-#include "longhaul/comm/backend.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/infer/evaluate.h"
-#include "longhaul/system/memory.h"
 #include "longhaul/system/progress.h"
 #include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
 
 struct EvalOptions {
-  std::string model;
+  ModelCall call;
   std::string data;
   int64_t seq_len = 0;
   int64_t max_sequences = 0;
   int64_t micro_size = 1;
-  std::string dtype = "auto";
-  std::string device = "auto";
   bool document_mask = false;
-  bool plain = false;
   bool json = false;
 };
 
-void run(const EvalOptions& options) {
-  tune_malloc();
-  const auto peek = checkpoint::WeightsSource::open(options.model);
-  const ModelConfig config = load_model_config(peek->config_path());
-  const int64_t seq_len = options.seq_len > 0
-                              ? options.seq_len
-                              : std::min<int64_t>(config.max_position_embeddings, 2048);
-  const auto source = data::open_source(options.data, seq_len, options.document_mask);
+using SourcePtr = std::unique_ptr<data::TokenSource>;
+
+SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
+                         int64_t seq_len) {
+  SourcePtr source = data::open_source(options.data, seq_len, options.document_mask);
   source->limit_ids(config.vocab_size);
   if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
     const auto tokenizer = tokenizer::Tokenizer::load(config.source_path.parent_path());
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
-  const at::Device device = parse_device(options.device);
-  const LoadedModel loaded =
-      load_model(options.model, {options.dtype, seq_len, /*gradients=*/false, device});
-  const auto self = comm::self_world();
+  return source;
+}
+
+/// Collective. Only rank 0 tells how far it has come.
+infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session& session,
+                               const data::TokenSource& source) {
+  train::StageRunner runner(session.chunks, *session.replicas,
+                            train::stage_options(session));
   Progress progress("eval", "sequences");
-  const infer::Evaluation result = infer::evaluate(
-      infer::loss_of(*loaded.model, device, !options.plain), *source, *self,
-      {options.max_sequences, options.micro_size, /*micro_batches=*/1,
-       [&](int64_t done, int64_t total) { progress.update(done, total); }});
-  progress.finish();
-  // Bits per byte needs the text's size, which a store knows.
-  const double bytes_per_token = data::bytes_per_token(options.data);
-  const double bits_per_byte =
-      bytes_per_token > 0 ? result.loss() / std::numbers::ln2 / bytes_per_token : 0.0;
-  if (options.json) {
-    Json json = {{"loss", result.loss()},
-                 {"perplexity", result.perplexity()},
-                 {"targets", result.targets[0]},
-                 {"sequences", result.sequences},
-                 {"seq_len", seq_len}};
-    if (bits_per_byte > 0) json["bits_per_byte"] = bits_per_byte;
-    fmt::print("{}\n", json.dump());
-    return;
+  infer::EvaluateOptions how;
+  how.max_sequences = options.max_sequences;
+  how.micro_size = options.micro_size;
+  how.micro_batches = 2 * session.config.parallel.pp;
+  if (session.world->rank() == 0) {
+    how.progress = [&](int64_t done, int64_t total) { progress.update(done, total); };
   }
-  fmt::print("model       {}\n", loaded.source->describe());
-  fmt::print("data        {}\n", source->describe());
+  const infer::Evaluation result = infer::evaluate(
+      [&](std::vector<data::TokenBatch>& batches) {
+        return train::loss_sums(session, runner, batches);
+      },
+      source, session.mesh().dp(), how);
+  progress.finish();
+  return result;
+}
+
+struct EvalFigures {
+  infer::Evaluation result;
+  int64_t seq_len = 0;
+  double bits_per_byte = 0.0;  ///< 0: not known
+  int64_t weight_bytes = 0;    ///< of the rank with most
+};
+
+void print_json(const EvalFigures& figures, const train::Session& session) {
+  const infer::Evaluation& result = figures.result;
+  Json json = {{"loss", result.loss()},
+               {"perplexity", result.perplexity()},
+               {"targets", result.targets[0]},
+               {"sequences", result.sequences},
+               {"seq_len", figures.seq_len},
+               {"layout", train::layout_of(session)},
+               {"rank_weight_bytes", figures.weight_bytes}};
+  if (figures.bits_per_byte > 0) json["bits_per_byte"] = figures.bits_per_byte;
+  fmt::print("{}\n", json.dump());
+}
+
+void print_text(const EvalFigures& figures, const train::Session& session) {
+  const infer::Evaluation& result = figures.result;
+  if (session.world->size() > 1) {
+    fmt::print("layout      {}; at most {} of weights on a rank\n",
+               session.layout.describe(),
+               human_bytes(static_cast<double>(figures.weight_bytes)));
+  }
   fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
-             seq_len, grouped(result.targets[0]));
+             figures.seq_len, grouped(result.targets[0]));
   fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(),
              result.perplexity());
-  if (bits_per_byte > 0) fmt::print("bits/byte   {:.4f}\n", bits_per_byte);
+  if (figures.bits_per_byte > 0) {
+    fmt::print("bits/byte   {:.4f}\n", figures.bits_per_byte);
+  }
+}
+
+/// Collective.
+void run(const EvalOptions& options, const fs::path& path,
+         const std::shared_ptr<comm::Communicator>& world) {
+  const NamedModel model = open_model(path, *world);
+  EvalFigures figures;
+  figures.seq_len = options.seq_len > 0
+                        ? options.seq_len
+                        : std::min<int64_t>(model.config.max_position_embeddings, 2048);
+  const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
+  const train::Session session =
+      load_model(model, options.call, asked_parallel(options.call, model, *world),
+                 figures.seq_len, options.micro_size, world);
+  figures.result = evaluate_all(options, session, *source);
+  figures.weight_bytes = train::most_weight_bytes(session);
+  // Bits per byte needs the text's size, which a store knows.
+  const double bytes_per_token = data::bytes_per_token(options.data);
+  if (bytes_per_token > 0) {
+    figures.bits_per_byte = figures.result.loss() / std::numbers::ln2 / bytes_per_token;
+  }
+  if (world->rank() > 0) return;
+  if (options.json) {
+    print_json(figures, session);
+    return;
+  }
+  fmt::print("model       {}\n", model.source->describe());
+  fmt::print("data        {}\n", source->describe());
+  print_text(figures, session);
 }
 
 }  // namespace
 
-void add_eval(CLI::App& program, Outcome& /*outcome*/) {
+void add_eval(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<EvalOptions>();
   CLI::App* verb = program.add_subcommand(kEvalVerb.name, kEvalVerb.description);
-  verb->add_option("model", options->model, "HF directory, checkpoint or run")
-      ->required();
+  add_model_options(*verb, options->call);
+  verb->add_option("--cp", options->call.cp,
+                   "ranks that share each sequence (parallel.cp)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--zero", options->call.zero,
+                   "3: the ranks of dp and cp share one copy of the weights "
+                   "(parallel.zero)")
+      ->check(CLI::Range(0, 3));
   verb->add_option("--data", options->data, "token store or save_to_disk directory")
       ->required();
   verb->add_option("--seq-len", options->seq_len,
@@ -98,23 +154,20 @@ void add_eval(CLI::App& program, Outcome& /*outcome*/) {
   verb->add_option("--micro-size", options->micro_size, "sequences per forward pass")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "auto: as the config says")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str();
-  verb->add_option("--device", options->device, "auto: a GPU where one is found")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");
-  verb->add_flag("--plain", options->plain, "composite forms instead of fused ones");
+  verb->add_flag("--plain", options->call.plain, "composite forms instead of fused ones");
   verb->add_flag("--json", options->json, "one JSON object on standard output");
-  verb->footer("Example: longhaul eval runs/cpt --data data/wiki-val --seq-len 2048");
-  verb->callback([options] {
-    from_newest_whole(options->model, [&](const fs::path& model) {
-      EvalOptions now = *options;
-      now.model = model.string();
-      run(now);
-    });
+  verb->footer(
+      "Examples:\n"
+      "  longhaul eval runs/cpt --data data/wiki-val --seq-len 2048\n"
+      "  mpirun -n 8 longhaul eval runs/cpt --data data/wiki-val --tp 4 --pp 2");
+  verb->callback([options, &outcome] {
+    outcome.exit_code = with_model(
+        options->call.model,
+        [&](const fs::path& path, const std::shared_ptr<comm::Communicator>& world) {
+          run(*options, path, world);
+        });
   });
 }
 

@@ -86,18 +86,19 @@ void add_export(CLI::App& program, Outcome& outcome) {
       "Ranks share the shards. Of a run that goes on: its newest checkpoint as it is "
       "now.");
   verb->callback([options, &outcome] {
-    outcome.exit_code = run_together([&](comm::Communicator& world) {
-      const SignalWatch signals;  // stopped like this it leaves nothing
-      checkpoint::with_fall_back(
-          options->source,
-          [&](const fs::path& from) { run_export(*options, from, world); },
-          [&](const std::string& line) {
-            if (world.rank() > 0) return;
-            fmt::print(stderr, "{} {}\n",
-                       warning_text("longhaul: warning:", STDERR_FILENO),
-                       printable(line));
-          });
-    });
+    outcome.exit_code =
+        run_together([&](const std::shared_ptr<comm::Communicator>& world) {
+          const SignalWatch signals;  // stopped like this it leaves nothing
+          checkpoint::with_fall_back(
+              options->source,
+              [&](const fs::path& from) { run_export(*options, from, *world); },
+              [&](const std::string& line) {
+                if (world->rank() > 0) return;
+                fmt::print(stderr, "{} {}\n",
+                           warning_text("longhaul: warning:", STDERR_FILENO),
+                           printable(line));
+              });
+        });
   });
 }
 

@@ -3,24 +3,23 @@
 #include <cstdio>
 #include <memory>
 
-#include "apps/loaded_model.h"
+#include "apps/named_model.h"
 #include "apps/verbs.h"
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/infer/generate.h"
-#include "longhaul/system/memory.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
 
 struct GenerateOptions {
-  std::string model;
+  ModelCall call;
   std::string prompt;
   std::string tokenizer;
-  std::string dtype = "auto";
-  std::string device = "auto";
   bool json = false;
   infer::SamplingOptions sampling;
 };
@@ -44,15 +43,15 @@ void print(const std::string& text) {
   std::fflush(stdout);
 }
 
-void run(GenerateOptions options) {
-  tune_malloc();
-  const auto source = checkpoint::WeightsSource::open(options.model);
-  const ModelConfig config = load_model_config(source->config_path());
-  const auto tokenizer = find_tokenizer(options, config);
+/// The prompt's ids, none of them past the vocabulary.
+std::vector<int64_t> encode_prompt(const GenerateOptions& options,
+                                   const tokenizer::Tokenizer& tokenizer,
+                                   const ModelConfig& config) {
   std::vector<int64_t> prompt;
-  for (const tokenizer::TokenId id : tokenizer->special_prefix()) prompt.push_back(id);
-  for (const tokenizer::TokenId id : tokenizer->encode(options.prompt, false))
+  for (const tokenizer::TokenId id : tokenizer.special_prefix()) prompt.push_back(id);
+  for (const tokenizer::TokenId id : tokenizer.encode(options.prompt, false)) {
     prompt.push_back(id);
+  }
   if (prompt.empty()) {
     throw InputError("generate",
                      "the prompt has no tokens; give some text with --prompt");
@@ -65,45 +64,74 @@ void run(GenerateOptions options) {
                                    id, config.vocab_size));
     }
   }
-  options.sampling.stop_ids = config.eos_token_ids;
+  return prompt;
+}
+
+/// One text has no work for ranks that split data.
+void check_one_sequence(const ParallelSection& parallel, int ranks) {
+  const auto refuse = [&](const std::string& what) {
+    throw ConfigError(
+        "generate",
+        fmt::format("{}, which splits data, and a prompt is one sequence: start tp * pp "
+                    "ranks and give --tp and --pp",
+                    what));
+  };
+  if (parallel.cp > 1) refuse(fmt::format("the layout has cp {}", parallel.cp));
+  const int64_t whole = parallel.tp * parallel.pp;
+  if (ranks % whole == 0 && ranks > whole) {
+    refuse(fmt::format("{} are dp {} of tp {} x pp {}", counted(ranks, "rank"),
+                       ranks / whole, parallel.tp, parallel.pp));
+  }
+}
+
+/// Collective. The first rank writes.
+void run(GenerateOptions options, const fs::path& path,
+         const std::shared_ptr<comm::Communicator>& world) {
+  const NamedModel model = open_model(path, *world);
+  const auto tokenizer = find_tokenizer(options, model.config);
+  const std::vector<int64_t> prompt = encode_prompt(options, *tokenizer, model.config);
+  options.sampling.stop_ids = model.config.eos_token_ids;
   if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);
   const auto positions =
       static_cast<int64_t>(prompt.size()) + options.sampling.max_new_tokens;
-  options.sampling.device = parse_device(options.device);
-  const LoadedModel loaded = load_model(
-      options.model,
-      {options.dtype, positions, /*gradients=*/false, options.sampling.device});
+  const ParallelSection parallel = asked_parallel(options.call, model, *world);
+  check_one_sequence(parallel, world->size());
+  const train::Session session =
+      load_model(model, options.call, parallel, positions, /*micro_size=*/1, world);
 
-  if (!options.json) print(options.prompt);
+  const bool speaks = world->rank() == 0;
+  const bool streams = speaks && !options.json;
+  if (streams) print(options.prompt);
   tokenizer::StreamDecoder stream(*tokenizer, /*skip_special_tokens=*/false,
                                   {prompt.begin(), prompt.end()});
   std::string text;
   const auto give = [&](const std::string& more) {
     text += more;
-    if (!options.json) print(more);
+    if (streams) print(more);
   };
+  train::SequenceRunner sequence(session, options.sampling, positions);
   const auto ids =
-      infer::generate(*loaded.model, prompt, options.sampling, [&](int64_t id) {
-        give(stream.add(static_cast<tokenizer::TokenId>(id)));
-        return true;
-      });
+      infer::generate([&](const std::vector<int64_t>& seen,
+                          int64_t step) { return sequence.next(seen, step); },
+                      prompt, options.sampling,
+                      [&](int64_t id) {
+                        give(stream.add(static_cast<tokenizer::TokenId>(id)));
+                        return true;
+                      });
   give(stream.finish());
-  if (options.json) {
-    const Json json = {
-        {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
-    fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
-    return;
-  }
-  fmt::print("\n");
+  if (streams) fmt::print("\n");
+  if (!speaks || !options.json) return;
+  const Json json = {
+      {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
+  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace
 
-void add_generate(CLI::App& program, Outcome& /*outcome*/) {
+void add_generate(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* verb = program.add_subcommand(kGenerateVerb.name, kGenerateVerb.description);
-  verb->add_option("model", options->model, "HF directory, checkpoint or run")
-      ->required();
+  add_model_options(*verb, options->call);
   verb->add_option("--prompt", options->prompt, "text to continue")->required();
   verb->add_option("--tokenizer", options->tokenizer,
                    "tokenizer.json, tokenizer.model or a directory with one; default: "
@@ -122,22 +150,17 @@ void add_generate(CLI::App& program, Outcome& /*outcome*/) {
       ->capture_default_str();
   verb->add_option("--seed", options->sampling.seed, "of the sampling")
       ->capture_default_str();
-  verb->add_option("--dtype", options->dtype, "auto: as the config says")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
-      ->capture_default_str();
-  verb->add_option("--device", options->device, "auto: a GPU where one is found")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
   verb->add_flag("--json", options->json, "one JSON object with ids and text");
   verb->footer(
-      "Example: longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 "
-      "--top-p 0.9");
-  verb->callback([options] {
-    from_newest_whole(options->model, [&](const fs::path& model) {
-      GenerateOptions now = *options;
-      now.model = model.string();
-      run(now);
-    });
+      "Examples:\n"
+      "  longhaul generate runs/cpt --prompt \"The sea\" --temperature 0.8 --top-p 0.9\n"
+      "  mpirun -n 4 longhaul generate runs/cpt --prompt \"The sea\" --tp 4");
+  verb->callback([options, &outcome] {
+    outcome.exit_code = with_model(
+        options->call.model,
+        [&](const fs::path& path, const std::shared_ptr<comm::Communicator>& world) {
+          run(*options, path, world);
+        });
   });
 }
 

@@ -1,11 +1,7 @@
 #include "longhaul/infer/evaluate.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <cmath>
-
-#include "longhaul/infer/batch.h"
 
 namespace longhaul::infer {
 
@@ -38,21 +34,6 @@ double Evaluation::loss() const {
 }
 
 double Evaluation::perplexity() const { return std::exp(loss()); }
-
-LossOf loss_of(const models::Model& model, at::Device device, bool fused) {
-  return [&model, device, fused](std::vector<data::TokenBatch>& batches) {
-    const at::NoGradGuard no_grad;
-    nn::Losses losses(std::vector<double>(model.num_losses(), 1.0));
-    for (data::TokenBatch& batch : batches) {
-      nn::ForwardContext context;
-      context.batch = batch_of(batch, 0, batch.num_sequences, device);
-      context.losses = &losses;
-      context.fused = fused;
-      model.loss(model.hidden({}, context), context);
-    }
-    return losses.sums;
-  };
-}
 
 Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
                     comm::Communicator& data, const EvaluateOptions& options) {

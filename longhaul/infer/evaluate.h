@@ -4,7 +4,6 @@
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/data/sources/token_source.h"
-#include "longhaul/models/model.h"
 
 namespace longhaul::infer {
 
@@ -31,10 +30,6 @@ struct EvaluateOptions {
 /// Each term of the loss summed over the targets of some micro batches; it may change
 /// them.
 using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
-
-/// Of a model that lies on this rank whole. model.prepare() has been called for enough
-/// positions.
-LossOf loss_of(const models::Model& model, at::Device device, bool fused);
 
 /// Mean loss of the source's sequences, split over the ranks of `data`. Every rank calls
 /// `loss` equally often, the last time perhaps with rows without a target, so it may be a

@@ -1,11 +1,8 @@
 #include "longhaul/infer/generate.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <tuple>
@@ -14,27 +11,6 @@
 #include "longhaul/base/random.h"
 
 namespace longhaul::infer {
-namespace {
-
-/// Logits [V] after `ids`, which extend what the cache holds.
-at::Tensor next_logits(const models::Model& model, const std::vector<int64_t>& ids,
-                       nn::KvCache& cache, const SamplingOptions& options) {
-  const auto count = static_cast<int64_t>(ids.size());
-  nn::ForwardContext context;
-  context.batch.rows = 1;
-  context.batch.seq = count;
-  context.fused = options.fused;
-  context.cache = &cache;
-  context.batch.positions =
-      at::arange(cache.length, cache.length + count,
-                 at::TensorOptions().dtype(at::kInt).device(options.device));
-  context.batch.tokens = at::tensor(ids, at::kLong).to(options.device);
-  const at::Tensor hidden = model.hidden({}, context)[0];
-  cache.length += count;
-  return model.logits(hidden.narrow(0, count - 1, 1)).view({-1});
-}
-
-}  // namespace
 
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step) {
   const at::Tensor wide = logits.to(at::kCPU, at::kFloat);
@@ -56,19 +32,14 @@ int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t
   return order[chosen].item<int64_t>();
 }
 
-std::vector<int64_t> generate(const models::Model& model,
-                              const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token) {
   LH_CHECK(!prompt.empty(), "generate", "the prompt has no tokens");
-  const at::NoGradGuard no_grad;
-  const auto length = static_cast<int64_t>(prompt.size());
-  nn::KvCache cache = model.make_cache(1, length + options.max_new_tokens);
   std::vector<int64_t> fresh;
   std::vector<int64_t> input = prompt;
   for (int64_t step = 0; step < options.max_new_tokens; ++step) {
-    const at::Tensor logits = next_logits(model, input, cache, options);
-    const int64_t id = sample(logits, options, step);
+    const int64_t id = next(input, step);
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), id) != stops.end()) break;
     fresh.push_back(id);

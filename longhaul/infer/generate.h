@@ -1,10 +1,10 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <vector>
-
-#include "longhaul/models/model.h"
 
 namespace longhaul::infer {
 
@@ -18,19 +18,19 @@ struct SamplingOptions {
   uint64_t seed = 0;
   /// Generation ends before one of these.
   std::vector<int64_t> stop_ids;
-  bool fused = true;
-  at::Device device = at::kCPU;
 };
 
 /// One sampled id from logits [V]; `step` numbers the draws, so that equal (seed, step)
 /// and logits give equal ids. Exposed for tests.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, int64_t step);
 
+/// The id that a model has after `ids`, which follow those of the calls before it; `step`
+/// numbers the calls. It may be a collective.
+using NextId = std::function<int64_t(const std::vector<int64_t>& ids, int64_t step)>;
+
 /// Continues `prompt` (not empty). `on_token` gets each new id at once and ends the
 /// generation by returning false. Returns the new ids.
-/// model.prepare() has been called for prompt.size() + max_new_tokens positions.
-std::vector<int64_t> generate(const models::Model& model,
-                              const std::vector<int64_t>& prompt,
+std::vector<int64_t> generate(const NextId& next, const std::vector<int64_t>& prompt,
                               const SamplingOptions& options,
                               const std::function<bool(int64_t id)>& on_token);
 

@@ -11,6 +11,7 @@
 #include "longhaul/infer/batch.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
+#include "longhaul/infer/test_whole_model.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/init.h"
 
@@ -64,7 +65,8 @@ TEST(Generate, GreedyWithACacheIsTheArgmaxOfTheFullForward) {
   std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6};
   SamplingOptions options;
   options.max_new_tokens = 12;
-  const auto fresh = generate(*f.model, ids, options, [](int64_t) { return true; });
+  const auto fresh = generate(testing::next_id_of(*f.model, options, 64), ids, options,
+                              [](int64_t) { return true; });
   ASSERT_EQ(fresh.size(), 12U);
   for (const int64_t id : fresh) {
     EXPECT_EQ(full_logits(f, ids)[-1].argmax().item<int64_t>(), id);
@@ -76,14 +78,15 @@ TEST(Generate, EndsBeforeAStopIdAndWhenTheCallerHasEnough) {
   const Fixture f;
   SamplingOptions options;
   options.max_new_tokens = 12;
-  const auto all = generate(*f.model, {3, 14}, options, [](int64_t) { return true; });
+  const auto next = [&] { return testing::next_id_of(*f.model, options, 64); };
+  const auto all = generate(next(), {3, 14}, options, [](int64_t) { return true; });
   options.stop_ids = {all[3]};
   const auto first = std::find(all.begin(), all.end(), all[3]) - all.begin();
-  EXPECT_EQ(generate(*f.model, {3, 14}, options, [](int64_t) { return true; }).size(),
+  EXPECT_EQ(generate(next(), {3, 14}, options, [](int64_t) { return true; }).size(),
             static_cast<size_t>(first));
   options.stop_ids = {};
   int seen = 0;
-  generate(*f.model, {3, 14}, options, [&](int64_t) { return ++seen < 2; });
+  generate(next(), {3, 14}, options, [&](int64_t) { return ++seen < 2; });
   EXPECT_EQ(seen, 2);
 }
 
@@ -172,7 +175,7 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
         options.micro_size = micro;
         options.micro_batches = 2;
         const Evaluation e =
-            evaluate(loss_of(*f.model, at::kCPU, true), Counting(), world, options);
+            evaluate(testing::loss_of(*f.model), Counting(), world, options);
         EXPECT_EQ(e.targets[0], 63);
         EXPECT_EQ(e.sequences, 7);
         EXPECT_NEAR(e.loss(), sum / 63, 1e-5);

@@ -1,6 +1,7 @@
 #include "longhaul/models/language_model.h"
 
 #include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -40,13 +41,18 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) const {
   return at::linear(hidden, head_weight()->weight());
 }
 
-nn::KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity) const {
-  std::vector<int64_t> heads;
-  for (int64_t i = stage_.first_layer; i < stage_.end_layer; ++i) {
-    heads.push_back(key_heads(static_cast<size_t>(i - stage_.first_layer)));
+nn::KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity,
+                                      const at::TensorOptions& options) const {
+  nn::KvCache cache;
+  cache.first_layer = stage_.first_layer;
+  for (int64_t i = 0; i < stage_.end_layer - stage_.first_layer; ++i) {
+    const auto store = [&] {
+      return at::zeros(
+          {batch, capacity, key_heads(static_cast<size_t>(i)), parts_.head_dim}, options);
+    };
+    cache.layers.push_back({store(), store()});
   }
-  return empty_cache(heads, batch, capacity, parts_.head_dim,
-                     parameters().front()->weight().options());
+  return cache;
 }
 
 at::Tensor LanguageModel::embed(const nn::ForwardContext& context) const {

@@ -17,7 +17,8 @@ class LanguageModel : public Model {
   at::Tensor loss(const nn::Tensors& hidden,
                   const nn::ForwardContext& context) const final;
   at::Tensor logits(const at::Tensor& hidden) const final;
-  nn::KvCache make_cache(int64_t batch, int64_t capacity) const final;
+  nn::KvCache make_cache(int64_t batch, int64_t capacity,
+                         const at::TensorOptions& options) const final;
 
  protected:
   struct Parts {

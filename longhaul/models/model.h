@@ -41,8 +41,10 @@ class Model {
   /// grad mode. Of a split vocabulary, this rank's part of it.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 
-  /// An empty cache for `batch` sequences of up to `capacity` positions.
-  virtual nn::KvCache make_cache(int64_t batch, int64_t capacity) const = 0;
+  /// An empty cache for this stage's blocks and `batch` sequences of up to `capacity`
+  /// positions; `options` are the compute dtype and the device.
+  virtual nn::KvCache make_cache(int64_t batch, int64_t capacity,
+                                 const at::TensorOptions& options) const = 0;
 
   /// Moves tables that are no parameters (RoPE) to where the weights are and makes them
   /// long enough for `positions`.

@@ -1,7 +1,5 @@
 #include "longhaul/models/stage.h"
 
-#include <ATen/ops/zeros.h>
-
 namespace longhaul::models {
 
 nn::Tensors run_stage(
@@ -22,19 +20,6 @@ nn::Tensors run_stage(
     x = run(first_layer + static_cast<int64_t>(i), one, x);
   }
   return x;
-}
-
-nn::KvCache empty_cache(const std::vector<int64_t>& key_heads, int64_t batch,
-                        int64_t capacity, int64_t head_dim,
-                        const at::TensorOptions& options) {
-  nn::KvCache cache;
-  for (const int64_t heads : key_heads) {
-    const auto store = [&] {
-      return at::zeros({batch, capacity, heads, head_dim}, options);
-    };
-    cache.layers.push_back({store(), store()});
-  }
-  return cache;
 }
 
 }  // namespace longhaul::models

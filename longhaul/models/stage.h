@@ -16,9 +16,4 @@ nn::Tensors run_stage(
     const std::function<nn::Tensors()>& embed, int64_t first_layer, size_t blocks,
     const std::function<nn::Tensors(size_t, const nn::Tensors&)>& block);
 
-/// A cache for blocks with these numbers of key heads on this rank.
-nn::KvCache empty_cache(const std::vector<int64_t>& key_heads, int64_t batch,
-                        int64_t capacity, int64_t head_dim,
-                        const at::TensorOptions& options);
-
 }  // namespace longhaul::models

@@ -60,7 +60,8 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
   at::Tensor k = rotated(k_, k_norm_);
   at::Tensor v = sequences(v_.forward(in, context));
   if (context.cache != nullptr) {
-    KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(layer_));
+    const int64_t number = layer_ - context.cache->first_layer;
+    KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(number));
     k = append(seen.keys, k, context.cache->length);
     v = append(seen.values, v, context.cache->length);
   }

@@ -12,14 +12,16 @@
 
 namespace longhaul::nn {
 
-/// Keys and values of the positions already seen, one pair per layer; for generation.
+/// Keys and values of the positions already seen, one pair per layer of a stage; for
+/// generation.
 struct KvCache {
   struct Layer {
     at::Tensor keys;    ///< [B, capacity, Hkv, D]
     at::Tensor values;  ///< [B, capacity, Hkv, D]
   };
   std::vector<Layer> layers;
-  int64_t length = 0;  ///< positions filled, the same in every layer
+  int64_t first_layer = 0;  ///< the first one's number in the whole model
+  int64_t length = 0;       ///< positions filled, the same in every layer
 };
 
 /// What blocks and stages hand on, in the order of ModelDescription::passed.

@@ -212,26 +212,6 @@ struct Findings {
   Distance logits;  ///< from the tokens on
 };
 
-/// This rank's columns of the whole vocabulary: tp ranks have them side by side.
-/// Collective over the ranks that have the head.
-int64_t first_column(const Session& session, int64_t columns) {
-  comm::Communicator& tp = session.mesh().tp();
-  std::vector<int64_t> widths(static_cast<size_t>(tp.size()));
-  tp.all_gather({&columns, 1, DType::I64},
-                {widths.data(), static_cast<int64_t>(widths.size()), DType::I64})
-      ->wait();
-  int64_t before = 0;
-  int64_t all = 0;
-  for (size_t i = 0; i < widths.size(); ++i) {
-    if (static_cast<int>(i) < tp.rank()) before += widths[i];
-    all += widths[i];
-  }
-  LH_CHECK(all == session.model_config.vocab_size, "certificate",
-           "the ranks of a tp group have {} words of {}", all,
-           session.model_config.vocab_size);
-  return before;
-}
-
 /// `exact` from the tokens on, `same` given the loaded model's last layer: [R, V].
 void compare_logits(const Session& session, const Answers& answers,
                     const Fixture& fixture, const at::Tensor& exact,

@@ -167,10 +167,9 @@ std::vector<FlatParameter> build_chunks(
   return placed;
 }
 
-void build_model(Session& session, Logger& log) {
-  const RunConfig& config = session.config;
-  session.parameter_names = session.model_config.description.names();
-  std::ranges::sort(session.parameter_names);
+/// The model's parts on this rank and their memory.
+void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
+                 Logger& log) {
   std::vector<SplitTensor> wholes;
   for (const UnitDescription& unit : session.model_config.description.units) {
     for (const ParameterDescription& p : unit.parameters) {
@@ -180,26 +179,21 @@ void build_model(Session& session, Logger& log) {
   for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
     log.info(note);
   }
-  const auto placed = build_chunks(session, parameter_classes(session, log));
+  const auto placed = build_chunks(session, classes);
   session.flat =
       std::make_unique<FlatBuffers>(placed, session.policy, session.device,
                                     session.layout.sharding(session.world->rank()));
   session.replicas =
       std::make_unique<parallel::DataParallel>(*session.flat, session.layout.groups);
-  session.optimizer = std::make_unique<optim::Optimizer>(
-      *session.flat, config.optimizer,
-      optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
-                             static_cast<uint64_t>(config.run.seed)});
   for (const Chunk& chunk : session.chunks) {
-    chunk.model->prepare(config.data.seq_len, session.device);
+    chunk.model->prepare(session.config.data.seq_len, session.device);
   }
 }
 
-}  // namespace
-
-Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
-                      Logger& log, data::ShardReader* shards) {
-  Session session;
+/// What comes before the layout's groups and the data, of which the ranks know nothing
+/// yet; the layout that they are to have. Collective.
+LayoutDescription settle(Session& session, const RunConfig& config,
+                         std::shared_ptr<comm::Communicator> world, Logger& log) {
   session.config = config;
   session.world = std::move(world);
   session.node = comm::split_by_host(*session.world, "node");
@@ -217,16 +211,43 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
         fmt::format("config.json: the field '{}' is not known and has no effect", field));
   }
   check_against_model(config, session.model_config);
+  session.parameter_names = session.model_config.description.names();
+  std::ranges::sort(session.parameter_names);
   // Nothing else asks for the machines.
   const bool of_nodes = config.parallel.shard_group.kind == ShardGroup::Kind::Node;
   const Placement placement =
       of_nodes ? placement_of(*session.world, *session.node) : Placement();
-  LayoutDescription layout = describe_layout(config, session.model_config.description,
-                                             session.world->size(), placement);
+  return describe_layout(config, session.model_config.description, session.world->size(),
+                         placement);
+}
+
+}  // namespace
+
+Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
+                      Logger& log, data::ShardReader* shards) {
+  Session session;
+  LayoutDescription layout = settle(session, config, std::move(world), log);
   open_data(session, model_tokenizer(config).get(), shards, log);
   session.layout = make_layout(std::move(layout), config, session.device, session.world);
   session.fingerprint = fingerprint_of(session);
-  build_model(session, log);
+  build_parts(session, parameter_classes(session, log), log);
+  session.optimizer = std::make_unique<optim::Optimizer>(
+      *session.flat, config.optimizer,
+      optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
+                             static_cast<uint64_t>(config.run.seed)});
+  return session;
+}
+
+Session build_inference_session(const RunConfig& config,
+                                std::shared_ptr<comm::Communicator> world, Logger& log) {
+  Session session;
+  LayoutDescription layout = settle(session, config, std::move(world), log);
+  session.layout = make_layout(std::move(layout), config, session.device, session.world);
+  std::map<std::string, ParameterClass> classes;
+  for (const std::string& name : session.parameter_names) {
+    classes[name] = {.frozen = true};
+  }
+  build_parts(session, classes, log);
   return session;
 }
 
@@ -271,6 +292,24 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
     options.changes.push_back({change.step, change.weights});
   }
   return options;
+}
+
+int64_t first_column(const Session& session, int64_t columns) {
+  comm::Communicator& tp = session.mesh().tp();
+  std::vector<int64_t> widths(static_cast<size_t>(tp.size()));
+  tp.all_gather({&columns, 1, DType::I64},
+                {widths.data(), static_cast<int64_t>(widths.size()), DType::I64})
+      ->wait();
+  int64_t before = 0;
+  int64_t all = 0;
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (static_cast<int>(i) < tp.rank()) before += widths[i];
+    all += widths[i];
+  }
+  LH_CHECK(all == session.model_config.vocab_size, "model",
+           "the ranks of a tp group have {} words of {}", all,
+           session.model_config.vocab_size);
+  return before;
 }
 
 StageOptions stage_options(const Session& session, Capture* capture) {

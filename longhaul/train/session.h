@@ -48,7 +48,7 @@ struct Session {
   std::vector<std::string> parameter_names;  ///< of the whole model, sorted
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
-  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<optim::Optimizer> optimizer;  ///< null where nothing is trained
   /// Where the first weights came from, until the certificate is complete; null: from
   /// elsewhere than [init].
   std::shared_ptr<const checkpoint::WeightsSource> init;
@@ -68,6 +68,11 @@ Json layout_of(const Session& session);
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log, data::ShardReader* shards = nullptr);
 
+/// The same without data and optimizer, all parameters frozen: for a model that is only
+/// run forward (inference.h). Collective.
+Session build_inference_session(const RunConfig& config,
+                                std::shared_ptr<comm::Communicator> world, Logger& log);
+
 /// Runs this rank's part of a plan to its end; owned gradients are complete after a
 /// training plan. A failure leaves nothing under way in `runner`. Collective.
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
@@ -77,6 +82,10 @@ void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& run
 /// run, 0 where it is not known.
 data::LoaderOptions loader_options(const Session& session, bool prefetch,
                                    int64_t first_step = 1, int64_t last_step = 0);
+
+/// Where the `columns` of this rank's logits begin in the whole vocabulary, which the
+/// ranks of a tp group have side by side. Collective over the ranks with the head.
+int64_t first_column(const Session& session, int64_t columns);
 
 /// What the stages of the run do, as its settings and its layout say.
 StageOptions stage_options(const Session& session, Capture* capture = nullptr);

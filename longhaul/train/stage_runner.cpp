@@ -100,6 +100,9 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   context.attention = options_.attention;
   context.region = options_.region;
   context.selective_recompute = options_.selective_recompute;
+  if (options_.caches != nullptr) {
+    context.cache = &options_.caches->at(static_cast<size_t>(chunk));
+  }
   context.run_block = [this, chunk, micro_batch, queue = context.weight_gradients](
                           int64_t layer, const nn::BlockFunction& block,
                           const nn::Tensors& x) {
@@ -122,7 +125,10 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   if (options_.observer != nullptr) {
     options_.observer->head(*chunk.model, hidden[0], flight.context);
   }
-  at::Tensor loss = chunk.model->loss(hidden, flight.context);
+  at::Tensor loss;
+  if (!flight.context.batch.targets.empty()) {
+    loss = chunk.model->loss(hidden, flight.context);
+  }
   // The head's gradients are formed in its forward; a tied embedding's go on growing.
   if (training && unit != chunk.units.embedding) units_.close(unit);
   units_.used(unit);

@@ -53,6 +53,8 @@ struct StageOptions {
   std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
   Capture* capture = nullptr;   ///< where activations are to be looked at
   ForwardObserver* observer = nullptr;
+  /// By chunk: what generation has seen so far; null: a pass is complete by itself.
+  std::vector<nn::KvCache>* caches = nullptr;
 };
 
 /// Does the actions of a schedule for the chunks of this rank: runs their forward and
@@ -64,8 +66,8 @@ class StageRunner : public parallel::PipelineStage {
               StageOptions options);
 
   /// `batches`: this rank's micro batches of the step, its own positions only; they must
-  /// stay until it has ended. `scales`: of each term of the loss, one over its
-  /// denominator in the global batch.
+  /// stay until it has ended. Of one without targets there is no loss. `scales`: of each
+  /// term of the loss, one over its denominator in the global batch.
   void begin_step(std::vector<data::TokenBatch>& batches, std::vector<double> scales);
   /// The plan whose actions follow, as stage `stage` of it. Without gradients no grad
   /// mode.

@@ -36,6 +36,11 @@ checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
 
+/// Into the weights themselves, where there is no optimizer.
+checkpoint::ReadReport load_weights(FlatBuffers& flat,
+                                    const checkpoint::WeightsSource& source,
+                                    comm::Communicator& node);
+
 /// Masters and moments from a checkpoint of any layout, in the same way. `staging_bytes`
 /// is the host memory in between; absent: none on a CPU, 256 MiB elsewhere. Collective
 /// over `node`.

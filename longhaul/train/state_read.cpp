@@ -131,8 +131,8 @@ checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_
 }
 
 /// Host memory between the files and the state: none where that is in host memory itself.
-std::optional<int64_t> staging_for(ModelState state) {
-  if (state.flat.device().is_cpu()) return std::nullopt;
+std::optional<int64_t> staging_for(const FlatBuffers& flat) {
+  if (flat.device().is_cpu()) return std::nullopt;
   return kStagingBytes;
 }
 
@@ -163,9 +163,19 @@ checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
   const checkpoint::ReadReport report =
-      fill({source.stored(), &source}, masters_of(state), staging_for(state), node);
+      fill({source.stored(), &source}, masters_of(state), staging_for(state.flat), node);
   state.optimizer.publish_masters();
   return report;
+}
+
+checkpoint::ReadReport load_weights(FlatBuffers& flat,
+                                    const checkpoint::WeightsSource& source,
+                                    comm::Communicator& node) {
+  std::vector<Target> targets;
+  for (const Bucket& bucket : flat.buckets()) {
+    targets.push_back({checkpoint::kWeight, bucket.owned_weights, &bucket});
+  }
+  return fill({source.stored(), &source}, std::move(targets), staging_for(flat), node);
 }
 
 checkpoint::ReadReport restore_state(ModelState state,
@@ -182,7 +192,7 @@ checkpoint::ReadReport restore_state(ModelState state,
   }
   const checkpoint::ReadReport report =
       fill({stored}, std::move(targets),
-           staging_bytes ? staging_bytes : staging_for(state), node);
+           staging_bytes ? staging_bytes : staging_for(state.flat), node);
   state.optimizer.publish_masters();
   return report;
 }

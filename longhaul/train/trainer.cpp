@@ -1,6 +1,5 @@
 #include "longhaul/train/trainer.h"
 
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 #include "longhaul/train/control_files.h"
 #include "longhaul/train/data_check.h"
 #include "longhaul/train/debug_faults.h"
+#include "longhaul/train/inference.h"
 #include "longhaul/train/peer_memory.h"
 #include "longhaul/train/replica_check.h"
 #include "longhaul/train/resume.h"
@@ -358,23 +358,19 @@ class Trainer {
       options.micro_size = config().batch.micro_size;
       options.micro_batches = 2 * config().parallel.pp;
       const infer::Evaluation result = infer::evaluate(
-          [&](std::vector<data::TokenBatch>& batches) { return loss_sums(batches); },
+          [&](std::vector<data::TokenBatch>& batches) {
+            return validation_sums(batches);
+          },
           *set.source, session_.mesh().dp(), options);
       run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
     }
   }
 
   /// Of some micro batches of validation, on all ranks that share them.
-  std::vector<double> loss_sums(std::vector<data::TokenBatch>& batches) {
+  std::vector<double> validation_sums(std::vector<data::TokenBatch>& batches) {
     end_if_asked(*session_.world);
     hooks_.phase("validation batch");
-    const at::NoGradGuard no_grad;
-    session_.layout.take_own_positions(batches);
-    runner_.begin_step(batches, std::vector<double>(session_.num_losses(), 1.0));
-    const auto plan = inference_plan(session_.mesh().shape().pp, session_.layout.chunks,
-                                     static_cast<int64_t>(batches.size()));
-    run_plan(session_, plan, runner_);
-    return sum_of_replica(session_, runner_.loss_sums());
+    return loss_sums(session_, runner_, batches);
   }
 
   /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of

@@ -10,10 +10,12 @@
 
 #include <map>
 
-#include "apps/loaded_model.h"
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/hf_forms.h"
+#include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 #include "longhaul/infer/batch.h"
+#include "longhaul/models/model.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
@@ -26,6 +28,31 @@ struct Arguments {
   bool plain = false;
   bool recompute = false;
 };
+
+/// On one rank, with gradient accumulators in fp32.
+struct Loaded {
+  std::unique_ptr<models::Model> model;
+  std::unique_ptr<FlatBuffers> flat;
+};
+
+Loaded load_model(const Arguments& arguments, int64_t positions) {
+  const checkpoint::SharedSource files = checkpoint::WeightsSource::open(arguments.model);
+  const ModelConfig config = load_model_config(files->config_path());
+  const auto source = checkpoint::as_parameters(files, config.description);
+  checkpoint::check_weights(source, config.description);
+  DTypePolicy policy;
+  policy.compute = arguments.dtype == "bf16" ? DType::BF16 : DType::F32;
+  Loaded loaded;
+  loaded.model = models::build(config);
+  loaded.flat = std::make_unique<FlatBuffers>(
+      flat_parameters(loaded.model->parameters(), {}), policy, at::kCPU);
+  read_weights(*loaded.flat, [&](const TensorSlice& slice, int64_t begin, int64_t end,
+                                 DType type, std::span<std::byte> out) {
+    source->read_flat_range(slice, begin, end, type, out);
+  });
+  loaded.model->prepare(positions, at::kCPU);
+  return loaded;
+}
 
 data::TokenBatch read_tokens(const fs::path& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
@@ -78,8 +105,7 @@ void break_gradients(const models::Model& model, const std::string& fault) {
 
 void run(const Arguments& arguments) {
   data::TokenBatch batch = read_tokens(arguments.tokens);
-  auto loaded = apps::load_model(
-      arguments.model, {arguments.dtype, batch.seq_len, /*gradients=*/true, at::kCPU});
+  const Loaded loaded = load_model(arguments, batch.seq_len);
   break_weights(*loaded.model, arguments.fault);
   nn::ForwardContext context;
   context.batch = infer::batch_of(batch, 0, batch.num_sequences, at::kCPU);

@@ -60,7 +60,9 @@ class Toy : public models::Model {
   at::Tensor logits(const at::Tensor& hidden) const override {
     return at::linear(hidden, head_->weight()->weight());
   }
-  nn::KvCache make_cache(int64_t, int64_t) const override { return {}; }
+  nn::KvCache make_cache(int64_t, int64_t, const at::TensorOptions&) const override {
+    return {};
+  }
   void prepare(int64_t, at::Device) override {}
 
  private:

@@ -1,0 +1,155 @@
+#include "apps/named_model.h"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/ranks.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/reader.h"
+#include "longhaul/checkpoint/tied_head.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/config/load.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/system/terminal.h"
+#include "longhaul/train/history.h"
+#include "longhaul/train/inference.h"
+
+namespace longhaul::apps {
+namespace {
+
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(line));
+}
+
+/// What --dtype means: with "auto" bf16 where config.json says so.
+ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
+  if (dtype == "bf16") return ComputeType::Bf16;
+  if (dtype == "fp32") return ComputeType::Fp32;
+  const Json json = parse_json(config.source_json, config.source_path.string());
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (json.contains(key) && json[key] == "bfloat16") return ComputeType::Bf16;
+  }
+  return ComputeType::Fp32;
+}
+
+void check_device(const std::string& name) {
+  if (name != "cuda" || at::globalContext().hasCUDA()) return;
+  throw ConfigError("device",
+                    fmt::format("--device {} is not usable here; use auto or cpu", name));
+}
+
+/// The layout of the run that a checkpoint is of; nothing where there was none.
+std::optional<ParallelSection> run_parallel(const NamedModel& model,
+                                            comm::Communicator& world) {
+  const checkpoint::ModelSource& source = model.source->source();
+  if (source.kind != checkpoint::ModelSource::Kind::Checkpoint) return std::nullopt;
+  const std::string text = comm::on_rank_zero(world, [&] {
+    return train::History::from_json(
+               checkpoint::CheckpointReader::open(source.path).state())
+        .config_toml;
+  });
+  if (text.empty()) return std::nullopt;  // imported
+  return parse_run_config(text, (source.path / "state.json").string()).config.parallel;
+}
+
+}  // namespace
+
+void add_model_options(CLI::App& verb, ModelCall& call) {
+  verb.add_option("model", call.model, "HF directory, checkpoint or run")->required();
+  verb.add_option("--dtype", call.dtype, "auto: as the config says")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
+  verb.add_option("--device", call.device, "auto: a GPU where one is found")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  verb.add_option("--tp", call.tp,
+                  "ranks that split each matrix (parallel.tp); with none of these "
+                  "several ranks take the run's layout")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--pp", call.pp, "pipeline stages (parallel.pp)")
+      ->check(CLI::PositiveNumber);
+}
+
+int with_model(
+    const std::string& named,
+    const std::function<void(const fs::path& path,
+                             const std::shared_ptr<comm::Communicator>& world)>& use) {
+  tune_malloc();
+  return run_together(
+      [&](const std::shared_ptr<comm::Communicator>& world) {
+        checkpoint::with_fall_back(
+            named, [&](const fs::path& path) { use(path, world); },
+            [&](const std::string& line) {
+              if (world->rank() == 0) say_warning(line);
+            });
+      },
+      ResilienceSection{}.comm_timeout_s);
+}
+
+NamedModel open_model(const fs::path& path, comm::Communicator& world) {
+  using Source = checkpoint::WeightsSource;
+  const checkpoint::SharedSource files = Source::open(path, world, Source::Files::Held);
+  const std::string& note = files->source().note;
+  if (world.rank() == 0 && note.find("passed over") != std::string::npos) {
+    say_warning(note);
+  }
+  NamedModel model;
+  model.config = load_model_config(files->config_path());
+  model.source = checkpoint::as_parameters(files, model.config.description);
+  checkpoint::check_weights(model.source, model.config.description);
+  comm::on_rank_zero(world, [&] {
+    checkpoint::check_tied_head(*model.source, model.config);
+    return std::string();
+  });
+  return model;
+}
+
+ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
+                               comm::Communicator& world) {
+  ParallelSection parallel;
+  if (call.tp || call.pp || call.cp || call.zero) {
+    parallel.tp = call.tp.value_or(1);
+    parallel.pp = call.pp.value_or(1);
+    parallel.cp = call.cp.value_or(1);
+    parallel.zero = call.zero.value_or(parallel.zero);
+  } else if (world.size() > 1) {
+    parallel = run_parallel(model, world).value_or(parallel);
+  }
+  parallel.sequence = false;
+  return parallel;
+}
+
+train::Session load_model(const NamedModel& model, const ModelCall& call,
+                          const ParallelSection& parallel, int64_t positions,
+                          int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
+  check_device(call.device);
+  if (positions > model.config.max_position_embeddings) {
+    throw InputError("model",
+                     fmt::format("{} positions are needed, the model has {} "
+                                 "(max_position_embeddings in {}); use a shorter length",
+                                 positions, model.config.max_position_embeddings,
+                                 model.config.source_path.string()));
+  }
+  RunConfig config;
+  config.run.device = call.device;
+  config.run.fused = !call.plain;
+  config.model.config = model.config.source_path;
+  config.data.seq_len = positions;
+  config.parallel = parallel;
+  config.precision.compute = compute_type(call.dtype, model.config);
+  // As many micro batches as any schedule of the run's may ask for.
+  const int64_t one_replica = parallel.tp * parallel.pp * parallel.cp;
+  const int64_t replicas = std::max<int64_t>(1, world->size() / one_replica);
+  config.batch.micro_size = micro_size;
+  config.batch.global_size = 2 * parallel.pp * replicas * micro_size;
+  return train::load_for_inference(config, *model.source, std::move(world));
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,104 @@
+#include "longhaul/train/inference.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "longhaul/comm/agree.h"
+#include "longhaul/train/step_loss.h"
+
+namespace longhaul::train {
+
+Session load_for_inference(const RunConfig& config,
+                           const checkpoint::WeightsSource& source,
+                           std::shared_ptr<comm::Communicator> world) {
+  Logger silent;
+  Session session = build_inference_session(config, std::move(world), silent);
+  comm::on_all_ranks(*session.world,
+                     [&] { load_weights(*session.flat, source, *session.node); });
+  session.replicas->share_weights();
+  session.replicas->finish_weights();
+  return session;
+}
+
+std::vector<double> loss_sums(const Session& session, StageRunner& runner,
+                              std::vector<data::TokenBatch>& batches) {
+  const at::NoGradGuard no_grad;
+  session.layout.take_own_positions(batches);
+  runner.begin_step(batches, std::vector<double>(session.num_losses(), 1.0));
+  const auto plan = inference_plan(session.mesh().shape().pp, session.layout.chunks,
+                                   static_cast<int64_t>(batches.size()));
+  run_plan(session, plan, runner);
+  return sum_of_replica(session, runner.loss_sums());
+}
+
+int64_t most_weight_bytes(const Session& session) {
+  std::array<int64_t, 1> bytes = {session.flat->bytes()};
+  session.world->all_reduce_wait({bytes.data(), 1, DType::I64}, comm::ReduceOp::Max);
+  return bytes[0];
+}
+
+void SequenceRunner::Head::head(const models::Model& model, const at::Tensor& hidden,
+                                const nn::ForwardContext& /*context*/) {
+  logits = model.logits(hidden.narrow(0, hidden.size(0) - 1, 1)).view({-1});
+}
+
+SequenceRunner::SequenceRunner(const Session& session, infer::SamplingOptions options,
+                               int64_t capacity)
+    : session_(session),
+      options_(std::move(options)),
+      runner_(session.chunks, *session.replicas, options_of_stage()) {
+  const auto kind =
+      at::TensorOptions(session.device).dtype(to_scalar_type(session.policy.compute));
+  for (const Chunk& chunk : session.chunks) {
+    caches_.push_back(chunk.model->make_cache(1, capacity, kind));
+  }
+}
+
+StageOptions SequenceRunner::options_of_stage() {
+  StageOptions options = stage_options(session_);
+  options.observer = &head_;
+  options.caches = &caches_;
+  return options;
+}
+
+int64_t SequenceRunner::next(const std::vector<int64_t>& ids, int64_t step) {
+  const at::NoGradGuard no_grad;
+  const auto count = static_cast<int64_t>(ids.size());
+  std::vector<data::TokenBatch> batches(1);
+  data::TokenBatch& batch = batches[0];
+  batch.resize(1, count);
+  batch.targets.clear();
+  std::ranges::fill(batch.document_start, 0);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    batch.tokens[i] = static_cast<int32_t>(ids[i]);
+    batch.positions[i] =
+        static_cast<int32_t>(caches_[0].length + static_cast<int64_t>(i));
+  }
+  const MeshShape& shape = session_.mesh().shape();
+  runner_.begin_step(batches, std::vector<double>(session_.num_losses(), 1.0));
+  run_plan(session_, inference_plan(shape.pp, session_.layout.chunks, 1), runner_);
+  for (nn::KvCache& cache : caches_) cache.length += count;
+
+  const at::Tensor logits = head_.logits.defined() ? whole_logits() : at::Tensor();
+  const int chooser = rank_at(shape, {.pp = shape.pp - 1});
+  std::array<int64_t, 1> id = {0};
+  if (session_.world->rank() == chooser) id[0] = infer::sample(logits, options_, step);
+  session_.world->broadcast({id.data(), 1, DType::I64}, chooser)->wait();
+  return id[0];
+}
+
+at::Tensor SequenceRunner::whole_logits() const {
+  comm::Communicator& tp = session_.mesh().tp();
+  if (tp.size() == 1) return head_.logits;
+  const at::Tensor part = head_.logits.to(at::kCPU, at::kFloat);
+  at::Tensor all = at::zeros({session_.model_config.vocab_size}, at::kFloat);
+  all.narrow(0, first_column(session_, part.numel()), part.numel()).copy_(part);
+  tp.all_reduce_wait({all.data_ptr(), all.numel(), DType::F32}, comm::ReduceOp::Sum);
+  return all;
+}
+
+}  // namespace longhaul::train
