@@ -36,17 +36,21 @@ struct Shape {
         K(part.k.size(1)),
         Hkv(part.k.size(2)),
         G(part.q.size(2) / part.k.size(2)),
+        causal(!part.mask.document_end.defined()),
         offset(part.query_begin - part.key_begin),
         scale(1.0 / std::sqrt(static_cast<double>(part.q.size(3)))) {}
   int64_t B, S, K, Hkv, G;
+  bool causal;
   int64_t offset;  ///< of query 0 among the keys
   double scale;
 
   /// Queries before `end` see keys in [0, m) only, and those from `from` on none before
   /// `first`.
-  int64_t seen(int64_t end) const { return std::clamp<int64_t>(offset + end, 0, K); }
+  int64_t seen(int64_t end) const {
+    return causal ? std::clamp<int64_t>(offset + end, 0, K) : K;
+  }
   int64_t first(int64_t from, int64_t window) const {
-    return std::clamp<int64_t>(offset + from + 1 - window, 0, K);
+    return causal ? std::clamp<int64_t>(offset + from + 1 - window, 0, K) : 0;
   }
 };
 
@@ -58,6 +62,19 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       "attention", "queries of {} heads and length {}, keys of {} heads and length {}",
       q.size(2), q.size(1), k.size(2), k.size(1));
   LH_CHECK(mask.window > 0, "attention", "a window of {} keys", mask.window);
+  const auto fits = [&](const at::Tensor& of_queries) {
+    return !of_queries.defined() || of_queries.sizes() == q.sizes().slice(0, 2);
+  };
+  LH_CHECK(fits(mask.document_start) && fits(mask.document_end), "attention",
+           "starts or ends of documents that are not [{}, {}]", q.size(0), q.size(1));
+  LH_CHECK(!mask.document_end.defined() || mask.window == kNoWindow, "attention",
+           "a window of {} keys where queries see later keys", mask.window);
+  const Dropout& dropout = mask.dropout;
+  LH_CHECK(!dropout.drops() ||
+               (dropout.probability < 1.0 && dropout.sequences.defined() &&
+                dropout.sequences.dim() == 1 && dropout.sequences.size(0) == q.size(0)),
+           "attention", "dropout of {} without the numbers of {} sequences",
+           dropout.probability, q.size(0));
 }
 
 /// [B, L, Hkv * G, D] -> [B, Hkv, G, L, D]
@@ -82,19 +99,42 @@ struct Block {
   /// fp32, masked: [B, Hkv, G, n, m].
   at::Tensor scores(const AttentionPart& part, const Shape& s) const {
     at::Tensor scores = at::matmul(q, k.transpose(-1, -2)).to(at::kFloat).mul_(s.scale);
+    return scores.masked_fill_(hidden(part, s), kMinusInfinity);
+  }
+
+  /// Which keys a query does not see, [n, m] or [B, 1, 1, n, m].
+  at::Tensor hidden(const AttentionPart& part, const Shape& s) const {
     const auto index = at::TensorOptions().dtype(at::kInt).device(q.device());
     const at::Tensor keys = at::arange(key, key + m, index);
-    const int64_t end = s.offset + from + n;
-    const at::Tensor last = at::arange(end - n, end, index).unsqueeze(1);
-    at::Tensor hidden = keys > last;  // [n, m]
-    const auto& [start, window] = part.mask;
-    if (window < end) hidden = hidden.logical_or(keys <= last - window);
-    if (start.defined()) {
-      const at::Tensor first = start.narrow(1, from, n) - part.key_begin;
-      hidden = hidden.unsqueeze(0).logical_or(keys < first.unsqueeze(2));
-      hidden = hidden.view({s.B, 1, 1, n, m});
+    const auto among_keys = [&](const at::Tensor& bound) {
+      return (bound.narrow(1, from, n) - part.key_begin).unsqueeze(2);
+    };
+    const auto& [start, window, end, dropout] = part.mask;
+    at::Tensor out;
+    if (s.causal) {
+      const int64_t after = s.offset + from + n;
+      const at::Tensor last = at::arange(after - n, after, index).unsqueeze(1);
+      out = keys > last;
+      if (window < after) out = out.logical_or(keys <= last - window);
+    } else {
+      out = keys >= among_keys(end);
     }
-    return scores.masked_fill_(hidden, kMinusInfinity);
+    if (start.defined()) out = out.logical_or(keys < among_keys(start));
+    return out.dim() == 2 ? out : out.view({s.B, 1, 1, n, m});
+  }
+
+  /// What probabilities are multiplied by, fp32 [B, Hkv, G, n, m].
+  at::Tensor factors(const AttentionPart& part, const Shape& s) const {
+    const Dropout& draws = part.mask.dropout;
+    const auto index = at::TensorOptions().dtype(at::kLong).device(q.device());
+    const int64_t row = part.query_begin + from;
+    const int64_t heads = s.Hkv * s.G;
+    return dropout_factors(draws, draws.sequences.view({s.B, 1, 1, 1}),
+                           at::arange(row, row + n, index).view({n, 1}),
+                           at::arange(draws.first_head, draws.first_head + heads, index)
+                               .view({heads, 1, 1}),
+                           part.key_begin + key, m)
+        .view({s.B, s.Hkv, s.G, n, m});
   }
 };
 
@@ -118,10 +158,11 @@ void composite_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& l
     const at::Tensor before = rows_of(lse, s, b);
     const at::Tensor now = at::logaddexp(before, at::logsumexp(scores, -1));
     const at::Tensor base = finite(now);
-    const at::Tensor p = at::exp(scores - base.unsqueeze(-1)).to(part.q.scalar_type());
+    at::Tensor p = at::exp(scores - base.unsqueeze(-1));
+    if (part.mask.dropout.drops()) p.mul_(b.factors(part, s));
     by_group(out.narrow(1, from, b.n), s.Hkv)
         .mul_(at::exp(before - base).unsqueeze(-1))
-        .add_(at::matmul(p, b.v));
+        .add_(at::matmul(p.to(part.q.scalar_type()), b.v));
     before.copy_(now);
   }
 }
@@ -138,13 +179,19 @@ void composite_backward(const AttentionPart& part, const at::Tensor& dout,
     const Block b(part, s, from);
     if (b.m == 0) continue;
     const at::Tensor scores = b.scores(part, s);
-    const at::Tensor p = at::exp(scores - finite(rows_of(lse, s, b)).unsqueeze(-1));
+    at::Tensor p = at::exp(scores - finite(rows_of(lse, s, b)).unsqueeze(-1));
     const at::Tensor dy = by_group(dout.narrow(1, from, b.n), s.Hkv);
     const at::Tensor y = by_group(out.narrow(1, from, b.n), s.Hkv);
     const at::Tensor delta =
         (dy.to(at::kFloat) * y.to(at::kFloat)).sum({-1}, /*keepdim=*/true);
-    const at::Tensor dp = at::matmul(dy, b.v.transpose(-1, -2)).to(at::kFloat);
+    at::Tensor dp = at::matmul(dy, b.v.transpose(-1, -2)).to(at::kFloat);
+    at::Tensor factors;
+    if (part.mask.dropout.drops()) {
+      factors = b.factors(part, s);
+      dp = dp * factors;
+    }
     const at::Tensor ds = (p * (dp - delta)).mul_(s.scale).to(type);
+    if (factors.defined()) p.mul_(factors);
     by_group(dq.narrow(1, from, b.n), s.Hkv).add_(at::matmul(ds, b.k));
     // The heads of a group add up.
     sums(dk, b).add_(at::matmul(ds.transpose(-1, -2), b.q).sum({2}));
@@ -154,22 +201,21 @@ void composite_backward(const AttentionPart& part, const at::Tensor& dout,
 
 /// All keys at once: those from the queries' own on are the last S.
 AttentionPart all_keys(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& start, int64_t window) {
-  return {q, k, v, {start, window}, k.size(1) - q.size(1), 0, false};
+                       const AttentionMask& mask) {
+  return {q, k, v, mask, k.size(1) - q.size(1), 0, false};
 }
 
 struct CompositeNode : Function<CompositeNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start, int64_t window) {
-    const at::Tensor first = start.value_or(at::Tensor());
+                            AttentionMask mask) {
     const auto fp32 = q.options().dtype(at::kFloat);
     at::Tensor sum = at::zeros_like(q, fp32, at::MemoryFormat::Contiguous);
     at::Tensor lse = at::full({q.size(0), q.size(2), q.size(1)}, kMinusInfinity, fp32);
-    composite_forward(all_keys(q, k, v, first, window), sum, lse);
+    composite_forward(all_keys(q, k, v, mask), sum, lse);
     at::Tensor out = sum.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, lse, first});
-    save(ctx, window);
+    ctx->save_for_backward({q, k, v, out, lse});
+    save(ctx, std::move(mask));
     return out;
   }
 
@@ -180,23 +226,23 @@ struct CompositeNode : Function<CompositeNode> {
                             at::MemoryFormat::Contiguous);
     };
     at::Tensor dq = zeros(t[0]), dk = zeros(t[1]), dv = zeros(t[2]);
-    composite_backward(all_keys(t[0], t[1], t[2], t[5], saved<int64_t>(ctx)),
+    composite_backward(all_keys(t[0], t[1], t[2], saved<AttentionMask>(ctx)),
                        grads[0].contiguous(), t[3], t[4], dq, dk, dv);
     const auto type = t[0].scalar_type();
-    return {dq.to(type), dk.to(type), dv.to(type), Variable(), Variable()};
+    return {dq.to(type), dk.to(type), dv.to(type), Variable()};
   }
 };
 
 struct FusedNode : Function<FusedNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start, int64_t window) {
+                            AttentionMask mask) {
     at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
     at::Tensor lse =
         at::empty({q.size(0), q.size(2), q.size(1)}, q.options().dtype(at::kFloat));
-    fused::attention_forward(q, k, v, start.value_or(at::Tensor()), window, out, lse);
-    ctx->save_for_backward({q, k, v, out, lse, start.value_or(at::Tensor())});
-    save(ctx, window);
+    fused::attention_forward(q, k, v, mask, out, lse);
+    ctx->save_for_backward({q, k, v, out, lse});
+    save(ctx, std::move(mask));
     return out;
   }
 
@@ -205,11 +251,17 @@ struct FusedNode : Function<FusedNode> {
     at::Tensor dq = at::empty_like(t[0], at::MemoryFormat::Contiguous);
     at::Tensor dk = at::empty_like(t[1], at::MemoryFormat::Contiguous);
     at::Tensor dv = at::empty_like(t[2], at::MemoryFormat::Contiguous);
-    fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2], t[3], t[4], t[5],
-                              saved<int64_t>(ctx), dq, dk, dv);
-    return {dq, dk, dv, Variable(), Variable()};
+    fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2],
+                              saved<AttentionMask>(ctx), t[3], t[4], dq, dk, dv);
+    return {dq, dk, dv, Variable()};
   }
 };
+
+/// What a kernel exists for.
+bool fusible(const at::Tensor& q, const AttentionMask& mask) {
+  return fused::supports_attention(q, q.size(3)) && !mask.document_end.defined() &&
+         !mask.dropout.drops();
+}
 
 }  // namespace
 
@@ -218,21 +270,15 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   check(q, k, v, mask);
   LH_CHECK(k.size(1) >= q.size(1), "attention", "{} queries, but {} keys", q.size(1),
            k.size(1));
-  const auto start =
-      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
-  if (fused && fused::supports_attention(q, q.size(3))) {
-    return FusedNode::apply(q, k, v, start, mask.window);
-  }
-  return CompositeNode::apply(q, k, v, start, mask.window);
+  if (fused && fusible(q, mask)) return FusedNode::apply(q, k, v, mask);
+  return CompositeNode::apply(q, k, v, mask);
 }
 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
-    return fused::attention_part_forward(
-        part.q, part.k, part.v, part.mask.document_start, part.mask.window,
-        part.query_begin - part.key_begin, part.key_begin, out, lse);
+  if (part.fused && fusible(part.q, part.mask)) {
+    return fused::attention_part_forward(part, out, lse);
   }
   composite_forward(part, out, lse);
 }
@@ -242,10 +288,8 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              at::Tensor& dk, at::Tensor& dv) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
-    return fused::attention_part_backward(
-        dout, part.q, part.k, part.v, out, lse, part.mask.document_start,
-        part.mask.window, part.query_begin - part.key_begin, part.key_begin, dq, dk, dv);
+  if (part.fused && fusible(part.q, part.mask)) {
+    return fused::attention_part_backward(part, dout, out, lse, dq, dk, dv);
   }
   composite_backward(part, dout, out, lse, dq, dk, dv);
 }

@@ -4,23 +4,30 @@
 
 #include <cstdint>
 
+#include "longhaul/ops/dropout.h"
+
 namespace longhaul::ops {
 
 /// Longer than any sequence.
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
-/// Which keys a query sees, of those up to its own.
+/// Which keys a query sees, and which of those count.
 struct AttentionMask {
-  at::Tensor document_start;  ///< [B, S] int32: from this one on; undefined: all 0
+  at::Tensor document_start = {};  ///< [B, S] int32: from this one on; undefined: all 0
   /// So many at most, its own the last; at least 1.
   int64_t window = kNoWindow;
+  /// [B, S] int32: each query sees keys before this one, also those later than itself,
+  /// and has no window; undefined: up to its own (causal).
+  at::Tensor document_end = {};
+  /// Of the probabilities, after the softmax: rows are queries, columns are keys.
+  Dropout dropout = {};
 };
 
-/// Causal grouped-query attention, softmax(q k^T / sqrt(D)) v, with the softmax in fp32.
+/// Grouped-query attention, softmax(q k^T / sqrt(D)) v, with the softmax in fp32.
 /// q [B, S, Hq, D], k and v [B, P + S, Hkv, D]; Hq is a multiple of Hkv and consecutive
 /// query heads share a key head; query i sees keys start(i) <= j <= P + i with
-/// j > P + i - window, where P is the number of cached positions. Result [B, S, Hq, D]
-/// contiguous.
+/// j > P + i - window, where P is the number of cached positions, or start(i) <= j <
+/// end(i); one that sees none gets the result 0. Result [B, S, Hq, D] contiguous.
 /// Works in blocks of queries, each with the keys that some query of it may see by its
 /// position: no S x S matrix ever exists (Dao et al., "FlashAttention").
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -30,11 +37,12 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 /// A run of queries and a run of keys of the same sequences. Query i has index
 /// query_begin + i of its sequence and key j has key_begin + j; a query sees a key iff
-/// document_start <= index of the key <= index of the query < index of the key + window.
+/// document_start <= index of the key <= index of the query < index of the key + window,
+/// or document_start <= index of the key < document_end.
 struct AttentionPart {
   at::Tensor q;        ///< [B, S, Hq, D], any strides but 1 for D; so all others
   at::Tensor k, v;     ///< [B, K, Hkv, D], dtype as q
-  AttentionMask mask;  ///< whose document_start is contiguous
+  AttentionMask mask;  ///< whose tensors are contiguous
   int64_t query_begin = 0;
   int64_t key_begin = 0;
   bool fused = true;
@@ -43,7 +51,8 @@ struct AttentionPart {
 /// Takes the part's keys into the softmax: `out` [B, S, Hq, D] fp32 and `lse` [B, Hq, S]
 /// fp32 contiguous hold the result for the parts before (at first 0 and minus infinity,
 /// which is also the result of a query that sees no key) and leave with this part merged
-/// by log-sum-exp: out = out e^(lse - new) + softmax(part) v e^(lse(part) - new).
+/// by log-sum-exp: out = out e^(lse - new) + softmax(part) v e^(lse(part) - new). What is
+/// dropped is in lse nevertheless.
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
 
 /// Adds to dq [B, S, Hq, D], dk and dv [B, K, Hkv, D], fp32. `out` (dtype of q) and `lse`

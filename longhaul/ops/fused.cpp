@@ -54,8 +54,8 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
 }
 
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& document_start, int64_t window,
-                                        int64_t query_offset, int64_t first_key) {
+                                        const AttentionMask& mask, int64_t query_offset,
+                                        int64_t first_key) {
   return {q.size(0),
           q.size(1),
           k.size(1),
@@ -64,16 +64,20 @@ kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k
           q.size(3),
           query_offset,
           1.0F / std::sqrt(static_cast<float>(q.size(3))),
-          pointer<int32_t>(document_start),
+          pointer<int32_t>(mask.document_start),
           first_key,
-          window};
+          mask.window};
 }
 
 /// All keys at once, the cached ones first.
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
-                                        const at::Tensor& document_start,
-                                        int64_t window) {
-  return attention_shape(q, k, document_start, window, k.size(1) - q.size(1), 0);
+                                        const AttentionMask& mask) {
+  return attention_shape(q, k, mask, k.size(1) - q.size(1), 0);
+}
+
+kernels::AttentionShape attention_shape(const AttentionPart& part) {
+  return attention_shape(part.q, part.k, part.mask, part.query_begin - part.key_begin,
+                         part.key_begin);
 }
 
 }  // namespace
@@ -156,49 +160,42 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
 }
 
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, int64_t window, at::Tensor& out,
-                       at::Tensor& lse) {
+                       const AttentionMask& mask, at::Tensor& out, at::Tensor& lse) {
   with_type(q, [&]<typename T>(T) {
-    kernels::run(kernels::AttentionForward<T>{
-        attention_shape(q, k, document_start, window), input<T>(q), input<T>(k),
-        input<T>(v), output<T>(out), pointer<float>(lse)});
+    kernels::run(kernels::AttentionForward<T>{attention_shape(q, k, mask), input<T>(q),
+                                              input<T>(k), input<T>(v), output<T>(out),
+                                              pointer<float>(lse)});
   });
 }
 
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& document_start, int64_t window, at::Tensor& dq,
+                        const at::Tensor& v, const AttentionMask& mask,
+                        const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                         at::Tensor& dk, at::Tensor& dv) {
   with_type(q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionBackward<T>{
-        attention_shape(q, k, document_start, window), input<T>(q), input<T>(k),
-        input<T>(v), input<T>(out), input<T>(dout), pointer<float>(lse), output<T>(dq),
-        output<T>(dk), output<T>(dv)});
+        attention_shape(q, k, mask), input<T>(q), input<T>(k), input<T>(v), input<T>(out),
+        input<T>(dout), pointer<float>(lse), output<T>(dq), output<T>(dk),
+        output<T>(dv)});
   });
 }
 
-void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, int64_t window,
-                            int64_t query_offset, int64_t first_key, at::Tensor& out,
-                            at::Tensor& lse) {
-  with_type(q, [&]<typename T>(T) {
+void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
+  with_type(part.q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionForward<T, Results::GoOn>{
-        attention_shape(q, k, document_start, window, query_offset, first_key),
-        input<T>(q), input<T>(k), input<T>(v), output<float>(out), pointer<float>(lse)});
+        attention_shape(part), input<T>(part.q), input<T>(part.k), input<T>(part.v),
+        output<float>(out), pointer<float>(lse)});
   });
 }
 
-void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
-                             const at::Tensor& k, const at::Tensor& v,
-                             const at::Tensor& out, const at::Tensor& lse,
-                             const at::Tensor& document_start, int64_t window,
-                             int64_t query_offset, int64_t first_key, at::Tensor& dq,
+void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
+                             const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              at::Tensor& dk, at::Tensor& dv) {
-  with_type(q, [&]<typename T>(T) {
+  with_type(part.q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionBackward<T, Results::GoOn>{
-        attention_shape(q, k, document_start, window, query_offset, first_key),
-        input<T>(q), input<T>(k), input<T>(v), input<T>(out), input<T>(dout),
-        pointer<float>(lse), output<float>(dq), output<float>(dk), output<float>(dv)});
+        attention_shape(part), input<T>(part.q), input<T>(part.k), input<T>(part.v),
+        input<T>(out), input<T>(dout), pointer<float>(lse), output<float>(dq),
+        output<float>(dk), output<float>(dv)});
   });
 }
 

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "longhaul/ops/attention.h"
+
 namespace longhaul::ops::fused {
 
 // The fused forms of the operations on tensors: they check nothing that their operation
@@ -37,30 +39,20 @@ void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y)
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup);
 
-/// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous;
-/// document_start [B, S] int32 or undefined; a query sees `window` keys at most; lse
+/// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous; lse
 /// [B, Hq, S] fp32.
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const at::Tensor& document_start, int64_t window, at::Tensor& out,
-                       at::Tensor& lse);
+                       const AttentionMask& mask, at::Tensor& out, at::Tensor& lse);
 void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
-                        const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
-                        const at::Tensor& document_start, int64_t window, at::Tensor& dq,
+                        const at::Tensor& v, const AttentionMask& mask,
+                        const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                         at::Tensor& dk, at::Tensor& dv);
 
-/// One part of the keys, where key 0 lies before query 0 by `query_offset` and has the
-/// number `first_key` in document_start: out [B, S, Hq, D] fp32 and lse go on from the
-/// parts before; dq, dk, dv fp32 are added to. The last dim is contiguous, the others
-/// have any strides.
-void attention_part_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const at::Tensor& document_start, int64_t window,
-                            int64_t query_offset, int64_t first_key, at::Tensor& out,
-                            at::Tensor& lse);
-void attention_part_backward(const at::Tensor& dout, const at::Tensor& q,
-                             const at::Tensor& k, const at::Tensor& v,
-                             const at::Tensor& out, const at::Tensor& lse,
-                             const at::Tensor& document_start, int64_t window,
-                             int64_t query_offset, int64_t first_key, at::Tensor& dq,
+/// One part of the keys: out [B, S, Hq, D] fp32 and lse go on from the parts before; dq,
+/// dk, dv fp32 are added to. The last dim is contiguous, the others have any strides.
+void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse);
+void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
+                             const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              at::Tensor& dk, at::Tensor& dv);
 
 /// logits [R, V], replaced by the scaled gradient when `want_gradient`; targets [R]

@@ -153,7 +153,8 @@ TEST_P(Ops, SwigluMatchesAutograd) {
 /// Attention with a whole score matrix, in the dtype of its inputs.
 at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask) {
-  const auto& [start, window] = mask;
+  const at::Tensor& start = mask.document_start;
+  const int64_t window = mask.window;
   const int64_t S = q.size(1), K = k.size(1), group = q.size(2) / k.size(2);
   const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
   const at::Tensor keys = heads(k).repeat_interleave(group, 1);

@@ -1,0 +1,95 @@
+#include "longhaul/ops/dropout.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "longhaul/base/error.h"
+#include "longhaul/ops/node.h"
+
+namespace longhaul::ops {
+namespace {
+
+/// Of Philox, each int64 in [0, 2^32).
+using Words = std::array<at::Tensor, 4>;
+
+constexpr int64_t kWord = 0xFFFFFFFF;
+
+/// The upper word of a product of two words, whose 64 bits may look negative.
+at::Tensor upper(const at::Tensor& product) { return product.bitwise_right_shift(32) & kWord; }
+
+Words composite_philox(uint64_t key, Words c) {
+  auto k0 = static_cast<uint32_t>(key);
+  auto k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const at::Tensor p0 = c[0] * int64_t{0xD2511F53};
+    const at::Tensor p1 = c[2] * int64_t{0xCD9E8D57};
+    c = {upper(p1) ^ c[1] ^ int64_t{k0}, p1 & kWord, upper(p0) ^ c[3] ^ int64_t{k1},
+         p0 & kWord};
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  return c;
+}
+
+at::Tensor composite_dropout(const at::Tensor& x, const Dropout& draws) {
+  const at::Tensor factors =
+      dropout_factors(draws, draws.sequences.unsqueeze(1), draws.index.unsqueeze(1),
+                      at::zeros({1, 1}, draws.index.options()), 0, x.size(1));
+  return (x.to(at::kFloat) * factors).to(x.scalar_type());
+}
+
+struct DropoutNode : Function<DropoutNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Dropout draws,
+                            bool /*fused*/) {
+    at::Tensor y = composite_dropout(x, draws);
+    save(ctx, std::move(draws));
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    return {composite_dropout(grads[0], saved<Dropout>(ctx)), Variable(), Variable()};
+  }
+};
+
+}  // namespace
+
+uint32_t Dropout::threshold() const {
+  return static_cast<uint32_t>(
+      std::min<int64_t>(std::llround(std::ldexp(probability, 32)), kWord));
+}
+
+at::Tensor dropout_factors(const Dropout& draws, const at::Tensor& sequences,
+                           const at::Tensor& rows, const at::Tensor& heads, int64_t first,
+                           int64_t columns) {
+  const auto index = at::TensorOptions().dtype(at::kLong).device(rows.device());
+  const at::Tensor sequence = sequences.to(index);
+  const Words words = composite_philox(
+      draws.key, {at::arange(first / 4, (first + columns + 3) / 4, index), rows.to(index),
+                  sequence & kWord, sequence.bitwise_right_shift(32).mul(1 << 16) | heads.to(index)});
+  const at::Tensor drawn =
+      at::stack(words, -1).flatten(-2).narrow(-1, first % 4, columns);
+  return at::where(drawn >= int64_t{draws.threshold()},
+                   at::full({}, draws.scale(), index.dtype(at::kFloat)),
+                   at::zeros({}, index.dtype(at::kFloat)));
+}
+
+at::Tensor dropout(const at::Tensor& x, const Dropout& draws, bool fused) {
+  if (!draws.drops()) return x;
+  LH_CHECK(draws.probability < 1.0, "dropout", "probability {}", draws.probability);
+  LH_CHECK(x.dim() == 2 && draws.sequences.defined() && draws.index.defined() &&
+               draws.sequences.sizes() == x.sizes().slice(0, 1) &&
+               draws.index.sizes() == x.sizes().slice(0, 1),
+           "dropout", "{} rows of {} dims, but another number of sequences or indices",
+           x.size(0), x.dim());
+  return DropoutNode::apply(x, draws, fused);
+}
+
+}  // namespace longhaul::ops
