@@ -1,5 +1,6 @@
 #include "longhaul/nn/attention.h"
 
+#include "longhaul/nn/dropout.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/recomputed.h"
 
@@ -15,9 +16,9 @@ at::Tensor append(at::Tensor& store, const at::Tensor& fresh, int64_t length) {
 }
 
 /// (q, k, v) -> [T, Hq D]. Holds what it needs of the context by value.
-ops::TensorFunction attention_core(const ForwardContext& context, int64_t window) {
-  return [core = context.attention,
-          mask = ops::AttentionMask{context.batch.document_start, window},
+ops::TensorFunction attention_core(const ForwardContext& context,
+                                   const ops::AttentionMask& mask) {
+  return [core = context.attention, mask,
           fused = context.fused](const std::vector<at::Tensor>& t) {
     const at::Tensor y = core ? core(t[0], t[1], t[2], mask, fused)
                               : ops::attention(t[0], t[1], t[2], mask, fused);
@@ -35,10 +36,19 @@ Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t 
       o_(parameters, name + ".o_proj", parts.out_bias),
       head_dim_(head_dim),
       layer_(layer),
-      window_(parts.window) {
+      window_(parts.window),
+      dropout_(parts.dropout) {
   if (!parts.head_norm_eps) return;
   q_norm_.emplace(parameters, name + ".q_norm", *parts.head_norm_eps);
   k_norm_.emplace(parameters, name + ".k_norm", *parts.head_norm_eps);
+}
+
+ops::AttentionMask Attention::mask(const ForwardContext& context) const {
+  const Batch& batch = context.batch;
+  ops::AttentionMask out{batch.document_start, window_, batch.document_end};
+  out.dropout = dropout_draws(dropout_, layer_, DropoutSite::Attention, context);
+  out.dropout.first_head = q_.weight()->slice().offset[0] / head_dim_;
+  return out;
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
@@ -65,7 +75,7 @@ at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
     k = append(seen.keys, k, context.cache->length);
     v = append(seen.values, v, context.cache->length);
   }
-  const ops::TensorFunction core = attention_core(context, window_);
+  const ops::TensorFunction core = attention_core(context, mask(context));
   return o_.forward(
       context.selective_recompute ? ops::recomputed(core, {q, k, v}) : core({q, k, v}),
       context);

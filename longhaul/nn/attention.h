@@ -17,9 +17,11 @@ struct AttentionParts {
   Bias out_bias = Bias::No;  ///< of o_proj
   /// A query sees so many keys at most, its own the last.
   int64_t window = ops::kNoWindow;
+  double dropout = 0.0;  ///< of the probabilities
 };
 
-/// Grouped-query self-attention, with rotary positions or without. The numbers of heads
+/// Grouped-query self-attention, with rotary positions or without; causal where the batch
+/// has no document_end. The numbers of heads
 /// are read from the shapes of the projections' results, so the same code serves a part
 /// of the heads.
 class Attention {
@@ -36,12 +38,15 @@ class Attention {
   int64_t key_heads() const { return k_.weight()->slice().extent[0] / head_dim_; }
 
  private:
+  ops::AttentionMask mask(const ForwardContext& context) const;
+
   Linear q_, k_, v_;
   OutLinear o_;
   std::optional<RmsNorm> q_norm_, k_norm_;
   int64_t head_dim_;
   int64_t layer_;
   int64_t window_;
+  double dropout_;
 };
 
 }  // namespace longhaul::nn

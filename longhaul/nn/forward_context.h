@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -49,7 +51,10 @@ struct Batch {
   /// none attends to what follows it.
   at::Tensor document_end;
   at::Tensor segments;  ///< [T] int32
-  Tensors targets;      ///< by term of the loss: [T] or [rows] int64, negative: none
+  /// For dropout: the number of each sequence in the run, [rows] int64, and the index of
+  /// each token in its whole sequence, [T] int32.
+  at::Tensor sequences, index;
+  Tensors targets;  ///< by term of the loss: [T] or [rows] int64, negative: none
 };
 
 /// The loss of a pass, by the terms of the model's description: its root is the sum over
@@ -72,7 +77,7 @@ struct Losses {
 
 /// Replaces ops::attention where keys and values lie on several ranks (context
 /// parallelism). q [B, S, Hq, D], k and v [B, S, Hkv, D] of this rank's positions, the
-/// mask's start as Batch::document_start; result as q.
+/// mask's start and end as Batch::document_start and document_end; result as q.
 using AttentionCore = std::function<at::Tensor(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const ops::AttentionMask& mask, bool fused)>;
@@ -88,6 +93,8 @@ class SplitRegion {
   virtual int64_t ranks() const = 0;
   /// Ranks that share the tokens outside of the regions: all of them, or 1.
   virtual int64_t token_parts() const = 0;
+  /// Of [T, ...] the rows of the tokens that this rank has outside of the regions.
+  virtual at::Tensor outside(const at::Tensor& rows) const = 0;
   /// Activations [T or a part of it, H] -> the linear layers' input [T, H]; the backward
   /// sums the ranks' gradients. Collective.
   virtual ops::LinearInput enter(const at::Tensor& x) const = 0;
@@ -113,13 +120,18 @@ struct ForwardContext {
   /// again in the backward (ops/recomputed.h).
   bool selective_recompute = false;
   KvCache* cache = nullptr;
+  /// Of the run; absent: nothing is dropped (evaluation).
+  std::optional<uint64_t> dropout_key;
 
-  /// SplitRegion::enter and leave where there is a region.
+  /// SplitRegion::enter, leave and outside where there is a region.
   ops::LinearInput enter(const at::Tensor& x) const {
     return region == nullptr ? ops::LinearInput(x) : region->enter(x);
   }
   at::Tensor leave(const at::Tensor& partial) const {
     return region == nullptr ? partial : region->leave(partial);
+  }
+  at::Tensor outside(const at::Tensor& rows) const {
+    return region == nullptr ? rows : region->outside(rows);
   }
 };
 

@@ -4,7 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
-#include <optional>
+#include <utility>
 
 #include "longhaul/ops/node.h"
 #include "longhaul/parallel/context/local_attention.h"
@@ -52,39 +52,33 @@ KeyValues scatter_sums(comm::Communicator& group, const KeyValues& all) {
 
 struct GatherTask {
   comm::Communicator* group;
-  int64_t window;
+  ops::AttentionMask mask;
   bool fused;
 
-  LocalAttention local(const at::Tensor& q, const at::Tensor& start) const {
-    return {{q.size(1) * group->size(), group->size()},
-            group->rank(),
-            q,
-            {start, window},
-            fused};
+  LocalAttention local(const at::Tensor& q) const {
+    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, mask, fused};
   }
 };
 
 struct GatherNode : ops::Function<GatherNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start, GatherTask task) {
-    const at::Tensor first = start.value_or(at::Tensor());
-    const LocalAttention local = task.local(q, first);
+                            const at::Tensor& k, const at::Tensor& v, GatherTask task) {
+    const LocalAttention local = task.local(q);
     const KeyValues all = gather(*task.group, k, v);
     AttentionSums sums = local.begin();
     for (int source = 0; source < task.group->size(); ++source) {
       local.forward(source, of_rank(all, source), sums, [] {});
     }
     at::Tensor out = sums.out.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, sums.lse, first});
-    ops::save(ctx, task);
+    ctx->save_for_backward({q, k, v, out, sums.lse});
+    ops::save(ctx, std::move(task));
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    const auto task = ops::saved<GatherTask>(ctx);
-    const LocalAttention local = task.local(t[0], t[5]);
+    const auto& task = ops::saved<GatherTask>(ctx);
+    const LocalAttention local = task.local(t[0]);
     const at::Tensor dout = grads[0].contiguous();
     at::Tensor dq = at::zeros(t[0].sizes(), t[0].options().dtype(at::kFloat));
     const KeyValues all = gather(*task.group, t[1], t[2]);
@@ -95,8 +89,7 @@ struct GatherNode : ops::Function<GatherNode> {
     }
     const KeyValues total = scatter_sums(*task.group, gradients);
     const auto type = t[0].scalar_type();
-    return {dq.to(type), total.keys.to(type), total.values.to(type), Variable(),
-            Variable()};
+    return {dq.to(type), total.keys.to(type), total.values.to(type), Variable()};
   }
 };
 
@@ -105,9 +98,7 @@ struct GatherNode : ops::Function<GatherNode> {
 at::Tensor gather_attention(comm::Communicator& group, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
                             const ops::AttentionMask& mask, bool fused) {
-  const auto start =
-      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
-  return GatherNode::apply(q, k, v, start, GatherTask{&group, mask.window, fused});
+  return GatherNode::apply(q, k, v, GatherTask{&group, mask, fused});
 }
 
 }  // namespace longhaul::parallel

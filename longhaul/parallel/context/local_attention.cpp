@@ -10,7 +10,7 @@
 
 namespace longhaul::parallel {
 
-/// A chunk of queries and a chunk of keys that some of them may see.
+/// A chunk of queries and a chunk of keys that some of them may see by its position.
 struct LocalAttention::Pair {
   int64_t number;  ///< of the chunk of queries
   ContextChunk queries, keys;
@@ -23,27 +23,32 @@ struct LocalAttention::Pair {
   }
   ops::AttentionPart part(const at::Tensor& q, const KeyValues& kv,
                           const ops::AttentionMask& mask, bool fused) const {
-    const at::Tensor& start = mask.document_start;
-    return {of_queries(q),
-            of_keys(kv.keys),
-            of_keys(kv.values),
-            {start.defined() ? of_queries(start).contiguous() : start, mask.window},
-            queries.begin,
-            keys.begin,
-            fused};
+    const auto bound = [&](const at::Tensor& x) {
+      return x.defined() ? of_queries(x).contiguous() : x;
+    };
+    return {
+        of_queries(q),
+        of_keys(kv.keys),
+        of_keys(kv.values),
+        {bound(mask.document_start), mask.window, bound(mask.document_end), mask.dropout},
+        queries.begin,
+        keys.begin,
+        fused};
   }
 };
 
 LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                                const ops::AttentionMask& mask, bool fused)
     : layout_(layout), mine_(layout.chunks(rank)), q_(q), mask_(mask), fused_(fused) {
-  const at::Tensor& start = mask_.document_start;
+  const auto fits = [&](const at::Tensor& x) {
+    return !x.defined() ||
+           (x.dim() == 2 && x.size(0) == q.size(0) && x.size(1) == q.size(1));
+  };
   LH_CHECK(q.dim() == 4 && q.size(1) == layout.local_len(), "context",
            "{} queries of {} dims, but each rank has {} positions", q.size(1), q.dim(),
            layout.local_len());
-  LH_CHECK(!start.defined() || (start.dim() == 2 && start.size(0) == q.size(0) &&
-                                start.size(1) == q.size(1)),
-           "context", "document starts that are not [{}, {}]", q.size(0), q.size(1));
+  LH_CHECK(fits(mask.document_start) && fits(mask.document_end), "context",
+           "document starts or ends that are not [{}, {}]", q.size(0), q.size(1));
 }
 
 std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
@@ -52,7 +57,8 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
     for (const ContextChunk& keys : layout_.chunks(source)) {
       // Chunks are as long as each other: the first query and the last key are nearest.
       const int64_t distance = mine_[i].begin - (keys.begin + keys.length - 1);
-      if (keys.begin <= mine_[i].begin && distance < mask_.window) {
+      const bool near = keys.begin <= mine_[i].begin && distance < mask_.window;
+      if (near || mask_.document_end.defined()) {
         out.push_back({static_cast<int64_t>(i), mine_[i], keys});
       }
     }

@@ -28,7 +28,8 @@ struct AttentionSums {
 /// against the keys of one rank after the other. No communication in here; one thread.
 class LocalAttention {
  public:
-  /// The mask's document_start [B, S] holds indices of the whole sequence.
+  /// The mask's document_start and document_end [B, S] hold indices of the whole
+  /// sequence.
   LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                  const ops::AttentionMask& mask, bool fused);
 

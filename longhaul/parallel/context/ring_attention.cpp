@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <optional>
+#include <utility>
 
 #include "longhaul/ops/node.h"
 #include "longhaul/parallel/context/local_attention.h"
@@ -88,39 +89,33 @@ class GradientRing {
 
 struct RingTask {
   comm::Communicator* group;
-  int64_t window;
+  ops::AttentionMask mask;
   bool fused;
 
-  LocalAttention local(const at::Tensor& q, const at::Tensor& start) const {
-    return {{q.size(1) * group->size(), group->size()},
-            group->rank(),
-            q,
-            {start, window},
-            fused};
+  LocalAttention local(const at::Tensor& q) const {
+    return {{q.size(1) * group->size(), group->size()}, group->rank(), q, mask, fused};
   }
 };
 
 struct RingNode : ops::Function<RingNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
-                            const at::Tensor& k, const at::Tensor& v,
-                            std::optional<at::Tensor> start, RingTask task) {
-    const at::Tensor first = start.value_or(at::Tensor());
-    const LocalAttention local = task.local(q, first);
+                            const at::Tensor& k, const at::Tensor& v, RingTask task) {
+    const LocalAttention local = task.local(q);
     AttentionSums sums = local.begin();
     KeyRing ring(*task.group, {k.contiguous(), v.contiguous()});
     do {
       local.forward(ring.source(), ring.current(), sums, [&] { ring.poll(); });
     } while (ring.next());
     at::Tensor out = sums.out.to(q.scalar_type());
-    ctx->save_for_backward({q, k, v, out, sums.lse, first});
-    ops::save(ctx, task);
+    ctx->save_for_backward({q, k, v, out, sums.lse});
+    ops::save(ctx, std::move(task));
     return out;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    const auto task = ops::saved<RingTask>(ctx);
-    const LocalAttention local = task.local(t[0], t[5]);
+    const auto& task = ops::saved<RingTask>(ctx);
+    const LocalAttention local = task.local(t[0]);
     const at::Tensor dout = grads[0].contiguous();
     at::Tensor dq = at::zeros(t[0].sizes(), t[0].options().dtype(at::kFloat));
     KeyRing ring(*task.group, {t[1].contiguous(), t[2].contiguous()});
@@ -137,8 +132,7 @@ struct RingNode : ops::Function<RingNode> {
     }
     const KeyValues total = sums.finish();
     const auto type = t[0].scalar_type();
-    return {dq.to(type), total.keys.to(type), total.values.to(type), Variable(),
-            Variable()};
+    return {dq.to(type), total.keys.to(type), total.values.to(type), Variable()};
   }
 };
 
@@ -147,9 +141,7 @@ struct RingNode : ops::Function<RingNode> {
 at::Tensor ring_attention(comm::Communicator& group, const at::Tensor& q,
                           const at::Tensor& k, const at::Tensor& v,
                           const ops::AttentionMask& mask, bool fused) {
-  const auto start =
-      mask.document_start.defined() ? std::optional(mask.document_start) : std::nullopt;
-  return RingNode::apply(q, k, v, start, RingTask{&group, mask.window, fused});
+  return RingNode::apply(q, k, v, RingTask{&group, mask, fused});
 }
 
 }  // namespace longhaul::parallel

@@ -7,12 +7,12 @@
 
 namespace longhaul::parallel {
 
-/// Causal grouped-query attention over sequences whose positions lie on the ranks of
-/// `group` as ContextLayout says, by passing keys and values round a ring (Liu et al.,
-/// "Ring Attention with Blockwise Transformers"). q [B, S, Hq, D], k and v [B, S, Hkv, D]
-/// of this rank's positions, rotated by their positions in the whole sequence;
-/// the mask's document_start holds indices of the whole sequence. Keys that no query of a
-/// rank sees by its window travel like others and are not multiplied. Result as q.
+/// ops::attention over sequences whose positions lie on the ranks of `group` as
+/// ContextLayout says, by passing keys and values round a ring (Liu et al., "Ring
+/// Attention with Blockwise Transformers"). q [B, S, Hq, D], k and v [B, S, Hkv, D]
+/// of this rank's positions, rotated by their positions in the whole sequence; the mask's
+/// document_start and document_end hold indices of the whole sequence. Keys that no query
+/// of a rank sees by its window travel like others and are not multiplied. Result as q.
 /// Differentiable. Collective, forward and backward; `group` must outlive the graph, and
 /// the backward runs on the thread that owns it.
 ///

@@ -113,6 +113,11 @@ class GatheredRows : public ops::SavedInput {
 
 }  // namespace
 
+at::Tensor TensorRegion::outside(const at::Tensor& rows) const {
+  const int64_t count = rows.size(0) / token_parts();
+  return rows.narrow(0, sequence_ ? tp_.rank() * count : 0, count);
+}
+
 ops::LinearInput TensorRegion::enter(const at::Tensor& x) const {
   if (!sequence_) return EnterNode::apply(x, &tp_);
   at::Tensor all = GatherNode::apply(x, &tp_);

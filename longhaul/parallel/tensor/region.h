@@ -15,14 +15,15 @@ namespace longhaul::parallel {
 /// layers that enter share one more gather in their backward. Sums are made in the
 /// activations' dtype, which the communicator adds in fp32 and in rank order, so
 /// replicated tensors stay equal to the last bit. Activations are contiguous or are made
-/// so. Collective: every method, and the backward of what it returns; `tp` must live
-/// until then.
+/// so. Collective: every method but outside, and the backward of what it returns; `tp`
+/// must live until then.
 class TensorRegion final : public nn::SplitRegion {
  public:
   TensorRegion(comm::Communicator& tp, bool sequence) : tp_(tp), sequence_(sequence) {}
 
   int64_t ranks() const override { return tp_.size(); }
   int64_t token_parts() const override { return sequence_ ? tp_.size() : 1; }
+  at::Tensor outside(const at::Tensor& rows) const override;
   ops::LinearInput enter(const at::Tensor& x) const override;
   /// With sequence parallelism T must be a multiple of ranks(). Without, the result takes
   /// the memory of `partial`, which no graph may have saved.

@@ -75,6 +75,9 @@ class ForgetfulRegion : public nn::SplitRegion {
   explicit ForgetfulRegion(const nn::SplitRegion& inner) : inner_(inner) {}
   int64_t ranks() const override { return inner_.ranks(); }
   int64_t token_parts() const override { return inner_.token_parts(); }
+  at::Tensor outside(const at::Tensor& rows) const override {
+    return inner_.outside(rows);
+  }
   ops::LinearInput enter(const at::Tensor& x) const override { return x; }
   at::Tensor leave(const at::Tensor& y) const override { return inner_.leave(y); }
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override {
