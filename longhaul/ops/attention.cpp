@@ -72,8 +72,10 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   const Dropout& dropout = mask.dropout;
   LH_CHECK(!dropout.drops() ||
                (dropout.probability < 1.0 && dropout.sequences.defined() &&
-                dropout.sequences.dim() == 1 && dropout.sequences.size(0) == q.size(0)),
-           "attention", "dropout of {} without the numbers of {} sequences",
+                dropout.sequences.dim() == 1 && dropout.sequences.size(0) == q.size(0) &&
+                dropout.sequences.scalar_type() == at::kLong &&
+                dropout.sequences.is_contiguous()),
+           "attention", "dropout of {} without the numbers of {} sequences (int64)",
            dropout.probability, q.size(0));
 }
 
@@ -257,12 +259,6 @@ struct FusedNode : Function<FusedNode> {
   }
 };
 
-/// What a kernel exists for.
-bool fusible(const at::Tensor& q, const AttentionMask& mask) {
-  return fused::supports_attention(q, q.size(3)) && !mask.document_end.defined() &&
-         !mask.dropout.drops();
-}
-
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -270,14 +266,16 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   check(q, k, v, mask);
   LH_CHECK(k.size(1) >= q.size(1), "attention", "{} queries, but {} keys", q.size(1),
            k.size(1));
-  if (fused && fusible(q, mask)) return FusedNode::apply(q, k, v, mask);
+  if (fused && fused::supports_attention(q, q.size(3))) {
+    return FusedNode::apply(q, k, v, mask);
+  }
   return CompositeNode::apply(q, k, v, mask);
 }
 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fusible(part.q, part.mask)) {
+  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
     return fused::attention_part_forward(part, out, lse);
   }
   composite_forward(part, out, lse);
@@ -288,7 +286,7 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              at::Tensor& dk, at::Tensor& dv) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);
-  if (part.fused && fusible(part.q, part.mask)) {
+  if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
     return fused::attention_part_backward(part, dout, out, lse, dq, dk, dv);
   }
   composite_backward(part, dout, out, lse, dq, dk, dv);

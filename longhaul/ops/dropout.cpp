@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -12,6 +13,7 @@
 #include <cmath>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
@@ -23,7 +25,9 @@ using Words = std::array<at::Tensor, 4>;
 constexpr int64_t kWord = 0xFFFFFFFF;
 
 /// The upper word of a product of two words, whose 64 bits may look negative.
-at::Tensor upper(const at::Tensor& product) { return product.bitwise_right_shift(32) & kWord; }
+at::Tensor upper(const at::Tensor& product) {
+  return product.bitwise_right_shift(32) & kWord;
+}
 
 Words composite_philox(uint64_t key, Words c) {
   auto k0 = static_cast<uint32_t>(key);
@@ -46,16 +50,29 @@ at::Tensor composite_dropout(const at::Tensor& x, const Dropout& draws) {
   return (x.to(at::kFloat) * factors).to(x.scalar_type());
 }
 
+struct DropoutTask {
+  Dropout draws;
+  bool fused;
+
+  at::Tensor run(const at::Tensor& x) const {
+    if (!fused || !fused::supports_dropout(x)) return composite_dropout(x, draws);
+    const at::Tensor from = x.contiguous();
+    at::Tensor y = at::empty_like(from);
+    fused::dropout(from, draws, y);
+    return y;
+  }
+};
+
+/// The gradient of the input is the gradient of the result, dropped alike.
 struct DropoutNode : Function<DropoutNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, Dropout draws,
-                            bool /*fused*/) {
-    at::Tensor y = composite_dropout(x, draws);
-    save(ctx, std::move(draws));
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, DropoutTask task) {
+    at::Tensor y = task.run(x);
+    save(ctx, std::move(task));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    return {composite_dropout(grads[0], saved<Dropout>(ctx)), Variable(), Variable()};
+    return {saved<DropoutTask>(ctx).run(grads[0]), Variable()};
   }
 };
 
@@ -73,7 +90,8 @@ at::Tensor dropout_factors(const Dropout& draws, const at::Tensor& sequences,
   const at::Tensor sequence = sequences.to(index);
   const Words words = composite_philox(
       draws.key, {at::arange(first / 4, (first + columns + 3) / 4, index), rows.to(index),
-                  sequence & kWord, sequence.bitwise_right_shift(32).mul(1 << 16) | heads.to(index)});
+                  sequence & kWord,
+                  sequence.bitwise_right_shift(32).mul(1 << 16) | heads.to(index)});
   const at::Tensor drawn =
       at::stack(words, -1).flatten(-2).narrow(-1, first % 4, columns);
   return at::where(drawn >= int64_t{draws.threshold()},
@@ -89,7 +107,10 @@ at::Tensor dropout(const at::Tensor& x, const Dropout& draws, bool fused) {
                draws.index.sizes() == x.sizes().slice(0, 1),
            "dropout", "{} rows of {} dims, but another number of sequences or indices",
            x.size(0), x.dim());
-  return DropoutNode::apply(x, draws, fused);
+  DropoutTask task{draws, fused};
+  task.draws.sequences = draws.sequences.to(at::kLong).contiguous();
+  task.draws.index = draws.index.to(at::kInt).contiguous();
+  return DropoutNode::apply(x, task);
 }
 
 }  // namespace longhaul::ops

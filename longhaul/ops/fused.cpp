@@ -53,6 +53,15 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
   return {pointer<T>(x), strides(x)};
 }
 
+kernels::Draws draws_of(const Dropout& dropout) {
+  return {dropout.key, dropout.threshold(), dropout.scale()};
+}
+
+kernels::AttentionDropout attention_dropout(const Dropout& dropout) {
+  if (!dropout.drops()) return {};
+  return {draws_of(dropout), pointer<int64_t>(dropout.sequences), dropout.first_head};
+}
+
 kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k,
                                         const AttentionMask& mask, int64_t query_offset,
                                         int64_t first_key) {
@@ -66,7 +75,9 @@ kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k
           1.0F / std::sqrt(static_cast<float>(q.size(3))),
           pointer<int32_t>(mask.document_start),
           first_key,
-          mask.window};
+          mask.window,
+          pointer<int32_t>(mask.document_end),
+          attention_dropout(mask.dropout)};
 }
 
 /// All keys at once, the cached ones first.
@@ -156,6 +167,16 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
     return kernels::SwigluBackward<T>{
         pointer<T>(dy), pointer<T>(gate),  pointer<T>(up),  gate.stride(0), gate.size(0),
         gate.size(1),   pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)};
+  });
+}
+
+bool supports_dropout(const at::Tensor& x) { return x.is_cpu() && supports(x); }
+
+void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y) {
+  with_type(x, [&]<typename T>(T) {
+    kernels::run(kernels::Dropout<T>{pointer<T>(x), pointer<int64_t>(draws.sequences),
+                                     pointer<int32_t>(draws.index), x.size(0), x.size(1),
+                                     draws_of(draws), pointer<T>(y)});
   });
 }
 

@@ -39,6 +39,10 @@ void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y)
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup);
 
+bool supports_dropout(const at::Tensor& x);
+/// x, y [T, H]; y may be x.
+void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y);
+
 /// q, out [B, S, Hq, D]; k, v [B, P + S, Hkv, D], the last two dims contiguous; lse
 /// [B, Hq, S] fp32.
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -23,13 +23,15 @@ struct BackwardScratch {
         p_rows(kScores / kPair),
         ds_rows(kScores / kPair),
         ds_pairs(kScores / kPair),
-        dquery(kQueryBlock * sizes.padded_dim) {}
-  Scratch<E> query, dout;                ///< [D / pair][lane]
-  Scratch<E> query_pairs, dout_pairs;    ///< [lane / pair][D]
-  Scratch<float> scores, dp;             ///< [key][lane]
-  Scratch<E> p_rows, ds_rows;            ///< [key][lane / pair]
-  Scratch<E> ds_pairs;                   ///< [key / pair][lane]
-  Scratch<float> dquery;                 ///< [lane][D]
+        dquery(kQueryBlock * sizes.padded_dim),
+        dropout(sizes.shape) {}
+  Scratch<E> query, dout;              ///< [D / pair][lane]
+  Scratch<E> query_pairs, dout_pairs;  ///< [lane / pair][D]
+  Scratch<float> scores, dp;           ///< [key][lane]
+  Scratch<E> p_rows, ds_rows;          ///< [key][lane / pair]
+  Scratch<E> ds_pairs;                 ///< [key / pair][lane]
+  Scratch<float> dquery;               ///< [lane][D]
+  DropoutTile dropout;
   alignas(64) float lse[kQueryBlock];    ///< in units of log 2
   alignas(64) float delta[kQueryBlock];  ///< dout . out
 };
@@ -37,6 +39,7 @@ struct BackwardScratch {
 /// One query head of one sequence.
 template <typename T, typename O>
 struct QueryHead {
+  int64_t number;
   const T *q, *out, *dout;
   O* dq;
   const float* lse;
@@ -77,12 +80,16 @@ void load_queries(const AttentionSizes<E>& sizes, const QueryBlock& block,
   }
 }
 
-/// scores and dp -> probabilities p and ds = scale p (dp - delta).
-template <typename E>
+/// scores and dp -> probabilities p and ds = scale p (dp - delta). With dropout, whose
+/// factors are r, dp is r dout . v and what goes into dv is r p (Dao et al.,
+/// "FlashAttention", appendix B.4).
+template <bool kDrops, typename E>
 void probability_gradients(const QueryBlock& q, const KeyBlock& k, float scale,
                            BackwardScratch<E>& w) {
   constexpr int64_t kPair = Element<E>::kPair;
   constexpr int64_t kRow = kQueryBlock / kPair;
+  const float* kept = nullptr;
+  if constexpr (kDrops) kept = w.dropout.draw(q, k);
   const Vec c = set1(scale * kLog2E);
   const Vec factor = set1(scale);
   for (int64_t j = 0; j < k.rows; j += kPair) {
@@ -99,8 +106,10 @@ void probability_gradients(const QueryBlock& q, const KeyBlock& k, float scale,
           p[i] = select_between(static_cast<int32_t>(k.first + j + i), q.low + lane,
                                 q.high + lane, p[i], zero());
         }
-        const Vec dp = load(w.dp.get() + at, Full{});
+        Vec dp = load(w.dp.get() + at, Full{});
+        if constexpr (kDrops) dp = mul(dp, load(kept + at, Full{}));
         ds[i] = mul(mul(p[i], sub(dp, delta)), factor);
+        if constexpr (kDrops) p[i] = mul(p[i], load(kept + at, Full{}));
       }
       const int64_t row = j * kRow + lane / kPair;
       E* pairs = w.ds_pairs.get() + j / kPair * kQueryBlock + lane;
@@ -128,7 +137,11 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
   small_product<Into::Overwrite>(
       k.rows, vecs, width, Left<E>{head.value_rows + key * width, width, 1},
       w.dout.get() + k.lane, kQueryBlock, w.dp.get() + k.lane, kQueryBlock);
-  probability_gradients(q, k, sizes.shape.scale, w);
+  if (w.dropout.drops()) {
+    probability_gradients<true>(q, k, sizes.shape.scale, w);
+  } else {
+    probability_gradients<false>(q, k, sizes.shape.scale, w);
+  }
 
   // Sums over the queries that see the block, then over its keys.
   const int64_t skip = k.lane / kPair;
@@ -162,6 +175,7 @@ void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
                    const KeyGradients& grads, BackwardScratch<E>& w) {
   const auto bytes =
       static_cast<size_t>(sizes.padded_keys * sizes.padded_dim) * sizeof(float);
+  w.dropout.set_head(batch, h.number);
   memset(grads.dk, 0, bytes);
   memset(grads.dv, 0, bytes);
   for (int64_t index = 0; index < sizes.query_blocks; ++index) {
@@ -218,6 +232,7 @@ struct BackwardTask {
   auto query_head(int64_t batch, int64_t head) const {
     auto* dq = rows_of(a.dq, batch, 0, head);
     return QueryHead<T, std::remove_pointer_t<decltype(dq)>>{
+        head,
         rows_of(a.q, batch, 0, head),
         rows_of(a.out, batch, 0, head),
         rows_of(a.dout, batch, 0, head),

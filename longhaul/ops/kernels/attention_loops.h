@@ -1,6 +1,7 @@
 #pragma once
 
 #include "longhaul/ops/kernels/attention_pack.h"
+#include "longhaul/ops/kernels/draws.h"
 
 // Attention in blocks of queries and keys with a running softmax (Dao et al.,
 // "FlashAttention"), by the micro-kernels of tile.h. Scores are held transposed,
@@ -24,7 +25,9 @@ struct AttentionSizes {
       : shape(s),
         group(s.query_heads / s.key_heads),
         query_blocks(ceil_div(s.queries, kQueryBlock)),
-        visible(larger(0, smaller(s.keys, s.query_offset + s.queries))),
+        visible(s.document_end != nullptr
+                    ? s.keys
+                    : larger(0, smaller(s.keys, s.query_offset + s.queries))),
         padded_keys(round_up(visible, kKeyBlock)),
         row_width(s.head_dim / Element<E>::kPair),
         padded_dim(round_up(s.head_dim, kLanes)) {}
@@ -46,11 +49,12 @@ struct QueryBlock {
   int64_t first;   ///< of the sequence
   int64_t count;   ///< up to kQueryBlock
   int64_t vecs;    ///< vectors that hold them
+  int64_t base;    ///< position of lane 0 among the keys
+  bool causal;     ///< a lane sees no key behind its own position
   int64_t begin;   ///< first key block's start
   int64_t end;     ///< one past the last key
   int64_t latest;  ///< the latest first key among the lanes
-  int64_t base;    ///< position of lane 0 among the keys
-  int64_t reach;   ///< the last key that every lane's causal mask lets it see
+  int64_t reach;   ///< the earliest last key among the lanes
   alignas(64) int32_t low[kQueryBlock];
   alignas(64) int32_t high[kQueryBlock];
 
@@ -58,21 +62,31 @@ struct QueryBlock {
       : first(index * kQueryBlock),
         count(smaller(kQueryBlock, shape.queries - first)),
         vecs(ceil_div(count, kLanes)),
-        begin(shape.query_offset + first),
-        end(smaller(shape.keys, shape.query_offset + first + count)),
-        latest(0),
         base(shape.query_offset + first),
-        reach(smaller(base, shape.keys - 1)) {
+        causal(shape.document_end == nullptr),
+        begin(causal ? base : shape.keys),
+        end(causal ? smaller(shape.keys, base + count) : 0),
+        latest(0),
+        reach(smaller(causal ? base : shape.keys, shape.keys - 1)) {
+    const int64_t row = batch * shape.queries + first;
     for (int64_t i = 0; i < kQueryBlock; ++i) {
       int64_t start = 0;
       if (shape.document_start != nullptr && i < count) {
-        start = shape.document_start[batch * shape.queries + first + i] - shape.first_key;
+        start = shape.document_start[row + i] - shape.first_key;
       }
       if (i < count) start = larger(start, base + i + 1 - shape.window);
       low[i] = static_cast<int32_t>(start);
-      high[i] = static_cast<int32_t>(smaller(base + i, shape.keys - 1));
       if (i < count) begin = smaller(begin, start);
       latest = larger(latest, start);
+      int64_t last = shape.keys - 1;
+      if (causal) {
+        last = smaller(base + i, last);
+      } else if (i < count) {
+        last = smaller(shape.document_end[row + i] - shape.first_key - 1, last);
+        end = larger(end, last + 1);
+        reach = smaller(reach, last);
+      }
+      high[i] = static_cast<int32_t>(last);
     }
     begin = larger(0, begin) / kKeyBlock * kKeyBlock;
   }
@@ -88,8 +102,53 @@ struct KeyBlock {
   KeyBlock(const QueryBlock& q, int64_t key, int64_t pair)
       : first(key),
         rows(round_up(smaller(kKeyBlock, q.end - key), pair)),
-        lane(larger(0, key - q.base) / kLanes * kLanes),
+        lane(q.causal ? larger(0, key - q.base) / kLanes * kLanes : 0),
         masked(key < q.latest || key + rows - 1 > q.reach) {}
+};
+
+/// What the probabilities of a block are multiplied by, where some are dropped.
+class DropoutTile {
+ public:
+  explicit DropoutTile(const AttentionShape& shape)
+      : shape_(shape),
+        philox_(shape.dropout.draws.key),
+        factors_(drops() ? (kKeyBlock + 4) * kQueryBlock : 0) {}
+
+  bool drops() const { return shape_.dropout.sequences != nullptr; }
+  /// Whose probabilities come next.
+  void set_head(int64_t batch, int64_t head) {
+    if (!drops()) return;
+    sequence_ =
+        SequenceWords(shape_.dropout.sequences[batch], shape_.dropout.first_head + head);
+  }
+  /// [key][lane], for the lanes of `k`.
+  const float* draw(const QueryBlock& q, const KeyBlock& k) const {
+    const Draws& draws = shape_.dropout.draws;
+    const Words threshold = same_words(draws.threshold);
+    const Vec scale = set1(draws.scale);
+    const int64_t key = shape_.first_key + k.first;
+    const int64_t skip = key % 4;  // a draw is for four keys
+    for (int64_t lane = k.lane; lane < q.vecs * kLanes; lane += kLanes) {
+      const auto row = static_cast<uint32_t>(shape_.first_key + q.base + lane);
+      const Words rows = add_words(same_words(row), load_words(kLaneNumber));
+      for (int64_t j = 0; j < skip + k.rows; j += 4) {
+        Words drawn[4] = {same_words(static_cast<uint32_t>((key + j) / 4)), rows,
+                          same_words(sequence_.lower), same_words(sequence_.upper)};
+        philox_.draw(drawn);
+        for (int64_t i = 0; i < 4; ++i) {
+          store(factors_.get() + (j + i) * kQueryBlock + lane,
+                where_at_least(drawn[i], threshold, scale), Full{});
+        }
+      }
+    }
+    return factors_.get() + skip * kQueryBlock;
+  }
+
+ private:
+  const AttentionShape& shape_;
+  Philox philox_;
+  SequenceWords sequence_{0, 0};
+  Scratch<float> factors_;
 };
 
 /// Keys and values of one (sequence, key head), packed. Absent layouts are null.
@@ -143,22 +202,26 @@ struct ForwardScratch {
       : query(sizes.row_width * kQueryBlock),
         scores(kKeyBlock * kQueryBlock),
         probabilities(kKeyBlock / Element<E>::kPair * kQueryBlock),
-        sum(kQueryBlock * sizes.padded_dim) {}
+        sum(kQueryBlock * sizes.padded_dim),
+        dropout(sizes.shape) {}
   Scratch<E> query;          ///< [D / pair][lane]
   Scratch<float> scores;     ///< [key][lane]
   Scratch<E> probabilities;  ///< [key / pair][lane]
   Scratch<float> sum;        ///< [lane][D], of p v
+  DropoutTile dropout;
   alignas(64) float maximum[kQueryBlock];
   alignas(64) float total[kQueryBlock];
   alignas(64) float factor[kQueryBlock];  ///< what the sums so far shrink by
 };
 
-/// scores -> probabilities relative to the running maximum; maximum, total and factor
-/// follow.
-template <typename E>
+/// scores -> probabilities relative to the running maximum, some of them dropped;
+/// maximum, total and factor follow, as if none was.
+template <bool kDrops, typename E>
 void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
                      ForwardScratch<E>& w) {
   constexpr int64_t kPair = Element<E>::kPair;
+  const float* kept = nullptr;
+  if constexpr (kDrops) kept = w.dropout.draw(q, k);
   const Vec c = set1(scale * kLog2E);
   for (int64_t lane = k.lane; lane < q.vecs * kLanes; lane += kLanes) {
     float* scores = w.scores.get() + lane;
@@ -180,6 +243,9 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
         const Vec s = load(scores + (j + i) * kQueryBlock, Full{});
         p[i] = exp2(mul(sub(s, most), c));
         total = add(total, p[i]);
+        if constexpr (kDrops) {
+          p[i] = mul(p[i], load(kept + (j + i) * kQueryBlock + lane, Full{}));
+        }
       }
       E* to = w.probabilities.get() + j / kPair * kQueryBlock + lane;
       put_probabilities(p, to, static_cast<E*>(nullptr), 0);
@@ -245,7 +311,11 @@ void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q
         k.rows, q.vecs - k.lane / kLanes, sizes.row_width,
         Left<E>{head.key_rows + key * sizes.row_width, sizes.row_width, 1},
         w.query.get() + k.lane, kQueryBlock, w.scores.get() + k.lane, kQueryBlock);
-    running_softmax(q, k, sizes.shape.scale, w);
+    if (w.dropout.drops()) {
+      running_softmax<true>(q, k, sizes.shape.scale, w);
+    } else {
+      running_softmax<false>(q, k, sizes.shape.scale, w);
+    }
     small_product<Into::ScaleAdd>(q.count - k.lane, dim / kLanes, k.rows / kPair,
                                   Left<E>{w.probabilities.get() + k.lane, 1, kQueryBlock},
                                   head.value_pairs + key / kPair * dim, dim,
@@ -274,6 +344,7 @@ void attention_forward_loop(const AttentionForward<T, kResults>& a) {
       const int64_t head = i % heads % s.query_heads;
       const int64_t key_head = batch * s.key_heads + head / sizes.group;
       const QueryBlock block(s, batch, sizes.query_blocks - 1 - i / heads);
+      scratch.dropout.set_head(batch, head);
       const PackedHead<E> packed{key_rows.get() + key_head * sizes.packed_rows(), nullptr,
                                  nullptr,
                                  value_pairs.get() + key_head * sizes.packed_pairs()};

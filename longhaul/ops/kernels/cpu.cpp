@@ -35,6 +35,8 @@ void check(const AttentionShape& s) {
   LH_CHECK(s.key_heads > 0 && s.query_heads % s.key_heads == 0, "attention",
            "{} query heads are no multiple of {} key heads", s.query_heads, s.key_heads);
   LH_CHECK(s.scale > 0.0F, "attention", "scale {}, must be positive", s.scale);
+  LH_CHECK(s.document_end == nullptr || s.window > s.keys, "attention",
+           "a window of {} keys where queries see later keys", s.window);
 }
 
 template <typename Kernel>
@@ -104,7 +106,8 @@ void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x
   template void run(const AttentionBackward<T, Results::GoOn>&, Isa); \
   template void run(const CrossEntropyStatistics<T>&, Isa);           \
   template void run(const CrossEntropyGradient<T>&, Isa);             \
-  template void run(const CrossEntropy<T>&, Isa)
+  template void run(const CrossEntropy<T>&, Isa);                     \
+  template void run(const Dropout<T>&, Isa)
 
 LH_INSTANTIATE(float);
 LH_INSTANTIATE(Bf16);

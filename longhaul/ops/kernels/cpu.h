@@ -93,6 +93,31 @@ struct SwigluBackward {
   int64_t d_row_stride;
 };
 
+// ---- Dropout
+// ---------------------------------------------------------------------------
+
+/// An element is kept iff its draw is at least `threshold`, and then multiplied by
+/// `scale`. Draws are Philox4x32-10 of `key` at the counter (column / 4, index of the row
+/// in its sequence, lower word of the sequence's number, its upper word * 2^16 + head),
+/// word column % 4. Numbers of sequences are below 2^48, of heads below 2^16.
+struct Draws {
+  uint64_t key;
+  uint32_t threshold;
+  float scale;
+};
+
+/// y = x, of which some elements are dropped; head 0. x, y [rows, columns]; sequences and
+/// index [rows]. y may be x.
+template <typename T>
+struct Dropout {
+  const T* x;
+  const int64_t* sequences;
+  const int32_t* index;
+  int64_t rows, columns;
+  Draws draws;
+  T* y;
+};
+
 // ---- Attention
 // -------------------------------------------------------------------------
 
@@ -103,14 +128,22 @@ struct AttentionStrides {
   int64_t head;
 };
 
+/// Dropout of probabilities: rows are queries, columns are keys.
+struct AttentionDropout {
+  Draws draws;
+  const int64_t* sequences = nullptr;  ///< [batch]; null: nothing is dropped
+  int64_t first_head = 0;              ///< number of query head 0
+};
+
 /// Query i of sequence b sees the keys j < keys with
-/// document_start[b][i] - first_key <= j <= query_offset + i; a query that sees none gets
-/// the result 0.
+/// document_start[b][i] - first_key <= j <= query_offset + i, or, where there is a
+/// document_end, j < document_end[b][i] - first_key; a query that sees none gets the
+/// result 0.
 /// Query heads h * G ... h * G + G - 1 share key head h, G = query_heads / key_heads.
 struct AttentionShape {
   int64_t batch;
   int64_t queries;      ///< S
-  int64_t keys;         ///< those past query_offset + S are never read
+  int64_t keys;         ///< those past query_offset + S are read only with a document_end
   int64_t query_heads;  ///< a multiple of key_heads
   int64_t key_heads;
   int64_t head_dim;  ///< a multiple of 8, 8 to 256
@@ -124,6 +157,10 @@ struct AttentionShape {
   /// Keys that a query sees at most, its own the last; without a limit more than any
   /// sequence has.
   int64_t window = int64_t{1} << 62;
+  /// [batch, queries]; null: causal. Without a window.
+  const int32_t* document_end = nullptr;
+  /// Key 0 has index first_key of its sequence, query 0 has query_offset + first_key.
+  AttentionDropout dropout = {};
 };
 
 /// Strides of a contiguous [batch, tokens, heads, head_dim].
@@ -155,9 +192,9 @@ using AttentionResult =
     AttentionOutput<std::conditional_t<kResults == Results::Replace, T, float>>;
 
 /// out [B, S, Hq, D]; lse [B, Hq, S] contiguous: natural log of the sum of exp(scores),
-/// minus infinity for a query that sees no key. GoOn: out and lse hold the result for the
-/// parts before (for none: 0 and minus infinity) and leave with these keys taken in, as
-/// one softmax over all.
+/// those of dropped probabilities too, minus infinity for a query that sees no key. GoOn:
+/// out and lse hold the result for the parts before (for none: 0 and minus infinity) and
+/// leave with these keys taken in, as one softmax over all.
 template <typename T, Results kResults = Results::Replace>
 struct AttentionForward {
   AttentionShape shape;

@@ -3,6 +3,7 @@
 // Every kernel, instantiated for the instruction set of the including isa_*.cpp.
 
 #include "longhaul/ops/kernels/attention_backward_loops.h"
+#include "longhaul/ops/kernels/dropout_loops.h"
 #include "longhaul/ops/kernels/loss_loops.h"
 #include "longhaul/ops/kernels/norm_loops.h"
 #include "longhaul/ops/kernels/pointwise_loops.h"
@@ -25,7 +26,8 @@ constexpr TypedKernels<T> typed_kernels() {
           {attention_backward_loop<E, T, Results::GoOn>},
           {cross_entropy_statistics_loop<T>},
           {cross_entropy_gradient_loop<T>},
-          {cross_entropy_loop<T>}};
+          {cross_entropy_loop<T>},
+          {dropout_loop<T>}};
 }
 
 }  // namespace

@@ -98,6 +98,40 @@ LH_INLINE Vec select_between(int32_t index, const int32_t* low, const int32_t* h
   return _mm512_mask_blend_ps(inside, other, x);
 }
 
+/// 32-bit words without a sign, one per lane; two neighbours make 64 bits, the even lane
+/// the lower.
+using Words = __m512i;
+
+LH_INLINE Words same_words(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+LH_INLINE Words load_words(const uint32_t* p) { return _mm512_loadu_si512(p); }
+LH_INLINE Words add_words(Words a, Words b) { return _mm512_add_epi32(a, b); }
+/// The 64-bit products of lower words.
+LH_INLINE Words multiply_lower(Words a, Words b) { return _mm512_mul_epu32(a, b); }
+/// Upper words in the places of the lower ones, above them 0.
+LH_INLINE Words upper_words(Words a) { return _mm512_srli_epi64(a, 32); }
+LH_INLINE Words exclusive_or(Words a, Words b, Words c) {
+  return _mm512_ternarylogic_epi32(a, b, c, 0x96);
+}
+/// Lower words of `even`, and above each that of `odd`.
+LH_INLINE Words even_and_odd(Words even, Words odd) {
+  return _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+}
+/// The lower or upper halves of every 128 bits, a's and b's elements in turn.
+template <int kBits>
+LH_INLINE Words interleave_lower(Words a, Words b) {
+  if constexpr (kBits == 32) return _mm512_unpacklo_epi32(a, b);
+  return _mm512_unpacklo_epi64(a, b);
+}
+template <int kBits>
+LH_INLINE Words interleave_upper(Words a, Words b) {
+  if constexpr (kBits == 32) return _mm512_unpackhi_epi32(a, b);
+  return _mm512_unpackhi_epi64(a, b);
+}
+/// x in the lanes where a >= b, else 0.
+LH_INLINE Vec where_at_least(Words a, Words b, Vec x) {
+  return _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask(a, b), x);
+}
+
 #else
 
 using Vec = __m256;
@@ -196,6 +230,43 @@ LH_INLINE Vec select_between(int32_t index, const int32_t* low, const int32_t* h
   const __m256i outside =
       _mm256_or_si256(_mm256_cmpgt_epi32(at(low), i), _mm256_cmpgt_epi32(i, at(high)));
   return _mm256_blendv_ps(x, other, _mm256_castsi256_ps(outside));
+}
+
+/// 32-bit words without a sign, one per lane; two neighbours make 64 bits, the even lane
+/// the lower.
+using Words = __m256i;
+
+LH_INLINE Words same_words(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+LH_INLINE Words load_words(const uint32_t* p) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+}
+LH_INLINE Words add_words(Words a, Words b) { return _mm256_add_epi32(a, b); }
+/// The 64-bit products of lower words.
+LH_INLINE Words multiply_lower(Words a, Words b) { return _mm256_mul_epu32(a, b); }
+/// Upper words in the places of the lower ones, above them 0.
+LH_INLINE Words upper_words(Words a) { return _mm256_srli_epi64(a, 32); }
+LH_INLINE Words exclusive_or(Words a, Words b, Words c) {
+  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
+/// Lower words of `even`, and above each that of `odd`.
+LH_INLINE Words even_and_odd(Words even, Words odd) {
+  return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+/// The lower or upper halves of every 128 bits, a's and b's elements in turn.
+template <int kBits>
+LH_INLINE Words interleave_lower(Words a, Words b) {
+  if constexpr (kBits == 32) return _mm256_unpacklo_epi32(a, b);
+  return _mm256_unpacklo_epi64(a, b);
+}
+template <int kBits>
+LH_INLINE Words interleave_upper(Words a, Words b) {
+  if constexpr (kBits == 32) return _mm256_unpackhi_epi32(a, b);
+  return _mm256_unpackhi_epi64(a, b);
+}
+/// x in the lanes where a >= b, else 0.
+LH_INLINE Vec where_at_least(Words a, Words b, Vec x) {
+  const __m256i at_least = _mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a);
+  return _mm256_and_ps(x, _mm256_castsi256_ps(at_least));
 }
 
 #endif

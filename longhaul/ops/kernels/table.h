@@ -19,7 +19,8 @@ using TypedKernels =
     Entries<RmsNormForward<T>, RmsNormBackward<T>, Rope<T>, SwigluForward<T>,
             SwigluBackward<T>, AttentionForward<T>, AttentionBackward<T>,
             AttentionForward<T, Results::GoOn>, AttentionBackward<T, Results::GoOn>,
-            CrossEntropyStatistics<T>, CrossEntropyGradient<T>, CrossEntropy<T>>;
+            CrossEntropyStatistics<T>, CrossEntropyGradient<T>, CrossEntropy<T>,
+            Dropout<T>>;
 
 /// All kernels of one instruction set; an absent one is null.
 struct KernelTable : TypedKernels<float>, TypedKernels<Bf16> {
