@@ -1,11 +1,16 @@
 #include <omp.h>
 
+#include <array>
+
+#include "longhaul/base/random.h"
 #include "longhaul/ops/kernels/test_support.h"
 
 namespace longhaul::kernels::testing {
 namespace {
 
 using Doubles = std::vector<double>;
+
+constexpr int64_t kFirstHead = 5;
 
 /// A problem with its data; keys and values live in a longer, strided buffer.
 template <typename T>
@@ -20,6 +25,9 @@ struct Problem {
   }
   std::vector<T> q, k, v, dout;
   int64_t window = int64_t{1} << 62;
+  std::vector<int32_t> document_end = {};  // empty: causal
+  std::vector<int64_t> sequences = {};     // empty: nothing is dropped
+  Draws draws = {};
 
   void fill() {
     q = random_values<T>(B * S * (Hq + 1) * D, 1);
@@ -38,12 +46,31 @@ struct Problem {
             1.0F / std::sqrt(static_cast<float>(D)),
             document_start.empty() ? nullptr : document_start.data(),
             0,
-            window};
+            window,
+            document_end.empty() ? nullptr : document_end.data(),
+            {draws, sequences.empty() ? nullptr : sequences.data(), kFirstHead}};
   }
   int64_t start(int64_t b, int64_t i) const {
     const int64_t document =
         document_start.empty() ? 0 : document_start[static_cast<size_t>(b * S + i)];
     return std::max(document, offset + i + 1 - window);
+  }
+  int64_t end(int64_t b, int64_t i) const {
+    return document_end.empty() ? offset + i + 1
+                                : document_end[static_cast<size_t>(b * S + i)];
+  }
+  /// What a probability is multiplied by, in the words of struct Draws.
+  double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (sequences.empty()) return 1.0;
+    const int64_t sequence = sequences[static_cast<size_t>(b)];
+    const auto word = [](int64_t lower, int64_t upper) {
+      return static_cast<uint64_t>(lower) | static_cast<uint64_t>(upper) << 32;
+    };
+    const auto drawn =
+        philox(draws.key, word(j / 4, offset + i),
+               word(sequence & 0xFFFFFFFF, sequence >> 32 << 16 | (kFirstHead + h)));
+    const bool kept = drawn[static_cast<size_t>(j % 4)] >= draws.threshold;
+    return kept ? static_cast<double>(draws.scale) : 0.0;
   }
 };
 
@@ -71,7 +98,7 @@ void reference_row(const Problem<T>& p, int64_t b, int64_t i, int64_t h, Referen
   const int64_t g = h / (p.Hq / p.Hkv);
   const double scale = 1.0 / std::sqrt(static_cast<double>(p.D));
   const int64_t first = p.start(b, i);
-  const int64_t count = p.offset + i - first + 1;
+  const int64_t count = std::max<int64_t>(0, p.end(b, i) - first);
   Doubles score(static_cast<size_t>(count));
   double total = 0.0;
   for (int64_t j = 0; j < count; ++j) {
@@ -82,20 +109,22 @@ void reference_row(const Problem<T>& p, int64_t b, int64_t i, int64_t h, Referen
     score[static_cast<size_t>(j)] = std::exp(s * scale);
     total += score[static_cast<size_t>(j)];
   }
+  if (count == 0) return;
   r.lse[static_cast<size_t>((b * p.Hq + h) * p.S + i)] = std::log(total);
   Doubles dp(static_cast<size_t>(count));
   double delta = 0.0;
   for (int64_t j = 0; j < count; ++j) {
     double& weight = score[static_cast<size_t>(j)];
     weight /= total;
+    const double factor = p.factor(b, h, i, first + j);
     for (int64_t d = 0; d < p.D; ++d) {
       const double v = at(p.v, sk, b, first + j, g, d);
       const double dy = at(p.dout, so, b, i, h, d);
       r.out[static_cast<size_t>(b * so.batch + i * so.token + h * so.head + d)] +=
-          weight * v;
+          weight * factor * v;
       r.dv[static_cast<size_t>(b * sd.batch + (first + j) * sd.token + g * sd.head +
-                               d)] += weight * dy;
-      dp[static_cast<size_t>(j)] += v * dy;
+                               d)] += weight * factor * dy;
+      dp[static_cast<size_t>(j)] += factor * v * dy;
     }
     delta += weight * dp[static_cast<size_t>(j)];
   }
@@ -163,6 +192,17 @@ Result<T> run(const Problem<T>& p, Isa isa) {
   return r;
 }
 
+/// Queries that see no key have minus infinity, for which the references hold 0.
+void expect_lse_close(std::vector<float> got, const Doubles& want) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (want[i] == 0.0) {
+      EXPECT_EQ(got[i], -INFINITY) << i;
+      got[i] = 0.0F;
+    }
+  }
+  EXPECT_LT(distance(got, want), kSums);
+}
+
 template <typename T>
 void expect_close(Problem<T> p, Isa isa) {
   p.fill();
@@ -171,7 +211,7 @@ void expect_close(Problem<T> p, Isa isa) {
   // Probabilities, and gradients of scores, are rounded once and the result once.
   const double once = kRounding<T>;
   EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
-  EXPECT_LT(distance(got.lse, want.lse), kSums);
+  expect_lse_close(got.lse, want.lse);
   EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
   // ds = p (dp - delta) also carries the rounding of out, through delta.
   EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
@@ -231,6 +271,82 @@ TEST(Attention, SeesAsManyKeysAsItsWindowHas) {
       expect_close<T>({1, 30, 131, 2, 2, 16, {}, {}, {}, {}, {}, window}, isa);
       expect_close<T>({2, 150, 0, 2, 1, 8, documents(2, 150), {}, {}, {}, {}, window},
                       isa);
+    }
+  });
+}
+
+/// One past the last key of each query's document, of documents().
+std::vector<int32_t> document_ends(int64_t batch, int64_t queries) {
+  std::vector<int32_t> out = documents(batch, queries);
+  for (int64_t b = 0; b < batch; ++b) {
+    auto end = static_cast<int32_t>(queries);
+    for (int64_t i = queries - 1; i >= 0; --i) {
+      int32_t& value = out[static_cast<size_t>(b * queries + i)];
+      const bool first = value == i;
+      value = end;
+      if (first) end = static_cast<int32_t>(i);
+    }
+  }
+  return out;
+}
+
+/// Not causal: the whole sequence; up to padding, with queries in it; up to another end
+/// for every query, of which some see nothing.
+template <typename T>
+std::vector<Problem<T>> two_sided_problems(int64_t queries, int64_t offset, int64_t D) {
+  const auto n = static_cast<size_t>(2 * queries);
+  const auto keys = static_cast<int32_t>(offset + queries);
+  const Problem<T> plain{2, queries, offset, 4, 2, D, {}, {}, {}, {}, {}};
+  std::vector<Problem<T>> out(3, plain);
+  out[0].document_end = std::vector<int32_t>(n, keys);
+  out[1].document_end = std::vector<int32_t>(n, keys - 15);
+  out[2].document_start.resize(n);
+  out[2].document_end.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    const auto start = static_cast<int32_t>(i * 37 % static_cast<size_t>(keys));
+    out[2].document_start[i] = start;
+    out[2].document_end[i] =
+        std::min(keys, start + static_cast<int32_t>(i * 11 % 90) - (i % 5 == 0 ? 9 : 0));
+  }
+  return out;
+}
+
+TEST(Attention, SeesLaterKeysUpToDocumentEnds) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto& [queries, offset, D] : std::vector<std::array<int64_t, 3>>{
+             {20, 0, 8}, {150, 0, 64}, {261, 0, 40}, {30, 131, 24}}) {
+      for (const Problem<T>& p : two_sided_problems<T>(queries, offset, D)) {
+        expect_close<T>(p, isa);
+      }
+    }
+    Problem<T> p{2, 300, 0, 2, 1, 64, documents(2, 300), {}, {}, {}, {}};
+    p.document_end = document_ends(2, 300);
+    expect_close<T>(p, isa);
+  });
+}
+
+/// The problem, with probabilities dropped.
+template <typename T>
+Problem<T> dropped(Problem<T> p, double probability) {
+  p.sequences = {12, (int64_t{3} << 32) + 7};
+  p.draws = {0x299f31d0a4093822, static_cast<uint32_t>(probability * 0x1p32),
+             static_cast<float>(1.0 / (1.0 - probability))};
+  return p;
+}
+
+TEST(Attention, DropsProbabilities) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const double probability : {0.1, 0.7}) {
+      SCOPED_TRACE(probability);
+      expect_close<T>(dropped<T>({2, 150, 0, 4, 2, 64, {}, {}, {}, {}, {}}, probability),
+                      isa);
+      expect_close<T>(
+          dropped<T>({2, 70, 131, 2, 1, 24, {}, {}, {}, {}, {}, 50}, probability), isa);
+      for (const Problem<T>& p : two_sided_problems<T>(150, 0, 40)) {
+        expect_close<T>(dropped(p, probability), isa);
+      }
     }
   });
 }
@@ -363,7 +479,7 @@ void expect_parts_close(Problem<T> p, const std::vector<KeyRange>& parts, Isa is
   const PartsResult got = run_in_parts(p, parts, isa);
   const double once = kRounding<T>;
   EXPECT_LT(distance(got.out, want.out), 2 * once + kSums);
-  EXPECT_LT(distance(got.lse, want.lse), kSums);
+  expect_lse_close(got.lse, want.lse);
   EXPECT_LT(distance(got.dv, want.dv), 2 * once + kSums);
   EXPECT_LT(distance(got.dq, want.dq), 4 * once + kSums);
   EXPECT_LT(distance(got.dk, want.dk), 4 * once + kSums);
@@ -388,6 +504,13 @@ TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
       expect_parts_close<T>(
           {2, 181, 0, 1, 1, 24, documents(2, 181), {}, {}, {}, {}, window}, backwards,
           isa);
+    }
+    // The third and fourth part begin in the midst of four keys that share a draw.
+    expect_parts_close<T>(dropped<T>({2, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}}, 0.3),
+                          parts, isa);
+    for (const Problem<T>& p : two_sided_problems<T>(150, 31, 24)) {
+      expect_parts_close<T>(p, parts, isa);
+      expect_parts_close<T>(dropped(p, 0.3), backwards, isa);
     }
   });
 }
@@ -436,18 +559,20 @@ TEST(Attention, DependsNeitherOnTheRunNorOnTheThreads) {
   const int before = omp_get_max_threads();
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
-    Problem<T> p{1, 290, 0, 6, 2, 64, {}, {}, {}, {}, {}};
-    p.fill();
-    omp_set_num_threads(1);
-    const Result<T> one = run(p, isa);
-    for (int threads : {1, 2, 3, 5}) {
-      omp_set_num_threads(threads);
-      const Result<T> other = run(p, isa);
-      EXPECT_TRUE(same_bits(one.out, other.out)) << threads;
-      EXPECT_TRUE(same_bits(one.lse, other.lse)) << threads;
-      EXPECT_TRUE(same_bits(one.dq, other.dq)) << threads;
-      EXPECT_TRUE(same_bits(one.dk, other.dk)) << threads;
-      EXPECT_TRUE(same_bits(one.dv, other.dv)) << threads;
+    const Problem<T> plain{1, 290, 0, 6, 2, 64, {}, {}, {}, {}, {}};
+    for (Problem<T> p : {plain, dropped(plain, 0.1)}) {
+      p.fill();
+      omp_set_num_threads(1);
+      const Result<T> one = run(p, isa);
+      for (int threads : {1, 2, 3, 5}) {
+        omp_set_num_threads(threads);
+        const Result<T> other = run(p, isa);
+        EXPECT_TRUE(same_bits(one.out, other.out)) << threads;
+        EXPECT_TRUE(same_bits(one.lse, other.lse)) << threads;
+        EXPECT_TRUE(same_bits(one.dq, other.dq)) << threads;
+        EXPECT_TRUE(same_bits(one.dk, other.dk)) << threads;
+        EXPECT_TRUE(same_bits(one.dv, other.dv)) << threads;
+      }
     }
   });
   omp_set_num_threads(before);

@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include "longhaul/base/random.h"
 #include "longhaul/ops/kernels/test_support.h"
 
 namespace longhaul::kernels::testing {
@@ -215,6 +216,64 @@ struct Chunk {
     return std::log(sum);
   }
 };
+
+TEST(Dropout, KeepsTheElementsThatPhiloxDrawsWithTheSameBitsEverywhere) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, features] : kSizes) {
+      const auto n = static_cast<size_t>(rows);
+      std::vector<int64_t> sequences(n);
+      std::vector<int32_t> index(n);
+      for (size_t r = 0; r < n; ++r) {
+        sequences[r] = static_cast<int64_t>(r * 0x1234567891ULL % (1ULL << 48));
+        index[r] = static_cast<int32_t>(r * 7);
+      }
+      const Draws draws{0x85a308d3243f6a88, 0x40000000, 4.0F / 3.0F};
+      const auto x = random_values<T>(rows * features, 1);
+      std::vector<T> y(x.size()), want(x.size());
+      const Dropout<T> kernel{x.data(), sequences.data(), index.data(), rows, features,
+                              draws,    y.data()};
+      run(kernel, isa);
+      for (int64_t i = 0; i < rows * features; ++i) {
+        const auto r = static_cast<size_t>(i / features);
+        const auto column = static_cast<uint64_t>(i % features);
+        const auto sequence = static_cast<uint64_t>(sequences[r]);
+        const auto drawn =
+            philox(draws.key, column / 4 | static_cast<uint64_t>(index[r]) << 32,
+                   (sequence & 0xFFFFFFFF) | sequence >> 32 << 16 << 32);
+        const float factor = drawn[column % 4] >= draws.threshold ? draws.scale : 0.0F;
+        const auto at = static_cast<size_t>(i);
+        narrow(factor == 0.0F ? 0.0F : widen(x[at]) * factor, &want[at]);
+      }
+      EXPECT_TRUE(same_bits(y, want)) << rows << " x " << features;
+      std::vector<T> in_place = x;
+      Dropout<T> itself = kernel;
+      itself.x = in_place.data();
+      itself.y = in_place.data();
+      run(itself, isa);
+      EXPECT_TRUE(same_bits(in_place, want));
+    }
+  });
+}
+
+TEST(Dropout, ReachesThePublishedVectorOfPhilox) {
+  // Random123's kat_vectors: counter 0 of key 0 draws these, so that a threshold at one
+  // of them keeps it and one above drops it.
+  constexpr uint32_t kDrawn[4] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+  for (const Isa isa : all_isas()) {
+    const int64_t sequence = 0;
+    const int32_t index = 0;
+    const float x[4] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; ++i) {
+      for (const uint32_t above : {0U, 1U}) {
+        float y[4];
+        run(Dropout<float>{x, &sequence, &index, 1, 4, {0, kDrawn[i] + above, 2.0F}, y},
+            isa);
+        EXPECT_EQ(y[i], above == 0 ? 2.0F : 0.0F);
+      }
+    }
+  }
+}
 
 TEST(CrossEntropy, EqualsTheReference) {
   for_all([](auto t, Isa isa) {

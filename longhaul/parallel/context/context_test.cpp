@@ -24,6 +24,8 @@ struct Case {
   at::ScalarType type = at::kFloat;
   bool fused = true;
   int64_t window = ops::kNoWindow;
+  bool later = false;  ///< keys are seen too
+  double dropout = 0.0;
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -38,10 +40,11 @@ void on_each_rank(int ranks, const RankBody& body) {
 
 /// Whole sequences: what the ranks cut up.
 struct Problem {
-  at::Tensor q, k, v, dout, start;
+  at::Tensor q, k, v, dout, start, end;
   int64_t window;
+  ops::Dropout dropout;
 
-  ops::AttentionMask mask() const { return {start, window}; }
+  ops::AttentionMask mask() const { return {start, window, end, dropout}; }
 };
 
 /// Documents of other lengths in every row: single tokens, across the edges of chunks,
@@ -59,6 +62,23 @@ at::Tensor document_starts(int64_t batch, int64_t seq) {
   return start;
 }
 
+/// Of those documents, or of whole sequences with padding.
+at::Tensor document_ends(const Case& c) {
+  at::Tensor end = at::full({c.batch, c.seq}, c.seq, at::kInt);
+  for (int64_t b = 0; b < c.batch; ++b) {
+    if (!c.documents) {
+      end[b].fill_(c.seq - 11 * b);
+      continue;
+    }
+    const at::Tensor start = document_starts(c.batch, c.seq)[b];
+    for (int64_t i = c.seq - 2; i >= 0; --i) {
+      const bool last = start[i].item<int>() != start[i + 1].item<int>();
+      end[b][i] = last ? at::scalar_tensor(i + 1, at::kInt) : end[b][i + 1];
+    }
+  }
+  return end;
+}
+
 Problem problem_of(const Case& c) {
   at::manual_seed(7);
   const auto random = [&](int64_t heads) {
@@ -69,8 +89,14 @@ Problem problem_of(const Case& c) {
             random(c.key_heads),
             random(c.query_heads),
             {},
-            c.window};
+            {},
+            c.window,
+            {}};
   if (c.documents) p.start = document_starts(c.batch, c.seq);
+  if (c.later) p.end = document_ends(c);
+  p.dropout.probability = c.dropout;
+  p.dropout.key = 0x299f31d0a4093822;
+  p.dropout.sequences = at::arange(c.batch, at::kLong).mul_(1L << 33).add_(5);
   return p;
 }
 
@@ -103,13 +129,11 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
              at::empty_like(whole.v)};
   on_each_rank(c.ranks, [&](comm::Communicator& group) {
     const ContextLayout layout(c.seq, c.ranks);
-    const auto cut = [&](const at::Tensor& x) { return take(layout, x, group.rank()); };
-    const Problem local{cut(whole.q),
-                        cut(whole.k),
-                        cut(whole.v),
-                        cut(whole.dout),
-                        whole.start.defined() ? cut(whole.start) : at::Tensor(),
-                        c.window};
+    const auto cut = [&](const at::Tensor& x) {
+      return x.defined() ? take(layout, x, group.rank()) : x;
+    };
+    const Problem local{cut(whole.q),     cut(whole.k),   cut(whole.v), cut(whole.dout),
+                        cut(whole.start), cut(whole.end), c.window,     whole.dropout};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
@@ -126,10 +150,11 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 class Context : public ::testing::TestWithParam<ContextKind> {
  protected:
   void expect_twins(const Case& c) {
-    SCOPED_TRACE(fmt::format("{} ranks, {} documents, {}, {}, window {}", c.ranks,
-                             c.documents ? "with" : "without",
+    SCOPED_TRACE(fmt::format("{} ranks, {} documents, {}, {}, window {}, {}, dropout {}",
+                             c.ranks, c.documents ? "with" : "without",
                              c.type == at::kFloat ? "fp32" : "bf16",
-                             c.fused ? "fused" : "composite", c.window));
+                             c.fused ? "fused" : "composite", c.window,
+                             c.later ? "later keys too" : "causal", c.dropout));
     const Result want = one_rank(c), got = on_ranks(c, GetParam());
     const double tolerance = c.type == at::kFloat ? 1e-5 : 3e-2;
     expect_close(got.out, want.out, tolerance, "out");
@@ -175,8 +200,26 @@ TEST_P(Context, EqualsAttentionOnOneRankWithinAWindow) {
   }
 }
 
+TEST_P(Context, EqualsAttentionOnOneRankWithLaterKeysAndDropout) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const bool documents : {false, true}) {
+      Case c{ranks, 2, 144, 4, 2, 32, documents};
+      c.fused = ranks != 3;
+      c.later = true;
+      expect_twins(c);
+      c.dropout = 0.2;
+      expect_twins(c);
+      c.type = at::kBFloat16;
+      expect_twins(c);
+      c.later = false;
+      expect_twins(c);
+    }
+  }
+}
+
 TEST_P(Context, GivesTheSameBitsInEveryRun) {
-  const Case c{4, 2, 240, 6, 2, 64, true, at::kBFloat16};
+  Case c{4, 2, 240, 6, 2, 64, true, at::kBFloat16};
+  c.dropout = 0.1;
   const Result one = on_ranks(c, GetParam());
   for (int i = 0; i < 3; ++i) {
     const Result two = on_ranks(c, GetParam());
