@@ -19,6 +19,7 @@
 
 namespace {
 
+using namespace longhaul;
 using namespace longhaul::kernels;
 
 constexpr int64_t kTokens = 2048;
@@ -60,7 +61,7 @@ class Report {
     std::sort(seconds.begin(), seconds.end());
     std::sort(processor.begin(), processor.end());
     const double median = seconds[seconds.size() / 2];
-    fmt::print("{:<44} {:>9.3f} ms {:>7.1f} {} (least CPU {:.3f} ms)\n", name,
+    fmt::print("{:<59} {:>9.3f} ms {:>7.1f} {} (least CPU {:.3f} ms)\n", name,
                median * 1e3, work / median * 1e-9, unit, processor.front() * 1e3);
   }
 
@@ -69,8 +70,15 @@ class Report {
   std::string filter_;
 };
 
+struct MaskKind {
+  const char* name;
+  bool later;  ///< keys are seen
+  bool drops;
+};
+
 void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
-               int64_t key_heads, int64_t dim, const Report& report) {
+               int64_t key_heads, int64_t dim, const Report& report,
+               const MaskKind& mask = {"", false, false}) {
   const auto q = values(batch * length * query_heads * dim);
   const auto k = values(batch * length * key_heads * dim);
   const auto v = values(batch * length * key_heads * dim);
@@ -81,12 +89,21 @@ void attention(Isa isa, int64_t batch, int64_t length, int64_t query_heads,
   std::vector<float> lse(static_cast<size_t>(batch * query_heads * length));
   const AttentionStrides qs = attention_strides(length, query_heads, dim);
   const AttentionStrides ks = attention_strides(length, key_heads, dim);
-  const AttentionShape shape{
+  AttentionShape shape{
       batch,     length, length, query_heads,
       key_heads, dim,    0,      1.0F / std::sqrt(static_cast<float>(dim)),
       nullptr};
-  const auto squares = static_cast<double>(batch * query_heads * length * length * dim);
-  const std::string name = fmt::format("{} D{} S{}", isa_name(isa), dim, length);
+  const std::vector<int32_t> ends(static_cast<size_t>(batch * length),
+                                  static_cast<int32_t>(length));
+  const std::vector<int64_t> sequences(static_cast<size_t>(batch), 3);
+  if (mask.later) shape.document_end = ends.data();
+  if (mask.drops) {
+    shape.dropout = {{7, 429496730U, 1.0F / 0.9F}, sequences.data(), 0};
+  }
+  const auto squares = (mask.later ? 2.0 : 1.0) *
+                       static_cast<double>(batch * query_heads * length * length * dim);
+  const std::string name =
+      fmt::format("{} D{} S{}{}", isa_name(isa), dim, length, mask.name);
   report("attention " + name, 2 * squares, "GFLOP/s", [&] {
     run(AttentionForward<Bf16>{shape,
                                {q.data(), qs},
@@ -159,6 +176,17 @@ void pointwise(Isa isa, const Report& report) {
   auto act = gate;
   auto dgate = gate;
   auto dup = gate;
+  const std::vector<int64_t> sequences(kTokens, 3);
+  report("dropout", bytes(2 * kTokens * kHidden), "GB/s", [&] {
+    run(Dropout<Bf16>{x.data(),
+                      sequences.data(),
+                      ids.data(),
+                      kTokens,
+                      kHidden,
+                      {7, 429496730U, 1.0F / 0.9F},
+                      y.data()},
+        isa);
+  });
   report("swiglu", bytes(3 * kTokens * kWide), "GB/s", [&] {
     run(SwigluForward<Bf16>{gate.data(), gate.data(), kWide, kTokens, kWide, act.data()},
         isa);
@@ -192,6 +220,8 @@ int main(int argc, char** argv) {
   for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
     if (isa > best_isa()) continue;
     attention(isa, 2, 1024, 12, 4, 64, report);
+    attention(isa, 2, 512, 12, 12, 64, report, {" two-sided", true, false});
+    attention(isa, 2, 512, 12, 12, 64, report, {" two-sided, dropout", true, true});
   }
   attention(best_isa(), 1, 2048, 8, 2, 128, report);
   weight_gradients(report);

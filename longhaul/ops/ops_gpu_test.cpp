@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "longhaul/ops/attention.h"
+#include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
@@ -120,6 +121,40 @@ TEST_P(GpuOps, AttentionIsTheSame) {
     const at::Tensor y = attention(mq, mk, mv, {start.to(device)}, fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};
+  });
+}
+
+TEST_P(GpuOps, AttentionToLaterKeysWithDropoutIsTheSame) {
+  const at::Tensor q = random({2, 300, 6, 64}), k = random({2, 300, 2, 64});
+  const at::Tensor v = random({2, 300, 2, 64}), dy = random({2, 300, 6, 64});
+  const at::Tensor end = at::full({2, 300}, 300, at::kInt);
+  end[1].fill_(123);
+  compare([&](at::Device device) -> Results {
+    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
+                     mv = leaf(v.to(device));
+    AttentionMask mask;
+    mask.document_end = end.to(device);
+    mask.dropout.probability = 0.1;
+    mask.dropout.key = 7;
+    mask.dropout.sequences = at::tensor({3L, 1L << 40}, at::kLong).to(device);
+    const at::Tensor y = attention(mq, mk, mv, mask, fused());
+    backward(y, dy.to(device));
+    return {y, mq.grad(), mk.grad(), mv.grad()};
+  });
+}
+
+TEST_P(GpuOps, DropoutIsTheSame) {
+  const at::Tensor x = random({50, 130}), dy = random({50, 130});
+  compare([&](at::Device device) -> Results {
+    const at::Tensor in = leaf(x.to(device));
+    Dropout draws;
+    draws.probability = 0.3;
+    draws.key = 7;
+    draws.sequences = at::arange(50, at::kLong).mul(1L << 41).to(device);
+    draws.index = at::arange(50, at::kInt).to(device);
+    const at::Tensor y = dropout(in, draws, fused());
+    backward(y, dy.to(device));
+    return {y, in.grad()};
   });
 }
 
