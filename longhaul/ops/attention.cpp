@@ -63,10 +63,12 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
       q.size(2), q.size(1), k.size(2), k.size(1));
   LH_CHECK(mask.window > 0, "attention", "a window of {} keys", mask.window);
   const auto fits = [&](const at::Tensor& of_queries) {
-    return !of_queries.defined() || of_queries.sizes() == q.sizes().slice(0, 2);
+    return !of_queries.defined() ||
+           (of_queries.sizes() == q.sizes().slice(0, 2) && of_queries.is_contiguous());
   };
   LH_CHECK(fits(mask.document_start) && fits(mask.document_end), "attention",
-           "starts or ends of documents that are not [{}, {}]", q.size(0), q.size(1));
+           "starts or ends of documents that are not contiguous [{}, {}]", q.size(0),
+           q.size(1));
   LH_CHECK(!mask.document_end.defined() || mask.window == kNoWindow, "attention",
            "a window of {} keys where queries see later keys", mask.window);
   const Dropout& dropout = mask.dropout;

@@ -11,7 +11,7 @@ namespace longhaul::ops {
 /// Longer than any sequence.
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
-/// Which keys a query sees, and which of those count.
+/// Which keys a query sees, and which of those count. Tensors are contiguous.
 struct AttentionMask {
   at::Tensor document_start = {};  ///< [B, S] int32: from this one on; undefined: all 0
   /// So many at most, its own the last; at least 1.
@@ -40,9 +40,9 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 /// document_start <= index of the key <= index of the query < index of the key + window,
 /// or document_start <= index of the key < document_end.
 struct AttentionPart {
-  at::Tensor q;        ///< [B, S, Hq, D], any strides but 1 for D; so all others
-  at::Tensor k, v;     ///< [B, K, Hkv, D], dtype as q
-  AttentionMask mask;  ///< whose tensors are contiguous
+  at::Tensor q;     ///< [B, S, Hq, D], any strides but 1 for D; so all others
+  at::Tensor k, v;  ///< [B, K, Hkv, D], dtype as q
+  AttentionMask mask;
   int64_t query_begin = 0;
   int64_t key_begin = 0;
   bool fused = true;
