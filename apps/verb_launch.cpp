@@ -153,7 +153,8 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "Ctrl-C\n"
       "and SIGUSR1 save and end (exit 75); a second Ctrl-C ends without a save. The "
       "file\n"
-      "STOP in the run's directory saves and ends with 79. See docs/failures.md.");
+      "STOP in the run's directory saves and ends with 79, as stop_above of\n"
+      "data.validation does. See docs/failures.md.");
   verb->callback([options, &outcome] {
     outcome.exit_code =
         options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);

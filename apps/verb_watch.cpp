@@ -54,8 +54,8 @@ RunView look(RunFiles& run, bool& changed) {
   return view;
 }
 
-/// 0: it got to its end; 79: the file STOP ended it; 75: it was stopped by something else
-/// and can go on; 1: it failed or was killed.
+/// 0: it got to its end; 79: the file STOP or a rule ended it; 75: it was stopped by
+/// something else and can go on; 1: it failed or was killed.
 int exit_code_of(const RunView& view) {
   if (view.state == RunStatus::kDone) return 0;
   if (view.state != RunStatus::kStopped) return 1;
@@ -178,8 +178,9 @@ void add_watch(CLI::App& program, Outcome& outcome) {
       "for it, except with --once. Without a terminal it prints a line whenever there "
       "is\n"
       "something new. NO_COLOR=1 turns colours off.\n"
-      "With --until-end it ends with 0 when the run is done, 79 when the file STOP has\n"
-      "ended it, 75 when it was stopped otherwise and can go on, 1 when it failed or "
+      "With --until-end it ends with 0 when the run is done, 79 when the file STOP or\n"
+      "stop_above of a validation has ended it, 75 when it was stopped otherwise and can "
+      "go on, 1 when it failed or "
       "was\n"
       "killed.\n"
       "Examples:\n"

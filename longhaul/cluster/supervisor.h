@@ -74,8 +74,9 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
 
   /// The exit code: 0 done, 75 stopped by a signal and saved, or a retry can help; 78
-  /// settings; 79 the file STOP has ended it, saved; 130 a second SIGINT, unsaved; 77
-  /// another supervisor has taken the run over while this machine was cut off; 1 else.
+  /// settings; 79 the file STOP or a rule has ended it, saved; 130 a second SIGINT,
+  /// unsaved; 77 another supervisor has taken the run over while this machine was cut
+  /// off; 1 else.
   int run();
 
  private:

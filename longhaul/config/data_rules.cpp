@@ -32,6 +32,12 @@ void check_sources(const RunConfig& c, Warnings& warnings) {
                fmt::format("data.validation has two sets named \"{}\"; names must differ",
                            source.name));
     }
+    if (source.stop_above && c.validation.every == 0) {
+      warnings.push_back(
+          fmt::format("{}: data.validation \"{}\": stop_above stops nothing before the "
+                      "end, since validation.every is 0",
+                      origin(c, "data.validation"), source.name));
+    }
     for (const fs::path& path : source.path.entries) {
       if (!paths.contains(path.lexically_normal())) continue;
       warnings.push_back(

@@ -182,6 +182,8 @@ Fields fields_of(ValidationSource& s) {
       make_field("name", s.name, Free, "what logs and metrics call it"),
       make_field("path", s.path, Free, "token stores or data sets"),
       ids_field(s.field, Free),
+      make_field("stop_above", s.stop_above, Free, "nats above its first loss")
+          .at_least(0),
   };
 }
 
@@ -209,8 +211,11 @@ Fields fields_of(DataSection& s) {
       make_field("cache", s.cache, Free,
                  "where data of ready ids is kept once it is packed")
           .when_absent("run.dir/data"),
-      make_field("validation", s.validation, Free,
-                 "held-out sets: { name, path }; path and field: as of train"),
+      make_field(
+          "validation", s.validation, Free,
+          "held-out sets: { name, path }; path and field: as of train; stop_above: "
+          "the run saves and ends with 79 once the set's loss is more than so many "
+          "nats above that of the run's first validation"),
   };
 }
 

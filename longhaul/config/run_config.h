@@ -72,6 +72,8 @@ struct ValidationSource {
   std::string name;
   DataPaths path;
   std::string field = "input_ids";  ///< as of TrainSource
+  /// Nats above the loss of the run's first validation of the set; empty: no bound.
+  std::optional<double> stop_above = {};
   bool operator==(const ValidationSource&) const = default;
 };
 

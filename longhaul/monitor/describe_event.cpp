@@ -44,9 +44,14 @@ std::string describe(const CheckpointEvent& saved) {
 }
 
 std::string describe(const EndEvent& end) {
-  return fmt::format(
-      "step {} after {}{}", end.step.value_or(0), human_duration(end.seconds),
-      end.signal == 0 ? "" : fmt::format(", stopped by signal {}", end.signal));
+  std::string why;
+  if (end.signal != 0) {
+    why = fmt::format(", stopped by signal {}", end.signal);
+  } else if (end.for_good()) {
+    why = ", stopped by " + end.stopped_by;
+  }
+  return fmt::format("step {} after {}{}", end.step.value_or(0),
+                     human_duration(end.seconds), why);
 }
 
 }  // namespace

@@ -201,8 +201,7 @@ RunView make_view(RunFiles& run, double now) {
   judge_state(run, view);
   const Event* last = last_of_attempts(run.events());
   view.on_request = view.state == RunStatus::kStopped && last != nullptr &&
-                    last->kind == EndEvent::kKind &&
-                    last->as<EndEvent>().stopped_by == EndEvent::kByStopFile;
+                    last->kind == EndEvent::kKind && last->as<EndEvent>().for_good();
   take_progress(run, view);
   guess_time_left(run, view);
   rank_speeds(run, view);

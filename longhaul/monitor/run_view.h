@@ -25,7 +25,7 @@ struct RunView {
   std::string detail;       ///< why, in one line; may be empty
   bool alive = false;       ///< somebody trains or supervises
   bool ended = false;       ///< done, failed or stopped: nothing more will come by itself
-  bool on_request = false;  ///< stopped by the file STOP: not to be started by itself
+  bool on_request = false;  ///< by STOP or a rule: not to be started by itself
   std::string job;
   std::string host;
   int64_t attempt = 0;

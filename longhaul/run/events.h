@@ -54,6 +54,7 @@ inline constexpr const char* kNodeReadmittedEvent = "node_readmitted";
 inline constexpr const char* kStorageSilentEvent = "storage_silent";
 inline constexpr const char* kStorageAnswersEvent = "storage_answers";
 inline constexpr const char* kStragglerEvent = "straggler";
+inline constexpr const char* kLossRoseEvent = "validation_rose";  ///< beyond stop_above
 
 // Kinds that are read. each() hands over every member behind its name in the line.
 
@@ -78,6 +79,10 @@ struct EndEvent {
   static constexpr const char* kKind = "end";
   /// `stopped_by` of a run that nothing but a person is to start again.
   static constexpr const char* kByStopFile = "the file STOP";
+  static constexpr const char* kByStopAbove = "stop_above of data.validation";
+  bool for_good() const {
+    return stopped_by == kByStopFile || stopped_by == kByStopAbove;
+  }
   int64_t attempt = 0;
   std::optional<int64_t> step;
   int64_t signal = 0;

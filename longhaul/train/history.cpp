@@ -45,6 +45,7 @@ Json History::to_json() const {
                {"config", config_toml},
                {"model", model},
                {"numerics", fingerprint}};
+  if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
   return json;
 }
@@ -69,6 +70,10 @@ History History::from_json(const Json& json) {
     h.sources = sources_from(json.at("sources"));
     // Checkpoints from before steps were judged have none.
     if (json.contains("guard")) h.guard = GuardState::from_json(json["guard"]);
+    // Nor have those of runs that were not validated.
+    if (json.contains("validation")) {
+      h.validation = SetLosses::from_json(json["validation"]);
+    }
     h.config_toml = json.at("config").get<std::string>();
     // Earlier checkpoints have it in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();

@@ -8,6 +8,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/data/order/phase_stream.h"
 #include "longhaul/optim/run_schedule.h"
+#include "longhaul/train/set_losses.h"
 #include "longhaul/train/step_guard.h"
 
 namespace longhaul::train {
@@ -21,6 +22,7 @@ struct History {
   uint64_t batch_hash = 0;  ///< chain over all batches; see data::chain_hash
   std::vector<data::SourceCount> sources;  ///< what each source gave, as the cursor says
   GuardState guard;                        ///< what judging the next steps needs
+  SetLosses validation;                    ///< the same for validations
   std::string config_toml;                 ///< resolved settings
   /// What rates follow; as read, that of the checkpoint: older states have none.
   std::optional<optim::ScheduleBasis> schedule;

@@ -15,6 +15,7 @@ History example() {
   h.batch_hash = 0xfedcba9876543210;
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
   h.guard = {{0.1, 1.0 / 3.0}, {2.5, 1e-17}, {3, 7}, 1};
+  h.validation.note("old", 5, 1.0 / 3.0);
   h.config_toml = "[run]\nsteps = 9\n";
   ScheduleSection rewarmed;
   rewarmed.continue_ = ContinueKind::Rewarm;
@@ -32,7 +33,8 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
   EXPECT_EQ(h.sources, example().sources);
-  EXPECT_EQ(h.guard, example().guard);  // to the last bit
+  EXPECT_EQ(h.guard, example().guard);            // to the last bit
+  EXPECT_EQ(h.validation, example().validation);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
   EXPECT_EQ(h.model, example().model);
   ASSERT_TRUE(h.schedule.has_value());

@@ -369,6 +369,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
   history.guard.bad_steps = now.guard.bad_steps;
   history.guard.rollbacks = now.guard.rollbacks + 1;
+  history.validation.take_begins(now.validation);
   identify(session, history);
   return history;
 }

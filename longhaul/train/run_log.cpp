@@ -261,8 +261,8 @@ void RunLog::finish(const Session& session, const History& history,
     log_->warning(fmt::format("{} was not written: {}", kResultsFile, problem.what()));
   }
   if (!stopped.by.empty()) {
-    log_->info(fmt::format("stopped by {} after step {}; {}; the same command goes on",
-                           stopped.by, history.step, saved));
+    log_->info(fmt::format("stopped by {} after step {}; {}; {}", stopped.by,
+                           history.step, saved, stopped.then));
   } else {
     log_->info(fmt::format("finished step {} of {} after {}", history.step, total_steps_,
                            human_duration(seconds)));

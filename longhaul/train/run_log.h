@@ -18,7 +18,8 @@ namespace longhaul::train {
 /// Why a run ends before its last step.
 struct StopCause {
   int signal = 0;  ///< 0: a control file, or nothing
-  std::string by;  ///< the signal's or file's name; empty: all steps are done
+  std::string by;  ///< the signal's, file's or rule's name; empty: all steps are done
+  std::string then = "the same command goes on";  ///< what is to follow
 };
 
 /// Tells what a run does and comes to: log.txt, metrics.jsonl, events.jsonl, TensorBoard,

@@ -138,8 +138,12 @@ class Trainer {
 
   TrainResult run() {
     data_check_.settle(kDataCheckSeconds);
-    if (history_.step == 0) validate();
-    while (history_.step < last_step_ && !requests_.ends()) {
+    if (history_.step == 0) {
+      validate();
+    } else {
+      judge_validation();
+    }
+    while (history_.step < last_step_ && !ends()) {
       StepOutcome outcome = train_step();
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
@@ -154,11 +158,11 @@ class Trainer {
       const bool save_again = saves_.settle();
       ask();
       if (last || due(config().validation.every)) validate();
-      const bool ends = last || requests_.ends();
+      const bool is_last = last || ends();
       replica_check_.run(history_.step, /*must=*/false);
-      if (ends || requests_.save || save_again || due(config().checkpoint.every)) {
-        save(ends, save_again);
-        if (!ends) ask();
+      if (is_last || requests_.save || save_again || due(config().checkpoint.every)) {
+        save(is_last, save_again);
+        if (!is_last) ask();
       }
       memory_.keep(session_, history_);
     }
@@ -167,6 +171,8 @@ class Trainer {
 
  private:
   const RunConfig& config() const { return session_.config; }
+  /// Somebody wants no more steps, or a rule does.
+  bool ends() const { return requests_.ends() || risen_; }
   bool due(int64_t every) const { return every > 0 && history_.step % every == 0; }
 
   /// One optimizer step, as docs/tour.md tells it. A bad step's update is not made, and
@@ -300,10 +306,10 @@ class Trainer {
   TrainResult finish() {
     // Beyond it where run.steps was lowered since.
     const bool all_done = history_.step >= last_step_;
-    if (!requests_.ends()) data_check_.finish();
+    if (!ends()) data_check_.finish();
     saves_.finish();
     session_.replicas->finish_weights();
-    memory_.end(session_, requests_.ends());
+    memory_.end(session_, ends());
     start_.got_through();
     if (all_done) {
       finish_log({});
@@ -312,6 +318,10 @@ class Trainer {
     // Who has said STOP wants no start again, whatever signals come as well.
     if (requests_.stop) {
       finish_log({0, EndEvent::kByStopFile});
+      return {history_.step, TrainEnd::Stopped};
+    }
+    if (risen_) {
+      finish_log({0, EndEvent::kByStopAbove, "raise it to go on, or take it out"});
       return {history_.step, TrainEnd::Stopped};
     }
     const char* name = signal_name(requests_.signal);
@@ -345,9 +355,24 @@ class Trainer {
     phase(kValidationPhase, history_.step);
     try {
       validate_all();
+      judge_validation();
     } catch (const EndedEarly&) {
       requests_ = control_.ask();
     }
+  }
+
+  /// Whether the run is to end because it forgets. All ranks take rank 0's word.
+  void judge_validation() {
+    const auto risen = history_.validation.risen(config().data.validation);
+    risen_ = session_.world->any(risen.has_value() && session_.world->rank() == 0);
+    if (!risen_ || !risen) return;
+    run_.log().warning(risen->describe());
+    run_.event(kLossRoseEvent, {{"step", history_.step},
+                                {"validation", risen->name},
+                                {"loss", risen->loss.last},
+                                {"first_step", risen->loss.first_step},
+                                {"first_loss", risen->loss.first},
+                                {"stop_above", risen->allowed}});
   }
 
   void validate_all() {
@@ -363,6 +388,7 @@ class Trainer {
           },
           *set.source, session_.mesh().dp(), options);
       run_.record_validation(history_.step, set.name, result.loss(), watch.seconds());
+      history_.validation.note(set.name, history_.step, result.loss());
     }
   }
 
@@ -415,6 +441,7 @@ class Trainer {
   ControlFiles control_;
   Saves saves_;
   Requests requests_;
+  bool risen_ = false;  ///< a validation's loss, beyond its stop_above
   std::string title_;
 };
 

@@ -12,7 +12,7 @@ namespace longhaul::train {
 enum class TrainEnd {
   Done,         ///< all steps that this start was to do
   Interrupted,  ///< a signal asked to stop; what is new has been saved
-  Stopped,      ///< the file STOP did: no start is to follow by itself
+  Stopped,      ///< the file STOP or a rule did: no start is to follow by itself
 };
 
 struct TrainResult {

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/config/run_config.h"
+
+namespace longhaul::train {
+
+/// What a run remembers of the validations of one set. Part of every checkpoint, so that
+/// a run that goes on judges by the same begin.
+struct SetLoss {
+  int64_t first_step = 0;
+  double first = 0.0;  ///< nats, of the run's first validation
+  int64_t last_step = 0;
+  double last = 0.0;  ///< of the newest; may not be finite
+  bool operator==(const SetLoss&) const = default;
+};
+
+/// A set whose loss is further above its begin than the settings allow.
+struct RisenLoss {
+  std::string name;
+  SetLoss loss;
+  double allowed = 0.0;
+  /// "validation wiki loss 1.90000 is 0.12000 above its 1.78000 at step 0, ..."
+  std::string describe() const;
+};
+
+/// By the names of the sets.
+class SetLosses {
+ public:
+  void note(const std::string& name, int64_t step, double loss);
+  /// The begins of sets that another state of the same run knows and this one does not.
+  void take_begins(const SetLosses& other);
+  /// The first of the sets with a stop_above whose newest loss is beyond it.
+  std::optional<RisenLoss> risen(const std::vector<ValidationSource>& sets) const;
+
+  bool empty() const { return sets_.empty(); }
+  Json to_json() const;
+  /// Json::exception where it is no such state.
+  static SetLosses from_json(const Json& json);
+  bool operator==(const SetLosses&) const = default;
+
+ private:
+  std::map<std::string, SetLoss> sets_;
+};
+
+}  // namespace longhaul::train
