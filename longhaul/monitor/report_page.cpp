@@ -12,6 +12,7 @@
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/report_plots.h"
 #include "longhaul/monitor/report_style.h"
+#include "longhaul/monitor/set_changes.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_status.h"
 
@@ -270,6 +271,7 @@ Json report_json(RunFiles& run, const RunView& view) {
                            {"problem", one.problem}});
   }
   json["checkpoints"] = std::move(checkpoints);
+  json["validation_sets"] = to_json(set_changes(run));
   const double median_rate = median_throughput(run.records());
   json["median_seqs_per_s"] =
       std::isfinite(median_rate) ? Json(median_rate) : Json(nullptr);

@@ -5,15 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "longhaul/monitor/plot.h"
 #include "longhaul/monitor/run_view.h"
+#include "longhaul/monitor/set_changes.h"
 
 namespace longhaul::monitor {
 namespace {
 
 constexpr size_t kMostSets = 4;
+constexpr std::array<const char*, kMostSets> kSetStyles = {"b", "c", "d", "e"};
 
 std::vector<Point> series(const Records& records, double StepRecord::* member) {
   std::vector<Point> points;
@@ -33,24 +34,42 @@ std::vector<Point> series_if_any(const Records& records, double StepRecord::* me
   return any ? points : std::vector<Point>{};
 }
 
-/// The last value of each step, by set; a validation of a step that was taken back is
-/// replaced when that step is done again.
-std::vector<Curve> validation_curves(const Records& records) {
-  constexpr std::array<const char*, kMostSets> kStyles = {"b", "c", "d", "e"};
-  std::map<std::string, std::map<int64_t, double>> sets;
-  for (const ValidationRecord& v : records.validations()) {
-    if (sets.size() >= kMostSets && !sets.contains(v.name)) continue;
-    sets[v.name][v.step] = v.loss;
-  }
+std::vector<Curve> validation_curves(const std::vector<SetChange>& sets) {
   std::vector<Curve> curves;
-  for (const auto& [name, by_step] : sets) {
-    Curve curve{"validation " + name, kStyles[curves.size()], {}, true};
-    for (const auto& [step, loss] : by_step) {
+  for (const SetChange& set : sets) {
+    if (curves.size() == kMostSets) break;
+    Curve curve{"validation " + set.name, kSetStyles[curves.size()], {}, true};
+    for (const auto& [step, loss] : set.losses) {
       curve.points.push_back({static_cast<double>(step), loss});
     }
     curves.push_back(std::move(curve));
   }
   return curves;
+}
+
+/// What the run has learned and forgotten: every set's loss above that of its first
+/// validation, those of old domains dashed. Nothing where there is nothing to compare.
+std::string forgetting_card(const std::vector<SetChange>& sets) {
+  const auto compares = [](const SetChange& set) { return set.losses.size() > 1; };
+  if (std::ranges::none_of(sets, compares)) return "";
+  std::vector<Curve> curves;
+  std::string words;
+  for (const SetChange& set : sets) {
+    Curve curve{set.stop_above ? set.name + " (old)" : set.name,
+                kSetStyles[curves.size() % kMostSets],
+                {},
+                true};
+    if (set.stop_above) curve.style += " old";
+    for (const auto& [step, loss] : set.losses) {
+      curve.points.push_back({static_cast<double>(step), set.since_first(loss)});
+    }
+    curves.push_back(std::move(curve));
+    words += fmt::format("<p>{}</p>", escape(set.describe()));
+  }
+  const PlotOptions options{"Validation since its start, nats", Unit::Number,
+                            Scale::Auto};
+  return fmt::format("<section class=\"card\"><h3>{}</h3>{}{}</section>",
+                     escape(options.title), words, draw_plot(options, curves, {}));
 }
 
 std::vector<PlotMark> marks_of(const RunFiles& run) {
@@ -84,8 +103,9 @@ std::string plot_cards(const RunFiles& run) {
   const Records& records = run.records();
   const std::vector<PlotMark> marks = marks_of(run);
   std::vector<Curve> loss = {{"training", "a", series(records, &StepRecord::loss)}};
-  for (Curve& curve : validation_curves(records)) loss.push_back(std::move(curve));
-  std::string out = card({"Loss"}, loss, marks);
+  const std::vector<SetChange> sets = set_changes(run);
+  for (Curve& curve : validation_curves(sets)) loss.push_back(std::move(curve));
+  std::string out = card({"Loss"}, loss, marks) + forgetting_card(sets);
   const auto one = [&](const char* title, double StepRecord::* member, Unit unit,
                        Scale scale) {
     out += card({title, unit, scale}, {{"", "a", series_if_any(records, member)}}, marks);

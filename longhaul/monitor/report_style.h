@@ -36,6 +36,7 @@ svg text{font-size:11px;fill:var(--soft);font-variant-numeric:tabular-nums}
 svg text.none{font-size:14px}
 .grid path{stroke:var(--grid);fill:none}.axis path{stroke:var(--soft);fill:none;opacity:.6}
 .line{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}
+.line.old{stroke-dasharray:6 3}
 .band{opacity:.42;stroke-width:1}.key{fill:none;stroke-width:3}
 .dot{stroke:var(--card);stroke-width:1}
 .a{stroke:var(--a)}.b{stroke:var(--b)}.c{stroke:var(--c)}.d{stroke:var(--d)}.e{stroke:var(--e)}

@@ -72,6 +72,55 @@ def test_the_page_is_valid_alone_and_without_script(run, tmp_path):
     assert "nan" not in re.sub(r"<style>.*?</style>", "", text, flags=re.S).lower()
 
 
+OLD_AND_NEW = """[run]
+dir = "cpt"
+steps = 60
+[model]
+config = "m"
+[data]
+seq_len = 64
+train = [{ path = "n" }]
+validation = [{ name = "wiki", path = "w", stop_above = 0.05 }, { name = "news", path = "n-val" }]
+[batch]
+global_size = 8
+[optimizer]
+lr = 1e-3
+"""
+
+
+def test_what_a_run_forgets_is_plotted_beside_what_it_learns(tmp_path):
+    directory = made_up_run.write_run(tmp_path / "cpt", 60, config=OLD_AND_NEW)
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    lines = [line for line in lines if "validation" not in line]
+    for step, old, new in ((0, 1.5, 4.0), (30, 1.25, 3.5), (60, 1.625, 2.75)):
+        for name, loss in (("wiki", old), ("news", new)):
+            lines.append(json.dumps({"step": step, "attempt": 2, "validation": name, "loss": loss,
+                                     "perplexity": 1.0, "seconds": 1.0, "time": time.time()}))
+    (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    longhaul("report", directory, "--out", tmp_path / "r.html")
+    text = parse_page(tmp_path / "r.html")
+    [card] = re.findall(r'<section class="card"><h3>Validation since its start.*?</section>', text)
+    assert re.findall("<p>(.*?)</p>", card) == [
+        "wiki (old) +0.1250 since step 0, stops above +0.05", "news -1.2500 since step 0"]
+    assert ">wiki (old)</text>" in card and ">news</text>" in card
+    titles = re.findall("<title>(.*?)</title>", card)
+    assert len(titles) == 6 and any("-0.25" in title for title in titles), titles
+    sets = json.loads(longhaul("report", directory, "--json").stdout)["validation_sets"]
+    assert [(s["name"], s["old"], s["change"]) for s in sets] == [
+        ("wiki", True, 0.125), ("news", False, -1.25)]
+    assert (sets[0]["first_step"], sets[0]["step"], sets[0]["loss"]) == (0, 60, 1.625)
+
+
+def test_a_run_that_was_validated_once_has_nothing_to_compare(tmp_path):
+    directory = made_up_run.write_run(tmp_path / "cpt", 5)
+    lines = (directory / "metrics.jsonl").read_text().splitlines()
+    first = next(line for line in lines if "validation" in line)
+    rest = [line for line in lines if "validation" not in line]
+    (directory / "metrics.jsonl").write_text("\n".join([*rest, first]) + "\n")
+    longhaul("report", directory, "--out", tmp_path / "r.html")
+    assert "since its start" not in parse_page(tmp_path / "r.html")
+
+
 def test_hostile_text_is_shown_as_text(tmp_path):
     bad = made_up_run.write_run(tmp_path / "cpt<b>", 60, hostile=HOSTILE,
                                 config=f"[run]\n# {HOSTILE}\n",

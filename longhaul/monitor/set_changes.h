@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/base/json.h"
+#include "longhaul/monitor/run_files.h"
+
+namespace longhaul::monitor {
+
+/// How a validation set's loss has changed since the run's first validation of it: of an
+/// old domain, what the run has forgotten.
+struct SetChange {
+  std::string name;                  ///< plain text
+  std::optional<double> stop_above;  ///< nats; given: the set is of an old domain
+  /// Loss by step, at least one; a step that was done again has its last value.
+  std::map<int64_t, double> losses;
+
+  int64_t first_step() const { return losses.begin()->first; }
+  double since_first(double loss) const { return loss - losses.begin()->second; }
+  double change() const { return since_first(losses.rbegin()->second); }
+  /// "wiki (old) +0.1200 since step 0, stops above +0.05"
+  std::string describe() const;
+};
+
+/// Of all sets: old domains first, each kind by name.
+std::vector<SetChange> set_changes(const RunFiles& run);
+
+Json to_json(const std::vector<SetChange>& changes);
+
+}  // namespace longhaul::monitor
