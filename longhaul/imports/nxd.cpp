@@ -2,8 +2,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/imports/model.h"
+#include "longhaul/imports/numbered_optimizer.h"
 #include "longhaul/imports/nxd_layout.h"
-#include "longhaul/imports/nxd_optimizer.h"
 
 namespace longhaul::imports {
 namespace {
@@ -60,9 +60,16 @@ void read_optimizer(ForeignModel& model, const NxdLayout& layout, const Ranks& w
   bool have_masters = true;
   for (size_t pp = 0; pp < weights.size(); ++pp) {
     for (size_t tp = 0; tp < weights[pp].size(); ++tp) {
-      NxdOptimizerRank rank = read_nxd_optimizer(
-          *model.files, *layout.optimizer_files, static_cast<int64_t>(tp),
-          static_cast<int64_t>(pp), parameters_of(weights[pp][tp]));
+      std::vector<OptimizerShard> shards;
+      for (int64_t dp = 0; dp < layout.optimizer_files->dp; ++dp) {
+        ForeignState shard = ForeignState::open(
+            *model.files, layout.optimizer_files->at(dp, static_cast<int64_t>(tp),
+                                                     static_cast<int64_t>(pp)));
+        const auto root = shard.root();
+        shards.push_back({std::move(shard), root});
+      }
+      NamedOptimizer rank = read_numbered_optimizer(*model.files, std::move(shards),
+                                                    parameters_of(weights[pp][tp]));
       if (model.updates && rank.updates != model.updates) {
         throw InputError("import",
                          fmt::format("{}: ranks with {} and {} optimizer steps",

@@ -5,12 +5,15 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/format/hf_weights.h"
+#include "longhaul/imports/bert_names.h"
 #include "longhaul/imports/model.h"
+#include "longhaul/imports/numbered_optimizer.h"
 
 namespace longhaul::imports {
 namespace {
 
 constexpr const char* kBinIndex = "pytorch_model.bin.index.json";
+constexpr const char* kOptimizerKeys[] = {"optimizer", "optimizer_state_dict", "optim"};
 
 bool is_meta_file(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -55,7 +58,7 @@ std::vector<fs::path> files_of(const fs::path& dir, std::string& what) {
 void note_others(ForeignModel& model, const ForeignState& state) {
   const PickleTree& tree = state.tree();
   if (!tree.is(state.root(), PickleKind::Dict)) return;
-  for (const char* key : {"optimizer", "optimizer_state_dict", "optim"}) {
+  for (const char* key : kOptimizerKeys) {
     if (tree.find(state.root(), key)) model.has_optimizer = true;
   }
   for (const char* key : {"scheduler", "lr_scheduler"}) {
@@ -85,6 +88,45 @@ void open_file(ForeignModel& model, const fs::path& path, NamedTensors& tensors)
   if (dict != state.root()) note_others(model, state);
   tensors.insert(tensors.end(), std::make_move_iterator(found.begin()),
                  std::make_move_iterator(found.end()));
+}
+
+/// Those that an optimizer numbers: without what was passed over.
+NamedTensors numbered_parameters(const ForeignModel& model, const NamedTensors& tensors) {
+  const std::string& prefix = model.config.model->description.optional_prefix;
+  NamedTensors found;
+  for (const auto& entry : tensors) {
+    const std::string name = hf_bert_name(strip_wrappers(entry.first));
+    if (model.weights.contains(name) || model.weights.contains(prefix + name)) {
+      found.push_back(entry);
+    }
+  }
+  return found;
+}
+
+/// The state of the optimizer whose dict lies beside the model's.
+void read_moments(ForeignModel& model, const std::vector<fs::path>& paths,
+                  const NamedTensors& tensors) {
+  if (paths.size() == 1 && model.config.model) {
+    ForeignState state = ForeignState::open(*model.files, paths[0]);
+    for (const char* key : kOptimizerKeys) {
+      const auto dict = state.dict(state.root(), key);
+      if (!dict) continue;
+      NamedOptimizer optimizer = read_numbered_optimizer(
+          *model.files, {{std::move(state), *dict}}, numbered_parameters(model, tensors));
+      model.exp_avg = merge_state(model, {{std::move(optimizer.exp_avg)}}, "exp_avg");
+      model.exp_avg_sq =
+          merge_state(model, {{std::move(optimizer.exp_avg_sq)}}, "exp_avg_sq");
+      model.updates = optimizer.updates;
+      return;
+    }
+  }
+  throw InputError(
+      "import",
+      fmt::format(
+          "{}: --format checkpoint needs the optimizer's state beside the weights, "
+          "in one file and of a model that is trained here; import it as a "
+          "Hugging Face directory",
+          model.path.string()));
 }
 
 }  // namespace
@@ -126,13 +168,8 @@ std::optional<ForeignModel> open_state_dict(const fs::path& path,
                        fmt::format("{}: '{:.80}' is in two files", path.string(), name));
     }
   }
-  if (options.want_optimizer) {
-    throw InputError("import", path.string() +
-                                   ": --format checkpoint needs optimizer state by the "
-                                   "names of parameters, which a state dict does not "
-                                   "have; import it as a Hugging Face directory");
-  }
-  set_weights(model, {{std::move(tensors)}}, options);
+  set_weights(model, {{tensors}}, options);
+  if (options.want_optimizer) read_moments(model, paths, tensors);
   return model;
 }
 

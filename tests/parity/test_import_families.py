@@ -126,3 +126,34 @@ def test_shards_that_do_not_fit_a_known_family_are_refused(run, tmp_path, neox):
     refused({(0, rank): {n: t.chunk(2, 1)[rank].clone() if n == fused else t
                          for n, t in gpt2.state_dict().items()} for rank in range(2)},
             fused, "one after another", config=tmp_path / "gpt2")
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_moments_come_along_from_the_optimizer_beside_a_state_dict(run, tmp_path, neox, groups):
+    """As torch.save({"model": ..., "optimizer": optimizer.state_dict()}) has them."""
+    directory, state = neox
+    plain = [n for n in state if "bias" in n or "norm" in n] if groups == 2 else []
+    order = [n for n in state if n not in plain] + plain
+    moments = {n: {"step": 9, "exp_avg": torch.rand(state[n].shape),
+                   "exp_avg_sq": torch.rand(state[n].shape)} for n in order}
+    numbers = list(range(len(order)))
+    split = [numbers[:len(order) - len(plain)], numbers[len(order) - len(plain):]]
+    torch.save({"model": dict(state, **{"gpt_neox.layers.0.attention.bias": torch.ones(2).bool()}),
+                "optimizer": {"state": {i: moments[n] for i, n in enumerate(order)},
+                              "param_groups": [{"params": part} for part in split[:groups]]}},
+               tmp_path / "ckpt_9.pt")
+    result = run("longhaul", "import", tmp_path / "ckpt_9.pt", "--config", directory, "--format",
+                 "checkpoint", "--out", tmp_path / "out")
+    assert "both moments and the count of 9 updates" in result.stdout
+    found = stored_state(tmp_path / "out" / "step_00000009")
+    assert_same(found["weight"], by_parameter(state))
+    for kind in ("exp_avg", "exp_avg_sq"):
+        assert_same(found[kind], by_parameter({n: m[kind] for n, m in moments.items()}))
+
+
+def test_a_state_dict_without_an_optimizer_makes_no_checkpoint(run, tmp_path, neox):
+    directory, state = neox
+    torch.save({"model": state}, tmp_path / "weights.pt")
+    result = run("longhaul", "import", tmp_path / "weights.pt", "--config", directory, "--format",
+                 "checkpoint", "--out", tmp_path / "out", check=False)
+    assert result.returncode == 78 and "needs the optimizer's state beside" in result.stderr

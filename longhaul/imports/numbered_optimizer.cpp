@@ -1,4 +1,4 @@
-#include "longhaul/imports/nxd_optimizer.h"
+#include "longhaul/imports/numbered_optimizer.h"
 
 #include <fmt/format.h>
 
@@ -18,21 +18,24 @@ using Shape = std::vector<int64_t>;
 
 class RankReader {
  public:
-  RankReader(ForeignFiles& files, const NxdFiles& paths, int64_t tp, int64_t pp,
+  RankReader(ForeignFiles& files, std::vector<OptimizerShard> shards,
              const NamedTensors& parameters)
       : files_(files), parameters_(parameters) {
-    for (int64_t dp = 0; dp < paths.dp; ++dp) {
-      shards_.push_back(ForeignState::open(files, paths.at(dp, tp, pp)));
+    for (OptimizerShard& shard : shards) {
+      shards_.push_back(std::move(shard.state));
+      roots_.push_back(shard.root);
     }
     what_ = files.path(shards_.front().file()).string();
-    sharded_ = paths.dp > 1 || shards_.front().dict(root(0), "base_state").has_value();
+    sharded_ = shards_.size() > 1 ||
+               shards_.front().dict(roots_.front(), "base_state").has_value();
   }
 
-  NxdOptimizerRank run() {
-    for (const auto& shard : shards_)
-      entries_.push_back(numbered(shard, state_of(shard)));
+  NamedOptimizer run() {
+    for (size_t dp = 0; dp < shards_.size(); ++dp) {
+      entries_.push_back(numbered(shards_[dp], state_of(dp)));
+    }
     const std::vector<const std::pair<std::string, Mosaic>*> order = parameter_order();
-    NxdOptimizerRank rank;
+    NamedOptimizer rank;
     for (size_t i = 0; i < order.size(); ++i) {
       const auto& [name, parameter] = *order[i];
       const auto number = static_cast<int64_t>(i);
@@ -51,11 +54,11 @@ class RankReader {
                                    "; import the weights alone (without --format "
                                    "checkpoint) to start a new optimizer");
   }
-  Ref root(size_t shard) const { return shards_[shard].root(); }
 
-  Ref state_of(const ForeignState& shard) const {
+  Ref state_of(size_t dp) const {
+    const ForeignState& shard = shards_[dp];
     for (const char* key : {"base_state", "state"}) {
-      const auto state = shard.dict(shard.root(), key);
+      const auto state = shard.dict(roots_[dp], key);
       if (state && !shard.tree().items(*state).empty()) return *state;
     }
     fail("no optimizer state (neither base_state nor state)");
@@ -123,7 +126,7 @@ class RankReader {
   std::vector<size_t> group_sizes(size_t parameters) const {
     const ForeignState& shard = shards_.front();
     const PickleTree& tree = shard.tree();
-    const auto groups = tree.find(shard.root(), "param_groups");
+    const auto groups = tree.find(roots_.front(), "param_groups");
     if (!groups || !tree.is(*groups, Kind::List)) return {parameters};
     std::vector<size_t> sizes;
     for (const Ref group : tree.items(*groups)) {
@@ -160,7 +163,7 @@ class RankReader {
 
   std::optional<Shape> stated_shape(int64_t number) const {
     const ForeignState& shard = shards_.front();
-    const auto info = shard.dict(shard.root(), "shape_info");
+    const auto info = shard.dict(roots_.front(), "shape_info");
     if (!info) return std::nullopt;
     const auto& items = shard.tree().items(*info);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
@@ -212,12 +215,12 @@ class RankReader {
     updates = count;
   }
 
-  void read_masters(const Order& order, NxdOptimizerRank& rank) const {
+  void read_masters(const Order& order, NamedOptimizer& rank) const {
     std::vector<std::map<int64_t, Ref>> all;
-    for (const ForeignState& shard : shards_) {
-      const auto dict = shard.dict(shard.root(), "sharded_master_weights");
+    for (size_t dp = 0; dp < shards_.size(); ++dp) {
+      const auto dict = shards_[dp].dict(roots_[dp], "sharded_master_weights");
       if (!dict) return;
-      all.push_back(numbered(shard, *dict));
+      all.push_back(numbered(shards_[dp], *dict));
     }
     for (size_t i = 0; i < order.size(); ++i) {
       std::vector<Mosaic> parts;
@@ -237,6 +240,7 @@ class RankReader {
   ForeignFiles& files_;
   const NamedTensors& parameters_;
   std::vector<ForeignState> shards_;  // by dp rank
+  std::vector<Ref> roots_;
   std::vector<std::map<int64_t, Ref>> entries_;
   std::string what_;
   bool sharded_ = false;
@@ -244,10 +248,10 @@ class RankReader {
 
 }  // namespace
 
-NxdOptimizerRank read_nxd_optimizer(ForeignFiles& files, const NxdFiles& paths,
-                                    int64_t tp, int64_t pp,
-                                    const NamedTensors& parameters) {
-  return RankReader(files, paths, tp, pp, parameters).run();
+NamedOptimizer read_numbered_optimizer(ForeignFiles& files,
+                                       std::vector<OptimizerShard> shards,
+                                       const NamedTensors& parameters) {
+  return RankReader(files, std::move(shards), parameters).run();
 }
 
 }  // namespace longhaul::imports
