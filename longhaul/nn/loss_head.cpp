@@ -1,9 +1,9 @@
 #include "longhaul/nn/loss_head.h"
 
 namespace longhaul::nn {
+namespace {
 
-at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_t term,
-                     const ForwardContext& context) {
+ops::LossHeadOptions head_options(size_t term, const ForwardContext& context) {
   ops::LossHeadOptions options;
   options.scale = context.losses->scales.at(term);
   options.z_loss = context.losses->z_loss;
@@ -15,12 +15,42 @@ at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_
       region->combine_loss(lse, picked);
     };
   }
-  // The head forms its gradients at once: nothing of its input is needed again.
-  const ops::LossHeadResult result =
-      ops::loss_head(region == nullptr ? hidden : region->enter(hidden).x, weight,
-                     context.batch.targets.at(term), options);
+  return options;
+}
+
+at::Tensor counted(const ops::LossHeadResult& result, size_t term,
+                   const ForwardContext& context) {
   context.losses->add(term, result.cross_entropy_sum);
   return result.loss;
+}
+
+}  // namespace
+
+at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_t term,
+                     const ForwardContext& context) {
+  // The head forms its gradients at once: nothing of its input is needed again.
+  const at::Tensor rows =
+      context.region == nullptr ? hidden : context.region->enter(hidden).x;
+  return counted(ops::loss_head(rows, weight, context.batch.targets.at(term),
+                                head_options(term, context)),
+                 term, context);
+}
+
+at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
+                            const ParameterPtr& weight, const ParameterPtr& bias,
+                            size_t term, const ForwardContext& context) {
+  ops::LossHeadOptions options = head_options(term, context);
+  options.bias = bias;
+  return counted(ops::loss_head(rows, weight, targets, options), term, context);
+}
+
+at::Tensor loss_inside(const at::Tensor& logits, size_t term,
+                       const ForwardContext& context) {
+  ops::LossHeadOptions options;
+  const int64_t copies = context.region == nullptr ? 1 : context.region->ranks();
+  options.scale = context.losses->scales.at(term) / static_cast<double>(copies);
+  return counted(ops::cross_entropy(logits, context.batch.targets.at(term), options),
+                 term, context);
 }
 
 }  // namespace longhaul::nn

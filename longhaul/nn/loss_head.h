@@ -11,4 +11,15 @@ namespace longhaul::nn {
 at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_t term,
                      const ForwardContext& context);
 
+/// The same, with a bias, of rows [R, H] that have entered the region before: `targets`
+/// [R] int64.
+at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
+                            const ParameterPtr& weight, const ParameterPtr& bias,
+                            size_t term, const ForwardContext& context);
+
+/// One term of the loss by ops::cross_entropy of few logits [R, V] that are the same on
+/// every rank of a region: each has an equal part of the gradient.
+at::Tensor loss_inside(const at::Tensor& logits, size_t term,
+                       const ForwardContext& context);
+
 }  // namespace longhaul::nn

@@ -9,6 +9,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -120,7 +121,9 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     const int64_t n = std::min(rows, T - from);
     const at::Tensor part = h.narrow(0, from, n);
     const at::Tensor labels = targets.narrow(0, from, n);
-    at::Tensor logits = at::linear(part, weight->weight());
+    at::Tensor logits = options.bias
+                            ? at::linear(part, weight->weight(), options.bias->weight())
+                            : at::linear(part, weight->weight());
     const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
     totals.cross_entropy += loss.cross_entropy.sum(at::kDouble).item<double>();
     totals.squared_lse += loss.squared_lse.sum(at::kDouble).item<double>();
@@ -128,8 +131,16 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     at::Tensor dpart = totals.dh.narrow(0, from, n);
     at::mm_out(dpart, logits, weight->weight());
     if (!weight->frozen()) accumulate_weight_gradient(weight->grad(), part, logits);
+    if (options.bias && !options.bias->frozen()) {
+      at::Tensor grad = options.bias->grad();
+      grad.add_(at::sum(logits, {0}, /*keepdim=*/false, at::kFloat));
+    }
   }
   return totals;
+}
+
+double total_of(const HeadTotals& totals, const LossHeadOptions& options) {
+  return options.scale * (totals.cross_entropy + options.z_loss * totals.squared_lse);
 }
 
 struct LossHeadNode : Function<LossHeadNode> {
@@ -138,14 +149,35 @@ struct LossHeadNode : Function<LossHeadNode> {
                             LossHeadOptions options, HeadTotals* totals) {
     *totals = run_chunks(h, weight, targets, options, /*want_gradient=*/true);
     ctx->save_for_backward({std::move(totals->dh)});
-    const double loss =
-        options.scale * (totals->cross_entropy + options.z_loss * totals->squared_lse);
-    return at::scalar_tensor(loss, h.options().dtype(at::kFloat));
+    return at::scalar_tensor(total_of(*totals, options), h.options().dtype(at::kFloat));
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
     return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable(),
             Variable()};
+  }
+};
+
+HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
+                     const LossHeadOptions& options, bool want_gradient) {
+  at::Tensor gradient = logits;  // replaced, not overwritten
+  const ChunkLoss loss = composite_chunk(gradient, targets, 0, options, want_gradient);
+  return {loss.cross_entropy.sum(at::kDouble).item<double>(),
+          loss.squared_lse.sum(at::kDouble).item<double>(), gradient};
+}
+
+struct CrossEntropyNode : Function<CrossEntropyNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
+                            const at::Tensor& targets, const LossHeadOptions& options,
+                            HeadTotals* totals) {
+    *totals = totals_of(logits, targets, options, /*want_gradient=*/true);
+    ctx->save_for_backward({std::move(totals->dh)});
+    return at::scalar_tensor(total_of(*totals, options),
+                             logits.options().dtype(at::kFloat));
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
+    return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable()};
   }
 };
 
@@ -167,11 +199,25 @@ LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
     loss = LossHeadNode::apply(h, weight, targets, options, &totals);
   } else {
     totals = run_chunks(h, weight, targets, options, /*want_gradient=*/false);
-    loss = at::scalar_tensor(
-        options.scale * (totals.cross_entropy + options.z_loss * totals.squared_lse),
-        h.options().dtype(at::kFloat));
+    loss = at::scalar_tensor(total_of(totals, options), h.options().dtype(at::kFloat));
   }
   return {loss, totals.cross_entropy};
+}
+
+LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                             const LossHeadOptions& options) {
+  LH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0) &&
+               targets.scalar_type() == at::kLong,
+           "loss_head", "{} rows of logits, {} targets", logits.size(0), targets.numel());
+  HeadTotals totals;
+  if (at::GradMode::is_enabled()) {
+    const at::Tensor loss = CrossEntropyNode::apply(logits, targets, options, &totals);
+    return {loss, totals.cross_entropy};
+  }
+  totals = totals_of(logits, targets, options, /*want_gradient=*/false);
+  return {
+      at::scalar_tensor(total_of(totals, options), logits.options().dtype(at::kFloat)),
+      totals.cross_entropy};
 }
 
 }  // namespace longhaul::ops

@@ -20,6 +20,8 @@ struct LossHeadOptions {
   /// of the same rows on every rank. Empty: the weight is the whole vocabulary.
   std::function<void(at::Tensor& lse, at::Tensor& picked)> combine = nullptr;
   int64_t vocabulary_parts = 1;
+  /// [V], added to the logits; split as the weight is. Null: none.
+  ParameterPtr bias = nullptr;
 };
 
 struct LossHeadResult {
@@ -29,10 +31,10 @@ struct LossHeadResult {
   double cross_entropy_sum = 0.0;
 };
 
-/// Cross-entropy of logits = h W^T without ever holding all logits: rows are taken in
+/// Cross-entropy of logits = h W^T + b without ever holding all logits: rows are taken in
 /// chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64, negative: no
 /// target. With grad mode the gradients of each chunk are formed while its logits are in
-/// cache: dW goes straight to the accumulator, dh is kept for the backward. So the
+/// cache: dW and db go straight to the accumulators, dh is kept for the backward. So the
 /// result's loss has to be the root of the backward, with gradient 1.
 /// With a part of the vocabulary, the loss is that of all parts on every rank, and dh is
 /// this part's share: the sum over parts is the gradient. Per chunk only the rows'
@@ -40,5 +42,10 @@ struct LossHeadResult {
 /// section 3).
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
+
+/// Cross-entropy of logits [R, V] that are few and whole, targets [R] int64, negative: no
+/// target: as loss_head, their gradient is formed at once.
+LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                             const LossHeadOptions& options);
 
 }  // namespace longhaul::ops

@@ -262,6 +262,34 @@ TEST_P(Ops, LossHeadMatchesAutograd) {
   }
 }
 
+TEST_P(Ops, LossHeadWithABiasIsTheCrossEntropyOfItsLogits) {
+  const int64_t T = 150, K = 24, V = 101;
+  const at::Tensor h = random({T, K}), w = random({V, K}), b = random({V});
+  at::Tensor targets = at::randint(0, V, {T}, at::kLong);
+  targets.narrow(0, 10, 20).fill_(-100);
+  LossHeadOptions options{1.0 / 130.0, 0.0, fused()};
+  options.bias = bound(b);
+  const auto weight = bound(w);
+  const at::Tensor mine = leaf(h), given = leaf(at::linear(h, w, b));
+  const auto result = loss_head(mine, weight, targets, options);
+  const auto of_logits = cross_entropy(given, targets, options);
+  torch::autograd::backward({result.loss}, {});
+  torch::autograd::backward({of_logits.loss}, {});
+  const at::Tensor wide = leaf(h.to(at::kDouble)), wide_w = leaf(w.to(at::kDouble)),
+                   wide_b = leaf(b.to(at::kDouble));
+  const at::Tensor logits = at::linear(wide, wide_w, wide_b);
+  logits.retain_grad();
+  const at::Tensor ce = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
+  torch::autograd::backward({ce / 130.0}, {});
+  const double slack = (type() == at::kFloat ? 1e-6 : 5e-3) * ce.item<double>();
+  EXPECT_NEAR(result.cross_entropy_sum, ce.item<double>(), slack);
+  EXPECT_NEAR(of_logits.cross_entropy_sum, ce.item<double>(), slack);
+  expect_close(mine.grad(), wide.grad(), 3 * tolerance(), "dh");
+  expect_close(weight->grad(), wide_w.grad(), 3 * tolerance(), "dw");
+  expect_close(options.bias->grad(), wide_b.grad(), 3 * tolerance(), "db");
+  expect_close(given.grad(), logits.grad(), 3 * tolerance(), "dlogits");
+}
+
 TEST_P(Ops, LossHeadWithoutGradModeGivesTheSameLoss) {
   const at::Tensor h = random({90, 24}), w = random({300, 24});
   const at::Tensor targets = at::randint(0, 300, {90}, at::kLong);

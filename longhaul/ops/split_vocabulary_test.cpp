@@ -57,11 +57,13 @@ INSTANTIATE_TEST_SUITE_P(All, SplitLossHead,
 TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
   const auto [type, fused, z_loss] = GetParam();
   at::manual_seed(3);
-  const at::Tensor h = at::randn({50, 24}).to(type), w = at::randn({101, 24}).to(type);
+  const at::Tensor h = at::randn({50, 24}).to(type), w = at::randn({101, 24}).to(type),
+                   b = at::randn({101}).to(type);
   at::Tensor targets = at::randint(0, 101, {50}, at::kLong);
   targets.narrow(0, 10, 7).fill_(-100);
   LossHeadOptions options{1.0 / 43.0, z_loss, fused};
-  const auto whole = bound(w);
+  const auto whole = bound(w), whole_bias = bound(b);
+  options.bias = whole_bias;
   const at::Tensor in = leaf(h);
   const LossHeadResult expected = loss_head(in, whole, targets, options);
   torch::autograd::backward({expected.loss}, {});
@@ -74,6 +76,7 @@ TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
   };
   for (const auto& [begin, end] : kParts) {
     const at::NoGradGuard no_grad;
+    options.bias = part_of(b, begin, end);
     loss_head(h, part_of(w, begin, end), targets, options);
   }
   ASSERT_EQ(lses.size(), 3U);
@@ -82,9 +85,10 @@ TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
     picked.copy_(at::stack(picks).sum({0}));
   };
   at::Tensor dh = at::zeros({50, 24});
-  std::vector<at::Tensor> grads;
+  std::vector<at::Tensor> grads, of_bias;
   for (const auto& [begin, end] : kParts) {
     const auto part = part_of(w, begin, end);
+    options.bias = part_of(b, begin, end);
     const at::Tensor mine = leaf(h);
     const LossHeadResult result = loss_head(mine, part, targets, options);
     torch::autograd::backward({result.loss}, {});
@@ -94,10 +98,12 @@ TEST_P(SplitLossHead, PartsGiveTheLossAndGradientsOfTheWhole) {
                 1e-6 * expected.cross_entropy_sum);
     dh.add_(mine.grad());
     grads.push_back(part->grad());
+    of_bias.push_back(options.bias->grad());
   }
   const double tolerance = tolerance_of(type);
   expect_close(dh, in.grad(), tolerance, "dh");
   expect_close(at::cat(grads), whole->grad(), tolerance, "dw");
+  expect_close(at::cat(of_bias), whole_bias->grad(), tolerance, "db");
 }
 
 TEST(SplitLossHead, RefusesAPartThatNothingCombines) {
