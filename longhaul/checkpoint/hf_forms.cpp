@@ -110,7 +110,9 @@ class MappedSource final : public WeightsSource {
   const ModelSource& source() const override { return inner_->source(); }
   std::vector<TensorSlice> tensors() const override { return tensors_; }
   const StoredTensors& stored() const override { return inner_->stored(); }
-  bool as_stored(const std::string& name) const override { return !made_.contains(name); }
+  bool as_stored(const std::string& name) const override {
+    return !made_.contains(name) && inner_->as_stored(name);
+  }
   fs::path config_path() const override { return inner_->config_path(); }
   std::vector<CarriedFile> files_to_carry() const override {
     return inner_->files_to_carry();
@@ -196,18 +198,30 @@ Made renamed(const TensorSlice& tensor, std::string name) {
       std::move(whole), false, {{tensor, false, rows, {"", false, rows, 0, rows, rows}}}};
 }
 
-SharedSource with_prefix(const SharedSource& source, const ModelDescription& model) {
-  const std::string& prefix = model.optional_prefix;
+/// What a tensor of older files is called now.
+std::string usual_name(const std::string& name, const ModelDescription& model,
+                       const std::string& prefix) {
+  if (model.tied && name == model.tied->head) return name;
+  for (const auto& [old, now] : model.old_endings) {
+    if (!name.ends_with(old)) continue;
+    return prefix + name.substr(0, name.size() - old.size()) + now;
+  }
+  return prefix + name;
+}
+
+SharedSource with_usual_names(const SharedSource& source, const ModelDescription& model) {
+  std::string prefix = model.optional_prefix;
   const std::vector<TensorSlice> tensors = source->tensors();
   const bool there = std::ranges::any_of(tensors, [&](const TensorSlice& tensor) {
     return tensor.name.starts_with(prefix);
   });
-  if (prefix.empty() || there) return source;
+  if (there) prefix.clear();
   std::vector<Made> made;
   for (const TensorSlice& tensor : tensors) {
-    if (model.tied && tensor.name == model.tied->head) continue;
-    made.push_back(renamed(tensor, prefix + tensor.name));
+    std::string name = usual_name(tensor.name, model, prefix);
+    if (name != tensor.name) made.push_back(renamed(tensor, std::move(name)));
   }
+  if (made.empty()) return source;
   return std::make_shared<MappedSource>(source, std::move(made), false);
 }
 
@@ -250,7 +264,7 @@ bool is_files(const WeightsSource& source) {
 
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model) {
   if (!is_files(*source)) return source;
-  const SharedSource files = with_prefix(source, model);
+  const SharedSource files = with_usual_names(source, model);
   return has_forms(model) ? parameters_from_files(files, model) : files;
 }
 
@@ -258,7 +272,7 @@ SharedSource as_hugging_face(const SharedSource& source, const ModelDescription&
   // Back to what as_parameters has made of files.
   const auto* mapped = dynamic_cast<const MappedSource*>(source.get());
   if (mapped != nullptr) return mapped->parameters() ? mapped->inner() : source;
-  if (is_files(*source)) return with_prefix(source, model);
+  if (is_files(*source)) return with_usual_names(source, model);
   return has_forms(model) ? files_from_parameters(source, model) : source;
 }
 

@@ -16,7 +16,8 @@ using SharedSource = std::shared_ptr<const WeightsSource>;
 /// With the names and shapes of the model's parameters.
 SharedSource as_parameters(const SharedSource& source, const ModelDescription& model);
 
-/// With the names and shapes of a Hugging Face directory, under the model's usual prefix.
+/// With the names and shapes of a Hugging Face directory, under the names that are usual
+/// now.
 SharedSource as_hugging_face(const SharedSource& source, const ModelDescription& model);
 
 /// InputError, in the names of its files, unless a source holds the model's parameters

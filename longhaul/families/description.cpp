@@ -64,8 +64,9 @@ void check_stored(const ModelDescription& model) {
 }
 
 /// Positions that a token sees, on average over a sequence: half of them, but for those
-/// beyond its window.
+/// beyond its window; or all.
 double seen_on_average(const UnitWork& work, int64_t seq_len) {
+  if (!work.causal) return static_cast<double>(seq_len);
   const auto window = static_cast<double>(std::min(work.window, seq_len));
   return window - window * window / (2.0 * static_cast<double>(seq_len));
 }
@@ -84,7 +85,8 @@ void check_forward(const UnitDescription& unit, size_t number) {
             "unit {} says nothing of what it keeps for its backward", number);
   LH_ASSERT(unit.kind == UnitKind::Embedding || forward.inputs > 0,
             "unit {} says nothing of what it is handed", number);
-  LH_ASSERT(!keeps || forward.tensors.front().kind == KeptKind::Input,
+  LH_ASSERT(unit.kind == UnitKind::Embedding || !keeps ||
+                forward.tensors.front().kind == KeptKind::Input,
             "what unit {} keeps does not begin with its input", number);
   for (const KeptTensor& tensor : forward.tensors) {
     LH_ASSERT(tensor.width > 0, "unit {} keeps a tensor of width {}", number,
@@ -149,6 +151,19 @@ int64_t UnitDescription::num_parameters() const {
 
 int64_t ModelDescription::num_blocks() const {
   return std::ranges::count(units, UnitKind::Block, &UnitDescription::kind);
+}
+
+std::vector<std::string> ModelDescription::losses_with_targets() const {
+  std::vector<std::string> names;
+  for (const LossTerm& term : losses) {
+    if (term.over == LossTerm::Over::Targets) names.push_back(term.name);
+  }
+  return names;
+}
+
+bool ModelDescription::is_causal() const {
+  return std::ranges::all_of(
+      units, [](const UnitDescription& unit) { return unit.work.causal; });
 }
 
 int64_t ModelDescription::num_parameters() const {
@@ -230,7 +245,7 @@ FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
   double causal = 0.0;
   for (const UnitDescription& unit : units) {
     const UnitWork& work = unit.work;
-    products += work.products;
+    products += work.products + work.of_sequence / static_cast<double>(seq_len);
     full += work.attention * static_cast<double>(std::min(work.window, seq_len));
     causal += work.attention * seen_on_average(work, seq_len);
   }
@@ -240,7 +255,8 @@ FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
 
 double forward_cost(const UnitDescription& unit, int64_t seq_len) {
   const UnitWork& work = unit.work;
-  return work.products + work.attention * seen_on_average(work, seq_len) + work.lookups;
+  return work.products + work.of_sequence / static_cast<double>(seq_len) +
+         work.attention * seen_on_average(work, seq_len) + work.lookups;
 }
 
 void check_description(const ModelDescription& model) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/families/kept.h"
@@ -64,6 +65,8 @@ struct UnitWork {
   /// Positions that the token sees at most, its own the last.
   int64_t window = int64_t{1} << 62;
   double lookups = 0.0;  ///< features that are fetched from a table; no multiplications
+  double of_sequence = 0.0;  ///< products for each sequence, not for each token
+  bool causal = true;        ///< false: a token sees what follows it as well
 };
 
 /// Parameters that a forward pass uses together, gathered and released at once.
@@ -75,6 +78,9 @@ struct UnitDescription {
   UnitForward forward;  ///< what it keeps for its backward, and where ranks meet
 
   int64_t num_parameters() const;
+  /// Of a head: it has layers of its own, whose gradients are formed in the backward as a
+  /// block's; those of the output projection are formed in its forward.
+  bool has_layers() const { return !forward.put_off.empty(); }
 };
 
 /// An output projection that is the embedding.
@@ -116,14 +122,21 @@ struct ModelDescription {
   std::vector<PassedTensor> passed;
   /// Those with targets first, in the order in which the data has them.
   std::vector<LossTerm> losses = {{kNextToken}};
+  bool drops = false;  ///< dropout: training needs the numbers of its sequences
   int64_t query_heads = 0;
   int64_t key_heads = 0;  ///< divides query_heads
   /// That stored names begin with, but for the tied head's; older files leave it out.
   std::string optional_prefix;
+  /// Ends of names in older files, each with what it is now.
+  std::vector<std::pair<std::string, std::string>> old_endings;
   /// What files may hold beside parameters: tables of older versions.
   std::vector<std::string> buffers;
 
   int64_t num_blocks() const;
+  /// Terms of the loss that the data has targets for.
+  std::vector<std::string> losses_with_targets() const;
+  /// No token sees what follows it, so that text can be continued.
+  bool is_causal() const;
   /// Width of the hidden states.
   int64_t features() const { return passed.front().width; }
   /// The input embedding alone is what "without" leaves out, where the head has another.

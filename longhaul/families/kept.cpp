@@ -1,6 +1,7 @@
 #include "longhaul/families/kept.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace longhaul {
@@ -54,9 +55,21 @@ int64_t width_of_rank(const std::optional<ShardUnit>& split, int64_t width,
   return even_part(width, plan.tp, tp_index).size();
 }
 
+int64_t TokenCounts::rows(KeptRows kind) const {
+  switch (kind) {
+    case KeptRows::Tokens:
+      return inside;
+    case KeptRows::Masked:
+      return static_cast<int64_t>(std::ceil(static_cast<double>(inside) * kMaskedShare));
+    case KeptRows::Sequences:
+      return sequences;
+  }
+  return 0;
+}
+
 int64_t KeptTensor::bytes(const ForwardForm& form, const TokenCounts& tokens,
                           const ShardPlan& plan, int64_t tp_index) const {
-  return (outside ? tokens.outside : tokens.inside) *
+  return (outside ? tokens.outside : tokens.rows(rows)) *
          width_of_rank(split, width, plan, tp_index) * (fp32 ? 4 : form.compute_bytes);
 }
 

@@ -54,11 +54,26 @@ struct ForwardForm {
   Recompute recompute = Recompute::None;
 };
 
+/// What a tensor has a row for.
+enum class KeptRows {
+  Tokens,
+  Masked,     ///< tokens that were masked out, which alone are predicted
+  Sequences,  ///< their first tokens
+};
+
+/// The share of tokens that are masked out, as counted before data is there: 20 of 128
+/// and 80 of 512, the most that examples for BERT have in the recipes of their source.
+inline constexpr double kMaskedShare = 20.0 / 128.0;
+
 /// Tokens of a micro batch that a rank works on: in the regions where features are
-/// split, and outside of them (fewer with sequence parallelism).
+/// split, and outside of them (fewer with sequence parallelism); and its sequences.
 struct TokenCounts {
   int64_t inside = 0;
   int64_t outside = 0;
+  int64_t sequences = 0;
+
+  /// Of a tensor inside of the regions.
+  int64_t rows(KeptRows kind) const;
 };
 
 /// Forms in which an operation keeps a tensor. Of the composite form there are two, since
@@ -76,7 +91,7 @@ struct KeptIn {
   bool holds(const ForwardForm& form) const;
 };
 
-/// A tensor of `width` elements for each token.
+/// A tensor of `width` elements for each token, or whatever its rows are for.
 struct KeptTensor {
   KeptKind kind = KeptKind::Input;
   int64_t width = 0;
@@ -87,6 +102,8 @@ struct KeptTensor {
   /// Of what is put off: one tensor with another one's, unless tokens are split outside
   /// of regions.
   bool shared = false;
+  bool is_input = false;  ///< of what is put off: the unit's own input
+  KeptRows rows = KeptRows::Tokens;
 
   int64_t bytes(const ForwardForm& form, const TokenCounts& tokens, const ShardPlan& plan,
                 int64_t tp_index) const;
@@ -104,10 +121,14 @@ struct UnitForward {
   /// What weight gradients that were put off keep, of every linear layer: its input and
   /// the gradient of its result.
   std::vector<KeptTensor> put_off;
-  int enters = 0;      ///< into regions with split features
-  int leaves = 0;      ///< out of them
+  int enters = 0;  ///< into regions with split features
+  int leaves = 0;  ///< out of them
+  /// Activations that linear layers take as they enter: where tokens are split outside of
+  /// regions these are not kept, but gathered once more.
+  int taken = 0;
   int64_t keys = 0;    ///< width of the keys of its attentions, and of the values
   int64_t logits = 0;  ///< width of the head's result
+  KeptRows logits_of = KeptRows::Tokens;
 
   /// Kept from a forward to its backward. `whole_block`: the unit is one that full
   /// recomputation runs again.

@@ -13,6 +13,7 @@ struct LossTerm {
   };
   std::string name;
   Over over = Over::Targets;
+  bool of_sequences = false;  ///< each has one target, not each position
 };
 
 /// Each position's next token.

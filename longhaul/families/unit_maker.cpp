@@ -48,7 +48,9 @@ void UnitMaker::keep(const Feature& x, KeptKind kind, KeptIn in) {
 
 /// A tensor of its own with as many tokens as `of`, fp32.
 void UnitMaker::keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in) {
-  make({kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}});
+  KeptTensor rows = {kind, width, at(of).split, at(of).outside, /*fp32=*/true, {in}};
+  rows.rows = at(of).rows;
+  make(std::move(rows));
 }
 
 Feature UnitMaker::input(int64_t width) {
@@ -61,6 +63,15 @@ Feature UnitMaker::input(int64_t width) {
 void UnitMaker::table(const std::string& name, int64_t rows, int64_t width) {
   add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {{ShardUnit::Vocabulary, 0}});
   unit_.work.lookups += static_cast<double>(width);
+}
+
+void UnitMaker::whole_table(const std::string& name, int64_t rows, int64_t width) {
+  add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {});
+  unit_.work.lookups += static_cast<double>(width);
+}
+
+Feature UnitMaker::looked_up(int64_t width) {
+  return make({.width = width, .outside = true});
 }
 
 Feature UnitMaker::sum(const Feature& x, const Feature& y) {
@@ -102,28 +113,45 @@ Feature UnitMaker::head_norm(const std::string& name, const Feature& x,
   return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}});
 }
 
-Feature UnitMaker::layer_norm(const std::string& name, const Feature& x) {
-  add(name + ".weight", {x.width}, {Init::Kind::Ones, 0.0}, {});
+Feature UnitMaker::layer_norm(const std::string& name, const Feature& x,
+                              std::optional<ShardSplit> split) {
+  add(name + ".weight", {x.width}, {Init::Kind::Ones, 0.0}, split);
   unit_.parameters.back().decays = false;
-  bias(name + ".bias", x.width, {});
+  bias(name + ".bias", x.width, split);
   keep(x, KeptKind::Norms, kAlways);
   keep_rows(KeptKind::Norms, x, 2, kAlways);  // mean, and one over the deviation
-  return make({.kind = KeptKind::Norms, .width = x.width, .outside = at(x).outside});
+  return make({.kind = KeptKind::Norms,
+               .width = x.width,
+               .outside = at(x).outside,
+               .rows = at(x).rows});
 }
 
 Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x,
                           ShardSplit split, std::optional<double> stddev) {
   add(name, {out, x.width}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
-  unit_.work.products += static_cast<double>(out) * static_cast<double>(x.width);
+  add_products(static_cast<double>(out), x);
   if (!is_input_[x.number]) {
     is_input_[x.number] = true;
+    if (at(x).outside) ++unit_.forward.taken;
     put_off(at(x));
+    unit_.forward.put_off.back().is_input = x.number < unit_.forward.inputs;
     keep(x, at(x).kind, kAlways);
   }
-  KeptTensor result = {.width = out};
+  KeptTensor result = {.width = out, .rows = at(x).rows};
   if (split.dim == 0) result.split = split.unit;
   put_off(result);
   return make(result);
+}
+
+/// Of [out, width of x] with each row of x.
+void UnitMaker::add_products(double out, const Feature& x) {
+  const double products = out * static_cast<double>(x.width);
+  const KeptRows rows = at(x).rows;
+  if (rows == KeptRows::Sequences) {
+    unit_.work.of_sequence += products;
+  } else {
+    unit_.work.products += rows == KeptRows::Masked ? kMaskedShare * products : products;
+  }
 }
 
 void UnitMaker::put_off(KeptTensor tensor) {
@@ -191,6 +219,35 @@ Feature UnitMaker::stored_linear(const std::string& name, const StoredForm& form
   return y;
 }
 
+Feature UnitMaker::kept_gelu(const Feature& x) {
+  keep(x, KeptKind::Head, kAlways);
+  return make({.kind = KeptKind::Head, .width = x.width, .rows = at(x).rows});
+}
+
+Feature UnitMaker::tanh(const Feature& x) {
+  const Feature y = make({.kind = KeptKind::Head, .width = x.width, .rows = at(x).rows});
+  keep(y, KeptKind::Head, kAlways);
+  return y;
+}
+
+Feature UnitMaker::rows_of(const Feature& x, KeptRows rows) {
+  return make({.kind = KeptKind::Head, .width = x.width, .rows = rows});
+}
+
+Feature UnitMaker::masked_rows(const Feature& x) {
+  // Their numbers, int64.
+  make({.kind = KeptKind::Batch,
+        .width = 2,
+        .fp32 = true,
+        .when = {kAlways},
+        .rows = KeptRows::Masked});
+  return rows_of(x, KeptRows::Masked);
+}
+
+Feature UnitMaker::first_rows(const Feature& x) {
+  return rows_of(x, KeptRows::Sequences);
+}
+
 void UnitMaker::loss_head(const std::string& name, int64_t vocabulary, const Feature& x) {
   add(name, {vocabulary, x.width}, {Init::Kind::Normal, stddev_},
       {{ShardUnit::Vocabulary, 0}});
@@ -198,9 +255,17 @@ void UnitMaker::loss_head(const std::string& name, int64_t vocabulary, const Fea
 }
 
 void UnitMaker::tied_loss_head(int64_t vocabulary, const Feature& x) {
-  unit_.work.products += static_cast<double>(vocabulary) * static_cast<double>(x.width);
+  add_products(static_cast<double>(vocabulary), x);
   unit_.forward.logits += vocabulary;
-  make({.kind = KeptKind::Head, .width = x.width, .when = {kAlways}});
+  unit_.forward.logits_of = at(x).rows;
+  make({.kind = KeptKind::Head, .width = x.width, .when = {kAlways}, .rows = at(x).rows});
+}
+
+void UnitMaker::cross_entropy(const Feature& logits) {
+  make({.kind = KeptKind::Head,
+        .width = logits.width,
+        .when = {kAlways},
+        .rows = at(logits).rows});
 }
 
 void add_output(ModelDescription& model, UnitMaker& head, const Feature& x,

@@ -31,6 +31,10 @@ class UnitMaker {
   Feature input(int64_t width);
   /// Rows that are looked up by token.
   void table(const std::string& name, int64_t rows, int64_t width);
+  /// A small one, which each rank has whole and looks up outside of split regions.
+  void whole_table(const std::string& name, int64_t rows, int64_t width);
+  /// The sum of what was looked up, outside of split regions.
+  Feature looked_up(int64_t width);
   /// x + y, both outside of split regions.
   Feature sum(const Feature& x, const Feature& y);
   /// x + y + z, outside of split regions; y and z are results of linear layers, z the
@@ -41,8 +45,9 @@ class UnitMaker {
   /// The same over each head of x, which is split by heads.
   Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim);
 
-  /// LayerNorm with a bias over the width of x (ops/layer_norm.h).
-  Feature layer_norm(const std::string& name, const Feature& x);
+  /// LayerNorm with a bias over the width of x (ops/layer_norm.h). `split`: of both.
+  Feature layer_norm(const std::string& name, const Feature& x,
+                     std::optional<ShardSplit> split = {});
 
   /// Features are split from here on, and no longer after `leave` (nn::ForwardContext).
   void enter() { ++unit_.forward.enters; }
@@ -68,13 +73,26 @@ class UnitMaker {
   /// silu(gate) * up (ops/swiglu.h); made again by selective recomputation.
   Feature gated_product(const Feature& gate, const Feature& up);
 
+  /// A token sees what follows it as well.
+  void both_ways() { unit_.work.causal = false; }
+
   /// gelu(up) in any form (nn::GeluFeedForward); made again by selective recomputation.
   Feature gelu(const Feature& up);
+  /// The same of what is always kept.
+  Feature kept_gelu(const Feature& x);
+  Feature tanh(const Feature& x);
+
+  /// Rows of x whose tokens were masked out; x has entered a split region.
+  Feature masked_rows(const Feature& x);
+  /// The first row of each sequence.
+  Feature first_rows(const Feature& x);
 
   /// The output projection and its loss (ops/loss_head.h).
   void loss_head(const std::string& name, int64_t vocabulary, const Feature& x);
   /// With the matrix of the embedding.
   void tied_loss_head(int64_t vocabulary, const Feature& x);
+  /// The loss of logits that are there (ops::cross_entropy).
+  void cross_entropy(const Feature& logits);
 
   /// Of the parameter that was added last: it is an expert's.
   void of_expert() { unit_.parameters.back().expert = true; }
@@ -95,6 +113,8 @@ class UnitMaker {
   Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
                   std::optional<ShardSplit> split);
   void put_off(KeptTensor tensor);
+  Feature rows_of(const Feature& x, KeptRows rows);
+  void add_products(double out, const Feature& x);
 
   double stddev_;
   UnitDescription unit_;

@@ -40,6 +40,11 @@ nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
     out.document_end =
         rows_of(batch.document_end, row, rows, seq, device).view({rows, seq});
   }
+  if (!batch.sequences.empty()) {
+    out.sequences =
+        at::from_blob(batch.sequences.data() + row, {rows}, at::kLong).to(device);
+    out.index = rows_of(batch.index, row, rows, seq, device);
+  }
   return out;
 }
 

@@ -9,6 +9,8 @@ namespace longhaul {
 namespace {
 
 constexpr int64_t kTargetBytes = 8;
+/// Of a token's sequence, for dropout.
+constexpr int64_t kNumberBytes = 8;
 
 const StageSpec& stage_at(const LayoutDescription& layout, const MeshIndex& at,
                           int chunk) {
@@ -67,7 +69,8 @@ int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
   const int64_t columns =
       width_of_rank(ShardUnit::Vocabulary, vocabulary, plan, tp_index);
   const int64_t agreed = plan.tp > 1 ? vocabulary / plan.tp + 1 : vocabulary;
-  return logits_rows(passes.tokens.inside, agreed) * columns * passes.form.compute_bytes;
+  return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed) * columns *
+         passes.form.compute_bytes;
 }
 
 KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
@@ -77,6 +80,17 @@ KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
     difference[kind] -= b[kind];
   }
   return difference;
+}
+
+/// The unit's own input, where a weight gradient that is put off needs it.
+int64_t input_put_off(const Passes& passes, const UnitDescription& unit,
+                      const ShardPlan& plan, int64_t tp_index) {
+  int64_t bytes = 0;
+  for (const KeptTensor& tensor : unit.forward.put_off) {
+    if (tensor.is_input)
+      bytes += tensor.bytes(passes.form, passes.tokens, plan, tp_index);
+  }
+  return bytes;
 }
 
 /// The worst moment of a rank's actions.
@@ -123,7 +137,8 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   passes.form.recompute = recompute_of(config.memory.recompute);
   const int64_t tokens = config.batch.micro_size * config.data.seq_len / layout.shape.cp;
-  passes.tokens = {tokens, layout.tensor.sequence ? tokens / layout.shape.tp : tokens};
+  passes.tokens = {tokens, layout.tensor.sequence ? tokens / layout.shape.tp : tokens,
+                   config.batch.micro_size};
   passes.features = model.features();
   for (const PassedTensor& tensor : model.passed) passes.passed += tensor.width;
   if (config.memory.recompute == RecomputeKind::Full) {
@@ -137,25 +152,38 @@ ChunkBytes chunk_bytes(const Passes& passes, const ModelDescription& model,
   const StageSpec& spec = stage_at(layout, at, chunk);
   ChunkBytes bytes;
   std::optional<int64_t> kept_input;  // of the first unit
+  int64_t waiting_input = 0;          // of it, what waits for a weight gradient
   for (const UnitDescription& unit : model.units) {
     if (!is_in_stage(unit, spec)) continue;
     const KeptBytes kept =
         unit.forward.kept(passes.form_of(unit), passes.tokens, layout.tensor, at.tp,
                           unit.kind == UnitKind::Block);
-    if (!kept_input) kept_input = kept[KeptKind::Input];
+    if (!kept_input) {
+      kept_input = kept[KeptKind::Input];
+      waiting_input = input_put_off(passes, unit, layout.tensor, at.tp);
+    }
     bytes.forward += kept;
     if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
       bytes.backward +=
           unit.forward.kept_put_off(passes.form, passes.tokens, layout.tensor, at.tp);
     }
   }
-  const int64_t targets = passes.tokens.inside * kTargetBytes;
+  int64_t targets = 0;
+  for (const LossTerm& term : model.losses) {
+    if (term.over == LossTerm::Over::Positions) continue;
+    const TokenCounts& tokens = passes.tokens;
+    targets += (term.of_sequences ? tokens.sequences : tokens.inside) * kTargetBytes;
+  }
+  if (model.drops) targets += passes.tokens.inside * kNumberBytes;
   bytes.forward[KeptKind::Batch] += targets;
   bytes.backward[KeptKind::Batch] += targets;
   if (!spec.embedding) {
     // What came from the stage before, and its gradient.
     bytes.forward[KeptKind::Input] += passes.boundary_bytes() - kept_input.value_or(0);
     bytes.backward[KeptKind::Input] += 2 * passes.boundary_bytes();
+    if (layout.pipeline == PipelineKind::ZeroBubbleH1) {
+      bytes.backward[KeptKind::PutOff] -= waiting_input;  // it is that
+    }
   }
   return bytes;
 }

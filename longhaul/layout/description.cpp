@@ -216,6 +216,7 @@ std::vector<ChunkUnits> LayoutDescription::chunk_units(const ModelDescription& m
     next += static_cast<int>(units.spec.end_layer - units.spec.first_layer);
     if (units.spec.head) {
       units.head = model.tied && units.spec.embedding ? units.embedding : next;
+      if (model.units.back().has_layers()) units.head_layers = next;
       ++next;
     }
     all.push_back(units);

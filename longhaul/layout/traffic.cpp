@@ -104,23 +104,23 @@ class StepTraffic {
     };
     if (layout_.tensor.sequence) {
       // The linear layers gather their input again for their weights.
-      const int64_t again = unit.forward.put_off.empty() ? 0 : in;
+      const int64_t again = edges.taken * forwards;
       send(Exchange::AllGather, runs(unit) * in + again + out);
       send(Exchange::ReduceScatter, runs(unit) * out + in);
     } else {
       all_reduce(TrafficKind::Tensor, GroupKind::Tp, runs(unit) * out + in,
                  passes_.tokens.inside * passes_.features, passes_.form.compute_bytes);
     }
-    if (edges.logits > 0) loss(edges.logits, forwards);
+    if (edges.logits > 0) loss(edges, forwards);
   }
 
   /// Log-sum-exp and the target's logit of each row, in fp32.
-  void loss(int64_t vocabulary, int64_t forwards) {
-    const int64_t tokens = passes_.tokens.inside;
-    const int64_t rows = logits_rows(tokens, vocabulary / layout_.shape.tp + 1);
-    for (int64_t from = 0; from < tokens; from += rows) {
+  void loss(const UnitForward& head, int64_t forwards) {
+    const int64_t all = passes_.tokens.rows(head.logits_of);
+    const int64_t rows = logits_rows(all, head.logits / layout_.shape.tp + 1);
+    for (int64_t from = 0; from < all; from += rows) {
       cut(TrafficKind::Tensor, GroupKind::Tp, Exchange::AllGather, forwards,
-          2 * 4 * std::min(rows, tokens - from));
+          2 * 4 * std::min(rows, all - from));
     }
   }
 

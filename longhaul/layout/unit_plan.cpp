@@ -23,7 +23,7 @@ class Walk {
     last_ = action.micro_batch + 1 == plan_.micro_batches;
     if (action.kind == Kind::Forward) forward(chunk);
     if (action.kind == Kind::Backward) backward(chunk);
-    if (action.kind == Kind::WeightGradients && units_.delayed) blocks_reduced(chunk);
+    if (action.kind == Kind::WeightGradients && units_.delayed) layers_reduced(chunk);
   }
 
   UnitPlan take() { return std::move(out_); }
@@ -35,21 +35,26 @@ class Walk {
       use(Kind::Forward, chunk.block(l));
     }
     if (chunk.head < 0) return;
+    if (chunk.head_layers >= 0) use(Kind::Forward, chunk.head_layers);
     use(Kind::Forward, chunk.head);
-    // The head's gradients are formed in its forward; a tied embedding's go on growing.
-    if (plan_.training && chunk.head != chunk.embedding) formed(chunk.head);
+    // The matrix's gradients are formed in its forward; those of a tied embedding, and of
+    // what has layers as well, go on growing.
+    const bool grows = chunk.head == chunk.embedding || chunk.head == chunk.head_layers;
+    if (plan_.training && !grows) formed(chunk.head);
   }
 
   void backward(const ChunkUnits& chunk) {
+    if (chunk.head_layers >= 0) use(Kind::Backward, chunk.head_layers);
     for (int64_t l = chunk.spec.end_layer; l-- > chunk.spec.first_layer;) {
       use(Kind::Backward, chunk.block(l));
     }
-    if (!units_.delayed) blocks_reduced(chunk);
+    if (!units_.delayed) layers_reduced(chunk);
     // Its backward needs its gradient only.
     if (chunk.embedding >= 0) formed(chunk.embedding);
   }
 
-  void blocks_reduced(const ChunkUnits& chunk) {
+  void layers_reduced(const ChunkUnits& chunk) {
+    if (chunk.head_layers >= 0) formed(chunk.head_layers);
     for (int64_t l = chunk.spec.end_layer; l-- > chunk.spec.first_layer;) {
       formed(chunk.block(l));
     }

@@ -17,6 +17,9 @@ struct ChunkUnits {
   int embedding = -1;
   int first_block = 0;
   int head = -1;  ///< whose matrix the head multiplies with: the embedding, where tied
+  /// Of a head's own layers, which run backward as a block's; `head` itself where the
+  /// matrix is in the same unit.
+  int head_layers = -1;
 
   int block(int64_t layer) const {
     return first_block + static_cast<int>(layer - spec.first_layer);

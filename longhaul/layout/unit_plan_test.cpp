@@ -51,6 +51,23 @@ TEST(UnitPlan, GathersOneUseAheadAndKeepsNoMoreThanTwoUnits) {
             "+0 +1 f0 -0 +2 f1 -1 +3 f2 -2 +4 f3 f4 -4 +2 b3 -3 +1 b2 -2 b1 -1 ");
 }
 
+/// With the matrix among them, or in a tied embedding.
+TEST(UnitPlan, LayersOfAHeadAreUsedAgainAndFormedBeforeTheBlocks) {
+  RankUnits units = units_of(2, 0, 0, 0);
+  units.chunks[0].head_layers = 3;
+  const UnitPlan own = plan_units(one_stage(1), 0, units);
+  EXPECT_EQ(text_of(own), "f0 f1 f2 f3 f3 b3 b2 b1 ");
+  EXPECT_EQ(gradients_of(own), "3! 2! 1! 0! ");
+  units.chunks[0].head = 0;
+  const UnitPlan tied = plan_units(one_stage(1), 0, units);
+  EXPECT_EQ(text_of(tied), "f0 f1 f2 f3 f0 b3 b2 b1 ");
+  EXPECT_EQ(gradients_of(tied), "3! 2! 1! 0! ");
+  units.delayed = true;
+  EXPECT_EQ(gradients_of(plan_units(
+                make_pipeline_plan(PipelineKind::ZeroBubbleH1, 1, 1, 1), 0, units)),
+            "0! 3! 2! 1! ");
+}
+
 TEST(UnitPlan, ABudgetForAllGathersEachUnitOnceAStep) {
   const RankUnits units = units_of(3, 10, 30, 1000);
   std::map<int, int> gathers;

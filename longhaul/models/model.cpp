@@ -1,5 +1,7 @@
 #include "longhaul/models/model.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/nonzero.h>
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
@@ -20,6 +22,12 @@ std::vector<ParameterPtr> Model::parameters() const {
     all.insert(all.end(), unit.parameters.begin(), unit.parameters.end());
   }
   return all;
+}
+
+at::Tensor Model::target_rows(const nn::Tensors& hidden,
+                              const nn::ForwardContext& context) const {
+  const at::Tensor rows = at::nonzero(context.batch.targets.at(0).ge(0)).squeeze(1);
+  return context.enter(hidden[0]).x.index_select(0, rows);
 }
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {

@@ -25,7 +25,8 @@ class Model {
   /// What the stage before hands on -> what this one does, each [T, its width]: hidden
   /// states first. A stage with the embedding is given nothing and reads context.batch.
   /// With the head the final norm has been applied. Rows are this rank's part of T where
-  /// context.region splits tokens.
+  /// context.region splits tokens; a head with layers of its own (nn::kHeadLayer) gives
+  /// what its `loss` takes.
   virtual nn::Tensors hidden(const nn::Tensors& input,
                              const nn::ForwardContext& context) const = 0;
 
@@ -36,6 +37,12 @@ class Model {
   /// of the backward; its terms' sums are added to context.losses.
   virtual at::Tensor loss(const nn::Tensors& hidden,
                           const nn::ForwardContext& context) const = 0;
+
+  /// Rows of what the last stage's `hidden` gives whose tokens have a target for the
+  /// first term of the loss, ascending: the same on every rank of a region. Collective
+  /// there.
+  virtual at::Tensor target_rows(const nn::Tensors& hidden,
+                                 const nn::ForwardContext& context) const;
 
   /// Logits of some rows of the last stage's hidden states, in the compute dtype; without
   /// grad mode. Of a split vocabulary, this rank's part of it.

@@ -22,4 +22,9 @@ nn::Tensors run_stage(
   return x;
 }
 
+nn::Tensors run_head(const nn::Tensors& x, const nn::ForwardContext& context,
+                     const nn::BlockFunction& head) {
+  return context.run_block ? context.run_block(nn::kHeadLayer, head, x) : head(x);
+}
+
 }  // namespace longhaul::models

@@ -16,4 +16,8 @@ nn::Tensors run_stage(
     const std::function<nn::Tensors()>& embed, int64_t first_layer, size_t blocks,
     const std::function<nn::Tensors(size_t, const nn::Tensors&)>& block);
 
+/// A head's own layers, as context.run_block has them.
+nn::Tensors run_head(const nn::Tensors& x, const nn::ForwardContext& context,
+                     const nn::BlockFunction& head);
+
 }  // namespace longhaul::models

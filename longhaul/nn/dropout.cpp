@@ -27,11 +27,10 @@ at::Tensor dropout(const at::Tensor& x, double probability, int64_t layer,
   ops::Dropout draws = dropout_draws(probability, layer, site, context);
   if (!draws.drops()) return x;
   const Batch& batch = context.batch;
-  LH_CHECK(batch.index.defined(), "dropout",
+  LH_CHECK(batch.index.defined() && batch.sequence_of.defined(), "dropout",
            "a probability of {}, but no index of each token in its sequence",
            probability);
-  draws.sequences =
-      context.outside(draws.sequences.unsqueeze(1).expand({-1, batch.seq}).flatten());
+  draws.sequences = context.outside(batch.sequence_of);
   draws.index = context.outside(batch.index);
   return ops::dropout(x, draws, context.fused);
 }

@@ -33,6 +33,8 @@ using Tensors = std::vector<at::Tensor>;
 /// it. `layer` is the block's number in the whole model, or kEmbeddingLayer, whose block
 /// is given nothing and reads the batch.
 inline constexpr int64_t kEmbeddingLayer = -1;
+/// The layers of a head that has some of its own (UnitDescription::has_layers).
+inline constexpr int64_t kHeadLayer = -2;
 using BlockFunction = std::function<Tensors(const Tensors&)>;
 using BlockRunner =
     std::function<Tensors(int64_t layer, const BlockFunction&, const Tensors&)>;
@@ -51,9 +53,9 @@ struct Batch {
   /// none attends to what follows it.
   at::Tensor document_end;
   at::Tensor segments;  ///< [T] int32
-  /// For dropout: the number of each sequence in the run, [rows] int64, and the index of
-  /// each token in its whole sequence, [T] int32.
-  at::Tensor sequences, index;
+  /// For dropout: the number of each sequence in the run, [rows] int64, that of each
+  /// token's, [T] int64, and each token's index in its whole sequence, [T] int32.
+  at::Tensor sequences, sequence_of, index;
   Tensors targets;  ///< by term of the loss: [T] or [rows] int64, negative: none
 };
 

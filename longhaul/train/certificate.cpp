@@ -80,15 +80,11 @@ at::Tensor to_tensor(const std::vector<T>& values) {
 /// What this rank's part of the loaded model computes, on the host in fp32.
 class Observer : public ForwardObserver {
  public:
-  explicit Observer(std::vector<int64_t> compared) : compared_(std::move(compared)) {}
-
   void layer(int64_t layer, const at::Tensor& y) override { layers_[layer] = host(y); }
-  void head(const models::Model& model, const at::Tensor& hidden,
+  /// The compared positions are those with a target.
+  void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
-    const at::Tensor rows =
-        context.region == nullptr ? hidden : context.region->enter(hidden).x;
-    const at::Tensor wanted = to_tensor(compared_).to(rows.device());
-    logits_ = host(model.logits(rows.index_select(0, wanted)));
+    logits_ = host(model.logits(model.target_rows(hidden, context)));
   }
 
   const std::map<int64_t, at::Tensor>& layers() const { return layers_; }
@@ -100,7 +96,6 @@ class Observer : public ForwardObserver {
     return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
                 /*copy=*/true);
   }
-  std::vector<int64_t> compared_;  ///< among the rank's positions
   std::map<int64_t, at::Tensor> layers_;
   at::Tensor logits_;
 };
@@ -137,16 +132,23 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   batch.targets[0] = context.take(fixture.targets, index.cp);
   batch.positions = context.take(fixture.positions, index.cp);
   std::ranges::fill(batch.document_start, 0);
+  const ModelDescription& model = session.model_config.description;
+  if (!model.is_causal()) {
+    batch.document_end.assign(own.size(), static_cast<int32_t>(fixture.length));
+  }
+  for (size_t term = 1; term < model.losses.size(); ++term) {
+    const LossTerm& loss = model.losses[term];
+    if (loss.over == LossTerm::Over::Positions) break;
+    batch.targets.emplace_back(loss.of_sequences ? 1 : own.size(), data::kIgnore);
+  }
 
   Answers answers;
-  std::vector<int64_t> here;
-  for (size_t i = 0; i < own.size(); ++i) {
-    const auto found = std::ranges::find(fixture.compared, int64_t{own[i]});
+  for (const int32_t row : own) {
+    const auto found = std::ranges::find(fixture.compared, int64_t{row});
     if (found == fixture.compared.end()) continue;
-    here.push_back(static_cast<int64_t>(i));
     answers.logit_order.push_back(found - fixture.compared.begin());
   }
-  Observer observer(here);
+  Observer observer;
   StageOptions options = stage_options(session);
   options.observer = &observer;
   StageRunner runner(session.chunks, *session.replicas, options);
@@ -263,7 +265,9 @@ Findings compare(const Session& session, const models::SourceModel& source,
   // loaded model's result before each layer, so that faults and rounding do not add up.
   at::Tensor exact = source.embed(to_tensor(fixture.tokens), positions);
   at::Tensor same = exact;
-  at::Tensor before = exact;  // no addition: it must be the same but for a rounding
+  // Rows alone must be the same but for a rounding; what is normed is a layer's result.
+  const auto& embedding = session.model_config.description.units.front();
+  at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
   for (int64_t layer = nn::kEmbeddingLayer;
        layer < session.model_config.description.num_blocks(); ++layer) {

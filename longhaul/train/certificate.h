@@ -12,8 +12,9 @@ namespace longhaul::train {
 ///     |s - r| <= layer |r - x| + 2 u |r|          (norms over the hidden features)
 /// The first term allows rounding inside the layer, in proportion to what the layer adds,
 /// so that it does not depend on the depth; the second allows that both additions to the
-/// residual stream are rounded to the compute dtype. Of each logit s against r, the head
-/// being given the same input:
+/// residual stream are rounded to the compute dtype. An embedding that norms its rows is
+/// a layer that is given 0, another one has the second term alone. Of each logit s
+/// against r, the head being given the same input:
 ///     |s - r| <= logit rms(r) + 2 u |r|           (rms over all logits compared)
 /// and of the logits of both models run from the tokens on, per position:
 ///     |s - r| <= layer sqrt(layers + 1) |r|       (roundings of layers are independent)

@@ -81,7 +81,7 @@ void take_positions(const ContextLayout& context, int rank, data::TokenBatch& ba
   }
   for (std::vector<int32_t>* values :
        {&batch.tokens, &batch.positions, &batch.document_start, &batch.document_end,
-        &batch.segments}) {
+        &batch.segments, &batch.index}) {
     *values = context.take(*values, rank);  // of nothing nothing
   }
   batch.seq_len = context.local_len();

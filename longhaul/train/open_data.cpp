@@ -1,7 +1,6 @@
 #include "longhaul/train/open_data.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -17,21 +16,6 @@ namespace longhaul::train {
 namespace {
 
 using Source = std::unique_ptr<data::TokenSource>;
-
-/// The data has targets for the terms of the model's loss, and for no others. `name`
-/// stands in the message.
-void check_losses(const std::vector<std::string>& losses, const std::string& name,
-                  const ModelConfig& model) {
-  std::vector<std::string> wanted;
-  for (const LossTerm& term : model.description.losses) {
-    if (term.over == LossTerm::Over::Targets) wanted.push_back(term.name);
-  }
-  if (losses == wanted) return;
-  throw InputError(
-      "data", fmt::format("{}: has targets for {}, and a model of type \"{}\" learns {}",
-                          name, fmt::join(losses, " and "), model.model_type,
-                          fmt::join(wanted, " and ")));
-}
 
 /// The paths of an entry of data.train or data.validation, or the store that they were
 /// packed into.
@@ -49,7 +33,9 @@ std::vector<fs::path> readable_paths(const Session& session, const DataPaths& en
                             key, in_place->string()));
   }
   if (data::names_bert_shards(paths.front())) {  // before they are packed
-    check_losses(data::example_losses(), paths.front().string(), session.model_config);
+    data::check_losses(data::example_losses(), paths.front().string(),
+                       session.model_config.description.losses_with_targets(),
+                       session.model_config.model_type);
   }
   const PackOptions options{field, data_cache_dir(session.config),
                             session.model_config.vocab_size, session.config.data.seq_len,
@@ -82,9 +68,11 @@ Source open_entry(const Session& session, const TrainSource& entry,
                   Logger& log) {
   const DataSection& data = session.config.data;
   if (entry.synthetic > 0) {
-    return data::synthetic_source(entry.synthetic, data.seq_len,
-                                  session.model_config.vocab_size,
-                                  static_cast<uint64_t>(session.config.run.seed));
+    const ModelConfig& model = session.model_config;
+    const bool masked = model.description.losses.front().name == kMaskedToken;
+    const auto make = masked ? data::synthetic_examples : data::synthetic_source;
+    return make(entry.synthetic, data.seq_len, model.vocab_size,
+                static_cast<uint64_t>(session.config.run.seed));
   }
   return open_paths(
       session,
@@ -125,7 +113,8 @@ void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
   const RunConfig& config = session.config;
   const auto checked = [&](Source source) {
     source->limit_ids(session.model_config.vocab_size);
-    check_losses(source->losses(), source->describe(), session.model_config);
+    data::fit_losses(*source, session.model_config.description.losses_with_targets(),
+                     session.model_config.model_type);
     return std::shared_ptr<const data::TokenSource>(std::move(source));
   };
   for (const TrainSource& entry : config.data.train) {

@@ -323,6 +323,9 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.selective_recompute = config.memory.recompute == RecomputeKind::Selective;
   options.offload = config.memory.offload_activations;
   options.z_loss = config.optimizer.z_loss;
+  if (session.model_config.description.drops) {
+    options.dropout_key = static_cast<uint64_t>(config.run.seed);
+  }
   const auto& buckets = session.flat->buckets();
   options.units =
       session.layout.rank_units(session.model_config.description, session.world->rank(),

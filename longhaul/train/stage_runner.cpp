@@ -73,14 +73,19 @@ nn::Tensors StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int6
                                    const ops::WeightGradientsPtr& queue,
                                    const nn::BlockFunction& block, const nn::Tensors& x) {
   const bool embedding = layer == nn::kEmbeddingLayer;
-  const bool again = !embedding && layer < options_.recompute_end;
+  const bool head = layer == nn::kHeadLayer;
+  const bool again = layer >= 0 && layer < options_.recompute_end;
   const nn::BlockFunction run = [&](const nn::Tensors& in) {
     nn::Tensors y = again ? recompute(block, in) : block(in);
+    if (head) return y;  // rows of other tokens than those of layers
     capture(layer, micro_batch, y[0]);
     if (options_.observer != nullptr) options_.observer->layer(layer, y[0]);
     return y;
   };
-  const int unit = embedding ? chunk.units.embedding : chunk.units.block(layer);
+  const ChunkUnits& units = chunk.units;
+  const int unit = embedding ? units.embedding
+                   : head    ? units.head_layers
+                             : units.block(layer);
   return units_.run(unit, embedding, queue, run, x);
 }
 
@@ -103,6 +108,11 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
   if (options_.caches != nullptr) {
     context.cache = &options_.caches->at(static_cast<size_t>(chunk));
   }
+  if (at::GradMode::is_enabled() && options_.dropout_key) {
+    context.dropout_key = options_.dropout_key;
+    nn::Batch& drops = context.batch;
+    drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
+  }
   context.run_block = [this, chunk, micro_batch, queue = context.weight_gradients](
                           int64_t layer, const nn::BlockFunction& block,
                           const nn::Tensors& x) {
@@ -123,14 +133,16 @@ at::Tensor StageRunner::loss(const Chunk& chunk, const Flight& flight,
   units_.use(unit);
   if (training) units_.open(unit);
   if (options_.observer != nullptr) {
-    options_.observer->head(*chunk.model, hidden[0], flight.context);
+    options_.observer->head(*chunk.model, hidden, flight.context);
   }
   at::Tensor loss;
   if (!flight.context.batch.targets.empty()) {
     loss = chunk.model->loss(hidden, flight.context);
   }
-  // The head's gradients are formed in its forward; a tied embedding's go on growing.
-  if (training && unit != chunk.units.embedding) units_.close(unit);
+  // The matrix's gradients are formed in its forward; those of a tied embedding, and of
+  // what has layers as well, go on growing.
+  const bool grows = unit == chunk.units.embedding || unit == chunk.units.head_layers;
+  if (training && !grows) units_.close(unit);
   units_.used(unit);
   return loss;
 }

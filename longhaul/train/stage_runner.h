@@ -30,8 +30,8 @@ class ForwardObserver {
   /// Hidden states after the embedding (nn::kEmbeddingLayer) or a block: [T, H], this
   /// rank's part of T.
   virtual void layer(int64_t layer, const at::Tensor& y) = 0;
-  /// The head's input, normed, while the head's weights are there.
-  virtual void head(const models::Model& model, const at::Tensor& hidden,
+  /// What the last stage's Model::hidden gives, while the head's weights are there.
+  virtual void head(const models::Model& model, const nn::Tensors& hidden,
                     const nn::ForwardContext& context) = 0;
 };
 
@@ -44,6 +44,8 @@ struct StageOptions {
   bool selective_recompute = false;
   bool offload = false;  ///< inputs kept for recomputation wait in host memory
   double z_loss = 0.0;
+  /// Of passes with gradients; in others nothing is dropped. Absent: the model has none.
+  std::optional<uint64_t> dropout_key;
   RankUnits units;
   std::vector<int64_t> passed;  ///< widths of what stages hand on
   /// Ranks that share the tokens between regions (sequence parallelism).

@@ -21,7 +21,14 @@ class ExampleSource final : public TokenSource {
 
   int64_t num_sequences() const override { return store_.info().rows; }
   int64_t seq_len() const override { return store_.info().form.seq_len; }
-  std::vector<std::string> losses() const override { return example_losses(); }
+  std::vector<std::string> losses() const override {
+    std::vector<std::string> all = example_losses();
+    if (!next_sentence_) all.pop_back();
+    return all;
+  }
+  void keep_losses(const std::vector<std::string>& wanted) override {
+    next_sentence_ = wanted != std::vector<std::string>{kMaskedToken};
+  }
   int64_t max_token_id() const override { return store_.info().max_token_id + 1; }
   std::string fingerprint() const override { return store_.info().fingerprint(); }
   std::string tokenizer_fingerprint() const override {
@@ -30,15 +37,15 @@ class ExampleSource final : public TokenSource {
 
   void shape(TokenBatch& batch, int64_t rows) const override {
     batch.resize(rows, seq_len());
-    batch.targets.resize(2);
-    batch.targets[1].resize(static_cast<size_t>(rows));
+    if (next_sentence_) batch.targets.emplace_back(static_cast<size_t>(rows));
     batch.segments.resize(batch.tokens.size());
     batch.document_end.resize(batch.tokens.size());
   }
 
   void read(int64_t index, TokenBatch& batch, int64_t row) const override {
     const BatchRow to = batch_row(*this, index, batch, row);
-    LH_CHECK(batch.targets.size() == 2 && batch.segments.size() == batch.tokens.size() &&
+    LH_CHECK(batch.targets.size() == losses().size() &&
+                 batch.segments.size() == batch.tokens.size() &&
                  batch.document_end.size() == batch.tokens.size(),
              "data", "a batch of another shape than examples have");
     const auto length = static_cast<size_t>(batch.seq_len);
@@ -49,7 +56,9 @@ class ExampleSource final : public TokenSource {
     fill_plain_positions(to);
     std::ranges::fill(std::span(batch.document_end).subspan(begin, length),
                       static_cast<int32_t>(example.length));
-    batch.targets[1][static_cast<size_t>(row)] = example.next_sentence;
+    if (next_sentence_) {
+      batch.targets[1][static_cast<size_t>(row)] = example.next_sentence;
+    }
   }
 
   std::string describe() const override {
@@ -62,6 +71,7 @@ class ExampleSource final : public TokenSource {
 
  private:
   ExampleStore store_;
+  bool next_sentence_ = true;
 };
 
 }  // namespace

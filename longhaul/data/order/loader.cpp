@@ -125,6 +125,10 @@ void Loader::State::prepare(const Prepared& from, int64_t step, Prepared& to) {
       const int64_t in_step = (m * options.data_size + options.data_rank) * rows + j;
       const PhaseStream::Place place = to.stream->place(consumed + in_step);
       sources[place.source].source->read(place.index, micro, j);
+      micro.sequences.push_back(batch.first_sequence + in_step);
+      for (int64_t i = 0; i < micro.seq_len; ++i) {
+        micro.index.push_back(static_cast<int32_t>(i));
+      }
       content +=
           static_cast<uint64_t>(sequence_hash(micro, j, batch.first_sequence + in_step));
     }

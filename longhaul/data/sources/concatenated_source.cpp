@@ -29,6 +29,9 @@ class ConcatenatedSource final : public TokenSource {
   int64_t num_sequences() const override { return sequences_; }
   int64_t seq_len() const override { return parts_.front()->seq_len(); }
   std::vector<std::string> losses() const override { return parts_.front()->losses(); }
+  void keep_losses(const std::vector<std::string>& wanted) override {
+    for (const auto& part : parts_) part->keep_losses(wanted);
+  }
   void shape(TokenBatch& batch, int64_t rows) const override {
     parts_.front()->shape(batch, rows);
   }

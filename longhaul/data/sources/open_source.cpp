@@ -1,6 +1,7 @@
 #include "longhaul/data/sources/open_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <glob.h>
 
 #include <algorithm>
@@ -83,6 +84,24 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                  path.string()));
   }
   return saved_dataset_source(path, seq_len);
+}
+
+void check_losses(std::vector<std::string> losses, const std::string& name,
+                  const std::vector<std::string>& wanted, const std::string& model_type) {
+  if (wanted.size() < losses.size() && losses.front() == kMaskedToken) {
+    losses.resize(wanted.size());
+  }
+  if (losses == wanted) return;
+  throw InputError(
+      "data",
+      fmt::format("{}: has targets for {}, and a model of type \"{}\" learns {}", name,
+                  fmt::join(losses, " and "), model_type, fmt::join(wanted, " and ")));
+}
+
+void fit_losses(TokenSource& source, const std::vector<std::string>& wanted,
+                const std::string& model_type) {
+  source.keep_losses(wanted);
+  check_losses(source.losses(), source.describe(), wanted, model_type);
 }
 
 void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer) {

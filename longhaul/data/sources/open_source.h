@@ -35,6 +35,19 @@ std::unique_ptr<TokenSource> concatenated_source(
 std::unique_ptr<TokenSource> synthetic_source(int64_t sequences, int64_t seq_len,
                                               int64_t vocab_size, uint64_t seed);
 
+/// The same with examples for BERT: two segments, kMaskedShare of the tokens masked out.
+std::unique_ptr<TokenSource> synthetic_examples(int64_t sequences, int64_t seq_len,
+                                                int64_t vocab_size, uint64_t seed);
+
+/// Targets are for terms of a model's loss, `wanted`; the first of the data's may be all
+/// of them, the others are left out then. InputError for other terms. `name` and
+/// `model_type` stand in the message.
+void check_losses(std::vector<std::string> losses, const std::string& name,
+                  const std::vector<std::string>& wanted, const std::string& model_type);
+/// The same of a source, which leaves out the others.
+void fit_losses(TokenSource& source, const std::vector<std::string>& wanted,
+                const std::string& model_type);
+
 /// InputError when both fingerprints are known and differ. `model_tokenizer` is
 /// Tokenizer::fingerprint() of the model's own tokenizer, empty if it has none.
 void check_tokenizer(const TokenSource& source, const std::string& model_tokenizer);

@@ -8,10 +8,10 @@
 
 namespace longhaul::data {
 
-void TokenBatch::resize(int64_t sequences, int64_t length) {
-  num_sequences = sequences;
+void TokenBatch::resize(int64_t rows, int64_t length) {
+  num_sequences = rows;
   seq_len = length;
-  const auto size = static_cast<size_t>(sequences * length);
+  const auto size = static_cast<size_t>(rows * length);
   tokens.resize(size);
   targets.resize(1);
   targets[0].resize(size);
@@ -19,6 +19,8 @@ void TokenBatch::resize(int64_t sequences, int64_t length) {
   document_start.resize(size);
   segments.clear();
   document_end.clear();
+  sequences.clear();
+  index.clear();
 }
 
 int64_t TokenBatch::num_targets(size_t term) const {

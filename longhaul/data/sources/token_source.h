@@ -33,9 +33,13 @@ struct TokenBatch {
   /// lie behind it: document_start[i] <= j < document_end[i]. Padding begins there.
   /// Empty: the data is causal.
   std::vector<int32_t> document_end;
+  /// The number of each sequence in the run, and each position's index in its row: what
+  /// dropout goes by. Empty: of no run.
+  std::vector<int64_t> sequences;
+  std::vector<int32_t> index;
 
   /// One term: the next token of each position; the data has neither segments nor ends.
-  void resize(int64_t sequences, int64_t length);
+  void resize(int64_t rows, int64_t length);
   /// Of a term, all but kIgnore.
   int64_t num_targets(size_t term) const;
 };
@@ -50,6 +54,9 @@ class TokenSource {
   /// What its targets are for, in the order of TokenBatch::targets: terms of a model's
   /// loss (ModelDescription::losses).
   virtual std::vector<std::string> losses() const { return {kNextToken}; }
+  /// Leaves out the targets of all but the first terms, where those are `wanted`; else
+  /// nothing.
+  virtual void keep_losses(const std::vector<std::string>& /*wanted*/) {}
   /// All ids are below this; 0 where the format does not say it, so that each row has to
   /// be looked at when it is read.
   virtual int64_t max_token_id() const = 0;

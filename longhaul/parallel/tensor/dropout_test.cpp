@@ -35,6 +35,8 @@ struct DroppingLayer {
     context.batch.seq = kLength;
     context.batch.document_end = at::full({kRows, kLength}, kLength - 1, at::kInt);
     context.batch.sequences = at::tensor({40L, 41L}, at::kLong);
+    context.batch.sequence_of =
+        context.batch.sequences.repeat_interleave(context.batch.seq);
     context.batch.index = at::arange(kLength, at::kInt).repeat({kRows});
     context.weight_gradients = std::make_shared<ops::WeightGradients>();
     context.dropout_key = 17;
