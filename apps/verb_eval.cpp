@@ -8,6 +8,7 @@
 #include "apps/verbs.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
 #include "longhaul/data/store/store.h"
@@ -29,12 +30,22 @@ struct EvalOptions {
   bool json = false;
 };
 
+/// Packed examples have a length of their own.
+int64_t length_of(const EvalOptions& options, const ModelConfig& config) {
+  if (options.seq_len > 0) return options.seq_len;
+  if (data::is_example_store(options.data)) {
+    return data::ExampleStoreInfo::read(options.data).form.seq_len;
+  }
+  return std::min<int64_t>(config.max_position_embeddings, 2048);
+}
+
 using SourcePtr = std::unique_ptr<data::TokenSource>;
 
 SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
                          int64_t seq_len) {
   SourcePtr source = data::open_source(options.data, seq_len, options.document_mask);
   source->limit_ids(config.vocab_size);
+  data::fit_losses(*source, config.description.losses_with_targets(), config.model_type);
   if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
     const auto tokenizer = tokenizer::Tokenizer::load(config.source_path.parent_path());
     data::check_tokenizer(*source, tokenizer->fingerprint());
@@ -67,6 +78,7 @@ infer::Evaluation evaluate_all(const EvalOptions& options, const train::Session&
 
 struct EvalFigures {
   infer::Evaluation result;
+  std::vector<std::string> terms;  ///< of the loss; one: of all of it
   int64_t seq_len = 0;
   double bits_per_byte = 0.0;  ///< 0: not known
   int64_t weight_bytes = 0;    ///< of the rank with most
@@ -82,6 +94,9 @@ void print_json(const EvalFigures& figures, const train::Session& session) {
                {"layout", train::layout_of(session)},
                {"rank_weight_bytes", figures.weight_bytes}};
   if (figures.bits_per_byte > 0) json["bits_per_byte"] = figures.bits_per_byte;
+  for (size_t i = 0; figures.terms.size() > 1 && i < figures.terms.size(); ++i) {
+    json["losses"][figures.terms[i]] = result.term(i);
+  }
   fmt::print("{}\n", json.dump());
 }
 
@@ -94,6 +109,9 @@ void print_text(const EvalFigures& figures, const train::Session& session) {
   }
   fmt::print("sequences   {} of {} tokens, {} targets\n", grouped(result.sequences),
              figures.seq_len, grouped(result.targets[0]));
+  for (size_t i = 0; figures.terms.size() > 1 && i < figures.terms.size(); ++i) {
+    fmt::print("{:<15} {:.5f}\n", figures.terms[i], result.term(i));
+  }
   fmt::print("loss        {:.5f}\nperplexity  {:.3f}\n", result.loss(),
              result.perplexity());
   if (figures.bits_per_byte > 0) {
@@ -106,13 +124,12 @@ void run(const EvalOptions& options, const fs::path& path,
          const std::shared_ptr<comm::Communicator>& world) {
   const NamedModel model = open_model(path, *world);
   EvalFigures figures;
-  figures.seq_len = options.seq_len > 0
-                        ? options.seq_len
-                        : std::min<int64_t>(model.config.max_position_embeddings, 2048);
+  figures.seq_len = length_of(options, model.config);
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
   const train::Session session =
       load_model(model, options.call, asked_parallel(options.call, model, *world),
                  figures.seq_len, options.micro_size, world);
+  figures.terms = source->losses();
   figures.result = evaluate_all(options, session, *source);
   figures.weight_bytes = train::most_weight_bytes(session);
   // Bits per byte needs the text's size, which a store knows.
@@ -143,7 +160,8 @@ void add_eval(CLI::App& program, Outcome& outcome) {
                    "3: the ranks of dp and cp share one copy of the weights "
                    "(parallel.zero)")
       ->check(CLI::Range(0, 3));
-  verb->add_option("--data", options->data, "token store or save_to_disk directory")
+  verb->add_option("--data", options->data,
+                   "token store, save_to_disk directory or packed examples")
       ->required();
   verb->add_option("--seq-len", options->seq_len,
                    "tokens per sequence; default: the model's positions, at most 2048")

@@ -88,6 +88,14 @@ void check_one_sequence(const ParallelSection& parallel, int ranks) {
 void run(GenerateOptions options, const fs::path& path,
          const std::shared_ptr<comm::Communicator>& world) {
   const NamedModel model = open_model(path, *world);
+  if (!model.config.description.is_causal()) {
+    throw InputError(
+        "generate",
+        fmt::format("a model of type \"{}\" sees what stands on both sides of a token: "
+                    "it predicts masked tokens and cannot continue a text; longhaul eval "
+                    "measures it",
+                    model.config.model_type));
+  }
   const auto tokenizer = find_tokenizer(options, model.config);
   const std::vector<int64_t> prompt = encode_prompt(options, *tokenizer, model.config);
   options.sampling.stop_ids = model.config.eos_token_ids;

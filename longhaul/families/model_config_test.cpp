@@ -243,7 +243,8 @@ TEST(ModelConfigRefuses, OtherFamilies) {
             "[model] c.json: model_type \"mixtral\" is not available yet; supported: "
             "\"llama\" (Llama 1, 2, 3, 3.1 and models of the same form), \"gpt2\" "
             "(GPT-2), \"qwen2\" (Qwen2, Qwen2.5), \"qwen3\" (Qwen3), \"mistral\" "
-            "(Mistral 7B and models of the same form), \"gpt_neox\" (GPT-NeoX, Pythia)");
+            "(Mistral 7B and models of the same form), \"gpt_neox\" (GPT-NeoX, Pythia), "
+            "\"bert\" (BERT)");
   EXPECT_EQ(refused({{"architectures", {"LlamaForSequenceClassification"}}}),
             "[model] c.json: architectures \"LlamaForSequenceClassification\" is not "
             "available; supported: \"LlamaForCausalLM\"");

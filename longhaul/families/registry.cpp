@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "longhaul/families/bert/bert.h"
 #include "longhaul/families/family.h"
 #include "longhaul/families/gpt2/gpt2.h"
 #include "longhaul/families/gpt_neox/gpt_neox.h"
@@ -11,8 +12,8 @@ namespace longhaul::families {
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> families = {
-      &llama_family(), &gpt2_family(),    &qwen2_family(),
-      &qwen3_family(), &mistral_family(), &gpt_neox_family()};
+      &llama_family(),   &gpt2_family(),     &qwen2_family(), &qwen3_family(),
+      &mistral_family(), &gpt_neox_family(), &bert_family()};
   return families;
 }
 

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "longhaul/models/bert/bert.h"
 #include "longhaul/models/gpt2/gpt2.h"
 #include "longhaul/models/gpt_neox/gpt_neox.h"
 #include "longhaul/models/llama/llama.h"
@@ -16,7 +17,8 @@ const ModelFamily* find_model_family(std::string_view model_type) {
       ModelFamily{"qwen2", make_qwen, make_qwen_source},
       ModelFamily{"qwen3", make_qwen, make_qwen_source},
       ModelFamily{"mistral", make_mistral, make_mistral_source},
-      ModelFamily{"gpt_neox", make_gpt_neox, make_gpt_neox_source}};
+      ModelFamily{"gpt_neox", make_gpt_neox, make_gpt_neox_source},
+      ModelFamily{"bert", make_bert, make_bert_source}};
   for (const ModelFamily& family : families) {
     if (family.model_type == model_type) return &family;
   }

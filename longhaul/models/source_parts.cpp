@@ -24,6 +24,19 @@ at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   return plain * (kept + (1.0 - kept) / rope.factor);
 }
 
+/// `hidden` [T, T]: which keys a query does not see.
+at::Tensor attended_but(const at::Tensor& hidden, const at::Tensor& q,
+                        const at::Tensor& k, const at::Tensor& v) {
+  const int64_t groups = q.size(1) / k.size(1);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
+  const at::Tensor scores =
+      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
+          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  const at::Tensor mixed =
+      at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
+  return mixed.transpose(1, 2).reshape({q.size(0) * q.size(2), -1});
+}
+
 }  // namespace
 
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
@@ -42,17 +55,15 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     std::optional<int64_t> window) {
   const int64_t length = q.size(2);
-  const int64_t groups = q.size(1) / k.size(1);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
   const at::Tensor ones = at::ones({length, length}, at::kBool);
   at::Tensor hidden = ones.triu(1);
   if (window && *window < length) hidden = hidden.logical_or(ones.tril(-*window));
-  const at::Tensor scores =
-      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
-          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-  const at::Tensor mixed =
-      at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
-  return mixed.transpose(1, 2).reshape({q.size(0) * length, -1});
+  return attended_but(hidden, q, k, v);
+}
+
+at::Tensor attended_both_ways(const at::Tensor& q, const at::Tensor& k,
+                              const at::Tensor& v) {
+  return attended_but(at::zeros({q.size(2), q.size(2)}, at::kBool), q, k, v);
 }
 
 at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,

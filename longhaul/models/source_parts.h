@@ -22,6 +22,10 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     std::optional<int64_t> window = {});
 
+/// softmax(q k^T / sqrt(D)) v, in which a token sees all of its sequence; as attended.
+at::Tensor attended_both_ways(const at::Tensor& q, const at::Tensor& k,
+                              const at::Tensor& v);
+
 /// LayerNorm over the last dim.
 at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,
                         const at::Tensor& bias, double eps);

@@ -41,9 +41,10 @@ int64_t most_weight_bytes(const Session& session) {
   return bytes[0];
 }
 
-void SequenceRunner::Head::head(const models::Model& model, const at::Tensor& hidden,
+void SequenceRunner::Head::head(const models::Model& model, const nn::Tensors& hidden,
                                 const nn::ForwardContext& /*context*/) {
-  logits = model.logits(hidden.narrow(0, hidden.size(0) - 1, 1)).view({-1});
+  const at::Tensor& rows = hidden[0];
+  logits = model.logits(rows.narrow(0, rows.size(0) - 1, 1)).view({-1});
 }
 
 SequenceRunner::SequenceRunner(const Session& session, infer::SamplingOptions options,

@@ -14,6 +14,7 @@
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "tests/dist/counted_memory.h"
+#include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 
 namespace longhaul {
@@ -72,15 +73,12 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   const auto model = models::build(config);
   bind_zeros(c, plan, tp.rank(), *model);
   model->prepare(c.seq_len * cp.size(), at::kCPU);
-  const int64_t tokens = kSequences * c.seq_len;
   const parallel::TensorRegion region(tp, plan.sequence);
   nn::ForwardContext context;
-  context.batch.rows = kSequences;
-  context.batch.seq = c.seq_len;
-  context.batch.tokens = at::zeros({tokens}, at::kInt);
-  context.batch.positions = at::arange(c.seq_len, at::kInt).repeat({kSequences});
-  context.batch.targets = {at::zeros({tokens}, at::kLong)};
-  nn::Losses losses({1.0});
+  context.batch = testing::tiny_batch(config.description, kSequences, c.seq_len,
+                                      c.seq_len * cp.size());
+  if (config.description.drops) context.dropout_key = 1;
+  nn::Losses losses(std::vector<double>(model->num_losses(), 1.0));
   context.losses = &losses;
   context.fused = c.form.fused;
   context.selective_recompute = c.form.recompute == Recompute::Selective;
@@ -91,7 +89,7 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   if (c.form.recompute == Recompute::Full) {
     context.run_block = [](int64_t layer, const nn::BlockFunction& block,
                            const nn::Tensors& x) {
-      return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
+      return layer < 0 ? block(x) : parallel::recompute(block, x);
     };
   }
   const at::Tensor one = at::ones({});
@@ -119,7 +117,7 @@ void check(const KeptCase& c) {
   const ShardPlan plan =
       make_shard_plan(model.query_heads, model.key_heads, c.tp, c.sequence);
   const int64_t tokens = kSequences * c.seq_len;
-  const TokenCounts counts = {tokens, plan.sequence ? tokens / c.tp : tokens};
+  const TokenCounts counts = {tokens, plan.sequence ? tokens / c.tp : tokens, kSequences};
   std::vector<Held> held(static_cast<size_t>(c.tp * c.cp));
   comm::run_fake_ranks(
       c.tp * c.cp, [&](const std::shared_ptr<comm::Communicator>& world) {
@@ -162,15 +160,20 @@ TEST(KeptBytes, OfEveryFamilyAndFormAreThoseThatARunHolds) {
 }
 
 TEST(KeptBytes, OfSplitFeaturesAreThoseOfEachRank) {
-  for (const std::string family : {"llama", "qwen3", "gpt_neox"}) {
+  for (const std::string family : {"llama", "qwen3", "gpt_neox", "bert"}) {
+    const bool tied = family == "bert";  // both heads
     for (const ForwardForm& form : every_form()) {
       for (const bool sequence : {false, true}) {
-        check({.family = family, .form = form, .tp = 2, .sequence = sequence});
+        check({.family = family,
+               .tied = tied,
+               .form = form,
+               .tp = 2,
+               .sequence = sequence});
       }
     }
     // Fewer key heads than ranks; heads, inner features and vocabulary uneven.
-    check({.family = family, .tp = 5, .sequence = true});
-    check({.family = family, .tp = 4, .sequence = false});
+    check({.family = family, .tied = tied, .tp = 5, .sequence = true});
+    check({.family = family, .tied = tied, .tp = 4, .sequence = false});
   }
 }
 
@@ -181,6 +184,12 @@ TEST(KeptBytes, OfSplitSequencesAreThoseOfEachRank) {
     }
     check({.family = "qwen3", .tp = 2, .sequence = true, .cp = 2, .context = kind});
     check({.family = "mistral", .tp = 2, .sequence = true, .cp = 2, .context = kind});
+    check({.family = "bert",
+           .tied = true,
+           .tp = 2,
+           .sequence = true,
+           .cp = 2,
+           .context = kind});
   }
 }
 

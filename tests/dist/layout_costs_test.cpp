@@ -96,7 +96,7 @@ class WatchedStage : public parallel::PipelineStage {
       : stage_(stage),
         boundary_(passes.boundary_bytes()),
         put_off_(layout.pipeline == PipelineKind::ZeroBubbleH1 &&
-                 !layout.tensor.sequence) {
+                 !layout.tensor.sequence && !ends_with_norm(model)) {
     for (int chunk = 0; chunk < layout.chunks; ++chunk) {
       chunks_.push_back(chunk_bytes(passes, model, layout, at, chunk));
       specs_.push_back(layout.stage(rank_at(layout.shape, at), chunk));
@@ -150,6 +150,9 @@ class WatchedStage : public parallel::PipelineStage {
   int64_t left() const { return live_; }
 
  private:
+  /// BERT norms the sum: its gradient is another tensor than that of the block's result.
+  static bool ends_with_norm(const ModelDescription& model) { return !model.is_causal(); }
+
   void hold(int64_t change) {
     live_ += change;
     peak_ = std::max(peak_, live_);
@@ -169,7 +172,7 @@ void train_step(train::Session& session, data::Loader& loader, train::StageRunne
   data::StepBatch& batch = loader.next();
   session.layout.take_own_positions(batch.micro_batches);
   session.flat->zero_grads();
-  runner.begin_step(batch.micro_batches, {1e-3});
+  runner.begin_step(batch.micro_batches, std::vector<double>(session.num_losses(), 1e-3));
   const PipelinePlan plan = session.layout.training_plan();
   runner.begin_plan(plan, session.mesh().index().pp);
   parallel::execute(plan, stage, *session.layout.boundaries,
@@ -250,6 +253,8 @@ TEST(LayoutCosts, OfTensorParallelismAreThoseOfARun) {
     check_costs({4, {"parallel.tp=4", key, "precision.compute=fp32", "run.fused=false"}});
     check_costs({8, {"parallel.tp=4", key, "parallel.zero=3"}, "llama", true});
     check_costs({4, {"parallel.tp=2", key, "parallel.zero=1"}, "gpt_neox"});
+    check_costs({4, {"parallel.tp=2", key, "parallel.zero=3"}, "bert", true});
+    check_costs({4, {"parallel.tp=4", key, "memory.recompute=full"}, "bert", true});
   }
 }
 
@@ -274,6 +279,9 @@ TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
       c.sets.insert(c.sets.end(), kind.begin(), kind.end());
       check_costs(c);
     }
+    CostCase both_heads{4, {"parallel.pp=2", "parallel.tp=2"}, "bert", true};
+    both_heads.sets.insert(both_heads.sets.end(), kind.begin(), kind.end());
+    check_costs(both_heads);
     CostCase split{8, {"parallel.pp=2", "parallel.tp=2", "parallel.zero=1"}, "qwen3"};
     split.sets.insert(split.sets.end(), kind.begin(), kind.end());
     check_costs(split);
@@ -285,9 +293,11 @@ TEST(LayoutCosts, OfPipelinesAreThoseOfARun) {
   check_costs({4, {"parallel.pp=2", "parallel.zero=3"}, "gpt_neox", true});
   for (const std::string zero : {"2", "3"}) {
     for (const auto& kind : kinds) {
-      CostCase c{4, {"parallel.pp=2", "parallel.zero=" + zero}, "llama", true};
-      c.sets.insert(c.sets.end(), kind.begin(), kind.end());
-      check_costs(c);
+      for (const std::string family : {"llama", "bert"}) {
+        CostCase c{4, {"parallel.pp=2", "parallel.zero=" + zero}, family, true};
+        c.sets.insert(c.sets.end(), kind.begin(), kind.end());
+        check_costs(c);
+      }
     }
   }
   check_costs(
@@ -302,6 +312,7 @@ TEST(LayoutCosts, OfSplitSequencesAreThoseOfARun) {
     }
     check_costs({4, {"parallel.cp=4", key, "parallel.zero=2"}, "qwen3"});
     check_costs({4, {"parallel.cp=4", key, "parallel.zero=3"}, "mistral"});
+    check_costs({2, {"parallel.cp=2", key, "data.seq_len=128"}, "bert", true});
     check_costs({8, {"parallel.cp=2", "parallel.tp=2", "parallel.pp=2", key}, "qwen2"});
   }
 }

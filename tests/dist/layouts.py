@@ -111,7 +111,14 @@ GPT_NEOX = {
 # A window that ends inside of chunks of all lengths that context parallelism makes here.
 MISTRAL = {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
            "sliding_window": 10}
-MODELS = {"gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL}
+BERT = {
+    "architectures": ["BertForPreTraining"], "model_type": "bert", "vocab_size": 331,
+    "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4, "num_attention_heads": 6,
+    "max_position_embeddings": 64, "layer_norm_eps": 1e-12, "hidden_act": "gelu",
+    "type_vocab_size": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.05, "torch_dtype": "bfloat16",
+}
+MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL}
 
 
 def write_model(path, model_type="llama", **changes):
@@ -225,11 +232,11 @@ def relative(ours, theirs):
 
 
 def joined(gradients):
-    """With GPT-2's biases of queries, keys and values as one, as its files have them: that of
-    keys adds the same to all scores of a query, so that its gradient is rounding only."""
+    """With biases of queries, keys and values as one, where nothing is rotated: that of keys adds
+    the same to all scores of a query, so that its gradient is rounding only."""
     found = {}
     for name, value in sorted(gradients.items()):
-        whole = re.sub(r"(transformer.*)[qkv]_proj.bias", r"\1c_attn.bias", name)
+        whole = re.sub(r"((transformer|bert).*)[qkv]_proj.bias", r"\1c_attn.bias", name)
         found[whole] = numpy.concatenate([found[whole], value]) if whole in found else value
     return found
 

@@ -8,9 +8,11 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <atomic>
+#include <cmath>
 
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/recompute/recompute.h"
+#include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 
 namespace longhaul {
@@ -65,12 +67,9 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   }
   model->prepare(seq_len, at::kCPU);
   nn::ForwardContext context;
-  context.batch.rows = kRows;
-  context.batch.seq = seq_len;
-  context.batch.tokens = at::zeros({kRows * seq_len}, at::kInt);
-  context.batch.positions = at::arange(seq_len, at::kInt).repeat({kRows});
-  context.batch.targets = {at::zeros({kRows * seq_len}, at::kLong)};
-  nn::Losses losses({1.0});
+  context.batch = testing::tiny_batch(config.description, kRows, seq_len, seq_len);
+  if (config.description.drops) context.dropout_key = 1;
+  nn::Losses losses(std::vector<double>(model->num_losses(), 1.0));
   context.losses = &losses;
   context.fused = false;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
@@ -78,7 +77,7 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   if (again == Again::Blocks) {
     context.run_block = [](int64_t layer, const nn::BlockFunction& block,
                            const nn::Tensors& x) {
-      return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
+      return layer < 0 ? block(x) : parallel::recompute(block, x);
     };
   }
   const CountedProducts counted;
@@ -88,8 +87,10 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
 }
 
 /// Pairs of a query and a key that the composite attention multiplies: blocks of 256
-/// queries, each with the keys from the first of its first query up to its last.
-int64_t pairs(int64_t seq_len, int64_t window) {
+/// queries, each with the keys from the first of its first query up to its last, or all.
+int64_t pairs(int64_t seq_len, const UnitWork& work) {
+  if (!work.causal) return seq_len * seq_len;
+  const int64_t window = work.window;
   int64_t sum = 0;
   for (int64_t from = 0; from < seq_len; from += 256) {
     const int64_t end = std::min(seq_len, from + 256);
@@ -103,22 +104,24 @@ int64_t pairs(int64_t seq_len, int64_t window) {
 int64_t described(const ModelDescription& model, int64_t seq_len, Again again) {
   double products = 0.0, attention = 0.0, twice = 0.0;
   for (const UnitDescription& unit : model.units) {
-    products += unit.work.products;
-    attention += unit.work.attention *
-                 static_cast<double>(kRows * pairs(seq_len, unit.work.window));
+    products += unit.work.products + unit.work.of_sequence / static_cast<double>(seq_len);
+    attention +=
+        unit.work.attention * static_cast<double>(kRows * pairs(seq_len, unit.work));
     if (unit.kind == UnitKind::Block) twice += unit.work.products;
   }
   const auto tokens = static_cast<double>(kRows * seq_len);
   double sum = tokens * 3 * products + attention * (1 + 2.5);
   if (again != Again::Nothing) sum += attention;
   if (again == Again::Blocks) sum += tokens * twice;
-  return static_cast<int64_t>(sum);
+  return std::llround(sum);
 }
 
 TEST(Multiplications, OfEveryFamilyAreThoseOfItsDescription) {
   for (const auto& [family, tied] : testing::tiny_models()) {
     const ModelConfig config = testing::tiny_model(family, tied);
-    for (const int64_t seq_len : {24, 300}) {
+    // 5 of 32 tokens are masked out.
+    const bool causal = config.description.is_causal();
+    for (const int64_t seq_len : {causal ? 24 : 32, causal ? 300 : 320}) {
       for (const Again again : {Again::Nothing, Again::Attention, Again::Blocks}) {
         EXPECT_EQ(run(config, seq_len, again),
                   described(config.description, seq_len, again))

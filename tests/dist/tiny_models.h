@@ -28,6 +28,20 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"resid_pdrop", 0.0},
             {"tie_word_embeddings", tied}};
   }
+  if (model_type == "bert") {
+    return {{"architectures", {tied ? "BertForPreTraining" : "BertForMaskedLM"}},
+            {"model_type", model_type},
+            {"hidden_act", "gelu"},
+            {"hidden_size", 48},
+            {"intermediate_size", 52},
+            {"num_hidden_layers", 4},
+            {"num_attention_heads", 6},
+            {"vocab_size", 101},
+            {"max_position_embeddings", 512},
+            {"type_vocab_size", 2},
+            {"hidden_dropout_prob", 0.1},
+            {"attention_probs_dropout_prob", 0.1}};
+  }
   if (model_type == "gpt_neox") {
     return {{"architectures", {"GPTNeoXForCausalLM"}},
             {"model_type", model_type},
@@ -69,10 +83,12 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
   return parse_model_config(tiny_config(model_type, tied).dump(), "config.json");
 }
 
-/// Every family, and one with a tied head; GPT-NeoX in both forms that it has.
+/// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
+/// have.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
   return {{"llama", false},   {"llama", true}, {"qwen2", false},    {"qwen3", false},
-          {"mistral", false}, {"gpt2", true},  {"gpt_neox", false}, {"gpt_neox", true}};
+          {"mistral", false}, {"gpt2", true},  {"gpt_neox", false}, {"gpt_neox", true},
+          {"bert", true},     {"bert", false}};
 }
 
 }  // namespace longhaul::testing

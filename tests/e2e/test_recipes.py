@@ -2,25 +2,16 @@
 
 import json
 import math
-import random
 import re
 import tomllib
 from typing import NamedTuple
 
 import pytest
+from bert_examples import small_shards
 from programs import SOURCE
 
 RECIPES = SOURCE / "recipes"
 PAGE = SOURCE / "docs/recipes.md"
-
-# A recipe that waits -> what refuses it. Without its line here a recipe is checked like the others.
-NO_BERT = 'model_type "bert" is not available yet'
-WAITING = {
-    "bert-large-phase1": NO_BERT,
-    "bert-large-phase2": NO_BERT,
-    "bert-large-lamb-phase1": NO_BERT,
-    "bert-large-lamb-phase2": NO_BERT,
-}
 
 # The sources say nothing of these, or leave saving off.
 OURS = {"checkpoint.every": 500, "checkpoint.keep": 2}
@@ -179,8 +170,6 @@ FITS = {
     "pythia-1.4b-cpt": Fit(64, 1, 64, 1, 4, 2097152, 1.415),
     "llama3-70b-sharded": Fit(128, 1, 128, 1, 2, 1048576, 70.554),
 }
-READY = [name for name in FITS if name not in WAITING]
-
 # Fields of the shipped config.json: those of the public models.
 LLAMA2 = {"vocab_size": 32000, "max_position_embeddings": 4096, "rope_theta": 1e4,
           "rope_scaling": None, "rms_norm_eps": 1e-5, "bos_token_id": 1, "eos_token_id": 2}
@@ -282,7 +271,7 @@ def test_the_command_in_its_comment_has_the_published_ranks(name):
     assert f"# Check it:  {command}\n" in path_of(name).read_text()
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("name", FITS)
 def test_published_ranks_are_accepted_and_lie_as_published(run, name):
     fit = FITS[name]
     said = described(run, name, fit.ranks)
@@ -304,19 +293,10 @@ def test_other_pipelines_of_the_70b_source_are_accepted(run, sets):
     assert layout["pp"] * layout["dp"] == 32
 
 
-@pytest.mark.parametrize("name", WAITING)
-def test_waiting_recipe_is_refused_for_its_reason(run, name):
-    """Accepted, or refused for another reason: its line in WAITING is out of date."""
-    said = described(run, name, FITS[name].ranks, check=False)
-    assert said.returncode == 78 and WAITING[name] in said.stderr, said.stderr
-
-
-def test_page_has_each_recipe_with_its_command_and_says_which_wait():
+def test_page_has_each_recipe_with_its_command():
     text = PAGE.read_text()
     commands = re.findall(r"^longhaul config recipes/(\S+)\.toml --ranks (\d+)$", text, re.M)
     assert dict(commands) == {name: str(fit.ranks) for name, fit in FITS.items()}
-    (waits,) = re.findall(r"^Not yet: (.*?)\.$", text, re.M | re.S)
-    assert set(re.findall(r"`([^`]+)`", waits)) == WAITING.keys()
 
 
 # Scaled down: the numbers of the optimizer and the schedule stay, ranks and model shrink.
@@ -352,31 +332,6 @@ def small_layout(name):
     if "parallel.shard_group" in numbers:
         sets.append("parallel.shard_group=2")
     return tp * pp * dp, pp, dp, tp, sets
-
-
-def small_shards(run, folder):
-    """A few hundred examples for BERT, 32 tokens each."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    syllables = [a + b for a in "bcdfgh" for b in "aeiou"]
-    folder.mkdir()
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "added_tokens": [{"id": i, "content": token, "single_word": False, "lstrip": False,
-                          "rstrip": False, "normalized": False, "special": True}
-                         for i, token in enumerate(special)],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "lowercase": True,
-                       "handle_chinese_chars": True, "strip_accents": None},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100,
-                  "vocab": {token: i for i, token in enumerate(special + syllables)}}}))
-    draw = random.Random(1)
-    documents = [[" ".join(draw.choice(syllables) for _ in range(8)) for _ in range(8)]
-                 for _ in range(40)]
-    (folder / "text.txt").write_text("\n\n".join("\n".join(d) for d in documents))
-    run("longhaul", "data", "build", "--bert", folder / "text.txt", "--tokenizer",
-        folder / "tokenizer.json", "--out", folder / "shards", "--seq-len", 32,
-        "--max-predictions", 5, "--shards", 4)
-    return folder / "shards"
 
 
 def warmup_rate(name, step):
@@ -424,7 +379,7 @@ QUICK = ["llama2-70b", "llama2-7b", "llama2-7b-sharded"]
 
 
 @pytest.mark.parametrize("name", [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in READY])
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.soak) for name in FITS])
 def test_scaled_down_it_trains_two_steps(run, tmp_path, name):
     check_two_steps(name, train_two_steps(run, name, tmp_path)[0])
 

@@ -1,7 +1,9 @@
 // For the parity tests: logits, loss and every first gradient of a model on given tokens,
 // written as safetensors.
 //   longhaul_model_tool MODEL_DIR TOKENS OUT [--dtype fp32|bf16] [--plain] [--fault NAME]
-// TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S].
+// TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S], and for BERT
+// "segments" and "document_end", both [B, S], and "next_sentence" [B]. Its logits are
+// those of positions with a target; "relation" are those of the sequences.
 // A fault breaks one thing on purpose; a comparison that stays green with it proves
 // nothing.
 #include <ATen/Functions.h>
@@ -57,16 +59,23 @@ Loaded load_model(const Arguments& arguments, int64_t positions) {
 data::TokenBatch read_tokens(const fs::path& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   data::TokenBatch batch;
-  const auto load = [&](const char* name, std::vector<int32_t>& into) {
+  const SafetensorsEntry* shaped = file.header().find("tokens");
+  LH_CHECK(shaped != nullptr && shaped->shape.size() == 2, "tool", "no tokens");
+  batch.resize(shaped->shape[0], shaped->shape[1]);
+  const auto load = [&](const char* name, std::vector<int32_t>& into, int64_t count) {
     const SafetensorsEntry* entry = file.header().find(name);
-    LH_CHECK(entry != nullptr && entry->shape.size() == 2, "tool", "no tensor {}", name);
-    batch.resize(entry->shape[0], entry->shape[1]);
+    if (entry == nullptr) return false;
+    into.resize(static_cast<size_t>(count));
     file.read(*entry, 0, std::as_writable_bytes(std::span(into)));
+    return true;
   };
-  load("tokens", batch.tokens);
-  const auto tokens = batch.tokens;
-  load("targets", batch.targets.at(0));
-  batch.tokens = tokens;
+  const int64_t all = batch.num_sequences * batch.seq_len;
+  LH_CHECK(load("tokens", batch.tokens, all) && load("targets", batch.targets[0], all),
+           "tool", "no tokens, or no targets");
+  load("segments", batch.segments, all);
+  load("document_end", batch.document_end, all);
+  std::vector<int32_t> pairs;
+  if (load("next_sentence", pairs, batch.num_sequences)) batch.targets.push_back(pairs);
   for (int64_t i = 0; i < batch.num_sequences * batch.seq_len; ++i) {
     batch.positions[static_cast<size_t>(i)] = static_cast<int32_t>(i % batch.seq_len);
     batch.document_start[static_cast<size_t>(i)] = 0;
@@ -117,14 +126,17 @@ void run(const Arguments& arguments) {
   if (arguments.recompute) {
     context.run_block = [](int64_t layer, const nn::BlockFunction& block,
                            const nn::Tensors& x) {
-      return layer == nn::kEmbeddingLayer ? block(x) : parallel::recompute(block, x);
+      return layer < 0 ? block(x) : parallel::recompute(block, x);
     };
   }
-  double scale = 1.0 / static_cast<double>(batch.num_targets(0));
-  if (arguments.fault == "wrong_denominator") {
-    scale = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
+  std::vector<double> scales;
+  for (size_t term = 0; term < loaded.model->num_losses(); ++term) {
+    scales.push_back(1.0 / static_cast<double>(batch.num_targets(term)));
   }
-  nn::Losses losses({scale});
+  if (arguments.fault == "wrong_denominator") {
+    scales[0] = 1.0 / static_cast<double>(batch.num_sequences * batch.seq_len);
+  }
+  nn::Losses losses(scales);
   context.losses = &losses;
   const nn::Tensors hidden = loaded.model->hidden({}, context);
   const at::Tensor loss = loaded.model->loss(hidden, context);
@@ -134,7 +146,11 @@ void run(const Arguments& arguments) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> out;
   out["logits"] = loaded.model->logits(hidden[0]).to(at::kFloat).contiguous();
-  out["loss"] = loss.view({1}).contiguous();
+  if (hidden.size() > 1) out["relation"] = hidden[1].detach().to(at::kFloat).contiguous();
+  out["loss"] = loss.detach().view({1}).contiguous();
+  for (size_t term = 0; term < scales.size(); ++term) {
+    out["loss." + std::to_string(term)] = at::full({1}, losses.sums[term] * scales[term]);
+  }
   for (const ParameterPtr& p : loaded.model->parameters()) {
     out["grad." + p->name()] = p->grad().to(at::kFloat).contiguous();
   }

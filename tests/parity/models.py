@@ -96,12 +96,13 @@ def make_model(name, seed=0):
 
 def model_of(config, seed=0):
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager").to(torch.float32)
+    kind = (transformers.AutoModelForPreTraining if config.model_type == "bert"
+            else transformers.AutoModelForCausalLM)
+    model = kind.from_config(config, attn_implementation="eager").to(torch.float32)
     # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if "norm" in key or ".ln_" in key or key.endswith("bias"):
+            if "norm" in key.lower() or ".ln_" in key or key.endswith("bias"):
                 value.add_(torch.randn_like(value) * 0.1)
     return model
 

@@ -62,6 +62,17 @@ FAMILIES = {
         dict(hidden_act="relu", attention_dropout=0.1, hidden_dropout=0.1,
              max_position_embeddings=16),
         dict(classifier_dropout=0.3, is_decoder=True)),
+    "Bert": (
+        dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+             num_attention_heads=4, max_position_embeddings=64, initializer_range=0.2),
+        dict(vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+             num_attention_heads=6, max_position_embeddings=72, layer_norm_eps=0.1,
+             type_vocab_size=3, hidden_act="gelu_fast"),
+        dict(hidden_act="relu", is_decoder=True, add_cross_attention=True,
+             tie_word_embeddings=False, hidden_dropout_prob=1.5,
+             attention_probs_dropout_prob=-0.5, type_vocab_size=1),
+        # Of training, and of other heads.
+        dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.4, classifier_dropout=0.3)),
 }
 # The result of given weights on given tokens does not depend on them.
 NEUTRAL = dict(
@@ -89,7 +100,9 @@ def shapes(model):
 
 def theirs(model, tokens):
     with torch.no_grad():
-        return model(input_ids=tokens).logits.view(-1, model.config.vocab_size)
+        out = model.eval()(input_ids=tokens)
+    return out["prediction_logits" if "prediction_logits" in out else "logits"].view(
+        -1, model.config.vocab_size)
 
 
 def example():
@@ -100,9 +113,14 @@ def example():
 def ours(run, tmp_path):
     """Logits of the model in tmp_path / "model", or what was said."""
     tokens = example().int()
-    save_file({"tokens": tokens, "targets": tokens.clone()}, tmp_path / "tokens.safetensors")
 
     def call():
+        config = json.loads((tmp_path / "model/config.json").read_text())
+        inputs = {"tokens": tokens, "targets": tokens.clone()}
+        if config["model_type"] == "bert":
+            inputs["document_end"] = torch.full_like(tokens, tokens.shape[1])
+            inputs["next_sentence"] = torch.zeros(tokens.shape[0], dtype=torch.int)
+        save_file(inputs, tmp_path / "tokens.safetensors")
         result = run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
                      tmp_path / "out.safetensors", check=False)
         if result.returncode != 0:

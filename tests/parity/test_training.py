@@ -23,9 +23,19 @@ def make_rows(seed=3):
                              generator=generator).view(-1, LENGTH)
 
 
-def torch_curve(model, rows, steps=STEPS, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, eps=1e-8):
+def torch_curve(model, rows, steps=STEPS, **settings):
+    def loss_of(step):
+        batch = rows[step * BATCH:(step + 1) * BATCH]
+        return model(input_ids=batch, labels=batch).loss
+
+    return torch_curve_of(model, loss_of, steps, **settings)
+
+
+def torch_curve_of(model, loss_of, steps, lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1,
+                   eps=1e-8):
+    """Losses and norms of AdamW on the loss of each step."""
     def is_plain(name):
-        return "norm" in name or ".ln_" in name or name.endswith("bias")
+        return "norm" in name.lower() or ".ln_" in name or name.endswith("bias")
 
     decayed = [p for n, p in model.named_parameters() if not is_plain(n)]
     plain = [p for n, p in model.named_parameters() if is_plain(n)]
@@ -34,8 +44,7 @@ def torch_curve(model, rows, steps=STEPS, lr=1e-3, betas=(0.9, 0.95), weight_dec
          {"params": plain, "weight_decay": 0.0}], lr=lr, betas=betas, eps=eps)
     curve = []
     for step in range(steps):
-        batch = rows[step * BATCH:(step + 1) * BATCH]
-        loss = model(input_ids=batch, labels=batch).loss
+        loss = loss_of(step)
         optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

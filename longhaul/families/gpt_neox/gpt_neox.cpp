@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "longhaul/base/error.h"
+#include "longhaul/families/gelu.h"
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/unit_maker.h"
@@ -20,18 +19,6 @@ using families::UnitMaker;
 constexpr const char* kNeoxPrefix = "gpt_neox.";
 constexpr const char* kNeoxTokens = "gpt_neox.embed_in.weight";
 constexpr const char* kNeoxHead = "embed_out.weight";
-
-bool read_tanh_gelu(const ConfigFields& fields) {
-  constexpr std::array kTanh = {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"};
-  const std::string act = fields.text("hidden_act").value_or("gelu");
-  if (std::ranges::count(kTanh, act) > 0) return true;
-  if (act != "gelu") {
-    fields.fail("hidden_act", fmt::format("\"{}\" is not available; supported: \"gelu\", "
-                                          "\"{}\"",
-                                          act, fmt::join(kTanh, "\", \"")));
-  }
-  return false;
-}
 
 void check_no_neox_dropout(const ConfigFields& fields) {
   for (const char* key : {"attention_dropout", "hidden_dropout"}) {
@@ -64,7 +51,7 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   // Files of the first versions have none of these, and could only mean so.
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
-  s.tanh_gelu = read_tanh_gelu(fields);
+  s.tanh_gelu = families::read_tanh_gelu(fields);
   const families::NeoxRotation rotation =
       families::read_neox_rotation(fields, s.head_dim());
   s.rotated = rotation.features;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "longhaul/families/family.h"
+
+namespace longhaul {
+
+/// BERT: attention both ways, learned positions and token types, LayerNorm after each
+/// residual sum, GELU, dropout; the head, tied, sees the masked tokens only.
+struct BertSettings : FamilySettings {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t type_vocab_size = 2;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+  bool tanh_gelu = false;  ///< else the exact form
+  double hidden_dropout = 0.1;
+  double attention_dropout = 0.1;
+  bool next_sentence = true;  ///< BertForPreTraining; false: BertForMaskedLM
+};
+
+/// The settings of a model of this family; internal error for one of another.
+const BertSettings& bert_settings(const ModelConfig& config);
+
+const families::Family& bert_family();
+
+}  // namespace longhaul

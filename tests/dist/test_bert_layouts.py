@@ -1,0 +1,92 @@
+"""BERT in every kind of layout: the same terms of the loss and the same gradients as on one rank,
+with dropout as well, whose draws do not depend on the layout."""
+
+import h5py
+import pytest
+from bert_models import make_examples
+from layouts import (FP32, IN_FP32, LAYOUTS, assert_bf16_is_one_rank, curve, go_on_with, relative,
+                     run_layout, violations)
+
+ONE = (1, [])
+PLAIN = dict(model_type="bert")
+DROPPED = dict(PLAIN, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+MASKED_ONLY = dict(PLAIN, architectures=["BertForMaskedLM"])
+# With dropout, where one is plain and the other is not.
+NOW = ["zero3", "tp2", "tp2_sequence", "tp4", "cp2_ring", "cp2_gather", "pp2_interleaved", "pp2_zb",
+       "pp2_dp2_zero3", "tp2_pp2_dp2"]
+STEPS = 8  # as of other families (test_layouts.py)
+
+
+def later(*names):
+    return [pytest.param(name, marks=pytest.mark.soak) for name in names]
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    path = tmp_path_factory.mktemp("examples") / "a_training_0.hdf5"
+    with h5py.File(path, "w") as file:
+        for name, values in make_examples(160, 32, 6).items():
+            file.create_dataset(name, data=values, compression="gzip")
+    return path
+
+
+@pytest.fixture(scope="module")
+def judged(run, examples, tmp_path_factory):
+    done = {}
+
+    def call(layout, *sets, **changes):
+        key = repr((layout, sets, sorted(changes.items())))
+        if key not in done:
+            done[key] = run_layout(run, tmp_path_factory.mktemp("bert"), examples, layout, *sets,
+                                   **changes)
+        return done[key]
+
+    return call
+
+
+def test_it_learns_and_no_gradient_is_zero(judged):
+    one = judged(ONE, *FP32, steps=20, **DROPPED)
+    assert one.losses[0] - one.losses[-1] >= 0.5
+    assert len(one.first_gradients) == 5 + 16 * 4 + 4 + 1 + 4
+    assert all(abs(value).max() > 0 for value in one.first_gradients.values())
+
+
+def test_dropout_is_seen(judged):
+    dropped, plain = (judged(ONE, *FP32, steps=STEPS, **m) for m in (DROPPED, PLAIN))
+    assert relative(dropped.losses, plain.losses) > 1e-3
+
+
+@pytest.mark.parametrize("name", [*NOW, *later(*(n for n in LAYOUTS if n not in NOW))])
+def test_a_layout_is_one_rank_with_dropout(judged, name):
+    ours, one = (judged(layout, *FP32, steps=STEPS, **DROPPED) for layout in (LAYOUTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+
+
+@pytest.mark.parametrize("name", ["tp2_cp2", "pp4", *later(*(
+    n for n in LAYOUTS if n not in ("tp2_cp2", "pp4")))])
+def test_a_layout_is_one_rank_without_dropout(judged, name):
+    ours, one = (judged(layout, *FP32, steps=STEPS, **PLAIN) for layout in (LAYOUTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+
+
+@pytest.mark.parametrize("name", ["tp2_pp2", *later("zero3", "tp4_sequence")])
+def test_one_term_alone_is_one_rank(judged, name):
+    ours, one = (judged(layout, *FP32, steps=STEPS, **MASKED_ONLY)
+                 for layout in (LAYOUTS[name], ONE))
+    assert not violations(ours, one, IN_FP32)
+    assert not any("pooler" in n or "seq_relationship" in n for n in one.first_gradients)
+
+
+@pytest.mark.parametrize("again", ["full", "selective"])
+def test_what_runs_again_drops_the_same(judged, again):
+    one = judged(ONE, *FP32, steps=STEPS, **DROPPED)
+    ours = judged(ONE, *FP32, f'memory.recompute="{again}"', steps=STEPS, **DROPPED)
+    assert (ours.losses, ours.norms) == (one.losses, one.norms)
+
+
+@pytest.mark.parametrize("name", later("zero3", "tp2_pp2_dp2"))
+def test_a_layout_in_bf16_is_one_rank_within_its_rounding(judged, name):
+    def of_bert(layout, *sets, **changes):
+        return judged(layout, *sets, **{**DROPPED, **changes})
+
+    assert_bf16_is_one_rank(of_bert, LAYOUTS[name])

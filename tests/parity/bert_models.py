@@ -1,0 +1,107 @@
+"""Small BERTs made by transformers, batches for them, and their gradients under one set of
+names."""
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
+
+VOCABULARY = 331
+SETTINGS = dict(
+    vocab_size=VOCABULARY, hidden_size=96, intermediate_size=160, num_hidden_layers=3,
+    num_attention_heads=6, max_position_embeddings=128, initializer_range=0.05,
+    hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+MODELS = {
+    "pretraining": (BertForPreTraining, {}),
+    "masked": (BertForMaskedLM, {}),
+    "tanh": (BertForPreTraining, dict(hidden_act="gelu_new", type_vocab_size=3)),
+}
+
+
+def make_bert(name, seed=0, **changes):
+    kind, settings = MODELS[name]
+    torch.manual_seed(seed)
+    config = BertConfig(**{**SETTINGS, **settings, **changes})
+    config._attn_implementation = "eager"
+    model = kind(config).to(torch.float32)
+    # Norm weights of one hide a missing or doubled product, and biases of zero a missing sum.
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if "LayerNorm" in key or key.endswith("bias"):
+                value.add_(torch.randn_like(value) * 0.1)
+    return model
+
+
+def make_examples(rows, length, predictions, seed=0, whole=False):
+    """Arrays of a shard as NVIDIA's recipe has them; rows are of all lengths, or whole."""
+    rng = np.random.default_rng(seed)
+    lengths = np.full(rows, length) if whole else rng.integers(length // 2, length + 1, rows)
+    skewed = 1.0 / np.arange(1, VOCABULARY - 4)  # something to learn
+    ids = rng.choice(np.arange(5, VOCABULARY), (rows, length), p=skewed / skewed.sum())
+    places = np.arange(length)[None, :]
+    mask = places < lengths[:, None]
+    arrays = {
+        "input_ids": np.where(mask, ids, 0), "input_mask": mask,
+        "segment_ids": np.where(mask, places >= rng.integers(3, length // 2, (rows, 1)), 0),
+        "masked_lm_positions": np.zeros((rows, predictions), np.int64),
+        "masked_lm_ids": np.zeros((rows, predictions), np.int64),
+        "next_sentence_labels": rng.integers(0, 2, rows)}
+    for row in range(rows):
+        count = predictions if whole else rng.integers(1, predictions + 1)
+        chosen = np.sort(rng.choice(np.arange(1, lengths[row]), count, replace=False))
+        arrays["masked_lm_positions"][row, :count] = chosen
+        arrays["masked_lm_ids"][row, :count] = ids[row, chosen]
+        arrays["input_ids"][row, chosen] = 4
+    kinds = {"input_ids": "i4", "masked_lm_positions": "i4", "masked_lm_ids": "i4"}
+    return {name: values.astype(kinds.get(name, "i1")) for name, values in arrays.items()}
+
+
+def fields_of(arrays, rows=slice(None)):
+    """What transformers' models are called with."""
+    labels = np.full(arrays["input_ids"].shape, -100, np.int64)
+    for row, positions in enumerate(arrays["masked_lm_positions"]):
+        chosen = positions[positions > 0]
+        labels[row, chosen] = arrays["masked_lm_ids"][row, :len(chosen)]
+    fields = {"input_ids": arrays["input_ids"], "token_type_ids": arrays["segment_ids"],
+              "attention_mask": arrays["input_mask"], "labels": labels,
+              "next_sentence_label": arrays["next_sentence_labels"]}
+    return {name: torch.tensor(values[rows]).long() for name, values in fields.items()}
+
+
+def call(model, fields):
+    """Logits of all tokens, those of sequences or None, and the loss of each term."""
+    inputs = {n: fields[n] for n in ("input_ids", "token_type_ids", "attention_mask")}
+    out = model(**inputs)
+    entropy = torch.nn.functional.cross_entropy
+    if isinstance(model, BertForMaskedLM):
+        logits, relation = out.logits, None
+    else:
+        logits, relation = out.prediction_logits, out.seq_relationship_logits
+    losses = [entropy(logits.view(-1, logits.shape[-1]), fields["labels"].view(-1))]
+    if relation is not None:
+        losses.append(entropy(relation, fields["next_sentence_label"]))
+    return logits, relation, losses
+
+
+def as_bert(tensors):
+    """Tensors under this program's names as transformers' model has them; biases of queries,
+    keys and values as one: that of keys has no gradient but rounding."""
+    names = {"attention.q_proj": "attention.self.query", "attention.k_proj": "attention.self.key",
+             "attention.v_proj": "attention.self.value", "attention.o_proj": "attention.output.dense",
+             "up_proj": "intermediate.dense", "down_proj": "output.dense"}
+    found = {}
+    for key, value in tensors.items():
+        for here, theirs in names.items():
+            if f".{here}." in key:
+                key = key.replace(here, theirs)
+                break
+        found[key] = value
+    return joined(found)
+
+
+def joined(tensors):
+    found = {}
+    for key, value in sorted(tensors.items()):
+        for part in ("query", "key", "value"):
+            key = key.replace(f"self.{part}.bias", "self.bias")
+        found[key] = torch.cat([found[key], value]) if key in found else value
+    return found
