@@ -109,7 +109,7 @@ def test_sharded_bin_files_and_the_config_beside_them_are_found(run, tmp_path):
     assert_same(tensors_of(tmp_path / "out"), {n: t.float() for n, t in state.items()})
 
 
-def test_bert_keeps_its_config_and_gets_the_names_of_hugging_face(run, tmp_path):
+def test_bert_gets_the_names_of_hugging_face_and_its_moments_come_along(run, tmp_path):
     torch.manual_seed(0)
     config = BertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2,
                         num_attention_heads=4, intermediate_size=48,
@@ -121,19 +121,39 @@ def test_bert_keeps_its_config_and_gets_the_names_of_hugging_face(run, tmp_path)
            for n, t in model.state_dict().items()}
     old["bert.embeddings.mask"] = torch.arange(32) % 3 == 0
     old["bert.embeddings.position_ids"] = torch.arange(32).expand((1, -1))
-    torch.save({"model": old, "optimizer": {"state": {}}, "scheduler": {"last_epoch": 4},
-                "files": [1, ["a.hdf5"]]}, tmp_path / "ckpt_4.pt")
+    # Groups as its training script makes them.
+    plain = [n for n, _ in model.named_parameters() if "bias" in n or "LayerNorm" in n]
+    order = [n for n, _ in model.named_parameters() if n not in plain] + plain
+    moments = {n: {"step": 4, "exp_avg": torch.rand(model.state_dict()[n].shape),
+                   "exp_avg_sq": torch.rand(model.state_dict()[n].shape)} for n in order}
+    numbers = list(range(len(order)))
+    torch.save({"model": old, "scheduler": {"last_epoch": 4}, "files": [1, ["a.hdf5"]],
+                "optimizer": {"state": {i: moments[n] for i, n in enumerate(order)},
+                              "param_groups": [{"params": numbers[:-len(plain)]},
+                                               {"params": numbers[-len(plain):]}]}},
+               tmp_path / "ckpt_4.pt")
     result = run("longhaul", "import", tmp_path / "ckpt_4.pt", "--config", tmp_path / "hf",
                  "--out", tmp_path / "out")
     assert "under 'model'" in result.stdout and "scheduler" in result.stdout
-    assert torch.equal(tensors_of(tmp_path / "out")["bert.embeddings.mask"],
-                       old["bert.embeddings.mask"])
+    assert "passed over: bert.embeddings.mask (no parameter)" in result.stdout
     again = BertForPreTraining.from_pretrained(tmp_path / "out").eval()
     ids = torch.arange(24).view(2, 12)
     with torch.no_grad():
         assert torch.equal(again(ids).prediction_logits, model(ids).prediction_logits)
         assert torch.equal(again(ids).seq_relationship_logits,
                            model(ids).seq_relationship_logits)
+    run("longhaul", "import", tmp_path / "ckpt_4.pt", "--config", tmp_path / "hf", "--format",
+        "checkpoint", "--out", tmp_path / "checkpoint")
+    found = stored_state(tmp_path / "checkpoint" / "step_00000004")
+    assert len(found["exp_avg"]) == len(order)
+    for ours, theirs in (("attention.q_proj.weight", "attention.self.query.weight"),
+                         ("attention.output.LayerNorm.bias", "attention.output.LayerNorm.bias"),
+                         ("down_proj.weight", "output.dense.weight")):
+        ours, theirs = (f"bert.encoder.layer.1.{name}" for name in (ours, theirs))
+        assert torch.equal(found["exp_avg_sq"][ours], moments[theirs]["exp_avg_sq"])
+    for name in ("cls.predictions.bias", "bert.pooler.dense.weight",
+                 "bert.embeddings.word_embeddings.weight"):
+        assert torch.equal(found["exp_avg"][name], moments[name]["exp_avg"])
 
 
 # ---- neuronx-distributed ----
