@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
 #include "longhaul/infer/test_whole_model.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/init.h"
@@ -34,9 +35,15 @@ TEST(Generation, WithACacheIsTheArgmaxOfTheFullForwardInEveryFamily) {
       std::vector<int64_t> ids = {3, 14, 15, 9, 2, 6};
       infer::SamplingOptions options;
       options.max_new_tokens = 30;  // past the window of Mistral
-      const auto fresh =
-          infer::generate(infer::testing::next_id_of(*model, options, 64, fused), ids,
-                          options, [](int64_t) { return true; });
+      const auto run = [&] {
+        return infer::generate(infer::testing::next_id_of(*model, options, 64, fused),
+                               ids, options, [](int64_t) { return true; });
+      };
+      if (!testing::tiny_model(family, tied).description.is_causal()) {
+        EXPECT_THROW(run(), InputError);
+        continue;
+      }
+      const auto fresh = run();
       ASSERT_EQ(fresh.size(), 30U);
       for (const int64_t id : fresh) {
         nn::ForwardContext context;

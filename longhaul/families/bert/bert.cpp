@@ -202,13 +202,16 @@ class BertFamily : public families::Family {
             "hidden_dropout_prob", "hidden_size", "initializer_range",
             "intermediate_size", "is_decoder", "layer_norm_eps",
             "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
-            "position_embedding_type", "tie_word_embeddings", "type_vocab_size",
+            "pad_token_id", "position_embedding_type", "tie_word_embeddings",
+            "type_vocab_size",
             // Of other heads, and how a result is computed.
             "chunk_size_feed_forward", "classifier_dropout"};
   }
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_bert_neutral(fields);
+    // Padding is never attended to, whatever its id.
+    fields.integer("pad_token_id", 0, config.vocab_size - 1);
     const BertSettings settings = read_bert_settings(fields);
     // A table of them is a parameter: no more than can be one.
     config.max_position_embeddings =

@@ -108,6 +108,8 @@ TEST(Bert, RefusesWhatIsNotComputed) {
             "12");
   EXPECT_NE(refused_bert({{"hidden_act", "relu"}}).find("hidden_act \"relu\""),
             std::string::npos);
+  EXPECT_NE(refused_bert({{"pad_token_id", 30522}}).find("pad_token_id"),
+            std::string::npos);
   EXPECT_NE(refused_bert({{"type_vocab_size", 1}}).find("type_vocab_size"),
             std::string::npos);
   EXPECT_NE(refused_bert({{"architectures", {"BertModel"}}}).find("BertModel"),
