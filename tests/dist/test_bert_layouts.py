@@ -5,7 +5,7 @@ import h5py
 import pytest
 from bert_models import make_examples
 from layouts import (FP32, IN_FP32, LAYOUTS, assert_bf16_is_one_rank, curve, go_on_with, relative,
-                     run_layout, violations)
+                     run_layout, train, violations, write_run)
 
 ONE = (1, [])
 PLAIN = dict(model_type="bert")
@@ -90,3 +90,21 @@ def test_a_layout_in_bf16_is_one_rank_within_its_rounding(judged, name):
         return judged(layout, *sets, **{**DROPPED, **changes})
 
     assert_bf16_is_one_rank(of_bert, LAYOUTS[name])
+
+
+@pytest.mark.parametrize("before, after", [
+    ("tp2_pp2", "zero3"), pytest.param("cp2_ring", "tp4", marks=pytest.mark.soak)])
+def test_a_checkpoint_goes_on_in_another_layout_and_drops_what_one_rank_drops(
+        run, examples, tmp_path_factory, before, after):
+    def trained(layout, *sets, **changes):
+        path = tmp_path_factory.mktemp("trained")
+        ranks, keys = layout
+        train(run, write_run(path, examples, **changes), *keys, *sets, ranks=ranks)
+        return path / "run"
+
+    one = curve(trained(ONE, *FP32, "run.steps=8", **DROPPED))
+    ours = go_on_with(run, examples, tmp_path_factory.mktemp("second"), trained, before, after,
+                      **DROPPED)
+    assert len(ours) == 8
+    for part in range(2):
+        assert relative([p[part] for p in ours], [p[part] for p in one]) <= 1e-5
