@@ -86,12 +86,12 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
   return saved_dataset_source(path, seq_len);
 }
 
-void check_losses(std::vector<std::string> losses, const std::string& name,
+void check_losses(const std::vector<std::string>& losses, const std::string& name,
                   const std::vector<std::string>& wanted, const std::string& model_type) {
-  if (wanted.size() < losses.size() && losses.front() == kMaskedToken) {
-    losses.resize(wanted.size());
+  if (wanted.size() <= losses.size() &&
+      std::equal(wanted.begin(), wanted.end(), losses.begin())) {
+    return;
   }
-  if (losses == wanted) return;
   throw InputError(
       "data",
       fmt::format("{}: has targets for {}, and a model of type \"{}\" learns {}", name,

@@ -42,7 +42,7 @@ std::unique_ptr<TokenSource> synthetic_examples(int64_t sequences, int64_t seq_l
 /// Targets are for terms of a model's loss, `wanted`; the first of the data's may be all
 /// of them, the others are left out then. InputError for other terms. `name` and
 /// `model_type` stand in the message.
-void check_losses(std::vector<std::string> losses, const std::string& name,
+void check_losses(const std::vector<std::string>& losses, const std::string& name,
                   const std::vector<std::string>& wanted, const std::string& model_type);
 /// The same of a source, which leaves out the others.
 void fit_losses(TokenSource& source, const std::vector<std::string>& wanted,
