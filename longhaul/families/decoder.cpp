@@ -4,6 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/outline.h"
 
 namespace longhaul::families {
 namespace {
@@ -40,10 +41,7 @@ void check_neutral(const ConfigFields& fields) {
 }
 
 void read_sizes(const ConfigFields& fields, DecoderSettings& out) {
-  out.hidden_size = fields.required_integer("hidden_size", 1, kMaxWidth);
-  out.intermediate_size = fields.required_integer("intermediate_size", 1, kMaxWidth);
-  out.num_hidden_layers = fields.required_integer("num_hidden_layers", 1, kMaxLayers);
-  out.num_attention_heads = fields.required_integer("num_attention_heads", 1, kMaxWidth);
+  read_outline(fields, out);
   out.num_key_value_heads = fields.integer("num_key_value_heads", 1, kMaxWidth)
                                 .value_or(out.num_attention_heads);
   const auto head_dim = fields.integer("head_dim", 1, kMaxWidth);

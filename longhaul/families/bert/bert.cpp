@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/gelu.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/outline.h"
+#include "longhaul/families/settings_of.h"
 #include "longhaul/families/unit_maker.h"
 
 namespace longhaul {
@@ -56,18 +57,7 @@ bool has_next_sentence(const ConfigFields& fields) {
 
 BertSettings read_bert_settings(const ConfigFields& fields) {
   BertSettings s;
-  s.hidden_size = fields.required_integer("hidden_size", 1, families::kMaxWidth);
-  s.intermediate_size =
-      fields.required_integer("intermediate_size", 1, families::kMaxWidth);
-  s.num_hidden_layers =
-      fields.required_integer("num_hidden_layers", 1, families::kMaxLayers);
-  s.num_attention_heads =
-      fields.required_integer("num_attention_heads", 1, families::kMaxWidth);
-  if (s.hidden_size % s.num_attention_heads != 0) {
-    fields.fail("hidden_size", fmt::format("= {} does not divide by num_attention_heads "
-                                           "= {}",
-                                           s.hidden_size, s.num_attention_heads));
-  }
+  families::read_outline_of_even_heads(fields, s);
   // Examples have two.
   s.type_vocab_size =
       fields.integer("type_vocab_size", 2, families::kMaxVocab).value_or(2);
@@ -245,9 +235,7 @@ class BertFamily : public families::Family {
 }  // namespace
 
 const BertSettings& bert_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const BertSettings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no BERT", config.model_type);
-  return *settings;
+  return families::settings_of<BertSettings>(config, "BERT");
 }
 
 const families::Family& bert_family() {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/settings_of.h"
 #include "longhaul/families/unit_maker.h"
 
 namespace longhaul {
@@ -194,9 +194,7 @@ class Gpt2Family : public families::Family {
 }  // namespace
 
 const Gpt2Settings& gpt2_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const Gpt2Settings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no GPT-2", config.model_type);
-  return *settings;
+  return families::settings_of<Gpt2Settings>(config, "GPT-2");
 }
 
 const families::Family& gpt2_family() {

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/gelu.h"
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/outline.h"
+#include "longhaul/families/settings_of.h"
 #include "longhaul/families/unit_maker.h"
 
 namespace longhaul {
@@ -33,18 +34,7 @@ void check_no_neox_dropout(const ConfigFields& fields) {
 GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   check_no_neox_dropout(fields);
   GptNeoxSettings s;
-  s.hidden_size = fields.required_integer("hidden_size", 1, families::kMaxWidth);
-  s.intermediate_size =
-      fields.required_integer("intermediate_size", 1, families::kMaxWidth);
-  s.num_hidden_layers =
-      fields.required_integer("num_hidden_layers", 1, families::kMaxLayers);
-  s.num_attention_heads =
-      fields.required_integer("num_attention_heads", 1, families::kMaxWidth);
-  if (s.hidden_size % s.num_attention_heads != 0) {
-    fields.fail("hidden_size", fmt::format("= {} does not divide by num_attention_heads "
-                                           "= {}",
-                                           s.hidden_size, s.num_attention_heads));
-  }
+  families::read_outline_of_even_heads(fields, s);
   s.layer_norm_eps = fields.eps("layer_norm_eps");
   s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
@@ -210,10 +200,7 @@ class GptNeoxFamily : public families::Family {
 }  // namespace
 
 const GptNeoxSettings& gpt_neox_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const GptNeoxSettings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no GPT-NeoX",
-            config.model_type);
-  return *settings;
+  return families::settings_of<GptNeoxSettings>(config, "GPT-NeoX");
 }
 
 const families::Family& gpt_neox_family() {

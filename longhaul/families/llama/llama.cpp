@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/settings_of.h"
 
 namespace longhaul {
 namespace {
@@ -66,9 +66,7 @@ class LlamaFamily : public families::Family {
 }  // namespace
 
 const LlamaSettings& llama_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const LlamaSettings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no Llama", config.model_type);
-  return *settings;
+  return families::settings_of<LlamaSettings>(config, "Llama");
 }
 
 ModelConfig make_llama(const LlamaSettings& settings, int64_t vocab_size,

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/settings_of.h"
 
 namespace longhaul {
 namespace {
@@ -66,9 +66,7 @@ class MistralFamily : public families::Family {
 }  // namespace
 
 const MistralSettings& mistral_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const MistralSettings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no Mistral", config.model_type);
-  return *settings;
+  return families::settings_of<MistralSettings>(config, "Mistral");
 }
 
 const families::Family& mistral_family() {

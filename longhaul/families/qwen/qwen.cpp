@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
+#include "longhaul/families/settings_of.h"
 
 namespace longhaul {
 namespace {
@@ -87,9 +87,7 @@ class QwenFamily : public families::Family {
 }  // namespace
 
 const QwenSettings& qwen_settings(const ModelConfig& config) {
-  const auto* settings = dynamic_cast<const QwenSettings*>(config.settings.get());
-  LH_ASSERT(settings != nullptr, "a model of type '{}' is no Qwen", config.model_type);
-  return *settings;
+  return families::settings_of<QwenSettings>(config, "Qwen");
 }
 
 const families::Family& qwen2_family() {

@@ -179,7 +179,7 @@ class Bert : public Model {
 
   nn::Tensors hidden(const nn::Tensors& input,
                      const nn::ForwardContext& context) const override {
-    const nn::Tensors x = run_stage(
+    nn::Tensors x = run_stage(
         input, context,
         [&] { return nn::Tensors{embedding_->forward(*words_, context)}; }, first_layer_,
         blocks_.size(),
