@@ -42,7 +42,7 @@ void read_all(const fs::path& path, bool verify) {
   data::ExampleRow row{all.first(length), all.subspan(length, length), all.last(length)};
   for (int64_t i = 0; i < store.info().rows; ++i) {
     try {
-      store.read(i, form.predictions, row);
+      store.read(i, row);
     } catch (const InputError&) {
       continue;  // the next row may be a good one
     }
