@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/comm/options.h"
 
 namespace longhaul::comm {
 
@@ -15,6 +16,11 @@ namespace {
 }  // namespace
 
 const CommCounts& Communicator::counts() const { fail_absent(name(), "counts"); }
+
+const CommOptions& Communicator::limits() const {
+  static const CommOptions kDefault;
+  return kDefault;
+}
 
 Ledger& Communicator::ledger() { fail_absent(name(), "ledger"); }
 

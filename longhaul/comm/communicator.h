@@ -15,6 +15,7 @@
 namespace longhaul::comm {
 
 class Ledger;
+struct CommOptions;
 
 enum class ReduceOp { Sum, Max };
 
@@ -45,6 +46,10 @@ class Work {
  public:
   virtual ~Work() = default;
   virtual void wait() = 0;
+  /// What the caller puts into the device's current stream from now on comes after the
+  /// operation; the host goes on where the backend can do that, else as wait(). The
+  /// operation's buffers may be given back: memory is used again in the stream's order.
+  virtual void order() { wait(); }
   /// True when it has ended; drives progress where the backend needs that.
   virtual bool test() = 0;
 };
@@ -88,8 +93,14 @@ class Communicator {
   /// The ranks with the same colour, ordered by key. Collective, blocks.
   virtual std::unique_ptr<Communicator> split(int color, int key, std::string name) = 0;
   /// Advances everything that this rank has under way, without waiting: for a rank that
-  /// is long busy elsewhere.
+  /// is long busy elsewhere. Throws what has failed where nobody waits for it.
   virtual void progress() {}
+  /// Transfers run one group after the other, in the order of send_recv's calls: a
+  /// receive holds up the sends behind it, so that calls are to be made in an order in
+  /// which every rank can come to an end.
+  virtual bool transfers_in_order() const { return false; }
+  /// What bounds every wait of the group.
+  virtual const CommOptions& limits() const;
   /// Ends the process group without a collective; called on one rank after a failure.
   virtual void abort(int exit_code) = 0;
   /// What this rank has sent through this communicator. Every backend has both; what only
@@ -98,8 +109,10 @@ class Communicator {
   /// What this rank is doing; one for all communicators that come from one world.
   virtual Ledger& ledger();
 
-  // Helpers on top of the verbs; each waits.
+  // Helpers on top of the verbs; each waits, but for the one that says otherwise.
   void all_reduce_wait(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->wait(); }
+  /// For what the device goes on with: see Work::order.
+  void all_reduce_order(Buffer buffer, ReduceOp op) { all_reduce(buffer, op)->order(); }
   void barrier_wait() { barrier()->wait(); }
   /// Every rank's bytes, in rank order. Collective.
   virtual std::vector<std::string> gather_strings(const std::string& mine);

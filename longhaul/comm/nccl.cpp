@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/comm/nccl_communicator.h"
 
 namespace longhaul::comm {
 namespace {
@@ -70,15 +69,28 @@ ncclDataType_t type_of(DType dtype) {
 }
 
 ncclRedOp_t op_of(ReduceOp op) { return op == ReduceOp::Sum ? ncclSum : ncclMax; }
-ncclComm_t comm_of(NcclApi::Comm comm) { return static_cast<ncclComm_t>(comm); }
-cudaStream_t stream_of(NcclApi::Stream stream) {
+ncclComm_t comm_of(DeviceApi::Comm comm) { return static_cast<ncclComm_t>(comm); }
+cudaStream_t stream_of(DeviceApi::Stream stream) {
   return static_cast<cudaStream_t>(stream);
 }
-cudaEvent_t event_of(NcclApi::Event event) { return static_cast<cudaEvent_t>(event); }
+cudaEvent_t event_of(DeviceApi::Event event) { return static_cast<cudaEvent_t>(event); }
 
 /// The calls themselves.
-class RealNccl : public NcclApi {
+class RealNccl : public DeviceApi {
  public:
+  std::string name() const override { return "NCCL"; }
+  std::string describe() const override {
+    int version = 0;
+    f<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
+    std::string text =
+        fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+    for (const char* setting : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
+      if (const char* value = std::getenv(setting)) {
+        text += fmt::format(" {}={}", setting, value);
+      }
+    }
+    return text;
+  }
   int unique_id(UniqueId& id) override {
     ncclUniqueId made;
     static_assert(sizeof(made) == sizeof(UniqueId));
@@ -129,7 +141,7 @@ class RealNccl : public NcclApi {
     return result;
   }
   int abort(Comm comm) override { return abort_(comm_of(comm)); }
-  std::string nccl_text(int result, Comm comm) override {
+  std::string error_text(int result, Comm comm) override {
     const char* last = last_error_(comm_of(comm));
     const std::string text = error_string_(static_cast<ncclResult_t>(result));
     return last == nullptr || *last == '\0' ? text : text + " (" + last + ")";
@@ -159,7 +171,7 @@ class RealNccl : public NcclApi {
     done = result == cudaSuccess;
     return result == cudaErrorNotReady ? 0 : result;
   }
-  std::string cuda_text(int result) override {
+  std::string device_text(int result) override {
     return cudaGetErrorString(static_cast<cudaError_t>(result));
   }
 
@@ -195,25 +207,6 @@ class RealNccl : public NcclApi {
 
 bool nccl_is_built() { return true; }
 
-std::string describe_nccl(const Communicator& world) {
-  if (world.size() == 1) return "one rank";
-  int version = 0;
-  const Library library;
-  library.get<decltype(&ncclGetVersion)>("ncclGetVersion")(&version);
-  std::string text =
-      fmt::format("nccl {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  for (const char* name : {"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}) {
-    if (const char* value = std::getenv(name)) text += fmt::format(" {}={}", name, value);
-  }
-  return text;
-}
-
-std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device,
-                                         const NcclOptions& options) {
-  // The caller keeps it alive.
-  const std::shared_ptr<Communicator> borrowed(&bootstrap, [](Communicator*) {});
-  return std::make_unique<NcclCommunicator>(std::make_shared<RealNccl>(), borrowed,
-                                            device, options);
-}
+std::shared_ptr<DeviceApi> nccl() { return std::make_shared<RealNccl>(); }
 
 }  // namespace longhaul::comm

@@ -5,16 +5,10 @@ namespace longhaul::comm {
 
 bool nccl_is_built() { return false; }
 
-std::string describe_nccl(const Communicator& world) {
-  return world.size() == 1 ? "one rank" : "nccl, which this build has not";
-}
-
-std::unique_ptr<Communicator> nccl_group(Communicator& bootstrap, int device,
-                                         const NcclOptions& /*options*/) {
-  throw ConfigError("comm", fmt::format("this build has no NCCL, which {} ranks on CUDA "
-                                        "devices need (device {}); run one rank or use "
-                                        "run.device = \"cpu\"",
-                                        bootstrap.size(), device));
+std::shared_ptr<DeviceApi> nccl() {
+  throw ConfigError("comm",
+                    "this build has no NCCL, which several ranks on CUDA devices need; "
+                    "run one rank or use run.device = \"cpu\"");
 }
 
 }  // namespace longhaul::comm

@@ -39,6 +39,7 @@ class StagedCommunicator final : public Communicator {
   WorkPtr barrier() override;
   std::unique_ptr<Communicator> split(int color, int key, std::string name) override;
   void progress() override;
+  const CommOptions& limits() const override { return options_; }
   void abort(int exit_code) override;
   const CommCounts& counts() const override;
   Ledger& ledger() override;

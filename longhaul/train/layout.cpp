@@ -5,7 +5,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/comm/backend.h"
-#include "longhaul/comm/nccl.h"
+#include "longhaul/device/device.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/tensor/region.h"
 
@@ -64,9 +64,7 @@ comm::Communicator* Layout::keep(std::shared_ptr<comm::Communicator> group) {
 
 comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
   if (device.is_cpu() || group.size() == 1) return &group;
-  comm::NcclOptions options;
-  options.limits.deadline_seconds = deadline_seconds;
-  return keep(comm::nccl_group(group, device.index(), options));
+  return keep(device::group_for(device, group));
 }
 
 void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
@@ -128,7 +126,6 @@ Layout make_layout(LayoutDescription description, const RunConfig& config,
   Layout layout;
   static_cast<LayoutDescription&>(layout) = std::move(description);
   layout.device = device;
-  layout.deadline_seconds = config.resilience.comm_timeout_s;
   layout.mesh = std::make_unique<comm::Mesh>(std::move(world), layout.shape);
   cut_data_group(layout);
   layout.groups.sums.resize(kSumGroups);

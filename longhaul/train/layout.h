@@ -34,7 +34,6 @@ struct Layout : LayoutDescription {
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
   at::Device device = at::kCPU;
-  double deadline_seconds = 0.0;
   std::vector<std::shared_ptr<comm::Communicator>> owned;
   comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);
   /// The group for tensors of the device, made of a group for host memory; it itself on a

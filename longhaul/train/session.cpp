@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,9 +10,8 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
-#include "longhaul/comm/backend.h"
 #include "longhaul/comm/hosts.h"
-#include "longhaul/comm/nccl.h"
+#include "longhaul/device/device.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
@@ -33,29 +31,6 @@ DTypePolicy make_policy(const PrecisionSection& p) {
   return {p.compute == ComputeType::Fp32 ? DType::F32 : DType::BF16,
           p.master == MasterType::Fp32 ? DType::F32 : DType::BF16, state_dtype(p.moments),
           state_dtype(p.gradients), state_dtype(p.reduce)};
-}
-
-at::Device choose_device(const RunConfig& config, int world) {
-  const std::string& name = config.run.device;
-  const bool has_cuda = at::globalContext().hasCUDA();
-  if (name == "cpu" || (name == "auto" && !has_cuda)) return at::kCPU;
-  if (!has_cuda) {
-    throw ConfigError("device", fmt::format("run.device = \"{}\", but no such device is "
-                                            "usable here; use \"cpu\" or \"auto\"",
-                                            name));
-  }
-  const comm::Launch launch = comm::detect_launch();
-  const auto devices = static_cast<int>(at::getNumGPUs());
-  if (world > 1 && launch.local_ranks > devices) {
-    throw ConfigError(
-        "device",
-        fmt::format("{} ranks on this machine, which has {} CUDA devices; start one rank "
-                    "per device, or set run.device = \"cpu\"",
-                    launch.local_ranks, devices));
-  }
-  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(launch.local_rank));
-  c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device);
-  return device;
 }
 
 /// The CPU forms always repeat bitwise; elsewhere ATen is told to.
@@ -94,8 +69,7 @@ Json fingerprint_of(const Session& session) {
   NumericsPlace place;
   place.layout = session.layout.describe();
   place.device = ops::fused::device_name(session.device);
-  place.collectives = session.device.is_cpu() ? comm::describe_sums(*session.world)
-                                              : comm::describe_nccl(*session.world);
+  place.collectives = device::describe_sums(session.device, *session.world);
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(numerics_fingerprint(place).dump())) {
@@ -199,7 +173,7 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   session.node = comm::split_by_host(*session.world, "node");
   session.batch = derive_batch(config, session.world->size());
   session.policy = make_policy(config.precision);
-  session.device = choose_device(config, session.world->size());
+  session.device = device::choose(config.run.device, *session.node);
   set_determinism(config, session.device, log);
   if (config.memory.offload_activations && session.device.is_cpu()) {
     log.warning("memory.offload_activations has no effect: a CPU has no other memory");

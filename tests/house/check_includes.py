@@ -16,11 +16,11 @@ ROWS = {
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
     "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
-    "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
+    "device": {"comm"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
-    "train": {"comm", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
+    "train": {"comm", "device", "data", "tensor", "ops", "nn", "models", "parallel", "optim",
               "checkpoint", "infer", "monitor"},
 }
 STRICT = {"base", "system", "run", "config", "format", "families"}

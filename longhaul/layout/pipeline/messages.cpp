@@ -45,6 +45,66 @@ std::optional<PipelineMessage> message_before(const PipelinePlan& plan, int rank
   return PipelineMessage{rank_of(plan, *previous), rank, action};
 }
 
+namespace {
+
+/// The slot of every action when each takes one, by rank and number.
+std::vector<std::vector<int64_t>> slots_of(const PipelinePlan& plan) {
+  const auto ranks = static_cast<size_t>(plan.stages);
+  std::vector<std::vector<int64_t>> slots(ranks);
+  std::vector<std::map<PipelineAction, int64_t>> arrives(ranks);  // by consumer
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int rank = 0; rank < plan.stages; ++rank) {
+      std::vector<int64_t>& mine = slots[static_cast<size_t>(rank)];
+      const auto& actions = plan.of(rank);
+      for (; mine.size() < actions.size(); moved = true) {
+        const PipelineAction& action = actions[mine.size()];
+        int64_t slot = mine.empty() ? 0 : mine.back() + 1;
+        if (const auto before = message_before(plan, rank, action)) {
+          const auto& arrived = arrives[static_cast<size_t>(rank)];
+          const auto found = arrived.find(before->consumer);
+          if (found == arrived.end()) break;
+          slot = std::max(slot, found->second + 1);
+        }
+        mine.push_back(slot);
+        if (const auto after = message_after(plan, rank, action)) {
+          arrives[static_cast<size_t>(after->to)][after->consumer] = slot;
+        }
+      }
+    }
+  }
+  for (int rank = 0; rank < plan.stages; ++rank) {
+    const auto& mine = slots[static_cast<size_t>(rank)];
+    LH_CHECK(mine.size() == plan.of(rank).size(), "pipeline",
+             "rank {} waits in {} for a message that never comes", rank,
+             to_string(plan.of(rank)[mine.size()]));
+  }
+  return slots;
+}
+
+}  // namespace
+
+SlotOrder::SlotOrder(const PipelinePlan& plan, int rank) {
+  const auto slots = slots_of(plan);
+  std::map<int64_t, MessageGroup> by_slot;
+  for (int from = 0; from < plan.stages; ++from) {
+    const auto& actions = plan.of(from);
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const auto message = message_after(plan, from, actions[i]);
+      if (!message || message->from == message->to) continue;
+      if (message->from != rank && message->to != rank) continue;
+      by_slot[slots[static_cast<size_t>(from)][i]].messages.push_back(*message);
+    }
+  }
+  const auto& mine = slots[static_cast<size_t>(rank)];
+  groups_.resize(mine.size() + 1);
+  for (auto& [slot, group] : by_slot) {
+    // Posted when the rank has run what it has in this slot and before.
+    const auto done = std::ranges::upper_bound(mine, slot) - mine.begin();
+    groups_[static_cast<size_t>(done)].push_back(std::move(group));
+  }
+}
+
 ReceiveOrder::ReceiveOrder(const PipelinePlan& plan, int rank)
     : plan_(plan), rank_(rank) {
   for (const int peer :

@@ -50,4 +50,25 @@ class ReceiveOrder {
   std::set<PipelineAction> early_;  ///< posted before their action was looked at
 };
 
+/// Messages that a rank sends and receives at one time.
+struct MessageGroup {
+  std::vector<PipelineMessage> messages;  ///< in the same order on both of their ranks
+};
+
+/// In which groups a rank posts its messages where transfers run one group after the
+/// other (Communicator::transfers_in_order). Actions are played with unit times; what is
+/// produced in one slot of that play is one group on both sides, and every rank posts its
+/// groups in the order of the slots. So the earliest group that is not done waits only
+/// for actions that later groups do not hold up, and no order of the plan can deadlock.
+class SlotOrder {
+ public:
+  SlotOrder(const PipelinePlan& plan, int rank);
+  /// What to post, in this order, once the first `done` of the rank's actions were run:
+  /// 0 before any. A group's message of the action just run is in the first.
+  const std::vector<MessageGroup>& after(size_t done) const { return groups_.at(done); }
+
+ private:
+  std::vector<std::vector<MessageGroup>> groups_;  ///< by actions run
+};
+
 }  // namespace longhaul

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <functional>
+#include <set>
 
 #include "longhaul/base/error.h"
 #include "longhaul/layout/pipeline/messages.h"
@@ -120,6 +122,95 @@ TEST(Simulate, AllPlansUpTo16RanksKeepTheOrderAndDoNotDeadlock) {
     ++plans;
   });
   EXPECT_GT(plans, 3500);
+}
+
+/// Plays the groups of SlotOrder: each rank's run one after the other, and one ends when
+/// the other rank of each of its messages has come to it as well.
+void expect_slots_end(const PipelinePlan& plan, const std::string& name) {
+  struct Rank {
+    std::vector<SlotOrder> order;
+    size_t run = 0;                   ///< actions
+    std::deque<MessageGroup> posted;  ///< and not ended
+    std::set<PipelineAction> here;    ///< consumers whose message has come
+  };
+  std::vector<Rank> ranks(static_cast<size_t>(plan.stages));
+  const auto post = [&](Rank& rank) {
+    for (const MessageGroup& group : rank.order[0].after(rank.run)) {
+      rank.posted.push_back(group);
+    }
+  };
+  for (int r = 0; r < plan.stages; ++r) {
+    ranks[static_cast<size_t>(r)].order.emplace_back(plan, r);
+    post(ranks[static_cast<size_t>(r)]);
+  }
+  const auto first_has = [&](int r, const PipelineMessage& message) {
+    const Rank& rank = ranks[static_cast<size_t>(r)];
+    return !rank.posted.empty() &&
+           std::ranges::any_of(rank.posted.front().messages, [&](const auto& m) {
+             return m.from == message.from && m.to == message.to &&
+                    m.consumer == message.consumer;
+           });
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int r = 0; r < plan.stages; ++r) {
+      Rank& rank = ranks[static_cast<size_t>(r)];
+      while (rank.run < plan.of(r).size()) {
+        const auto before = message_before(plan, r, plan.of(r)[rank.run]);
+        if (before && before->from != r && !rank.here.contains(before->consumer)) break;
+        ++rank.run;
+        post(rank);
+        moved = true;
+      }
+      if (rank.posted.empty()) continue;
+      auto& messages = rank.posted.front().messages;
+      // Both ranks of a message end it at once: here, when the sender sees it.
+      std::erase_if(messages, [&](const PipelineMessage& m) {
+        if (m.from != r || !first_has(m.to, m)) return false;
+        Rank& to = ranks[static_cast<size_t>(m.to)];
+        to.here.insert(m.consumer);
+        std::erase_if(to.posted.front().messages, [&](const PipelineMessage& other) {
+          return other.from == m.from && other.to == m.to && other.consumer == m.consumer;
+        });
+        moved = true;
+        return true;
+      });
+      if (messages.empty()) {
+        rank.posted.pop_front();
+        moved = true;
+      }
+    }
+  }
+  for (int r = 0; r < plan.stages; ++r) {
+    EXPECT_EQ(ranks[static_cast<size_t>(r)].run, plan.of(r).size()) << name;
+    EXPECT_TRUE(ranks[static_cast<size_t>(r)].posted.empty()) << name;
+  }
+}
+
+TEST(SlotOrder, GroupsThatRunOneAfterTheOtherComeToAnEndInEveryPlan) {
+  for_all([](const Layout& layout) {
+    if (layout.stages > 8 || layout.micro_batches > 16) return;
+    expect_slots_end(layout.plan(), layout.name());
+  });
+  for (const int p : {2, 3, 5}) {
+    for (const int v : {1, 3}) expect_slots_end(inference_plan(p, v, 4), "inference");
+  }
+}
+
+TEST(SlotOrder, SendsAndReceivesOfASlotAreOneGroup) {
+  const PipelinePlan plan = make_pipeline_plan(PipelineKind::OneFOneB, 2, 1, 3);
+  const SlotOrder last(plan, 1);
+  // Rank 0 is at its second forward while rank 1 is at its first backward's forward.
+  ASSERT_EQ(last.after(0).size(), 1U);
+  EXPECT_EQ(last.after(0)[0].messages.at(0).consumer,
+            (PipelineAction{Kind::Forward, 0, 0}));
+  size_t both = 0;
+  for (size_t done = 0; done <= plan.of(1).size(); ++done) {
+    for (const MessageGroup& group : last.after(done)) {
+      both += group.messages.size() > 1 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(both, 0U);
 }
 
 TEST(Simulate, InferencePlansDoNotDeadlockAndHaveTheBubbleOfAForwardPipeline) {

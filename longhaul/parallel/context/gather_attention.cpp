@@ -32,8 +32,8 @@ KeyValues gather(comm::Communicator& group, const at::Tensor& k, const at::Tenso
   const KeyValues all{at::empty(sizes, k.options()), at::empty(sizes, v.options())};
   const auto keys = group.all_gather(buffer_of(own.keys), buffer_of(all.keys));
   const auto values = group.all_gather(buffer_of(own.values), buffer_of(all.values));
-  keys->wait();
-  values->wait();
+  keys->order();
+  values->order();
   return all;
 }
 
@@ -45,8 +45,8 @@ KeyValues scatter_sums(comm::Communicator& group, const KeyValues& all) {
       group.reduce_scatter(buffer_of(all.keys), buffer_of(own.keys), comm::ReduceOp::Sum);
   const auto values = group.reduce_scatter(buffer_of(all.values), buffer_of(own.values),
                                            comm::ReduceOp::Sum);
-  keys->wait();
-  values->wait();
+  keys->order();
+  values->order();
   return own;
 }
 

@@ -31,7 +31,7 @@ class KeyRing {
   /// Goes on to the next rank's; false when all have been here.
   bool next() {
     if (!shift_) return false;
-    const auto received = shift_->wait();
+    const auto received = shift_->take();
     shift_.reset();
     current_ = {received[0], received[1]};
     ++step_;
@@ -76,7 +76,7 @@ class GradientRing {
 
  private:
   void receive(const KeyValues& into) {
-    const auto sums = shift_->wait();
+    const auto sums = shift_->take();
     shift_.reset();
     into.keys.add_(sums[0]);
     into.values.add_(sums[1]);

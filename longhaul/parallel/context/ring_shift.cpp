@@ -31,8 +31,8 @@ RingShift::~RingShift() {
   std::make_unique<std::vector<at::Tensor>>(std::move(received_)).release();
 }
 
-std::vector<at::Tensor> RingShift::wait() {
-  work_->wait();
+std::vector<at::Tensor> RingShift::take() {
+  work_->order();
   sent_.clear();
   return std::exchange(received_, {});
 }

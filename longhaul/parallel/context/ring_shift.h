@@ -9,7 +9,7 @@
 namespace longhaul::parallel {
 
 /// Tensors on their way to the next rank of the ring, while tensors of the same shapes
-/// come from the rank before. They stay alive and must stay unwritten until wait().
+/// come from the rank before. They stay alive and must stay unwritten until take().
 /// Collective: every rank of the group starts its shifts in the same order.
 class RingShift {
  public:
@@ -20,8 +20,8 @@ class RingShift {
 
   /// Drives it a little, without waiting.
   void poll() { work_->test(); }
-  /// What came.
-  std::vector<at::Tensor> wait();
+  /// What came; on a device what is put into the current stream from now on may use it.
+  std::vector<at::Tensor> take();
 
  private:
   std::vector<at::Tensor> sent_, received_;

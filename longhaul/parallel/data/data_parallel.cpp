@@ -47,7 +47,7 @@ void DataParallel::prefetch(int unit) {
 }
 
 void DataParallel::settle_weights(size_t index) {
-  if (gathers_[index]) std::exchange(gathers_[index], nullptr)->wait();
+  if (gathers_[index]) std::exchange(gathers_[index], nullptr)->order();
 }
 
 void DataParallel::need(int unit) {
@@ -131,7 +131,7 @@ void DataParallel::start_reduction(size_t index) {
 
 void DataParallel::end_reduction(Reduction& reduction) {
   Bucket& bucket = flat_.buckets()[reduction.bucket];
-  reduction.work->wait();
+  reduction.work->order();
   if (!bucket.grads_stay) {
     bucket.owned_grads.add_(reduction.received);
   } else if (!reduction.sent.is_same(bucket.grads)) {
@@ -154,7 +154,7 @@ void DataParallel::sum_owned(comm::Communicator& group, Bucket& bucket) {
   if (group.size() == 1) return;
   const auto wire = to_scalar_type(flat_.policy().reduce);
   const at::Tensor sent = bucket.owned_grads.to(wire);
-  group.all_reduce_wait(buffer_of(sent), comm::ReduceOp::Sum);
+  group.all_reduce_order(buffer_of(sent), comm::ReduceOp::Sum);
   if (!sent.is_same(bucket.owned_grads)) bucket.owned_grads.copy_(sent);
 }
 

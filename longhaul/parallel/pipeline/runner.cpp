@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace longhaul::parallel {
 namespace {
 
 using Kind = PipelineAction::Kind;
+
+/// Sent messages whose memory is kept without their device's waiting for their end.
+constexpr size_t kSendsKept = 2;
 
 /// Records what happens while it lives.
 class Span {
@@ -44,7 +48,7 @@ class Span {
 struct Parcel {
   PipelineMessage message;
   nn::Tensors tensors;
-  comm::WorkPtr work;
+  std::shared_ptr<comm::Work> work;  ///< several of a slot have one
 };
 
 /// The tensors that this rank exchanges with its neighbours in one step.
@@ -56,8 +60,13 @@ class Exchange {
         pp_(pp),
         boundary_(boundary),
         trace_(trace),
-        order_(plan, pp.rank()),
-        parcels_(std::make_unique<Parcels>()) {}
+        parcels_(std::make_unique<Parcels>()) {
+    if (pp.transfers_in_order()) {
+      slots_.emplace(plan, pp.rank());
+    } else {
+      receives_.emplace(plan, pp.rank());
+    }
+  }
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   /// After a failure the messages under way still own their memory: a peer may yet write
@@ -69,14 +78,35 @@ class Exchange {
 
   /// Posts the receives that are due before action number `index`.
   void prepare(size_t index) {
-    for (const PipelineMessage& message : order_.due(index)) {
-      nn::Tensors buffers;
-      for (const auto& shape : stage_.boundary_shapes(message.consumer.micro_batch)) {
-        buffers.push_back(
-            at::empty(shape, at::TensorOptions(boundary_.device).dtype(boundary_.dtype)));
-      }
+    if (slots_) {
+      if (index == 0) post_slots(0, {});
+      return;
+    }
+    for (const PipelineMessage& message : receives_->due(index)) {
+      nn::Tensors buffers = room_for(message);
       auto work = start(comm::Transfer::Kind::Recv, message.from, buffers);
       add_incoming(message, std::move(buffers), std::move(work));
+    }
+  }
+
+  /// After action number `index`, which passes on `output` where it has a message.
+  void pass(size_t index, const std::optional<PipelineMessage>& message,
+            const nn::Tensors& output) {
+    nn::Tensors tensors;
+    if (message) {
+      check(*message, output);
+      for (const at::Tensor& tensor : output) {
+        tensors.push_back(tensor.detach().contiguous());
+      }
+      if (message->to == message->from) {
+        add_incoming(*message, std::exchange(tensors, {}), nullptr);
+      }
+    }
+    if (slots_) {
+      post_slots(index + 1, std::move(tensors));
+    } else if (!tensors.empty()) {
+      auto work = start(comm::Transfer::Kind::Send, message->to, tensors);
+      parcels_->sent.push_back({*message, std::move(tensors), std::move(work)});
     }
   }
 
@@ -86,30 +116,22 @@ class Exchange {
     LH_ASSERT(found != parcels_->incoming.end(), "no receive for {}",
               to_string(message.consumer));
     if (found->second.work) {
-      wait(*found->second.work, message.consumer, "for what rank", message.from, "sends");
+      settle(*found->second.work, message.consumer, "for what rank", message.from,
+             "sends");
     }
     nn::Tensors tensors = std::move(found->second.tensors);
     parcels_->incoming.erase(found);
     return tensors;
   }
 
-  void pass(const PipelineMessage& message, const nn::Tensors& output) {
-    check(message, output);
-    nn::Tensors tensors;
-    for (const at::Tensor& tensor : output) {
-      tensors.push_back(tensor.detach().contiguous());
-    }
-    if (message.to == message.from) {
-      add_incoming(message, std::move(tensors), nullptr);
-      return;
-    }
-    auto work = start(comm::Transfer::Kind::Send, message.to, tensors);
-    parcels_->sent.push_back({message, std::move(tensors), std::move(work)});
-  }
-
   /// Frees what has been received at the other end.
   void sweep() {
     std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
+    // A host that runs ahead of its device would keep what a whole step sends.
+    while (slots_ && parcels_->sent.size() > kSendsKept) {
+      parcels_->sent.front().work->order();
+      parcels_->sent.erase(parcels_->sent.begin());
+    }
     // Drives the backend's progress where nothing was left to send.
     if (parcels_->sent.empty() && !parcels_->incoming.empty()) {
       const Parcel& any = parcels_->incoming.begin()->second;
@@ -119,8 +141,8 @@ class Exchange {
 
   void finish() {
     for (const Parcel& parcel : parcels_->sent) {
-      wait(*parcel.work, parcel.message.consumer, "until rank", parcel.message.to,
-           "has received it");
+      settle(*parcel.work, parcel.message.consumer, "until rank", parcel.message.to,
+             "has received it");
     }
     LH_ASSERT(parcels_->incoming.empty(), "{} received tensors were never used",
               parcels_->incoming.size());
@@ -133,16 +155,57 @@ class Exchange {
     std::vector<Parcel> sent;
   };
 
-  comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const nn::Tensors& tensors) {
-    std::vector<comm::Transfer> transfers;
+  static void add_transfers(std::vector<comm::Transfer>& transfers,
+                            comm::Transfer::Kind kind, int peer,
+                            const nn::Tensors& tensors) {
     for (const at::Tensor& tensor : tensors) {
       transfers.push_back({kind, peer, buffer_of(tensor)});
     }
+  }
+
+  comm::WorkPtr start(comm::Transfer::Kind kind, int peer, const nn::Tensors& tensors) {
+    std::vector<comm::Transfer> transfers;
+    add_transfers(transfers, kind, peer, tensors);
     return pp_.send_recv(transfers);
   }
 
+  nn::Tensors room_for(const PipelineMessage& message) {
+    nn::Tensors buffers;
+    for (const auto& shape : stage_.boundary_shapes(message.consumer.micro_batch)) {
+      buffers.push_back(
+          at::empty(shape, at::TensorOptions(boundary_.device).dtype(boundary_.dtype)));
+    }
+    return buffers;
+  }
+
+  /// The groups that are due once `done` actions were run, the last with this `output`.
+  void post_slots(size_t done, nn::Tensors output) {
+    for (const MessageGroup& group : slots_->after(done)) {
+      std::vector<comm::Transfer> transfers;
+      std::vector<Parcel> received;
+      Parcel sent;
+      for (const PipelineMessage& message : group.messages) {
+        if (message.from == pp_.rank()) {
+          add_transfers(transfers, comm::Transfer::Kind::Send, message.to, output);
+          sent = {message, std::move(output), nullptr};
+        } else {
+          received.push_back({message, room_for(message), nullptr});
+          add_transfers(transfers, comm::Transfer::Kind::Recv, message.from,
+                        received.back().tensors);
+        }
+      }
+      const std::shared_ptr<comm::Work> work = pp_.send_recv(std::move(transfers));
+      for (Parcel& parcel : received) {
+        add_incoming(parcel.message, std::move(parcel.tensors), work);
+      }
+      if (sent.tensors.empty()) continue;
+      sent.work = work;
+      parcels_->sent.push_back(std::move(sent));
+    }
+  }
+
   void add_incoming(const PipelineMessage& message, nn::Tensors tensors,
-                    comm::WorkPtr work) {
+                    std::shared_ptr<comm::Work> work) {
     const bool added = parcels_->incoming
                            .emplace(message.consumer,
                                     Parcel{message, std::move(tensors), std::move(work)})
@@ -169,12 +232,13 @@ class Exchange {
     }
   }
 
-  void wait(comm::Work& work, const PipelineAction& action, const char* before, int peer,
-            const char* after) {
+  /// The device goes on behind the message, where there is one; else the host waits.
+  void settle(comm::Work& work, const PipelineAction& action, const char* before,
+              int peer, const char* after) {
     if (work.test()) return;
     const Span span(trace_, Trace::Lane::Wait, action);
     try {
-      work.wait();
+      work.order();
     } catch (const TemporaryError& error) {
       throw TemporaryError(
           "pipeline", fmt::format("rank {} waits with {} {} {} {}: {}", pp_.rank(),
@@ -186,7 +250,8 @@ class Exchange {
   comm::Communicator& pp_;
   BoundaryOptions boundary_;
   Trace* trace_;
-  ReceiveOrder order_;
+  std::optional<ReceiveOrder> receives_;  ///< either these
+  std::optional<SlotOrder> slots_;        ///< or these
   std::unique_ptr<Parcels> parcels_;
   bool finished_ = false;
 };
@@ -225,9 +290,7 @@ void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator&
       const Span span(trace, Trace::Lane::Compute, action);
       tensors = run(stage, action, tensors);
     }
-    if (const auto after = message_after(plan, pp.rank(), action)) {
-      exchange.pass(*after, tensors);
-    }
+    exchange.pass(i, message_after(plan, pp.rank(), action), tensors);
   }
   exchange.finish();
 }

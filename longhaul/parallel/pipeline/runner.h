@@ -47,11 +47,12 @@ struct BoundaryOptions {
 /// Runs this rank's part of the plan: one step. Collective over `pp`, whose ranks are the
 /// plan's and all pass the same plan; its memory must be that of the boundary's device.
 /// Sends start as soon as there is something to send and are never waited for before the
-/// end of the step; receives are posted ahead. The tensors of a boundary are one message;
-/// what was sent is freed when it has ended. The first exception ends the step without
-/// waiting for anything; one that a message caused (TemporaryError at the communicator's
-/// deadline) says which action waited for which rank. `trace`, if given, records actions
-/// and waits.
+/// end of the step; receives are posted ahead. Where transfers run in the order of their
+/// calls, both are posted in groups (SlotOrder). The tensors of a boundary are one
+/// message; what was sent is freed when it has ended. The first exception ends the step
+/// without waiting for anything; one that a message caused (TemporaryError at the
+/// communicator's deadline) says which action waited for which rank. `trace`, if given,
+/// records actions and waits.
 void execute(const PipelinePlan& plan, PipelineStage& stage, comm::Communicator& pp,
              const BoundaryOptions& boundary, Trace* trace = nullptr);
 

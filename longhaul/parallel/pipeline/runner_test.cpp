@@ -18,6 +18,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/comm/fake.h"
+#include "longhaul/comm/fake_device.h"
 #include "longhaul/layout/pipeline/simulate.h"
 
 namespace longhaul::parallel {
@@ -185,26 +186,39 @@ void expect_same_bits(const std::map<int64_t, at::Tensor>& a,
   }
 }
 
-Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter) {
+/// How messages go: as soon as both sides have posted them, or on a queue of each rank
+/// that carries out one call after the other, as a device's stream does.
+enum class Transfers { AtOnce, InOrder };
+
+Results run_pipeline(const PipelinePlan& plan, at::ScalarType dtype, bool jitter,
+                     Transfers transfers = Transfers::AtOnce) {
   std::mutex mutex;
   Results all;
-  run_ranks(plan.stages, [&](const auto& world) {
-    TanhStage stage(plan, world->rank(), dtype, jitter);
-    execute(plan, stage, *world, {dtype, at::kCPU});
+  const auto run = [&](comm::Communicator& pp) {
+    at::set_num_threads(1);
+    TanhStage stage(plan, pp.rank(), dtype, jitter);
+    execute(plan, stage, pp, {dtype, at::kCPU});
     const std::lock_guard lock(mutex);
     all.outputs.merge(stage.results.outputs);
     all.gradients.merge(stage.results.gradients);
     all.accumulations.merge(stage.results.accumulations);
-  });
+  };
+  if (transfers == Transfers::AtOnce) {
+    run_ranks(plan.stages, [&](const auto& world) { run(*world); });
+  } else {
+    comm::run_fake_devices(
+        plan.stages, [&](auto& group, const auto& /*fake*/) { run(group); }, {},
+        [](comm::FakeDevice& fake, int /*rank*/) { fake.computes_here = true; });
+  }
   return all;
 }
 
 void expect_as_plain_loop(const PipelinePlan& plan, at::ScalarType dtype = at::kFloat,
-                          bool jitter = false) {
+                          bool jitter = false, Transfers transfers = Transfers::AtOnce) {
   const std::string what =
       fmt::format("p {} v {} m {}", plan.stages, plan.chunks, plan.micro_batches);
   const Results expected = plain_loop(plan.global_stages(), plan.micro_batches, dtype);
-  const Results found = run_pipeline(plan, dtype, jitter);
+  const Results found = run_pipeline(plan, dtype, jitter, transfers);
   expect_same_bits(found.outputs, expected.outputs, "output, " + what);
   if (!plan.training) return;
   expect_same_bits(found.gradients, expected.gradients, "gradient, " + what);
@@ -221,6 +235,23 @@ TEST(Runner, EveryScheduleGivesTheBitsOfAPlainLoop) {
         expect_as_plain_loop(make_pipeline_plan(kind, p, 1, m));
       }
       expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, p, 2, m));
+    }
+  }
+}
+
+/// A receive that is posted ahead of the send that its peer needs first would hold that
+/// send up for ever.
+TEST(Runner, EveryScheduleRunsWhereTransfersOfARankRunOneAfterTheOther) {
+  for (const int p : {2, 3, 4}) {
+    for (const PipelineKind kind :
+         {PipelineKind::GPipe, PipelineKind::OneFOneB, PipelineKind::ZeroBubbleH1}) {
+      expect_as_plain_loop(make_pipeline_plan(kind, p, 1, 6), at::kFloat, true,
+                           Transfers::InOrder);
+    }
+    for (const int v : {2, 3}) {
+      expect_as_plain_loop(make_pipeline_plan(PipelineKind::Interleaved, p, v, 2L * p),
+                           at::kFloat, true, Transfers::InOrder);
+      expect_as_plain_loop(inference_plan(p, v, 5), at::kFloat, true, Transfers::InOrder);
     }
   }
 }

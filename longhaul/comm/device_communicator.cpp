@@ -1,9 +1,11 @@
-#include "longhaul/comm/nccl_communicator.h"
+#include "longhaul/comm/device_communicator.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,75 +16,134 @@
 namespace longhaul::comm {
 namespace {
 
-using Api = NcclApi;
+using Api = DeviceApi;
 
 constexpr auto kShortestSleep = std::chrono::microseconds(5);
 constexpr auto kLongestSleep = std::chrono::microseconds(200);
 
 }  // namespace
 
-struct NcclCommunicator::Channel {
-  Api::Comm comm = nullptr;
-  Api::Stream stream = nullptr;
+struct DeviceCommunicator::Flight {
+  OperationId id;
+  Api::Event ready = nullptr;  ///< the device has come to it
+  Api::Event end = nullptr;
+  uint64_t ticket = 0;  ///< in the rank's record, 0 without one
+  bool done = false;
+  std::optional<Stopwatch> since_ready = {};  ///< as far as the host has seen
 };
 
-struct NcclCommunicator::Shared {
+struct DeviceCommunicator::Channel {
+  Api::Comm comm = nullptr;
+  Api::Stream stream = nullptr;
+  std::deque<std::shared_ptr<Flight>> flights = {};  ///< in the order of the stream
+};
+
+struct DeviceCommunicator::Shared {
   std::shared_ptr<Api> api;
   std::shared_ptr<Communicator> bootstrap;
   int device = 0;
-  NcclOptions options;
+  DeviceOptions options;
   Channel collectives;
   Channel transfers;
   std::vector<Api::Event> spare_events;
 
   Ledger& ledger() { return bootstrap->ledger(); }
-  void check_cuda(int result, const char* call) const {
+  const CommOptions& limits() const { return bootstrap->limits(); }
+  Api::Stream compute_stream() const {
+    return options.compute_stream ? options.compute_stream() : nullptr;
+  }
+  void check_device(int result, const char* what) const {
     if (result == 0) return;
     throw TemporaryError("comm", fmt::format("{}: {}; the device is lost or out of "
                                              "memory: look at the machine's log",
-                                             call, api->cuda_text(result)));
+                                             what, api->device_text(result)));
   }
-  void check_nccl(int result, const std::string& what, Api::Comm comm) {
+  void check(int result, const std::string& what, Api::Comm comm) {
     if (result == Api::kSuccess) return;
     throw TemporaryError(
-        "comm", fmt::format("{}{} failed: NCCL: {}; a rank, its device or its network is "
-                            "lost: look for the first failure in the other ranks' logs",
-                            ledger().where(), what, api->nccl_text(result, comm)));
+        "comm",
+        fmt::format("{}{} failed: {}: {}; a rank, its device or its network is "
+                    "lost: look for the first failure in the other ranks' logs",
+                    ledger().where(), what, api->name(), api->error_text(result, comm)));
   }
+  void take_device() { check_device(api->set_device(device), "choosing the device"); }
   Api::Event take_event() {
     if (spare_events.empty()) {
       Api::Event event = nullptr;
-      check_cuda(api->create_event(event), "cudaEventCreate");
+      check_device(api->create_event(event), "making an event");
       return event;
     }
     const Api::Event event = spare_events.back();
     spare_events.pop_back();
     return event;
   }
+  /// An event behind what is in the stream now.
+  Api::Event mark(Api::Stream stream) {
+    const Api::Event event = take_event();
+    check_device(api->record(event, stream), "recording an event");
+    return event;
+  }
+  bool reached(Api::Event event) const {
+    bool done = false;
+    check_device(api->is_done(event, done), "asking an event");
+    return done;
+  }
+  /// Takes out what the device has ended.
+  void reap(Channel& channel) {
+    while (!channel.flights.empty() && reached(channel.flights.front()->end)) {
+      Flight& flight = *channel.flights.front();
+      flight.done = true;
+      spare_events.insert(spare_events.end(), {flight.ready, flight.end});
+      ledger().count_under_way(-1);
+      if (flight.ticket != 0) ledger().record()->ended(flight.ticket);
+      channel.flights.pop_front();
+    }
+  }
+  /// Throws where the first operation of the stream has failed or takes too long.
+  void check_first(Channel& channel) {
+    if (channel.flights.empty()) return;
+    Flight& first = *channel.flights.front();
+    check_alive(channel, first.id.text());
+    if (!first.since_ready) {
+      if (reached(first.ready)) first.since_ready.emplace();
+      return;
+    }
+    const double limit = limits().limit_seconds();
+    if (first.since_ready->seconds() > limit) {
+      fail_deadline(ledger(), first.id.text(), limit, first.since_ready->seconds());
+    }
+  }
+  void look() {
+    take_device();
+    for (Channel* channel : {&collectives, &transfers}) {
+      reap(*channel);
+      check_first(*channel);
+    }
+  }
   /// What a waiting rank asks now and then.
   void check_alive(const Channel& channel, const std::string& what) {
     int state = Api::kSuccess;
-    check_nccl(api->async_error(channel.comm, state), what, channel.comm);
-    if (state != Api::kInProgress) check_nccl(state, what, channel.comm);
-    if (!options.limits.job_ends) return;
-    const std::string why = options.limits.job_ends();
+    check(api->async_error(channel.comm, state), what, channel.comm);
+    if (state != Api::kInProgress) check(state, what, channel.comm);
+    if (!limits().job_ends) return;
+    const std::string why = limits().job_ends();
     if (!why.empty()) fail_job_ends(ledger(), what, why);
   }
   /// Calls come back before they are carried out; nothing may follow until they are.
   void settle(int result, const Channel& channel, const std::string& what) {
     if (result != Api::kInProgress) {
-      check_nccl(result, what, channel.comm);
+      check(result, what, channel.comm);
       return;
     }
     const Stopwatch watch;
     for (int state = Api::kInProgress; state == Api::kInProgress;) {
-      check_nccl(api->async_error(channel.comm, state), what, channel.comm);
+      check(api->async_error(channel.comm, state), what, channel.comm);
       if (state != Api::kInProgress) {
-        check_nccl(state, what, channel.comm);
+        check(state, what, channel.comm);
         return;
       }
       check_alive(channel, what);
-      const double limit = options.limits.limit_seconds();
+      const double limit = limits().limit_seconds();
       if (watch.seconds() > limit) {
         fail_deadline(ledger(), what, limit, watch.seconds());
       }
@@ -94,42 +155,31 @@ struct NcclCommunicator::Shared {
 
 namespace {
 
-using Shared = NcclCommunicator::Shared;
-using Channel = NcclCommunicator::Channel;
+using Shared = DeviceCommunicator::Shared;
+using Channel = DeviceCommunicator::Channel;
+using Flight = DeviceCommunicator::Flight;
 
 /// An operation in its stream: done when the event behind it is.
-class NcclWork : public Work {
+class DeviceWork : public Work {
  public:
-  NcclWork(std::shared_ptr<Shared> shared, Channel channel, OperationId id)
-      : shared_(std::move(shared)), channel_(channel), id_(std::move(id)) {
-    shared_->ledger().count_under_way(1);
-    RankRecord* record = shared_->ledger().record();
-    if (record != nullptr && !shared_->ledger().polls()) {
-      ticket_ = record->started(id_.name());
-    }
-  }
-  ~NcclWork() override {
-    if (event_ != nullptr) shared_->spare_events.push_back(event_);
-  }
-
-  const OperationId& id() const { return id_; }
-
-  void mark_end() {
-    event_ = shared_->take_event();
-    shared_->check_cuda(shared_->api->record(event_, channel_.stream), "cudaEventRecord");
-  }
+  DeviceWork(std::shared_ptr<Shared> shared, Channel& channel,
+             std::shared_ptr<Flight> flight)
+      : shared_(std::move(shared)), channel_(channel), flight_(std::move(flight)) {}
 
   bool test() override {
-    if (done_) return true;
-    shared_->check_cuda(shared_->api->set_device(shared_->device), "cudaSetDevice");
-    shared_->check_cuda(shared_->api->is_done(event_, done_), "cudaEventQuery");
-    if (!done_) {
-      shared_->check_alive(channel_, id_.text());
-      return false;
-    }
-    shared_->ledger().count_under_way(-1);
-    if (RankRecord* record = this->record()) record->ended(ticket_);
-    return true;
+    if (flight_->done) return true;
+    shared_->take_device();
+    shared_->reap(channel_);
+    if (!flight_->done) shared_->check_first(channel_);
+    return flight_->done;
+  }
+
+  void order() override {
+    if (flight_->done) return;
+    shared_->take_device();
+    shared_->check_device(
+        shared_->api->stream_waits(shared_->compute_stream(), flight_->end),
+        "ordering a stream");
   }
 
   void wait() override {
@@ -137,36 +187,25 @@ class NcclWork : public Work {
     bool noted = false;
     auto sleep = kShortestSleep;
     while (!test()) {
-      if (RankRecord* record = this->record(); record != nullptr && !noted) {
-        record->waits(ticket_, id_.name());
+      if (flight_->ticket != 0 && !noted) {
+        shared_->ledger().record()->waits(flight_->ticket, flight_->id.name());
         noted = true;
-      }
-      const double limit = shared_->options.limits.limit_seconds();
-      if (watch.seconds() > limit) {
-        fail_deadline(shared_->ledger(), id_.text(), limit, watch.seconds());
       }
       shared_->bootstrap->progress();
       std::this_thread::sleep_for(sleep);
       sleep = std::min(sleep * 2, kLongestSleep);
     }
-    if (noted) record()->waited();
+    if (noted) shared_->ledger().record()->waited();
     shared_->ledger().add_waited(watch.seconds());
   }
 
  private:
-  RankRecord* record() const {
-    return ticket_ == 0 ? nullptr : shared_->ledger().record();
-  }
-
   std::shared_ptr<Shared> shared_;
-  Channel channel_;
-  OperationId id_;
-  Api::Event event_ = nullptr;
-  uint64_t ticket_ = 0;
-  bool done_ = false;
+  Channel& channel_;  ///< shared_'s
+  std::shared_ptr<Flight> flight_;
 };
 
-/// Nothing to send: NCCL is not asked.
+/// Nothing to send: the library is not asked.
 class DoneWork : public Work {
  public:
   void wait() override {}
@@ -182,16 +221,16 @@ Channel open_channel(Shared& shared, GroupRank place, const char* kind) {
   // A rank 0 without an id tells the others so, instead of leaving them to wait.
   text = shared.bootstrap->broadcast_string(text, 0);
   const std::string what =
-      fmt::format("NCCL's communicator for {} of '{}', rank {} of {},", kind,
-                  shared.bootstrap->name(), place.rank, place.size);
+      fmt::format("{}'s communicator for {} of '{}', rank {} of {},", shared.api->name(),
+                  kind, shared.bootstrap->name(), place.rank, place.size);
   if (text.size() != id.size()) {
     throw TemporaryError("comm", what +
                                      " got no unique id on rank 0; look at its network "
-                                     "interfaces (NCCL_SOCKET_IFNAME)");
+                                     "interfaces (for NCCL: NCCL_SOCKET_IFNAME)");
   }
   std::memcpy(id.data(), text.data(), id.size());
   Channel channel;
-  shared.check_cuda(shared.api->create_stream(channel.stream), "cudaStreamCreate");
+  shared.check_device(shared.api->create_stream(channel.stream), "making a stream");
   shared.settle(shared.api->init_rank(channel.comm, place.size, id, place.rank), channel,
                 what);
   return channel;
@@ -204,9 +243,9 @@ int64_t ring_bytes(size_t whole, int ranks) {
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api,
-                                   std::shared_ptr<Communicator> bootstrap, int device,
-                                   const NcclOptions& options)
+DeviceCommunicator::DeviceCommunicator(std::shared_ptr<DeviceApi> api,
+                                       std::shared_ptr<Communicator> bootstrap,
+                                       int device, const DeviceOptions& options)
     : bootstrap_(std::move(bootstrap)),
       place_{bootstrap_->rank(), bootstrap_->size()},
       shared_(std::make_shared<Shared>()) {
@@ -214,15 +253,15 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api,
   shared_->bootstrap = bootstrap_;
   shared_->device = device;
   shared_->options = options;
-  shared_->check_cuda(shared_->api->set_device(device), "cudaSetDevice");
+  shared_->take_device();
   shared_->collectives = open_channel(*shared_, place_, "collectives");
   shared_->transfers = open_channel(*shared_, place_, "transfers");
 }
 
-NcclCommunicator::~NcclCommunicator() = default;
+DeviceCommunicator::~DeviceCommunicator() = default;
 
-WorkPtr NcclCommunicator::start(Verb verb, size_t bytes, int64_t sent,
-                                const std::function<int(const Channel&)>& enqueue) {
+WorkPtr DeviceCommunicator::start(Verb verb, size_t bytes, int64_t sent,
+                                  const std::function<int(const Channel&)>& enqueue) {
   const bool transfer = verb == Verb::SendRecv;
   const int64_t number = ++(transfer ? transfers_started_ : started_);
   const Tally tally{counts_, ledger().counts_of(name()), verb};
@@ -230,24 +269,30 @@ WorkPtr NcclCommunicator::start(Verb verb, size_t bytes, int64_t sent,
   tally.sent(static_cast<size_t>(sent));
   if (bytes == 0) return std::make_unique<DoneWork>();
   Shared& shared = *shared_;
-  Api& api = *shared.api;
-  const Channel& channel = transfer ? shared.transfers : shared.collectives;
-  auto work = std::make_unique<NcclWork>(
-      shared_, channel,
-      OperationId{verb, number, bytes, name(), ledger().label(), place_});
-  shared.check_cuda(api.set_device(shared.device), "cudaSetDevice");
-  const Api::Event ready = shared.take_event();
-  const Api::Stream compute =
-      shared.options.compute_stream ? shared.options.compute_stream() : nullptr;
-  shared.check_cuda(api.record(ready, compute), "cudaEventRecord");
-  shared.check_cuda(api.stream_waits(channel.stream, ready), "cudaStreamWaitEvent");
-  shared.spare_events.push_back(ready);  // the stream has noted its state
-  shared.settle(enqueue(channel), channel, work->id().text());
-  work->mark_end();
-  return work;
+  Channel& channel = transfer ? shared.transfers : shared.collectives;
+  shared.take_device();
+  shared.reap(channel);
+  auto flight = std::make_shared<Flight>(
+      Flight{OperationId{verb, number, bytes, name(), ledger().label(), place_},
+             shared.mark(shared.compute_stream())});
+  shared.check_device(shared.api->stream_waits(channel.stream, flight->ready),
+                      "ordering a stream");
+  shared.settle(enqueue(channel), channel, flight->id.text());
+  flight->end = shared.mark(channel.stream);
+  ledger().count_under_way(1);
+  if (RankRecord* record = ledger().record(); record != nullptr && !ledger().polls()) {
+    flight->ticket = record->started(flight->id.name());
+  }
+  channel.flights.push_back(flight);
+  return std::make_unique<DeviceWork>(shared_, channel, std::move(flight));
 }
 
-WorkPtr NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
+void DeviceCommunicator::progress() {
+  bootstrap_->progress();
+  shared_->look();
+}
+
+WorkPtr DeviceCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
   check_buffer("all_reduce", buffer);
   check_reducible("all_reduce", buffer.dtype);
   return start(Verb::AllReduce, buffer.bytes(), 2 * ring_bytes(buffer.bytes(), size()),
@@ -258,7 +303,7 @@ WorkPtr NcclCommunicator::all_reduce(Buffer buffer, ReduceOp op) {
                });
 }
 
-WorkPtr NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
+WorkPtr DeviceCommunicator::all_gather(ConstBuffer in, Buffer out) {
   check_pair("all_gather", in, 1, out, size());
   return start(Verb::AllGather, out.bytes(), ring_bytes(out.bytes(), size()),
                [&](const Channel& channel) {
@@ -267,7 +312,7 @@ WorkPtr NcclCommunicator::all_gather(ConstBuffer in, Buffer out) {
                });
 }
 
-WorkPtr NcclCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
+WorkPtr DeviceCommunicator::reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) {
   check_pair("reduce_scatter", in, size(), out, 1);
   check_reducible("reduce_scatter", in.dtype);
   return start(Verb::ReduceScatter, in.bytes(), ring_bytes(in.bytes(), size()),
@@ -300,7 +345,7 @@ int grouped(Api& api, const Channel& channel, const std::vector<Transfer>& trans
 
 }  // namespace
 
-WorkPtr NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
+WorkPtr DeviceCommunicator::all_to_all(ConstBuffer in, Buffer out) {
   check_all_to_all(in, out, size());
   const int64_t count = in.count / size();
   const size_t bytes = static_cast<size_t>(count) * dtype_size(in.dtype);
@@ -319,7 +364,7 @@ WorkPtr NcclCommunicator::all_to_all(ConstBuffer in, Buffer out) {
       [&](const Channel& channel) { return grouped(*shared_->api, channel, transfers); });
 }
 
-WorkPtr NcclCommunicator::broadcast(Buffer buffer, int root) {
+WorkPtr DeviceCommunicator::broadcast(Buffer buffer, int root) {
   check_buffer("broadcast", buffer);
   check_root(*this, root);
   // The last of the ring passes nothing on.
@@ -332,7 +377,7 @@ WorkPtr NcclCommunicator::broadcast(Buffer buffer, int root) {
                });
 }
 
-WorkPtr NcclCommunicator::send_recv(std::vector<Transfer> transfers) {
+WorkPtr DeviceCommunicator::send_recv(std::vector<Transfer> transfers) {
   check_transfers(*this, transfers);
   size_t bytes = 0;
   int64_t sent = 0;
@@ -345,19 +390,19 @@ WorkPtr NcclCommunicator::send_recv(std::vector<Transfer> transfers) {
   });
 }
 
-WorkPtr NcclCommunicator::barrier() {
+WorkPtr DeviceCommunicator::barrier() {
   ++counts_[Verb::Barrier].calls;
   return bootstrap_->barrier();
 }
 
-std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key,
-                                                      std::string name) {
-  return std::make_unique<NcclCommunicator>(
+std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key,
+                                                        std::string name) {
+  return std::make_unique<DeviceCommunicator>(
       shared_->api, bootstrap_->split(color, key, std::move(name)), shared_->device,
       shared_->options);
 }
 
-void NcclCommunicator::abort(int exit_code) {
+void DeviceCommunicator::abort(int exit_code) {
   // Shared with a thread that may never come back.
   const auto ended = std::make_shared<std::atomic<bool>>(false);
   std::thread([shared = shared_, ended] {
@@ -373,14 +418,14 @@ void NcclCommunicator::abort(int exit_code) {
   bootstrap_->abort(exit_code);
 }
 
-std::vector<std::string> NcclCommunicator::gather_strings(const std::string& mine) {
+std::vector<std::string> DeviceCommunicator::gather_strings(const std::string& mine) {
   return bootstrap_->gather_strings(mine);
 }
 
-std::string NcclCommunicator::broadcast_string(const std::string& value, int root) {
+std::string DeviceCommunicator::broadcast_string(const std::string& value, int root) {
   return bootstrap_->broadcast_string(value, root);
 }
 
-bool NcclCommunicator::any(bool mine) { return bootstrap_->any(mine); }
+bool DeviceCommunicator::any(bool mine) { return bootstrap_->any(mine); }
 
 }  // namespace longhaul::comm

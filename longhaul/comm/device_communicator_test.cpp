@@ -1,0 +1,296 @@
+#include "longhaul/comm/device_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <tuple>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/conformance.h"
+#include "longhaul/comm/fake_device.h"
+#include "longhaul/comm/nccl.h"
+
+namespace longhaul::comm {
+namespace {
+
+/// One value per rank that outlives the ranks: what failed is still under way, and the
+/// other rank may read it after the body of this one has ended.
+template <typename T>
+struct Lasting : std::array<T, 2> {
+  T& operator[](int rank) { return this->at(static_cast<size_t>(rank)); }
+};
+
+using Case = std::tuple<int, int, Conformance>;
+class DeviceGroup : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceGroup, Conforms) {
+  const auto& [ranks, polls, conformance] = GetParam();
+  run_fake_devices(
+      ranks,
+      [&](DeviceCommunicator& group, FakeDevice& fake) {
+        conformance.check(group);
+        EXPECT_EQ(fake.sent_alone, 0);
+      },
+      {}, [&](FakeDevice& fake, int) { fake.polls_in_progress = polls; });
+}
+
+INSTANTIATE_TEST_SUITE_P(FakeCalls, DeviceGroup,
+                         testing::Combine(testing::Values(1, 3), testing::Values(0, 2),
+                                          testing::ValuesIn(conformance_checks())),
+                         [](const testing::TestParamInfo<Case>& tested) {
+                           return std::get<2>(tested.param).name + "_" +
+                                  std::to_string(std::get<0>(tested.param)) +
+                                  (std::get<1>(tested.param) > 0 ? "_in_progress" : "");
+                         });
+
+template <typename Work>
+std::string failure_of(const Work& work) {
+  try {
+    work();
+  } catch (const TemporaryError& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+void expect_start(const std::string& text, const std::string& expected) {
+  EXPECT_EQ(text.substr(0, expected.size()), expected);
+}
+
+TEST(DeviceGroupFailure, ADeadlineNamesTheOperation) {
+  CommOptions limits;
+  limits.deadline_seconds = 0.2;
+  Lasting<float> xs{1.0F, 1.0F};
+  run_fake_devices(
+      2,
+      [&](DeviceCommunicator& group, FakeDevice& fake) {
+        fake.stalls = true;
+        group.ledger().set("backward", 12);
+        const Label label(group.ledger(), "gradient bucket 3");
+        float& x = xs[group.rank()];
+        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        EXPECT_EQ(group.ledger().under_way(), 1);
+        expect_start(failure_of([&] { work->wait(); }),
+                     "[comm] step 12 phase backward: all_reduce number 1 (4 bytes) on "
+                     "'world' [gradient bucket 3], rank " +
+                         std::to_string(group.rank()) +
+                         " of 2, did not end within 0.2 s");
+      },
+      limits);
+}
+
+TEST(DeviceGroupFailure, AnErrorOfTheLibraryEndsTheWaitAtOnce) {
+  Lasting<float> xs{1.0F, 1.0F};
+  run_fake_devices(2, [&](DeviceCommunicator& group, FakeDevice& fake) {
+    float& x = xs[group.rank()];
+    const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+    fake.stalls = true;
+    fake.fails_with = 6;
+    const auto start = std::chrono::steady_clock::now();
+    expect_start(failure_of([&] { work->wait(); }),
+                 "[comm] all_reduce number 1 (4 bytes) on 'world', rank " +
+                     std::to_string(group.rank()) + " of 2, failed: fake: result 6");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  });
+}
+
+TEST(DeviceGroupFailure, ACallThatFailsLateIsToldBeforeAnythingFollows) {
+  Lasting<double> xs{1.0, 1.0};
+  run_fake_devices(2, [&](DeviceCommunicator& group, FakeDevice& fake) {
+    fake.polls_in_progress = 3;
+    fake.fails_with = 2;
+    double& x = xs[group.rank()];
+    const int events = fake.made_events;
+    expect_start(failure_of([&] { group.broadcast({&x, 1, DType::F64}, 0); }),
+                 "[comm] broadcast number 1 (8 bytes) on 'world', rank " +
+                     std::to_string(group.rank()) + " of 2, failed: fake: result 2");
+    EXPECT_EQ(fake.made_events, events + 1);  // the one before it, none behind it
+  });
+}
+
+TEST(DeviceGroupFailure, ACallThatNeverSettlesMeetsTheDeadline) {
+  CommOptions limits;
+  limits.deadline_seconds = 0.2;
+  run_fake_devices(
+      1,
+      [](DeviceCommunicator& group, FakeDevice& fake) {
+        fake.polls_in_progress = 1 << 30;
+        float x = 1.0F;
+        EXPECT_NE(failure_of([&] {
+                    group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+                  }).find("did not end within 0.2 s"),
+                  std::string::npos);
+      },
+      limits);
+}
+
+TEST(DeviceGroupFailure, AJobThatEndsEndsTheWait) {
+  CommOptions limits;
+  limits.job_ends = [] { return std::string("the end"); };
+  run_fake_devices(
+      1,
+      [](DeviceCommunicator& group, FakeDevice& fake) {
+        fake.stalls = true;
+        float x = 1.0F;
+        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        EXPECT_EQ(failure_of([&] { work->wait(); }),
+                  "[comm] all_reduce number 1 (4 bytes) on 'world', rank 0 of 1, was "
+                  "under way: the end");
+      },
+      limits);
+}
+
+TEST(DeviceGroupFailure, WithoutAUniqueIdEveryRankIsTold) {
+  std::mutex mutex;
+  int told = 0;
+  EXPECT_THROW(run_fake_devices(
+                   3, [](DeviceCommunicator&, FakeDevice&) { FAIL() << "made"; }, {},
+                   [&](FakeDevice& fake, int) {
+                     fake.knows_ids = false;
+                     const std::lock_guard lock(mutex);
+                     ++told;
+                   }),
+               TemporaryError);
+  EXPECT_EQ(told, 3);
+}
+
+TEST(DeviceGroupFailure, ADeviceThatIsAbsentIsTold) {
+  const auto fake = std::make_shared<FakeDevice>(std::make_shared<FakeMeeting>());
+  const std::shared_ptr<Communicator> alone = fake_world(1)[0];
+  EXPECT_NE(failure_of([&] {
+              DeviceCommunicator(fake, alone, 3, {});
+            }).find("choosing the device: error 101"),
+            std::string::npos);
+}
+
+/// Seconds that abort() took.
+double abort_takes(double it_takes, double limit, int& aborted) {
+  DeviceOptions options;
+  options.abort_seconds = limit;
+  double seconds = 0.0;
+  run_fake_devices(
+      1,
+      [&](DeviceCommunicator& group, FakeDevice& fake) {
+        fake.abort_seconds = it_takes;
+        const auto start = std::chrono::steady_clock::now();
+        group.abort(1);
+        seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+                      .count();
+        aborted = fake.aborted;
+      },
+      {}, {}, options);
+  return seconds;
+}
+
+TEST(DeviceGroupAbort, EndsBothCommunicators) {
+  int aborted = 0;
+  EXPECT_LT(abort_takes(0.0, 10.0, aborted), 5.0);
+  EXPECT_EQ(aborted, 2);
+}
+
+TEST(DeviceGroupAbort, IsLeftWhenItHangs) {
+  int aborted = 0;
+  const double seconds = abort_takes(1.0, 0.2, aborted);
+  EXPECT_GE(seconds, 0.2);
+  EXPECT_LT(seconds, 0.9);
+  EXPECT_EQ(aborted, 0);
+  std::this_thread::sleep_for(
+      std::chrono::seconds(3));  // its thread ends before the test
+}
+
+TEST(DeviceGroupStreams, OperationsBeginAfterTheCallersAndEventsAreUsedAgain) {
+  run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
+    std::vector<float> x(100, 1.0F);
+    for (int i = 0; i < 5; ++i) {
+      group.all_reduce_wait({x.data(), 100, DType::F32}, ReduceOp::Sum);
+    }
+    EXPECT_EQ(fake.recorded_compute, 5);
+    EXPECT_LE(fake.made_events, 2);
+    group.all_reduce_wait({x.data(), 0, DType::F32}, ReduceOp::Sum);
+    EXPECT_EQ(fake.log.size(), 5U);  // nothing to send, nothing asked
+  });
+}
+
+TEST(DeviceGroupStreams, TransfersHaveTheirOwn) {
+  run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
+    float x = 1.0F;
+    group.all_reduce_wait({&x, 1, DType::F32}, ReduceOp::Sum);
+    const auto kind = group.rank() == 0 ? Transfer::Kind::Send : Transfer::Kind::Recv;
+    group.send_recv({{kind, 1 - group.rank(), {&x, 1, DType::F32}}})->wait();
+    ASSERT_EQ(fake.collective_streams.size(), 1U);
+    ASSERT_EQ(fake.transfer_streams.size(), 1U);
+    EXPECT_NE(*fake.collective_streams.begin(), *fake.transfer_streams.begin());
+  });
+}
+
+TEST(DeviceGroupStreams, AnOrderedOperationMakesTheStreamWaitAndNotTheHost) {
+  run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
+    std::vector<float> x(100, 1.0F);
+    fake.stalls = true;
+    group.all_reduce_order({x.data(), 100, DType::F32}, ReduceOp::Sum);
+    EXPECT_EQ(fake.compute_waits, 1);
+    EXPECT_EQ(group.ledger().under_way(), 1);  // the host has gone on
+    DeviceApi::Event behind = nullptr;
+    fake.create_event(behind);
+    fake.record(behind, nullptr);
+    bool done = true;
+    fake.is_done(behind, done);
+    EXPECT_FALSE(done);  // what the caller does next comes after the operation
+    fake.stalls = false;
+    while (!done) fake.is_done(behind, done);
+    EXPECT_EQ(x[0], 2.0F);
+    while (group.ledger().under_way() > 0) group.progress();
+    group.barrier_wait();
+  });
+}
+
+TEST(DeviceGroupStreams, AReceiveHoldsUpTheSendsBehindIt) {
+  CommOptions limits;
+  limits.deadline_seconds = 0.3;
+  Lasting<float> sent{1.0F, 2.0F};
+  Lasting<float> received{0.0F, 0.0F};
+  run_fake_devices(
+      2,
+      [&](DeviceCommunicator& group, FakeDevice&) {
+        const int peer = 1 - group.rank();
+        ASSERT_TRUE(group.transfers_in_order());
+        const WorkPtr receive = group.send_recv(
+            {{Transfer::Kind::Recv, peer, {&received[group.rank()], 1, DType::F32}}});
+        const WorkPtr send = group.send_recv(
+            {{Transfer::Kind::Send, peer, {&sent[group.rank()], 1, DType::F32}}});
+        EXPECT_NE(failure_of([&] {
+                    receive->wait();
+                  }).find("send_recv number 1 (4 bytes) on 'world'"),
+                  std::string::npos);
+      },
+      limits);
+}
+
+TEST(DeviceGroupFailure, WhatNobodyWaitsForIsToldToWhomeverWaitsForTheDevice) {
+  Lasting<float> xs{1.0F, 1.0F};
+  run_fake_devices(2, [&](DeviceCommunicator& group, FakeDevice& fake) {
+    fake.stalls = true;
+    group.all_reduce_order({&xs[group.rank()], 1, DType::F32}, ReduceOp::Sum);
+    group.progress();  // nothing is wrong yet
+    fake.fails_with = 6;
+    EXPECT_NE(failure_of([&] { group.progress(); }).find("failed: fake: result 6"),
+              std::string::npos);
+  });
+}
+
+TEST(NcclBuild, WithoutItTheErrorSaysWhatToDo) {
+  if (nccl_is_built()) return;
+  try {
+    nccl();
+    FAIL() << "made";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("this build has no NCCL"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::comm

@@ -1,0 +1,153 @@
+#include "longhaul/device/device.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/comm/device_communicator.h"
+#include "longhaul/comm/through_host.h"
+#include "longhaul/device/kinds.h"
+
+namespace longhaul::device {
+namespace {
+
+constexpr auto kShortestSleep = std::chrono::microseconds(5);
+constexpr auto kLongestSleep = std::chrono::microseconds(200);
+
+/// The accelerator that the process has, or the CPU.
+at::DeviceType present(const std::string& wanted) {
+  if (wanted == "cpu") return at::kCPU;
+  const auto found = at::getAccelerator();
+  const bool any = found && at::accelerator::deviceCount() > 0;
+  if (wanted == "auto") return any ? *found : at::kCPU;
+  const at::DeviceType kind = wanted == "cuda" ? at::kCUDA : at::kPrivateUse1;
+  if (any && *found == kind) return kind;
+  throw ConfigError(
+      "device",
+      fmt::format(
+          "run.device = \"{}\", but no such device is usable here; use \"cpu\" or "
+          "\"auto\"{}",
+          wanted,
+          wanted == "plugin" ? ", and name its library in run.device_plugin" : ""));
+}
+
+/// Ranks that each see one device may have been given the same one.
+void check_distinct(at::Device device, comm::Communicator& node) {
+  std::map<std::string, int> owners;
+  const std::vector<std::string> names = node.gather_strings(identity(device));
+  for (size_t rank = 0; rank < names.size(); ++rank) {
+    const auto [owner, fresh] = owners.try_emplace(names[rank], static_cast<int>(rank));
+    if (fresh || names[rank].empty()) continue;
+    throw ConfigError(
+        "device",
+        fmt::format("ranks {} and {} of this machine have the same device ({}); "
+                    "start one rank per device",
+                    owner->second, rank, names[rank]));
+  }
+}
+
+at::Tensor bytes_at(const void* data, size_t bytes, at::Device device) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes)},
+                       at::TensorOptions(device).dtype(at::kByte));
+}
+
+/// copy_ waits for pageable memory, in both directions.
+comm::DeviceCopies copies_of(at::Device device) {
+  return {[device](void* host, const void* from, size_t bytes) {
+            bytes_at(host, bytes, at::kCPU).copy_(bytes_at(from, bytes, device));
+          },
+          [device](void* to, const void* host, size_t bytes) {
+            bytes_at(to, bytes, device).copy_(bytes_at(host, bytes, at::kCPU));
+          }};
+}
+
+c10::Stream current_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+}  // namespace
+
+int ordinal(int local_rank, int local_ranks, int devices) {
+  if (devices >= local_ranks) return local_rank;
+  if (devices == 1) return 0;
+  throw ConfigError(
+      "device",
+      fmt::format(
+          "{} ranks on this machine, of which each sees {} devices; start one rank "
+          "per device, or set run.device = \"cpu\"",
+          local_ranks, devices));
+}
+
+at::Device choose(const std::string& wanted, comm::Communicator& node) {
+  const at::DeviceType kind = present(wanted);
+  if (kind == at::kCPU) return at::kCPU;
+  const int devices = at::accelerator::deviceCount();
+  const int mine = ordinal(node.rank(), node.size(), devices);
+  const at::Device device(kind, static_cast<at::DeviceIndex>(mine));
+  c10::impl::VirtualGuardImpl(kind).setDevice(device);
+  if (devices < node.size()) check_distinct(device, node);
+  return device;
+}
+
+std::unique_ptr<comm::Communicator> group_for(at::Device device,
+                                              comm::Communicator& host) {
+  const std::shared_ptr<comm::DeviceApi> api = collectives(device);
+  if (api == nullptr) return comm::through_host(host, copies_of(device));
+  comm::DeviceOptions options;
+  options.compute_stream = [device] { return current_stream(device).native_handle(); };
+  // The caller keeps it alive.
+  std::shared_ptr<comm::Communicator> borrowed(&host, [](comm::Communicator*) {});
+  return std::make_unique<comm::DeviceCommunicator>(api, std::move(borrowed),
+                                                    device.index(), options);
+}
+
+std::string describe_sums(at::Device device, const comm::Communicator& world) {
+  if (device.is_cpu() || world.size() == 1) return comm::describe_sums(world);
+  const std::shared_ptr<comm::DeviceApi> api = collectives(device);
+  return api == nullptr ? comm::describe_sums(world) + ", through the host"
+                        : api->describe();
+}
+
+c10::Event mark(at::Device device) {
+  c10::Event event(device.type());
+  event.record(current_stream(device));
+  return event;
+}
+
+void wait(const c10::Event& mark, const std::function<void()>& look) {
+  auto sleep = kShortestSleep;
+  while (!mark.query()) {
+    look();
+    std::this_thread::sleep_for(sleep);
+    sleep = std::min(sleep * 2, kLongestSleep);
+  }
+}
+
+Memory memory(at::Device device) {
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  return {free, total};
+}
+
+BackwardHere::BackwardHere()
+    : before_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+BackwardHere::~BackwardHere() {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(before_);
+}
+
+}  // namespace longhaul::device

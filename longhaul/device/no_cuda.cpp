@@ -1,0 +1,7 @@
+#include "longhaul/device/kinds.h"
+
+namespace longhaul::device {
+
+std::string identity(at::Device /*device*/) { return {}; }
+
+}  // namespace longhaul::device
