@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sqrt.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "longhaul/optim/rounding_composite.h"
@@ -36,9 +37,11 @@ void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
   }
 }
 
-double sum_of_squares_composite(const at::Tensor& x) {
-  const at::Tensor wide = x.to(at::kDouble);
-  return (wide * wide).sum().item<double>();
+void add_squares_composite(const at::Tensor& x, const at::Tensor& into) {
+  for (int64_t begin = 0; begin < x.numel(); begin += kSquaresElements) {
+    const int64_t size = std::min(kSquaresElements, x.numel() - begin);
+    into.add_(x.narrow(0, begin, size).to(at::kDouble).square_().sum());
+  }
 }
 
 }  // namespace longhaul::optim

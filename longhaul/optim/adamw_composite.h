@@ -21,7 +21,10 @@ struct AdamWTensors {
 /// adamw_update in ATen operations, for any device: the reference of the fused form.
 void adamw_composite(const AdamWTensors& t, const AdamWStep& step);
 
-/// sum_of_squares for any device.
-double sum_of_squares_composite(const at::Tensor& x);
+/// Elements whose fp64 copy the composite form of a sum of squares makes at a time.
+inline constexpr int64_t kSquaresElements = int64_t{1} << 20;
+
+/// Adds sum_of_squares to `into`, fp64 of one element, on any device: waits for nothing.
+void add_squares_composite(const at::Tensor& x, const at::Tensor& into);
 
 }  // namespace longhaul::optim

@@ -1,6 +1,7 @@
 #include "longhaul/optim/grad_norm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -30,6 +31,12 @@ double sum_of_squares(const void* data, int64_t count, DType dtype) {
            "sum_of_squares of {}; gradients are F32 or BF16", dtype_name(dtype));
   if (dtype == DType::F32) return sum_typed(static_cast<const float*>(data), count);
   return sum_typed(static_cast<const uint16_t*>(data), count);
+}
+
+double norm_of_sums(std::span<const double> squares) {
+  double total = 0.0;
+  for (const double sum : squares) total += sum;
+  return std::sqrt(total);
 }
 
 double clip_coefficient(double norm, double max_norm) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "longhaul/format/dtype.h"
 
@@ -13,6 +14,9 @@ inline constexpr int64_t kNormBlock = 65536;
 /// of kNormBlock, added in block order. The bits depend neither on the number of threads
 /// nor on the instruction set. Uses OpenMP threads.
 double sum_of_squares(const void* data, int64_t count, DType dtype);
+
+/// The norm of what has these sums of squares, added in their order.
+double norm_of_sums(std::span<const double> squares);
 
 /// max_norm / (norm + 1e-6) where that is below 1, else 1, as
 /// torch.nn.utils.clip_grad_norm_ has it; 1 for max_norm = 0 (no clipping).

@@ -1,9 +1,13 @@
 #include "longhaul/optim/optimizer.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <span>
+#include <string_view>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -47,10 +51,11 @@ std::vector<ClassRun> runs_of(const Bucket& bucket) {
   return runs;
 }
 
-double squares(const at::Tensor& gradient) {
-  if (!gradient.is_cpu()) return sum_of_squares_composite(gradient);
-  return sum_of_squares(gradient.data_ptr(), gradient.numel(),
-                        from_scalar_type(gradient.scalar_type()));
+/// Into fp64 of one element.
+void add_squares(const at::Tensor& gradient, const at::Tensor& into) {
+  if (!gradient.is_cpu()) return add_squares_composite(gradient, into);
+  *into.data_ptr<double>() += sum_of_squares(gradient.data_ptr(), gradient.numel(),
+                                             from_scalar_type(gradient.scalar_type()));
 }
 
 /// What belongs to a range of a bucket's owned elements, counted from their first.
@@ -146,26 +151,34 @@ Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
   }
 }
 
-double Optimizer::gradient_norm(comm::Communicator& world,
-                                const std::vector<std::string>& names) const {
-  std::map<std::string, double> by_name;
+at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) const {
+  std::map<std::string_view, int64_t> place_of;
+  for (const std::string& name : names) {
+    place_of.emplace(name, static_cast<int64_t>(place_of.size()));
+  }
+  at::Tensor sums = at::zeros({static_cast<int64_t>(names.size())},
+                              at::TensorOptions(at::kDouble).device(flat_.device()));
   for (const Bucket& bucket : flat_.buckets()) {
     if (bucket.frozen) continue;
     for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
-      const at::Tensor gradient = bucket.owned_grads.narrow(
-          0, piece.in_bucket - bucket.owned.begin, piece.in_member.size());
-      by_name[piece.member->parameter->name()] += squares(gradient);
+      const auto found = place_of.find(piece.member->parameter->name());
+      LH_ASSERT(found != place_of.end(), "{} is no parameter of the model",
+                piece.member->parameter->name());
+      add_squares(bucket.owned_grads.narrow(0, piece.in_bucket - bucket.owned.begin,
+                                            piece.in_member.size()),
+                  sums.narrow(0, found->second, 1));
     }
   }
-  // The order of the names: the sum does not depend on how buckets were filled.
-  std::vector<double> sums;
-  for (const std::string& name : names) sums.push_back(by_name[name]);
-  LH_ASSERT(by_name.size() == names.size(), "parameters that the model does not name");
-  world.all_reduce_wait({sums.data(), static_cast<int64_t>(sums.size()), DType::F64},
-                        comm::ReduceOp::Sum);
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  return std::sqrt(total);
+  return sums;
+}
+
+double Optimizer::gradient_norm(comm::Communicator& world,
+                                const std::vector<std::string>& names) const {
+  const at::Tensor sums = gradient_squares(names).cpu();
+  const std::span<double> values(sums.data_ptr<double>(),
+                                 static_cast<size_t>(sums.numel()));
+  world.all_reduce_wait({values.data(), sums.numel(), DType::F64}, comm::ReduceOp::Sum);
+  return norm_of_sums(values);
 }
 
 void Optimizer::step(double lr, double gradient_scale, comm::Communicator& world) {

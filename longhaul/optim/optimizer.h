@@ -36,9 +36,14 @@ class Optimizer {
   Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
             OptimizerInputs inputs = {});
 
-  /// The global L2 norm of the gradients in fp64: per-tensor sums over what each rank
-  /// alone counts (Bucket::saved), added over the ranks of `world`, combined in the order
-  /// of `names`, which are all parameters of the whole model. Collective.
+  /// Sums of squares of the gradients over what this rank alone counts (Bucket::saved),
+  /// fp64 [names]: one for each parameter of the whole model, 0 for what other ranks
+  /// have. On the buffers' device, and nothing is waited for: added over the ranks and
+  /// then given to norm_of_sums() they are the global norm.
+  at::Tensor gradient_squares(const std::vector<std::string>& names) const;
+
+  /// The global L2 norm of the gradients in fp64: gradient_squares added over the ranks
+  /// of `world`, combined in the order of `names`. Collective.
   double gradient_norm(comm::Communicator& world,
                        const std::vector<std::string>& names) const;
 

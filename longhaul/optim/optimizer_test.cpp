@@ -12,6 +12,7 @@
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/fake.h"
+#include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/lamb_composite.h"
 #include "longhaul/optim/rounding_composite.h"
 
@@ -127,6 +128,44 @@ TEST(Optimizer, CountsCopiesOnce) {
     at::Tensor(p->grad()).fill_(2.0);
     const double norm = Optimizer(flat, {}).gradient_norm(*comm::self_world(), {"w"});
     EXPECT_NEAR(norm, counted ? 2.0 * std::sqrt(2000.0) : 0.0, 1e-9);
+  }
+}
+
+TEST(Optimizer, SquaresOfGradientsAreInTheOrderOfTheNames) {
+  Model model;
+  at::manual_seed(3);
+  std::map<std::string, double> expected = {{"elsewhere", 0.0}, {"frozen", 0.0}};
+  for (const ParameterPtr& p : model.parameters) {
+    if (p->frozen()) continue;
+    at::Tensor grad = p->grad();
+    grad.copy_(at::randn(grad.sizes()));
+    expected[p->name()] =
+        sum_of_squares(grad.data_ptr(), grad.numel(),
+                       grad.scalar_type() == at::kFloat ? DType::F32 : DType::BF16);
+  }
+  const Optimizer optimizer(model.flat, {});
+  const std::vector<std::string> names = {"elsewhere", "b", "frozen", "a"};
+  const at::Tensor sums = optimizer.gradient_squares(names);
+  ASSERT_EQ(sums.scalar_type(), at::kDouble);
+  ASSERT_EQ(sums.sizes(), at::IntArrayRef({4}));
+  std::vector<double> values;
+  for (size_t i = 0; i < names.size(); ++i) {
+    values.push_back(sums[static_cast<int64_t>(i)].item<double>());
+    EXPECT_EQ(values.back(), expected.at(names[i])) << names[i];
+  }
+  EXPECT_GT(expected.at("a"), 1.0);
+  EXPECT_EQ(optimizer.gradient_norm(*comm::self_world(), names), norm_of_sums(values));
+  EXPECT_ANY_THROW(optimizer.gradient_squares({"a", "frozen"}));
+}
+
+TEST(SquaresComposite, OfManyPartsIsTheFusedSum) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::randn({kSquaresElements + 1001}).to(type);
+    const at::Tensor sum = at::full({1}, 0.5, at::kDouble);
+    add_squares_composite(x, sum);
+    const double fused = sum_of_squares(x.data_ptr(), x.numel(),
+                                        type == at::kFloat ? DType::F32 : DType::BF16);
+    EXPECT_NEAR(sum.item<double>() - 0.5, fused, 1e-12 * fused);
   }
 }
 
