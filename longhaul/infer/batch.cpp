@@ -1,16 +1,71 @@
 #include "longhaul/infer/batch.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace longhaul::infer {
 namespace {
 
-/// `each`: values of a row.
-at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows, int64_t each,
-                   at::Device device) {
-  return at::from_blob(values.data() + row * each, {rows * each}, at::kInt).to(device);
+/// Takes a micro batch's integers to its device. A CPU has views of them. To another they
+/// go in one piece through pinned memory, by one copy that nobody waits for: the
+/// allocator of pinned memory keeps the piece until the copy has been made.
+class Parcel {
+ public:
+  explicit Parcel(at::Device device) : device_(device) {}
+
+  /// `values` as `type` become `to`: now on a CPU, else by send(), until when both stay.
+  void add(at::Tensor& to, const at::Tensor& values, at::ScalarType type) {
+    if (device_.is_cpu()) {
+      to = values.to(type);
+      return;
+    }
+    const auto bytes = values.numel() * static_cast<int64_t>(c10::elementSize(type));
+    parts_.push_back({&to, values, type, size_, bytes});
+    size_ += (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+
+  void send() {
+    if (parts_.empty()) return;
+    const at::Tensor host =
+        at::empty({size_}, at::TensorOptions(at::kByte).pinned_memory(true));
+    for (const Part& part : parts_) part.of(host).copy_(part.values);
+    const at::Tensor there = host.to(device_, /*non_blocking=*/true);
+    for (const Part& part : parts_) *part.to = part.of(there);
+  }
+
+ private:
+  static constexpr int64_t kAlign = 64;
+  struct Part {
+    at::Tensor* to;
+    at::Tensor values;
+    at::ScalarType type;
+    int64_t begin, bytes;  ///< in the parcel
+
+    at::Tensor of(const at::Tensor& parcel) const {
+      return parcel.narrow(0, begin, bytes).view(type).view(values.sizes());
+    }
+  };
+
+  at::Device device_;
+  std::vector<Part> parts_;
+  int64_t size_ = 0;
+};
+
+/// Values of rows; `each`: of a row.
+at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows,
+                   int64_t each) {
+  return at::from_blob(values.data() + row * each, {rows * each}, at::kInt);
+}
+
+std::vector<int64_t> numbers_of_targets(const int32_t* targets, int64_t count) {
+  std::vector<int64_t> numbers;
+  for (int64_t i = 0; i < count; ++i) {
+    if (targets[i] >= 0) numbers.push_back(i);
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -18,33 +73,47 @@ at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows, int6
 nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
                    at::Device device) {
   const int64_t seq = batch.seq_len;
+  const auto of_tokens = [&](std::vector<int32_t>& values) {
+    return rows_of(values, row, rows, seq);
+  };
+  Parcel parcel(device);
   nn::Batch out;
   out.rows = rows;
   out.seq = seq;
-  out.tokens = rows_of(batch.tokens, row, rows, seq, device);
-  out.positions = rows_of(batch.positions, row, rows, seq, device);
+  parcel.add(out.tokens, of_tokens(batch.tokens), at::kInt);
+  parcel.add(out.positions, of_tokens(batch.positions), at::kInt);
   if (!batch.segments.empty()) {
-    out.segments = rows_of(batch.segments, row, rows, seq, device);
+    parcel.add(out.segments, of_tokens(batch.segments), at::kInt);
   }
-  for (std::vector<int32_t>& targets : batch.targets) {
+  out.targets.resize(batch.targets.size());
+  for (size_t term = 0; term < batch.targets.size(); ++term) {
+    std::vector<int32_t>& targets = batch.targets[term];
     const auto each = static_cast<int64_t>(targets.size()) / batch.num_sequences;
-    out.targets.push_back(rows_of(targets, row, rows, each, device).to(at::kLong));
+    parcel.add(out.targets[term], rows_of(targets, row, rows, each), at::kLong);
+  }
+  std::vector<int64_t> with_target;
+  if (!device.is_cpu() && !batch.targets.empty()) {
+    with_target = numbers_of_targets(batch.targets[0].data() + row * seq, rows * seq);
+    const auto count = static_cast<int64_t>(with_target.size());
+    parcel.add(out.target_rows, at::from_blob(with_target.data(), {count}, at::kLong),
+               at::kLong);
   }
   const auto first = batch.document_start.begin() + row * seq;
   // All zero is the plain causal mask, which needs no tensor.
   if (std::any_of(first, first + rows * seq, [](int32_t start) { return start != 0; })) {
-    out.document_start =
-        rows_of(batch.document_start, row, rows, seq, device).view({rows, seq});
+    parcel.add(out.document_start, of_tokens(batch.document_start).view({rows, seq}),
+               at::kInt);
   }
   if (!batch.document_end.empty()) {
-    out.document_end =
-        rows_of(batch.document_end, row, rows, seq, device).view({rows, seq});
+    parcel.add(out.document_end, of_tokens(batch.document_end).view({rows, seq}),
+               at::kInt);
   }
   if (!batch.sequences.empty()) {
-    out.sequences =
-        at::from_blob(batch.sequences.data() + row, {rows}, at::kLong).to(device);
-    out.index = rows_of(batch.index, row, rows, seq, device);
+    parcel.add(out.sequences,
+               at::from_blob(batch.sequences.data() + row, {rows}, at::kLong), at::kLong);
+    parcel.add(out.index, of_tokens(batch.index), at::kInt);
   }
+  parcel.send();
   return out;
 }
 

@@ -27,7 +27,7 @@ inline LossOf loss_of(const models::Model& model) {
       context.losses = &losses;
       model.loss(model.hidden({}, context), context);
     }
-    return losses.sums;
+    return losses.sums();
   };
 }
 

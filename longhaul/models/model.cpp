@@ -1,11 +1,10 @@
 #include "longhaul/models/model.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/nonzero.h>
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/models/registry.h"
+#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
 
@@ -26,8 +25,7 @@ std::vector<ParameterPtr> Model::parameters() const {
 
 at::Tensor Model::target_rows(const nn::Tensors& hidden,
                               const nn::ForwardContext& context) const {
-  const at::Tensor rows = at::nonzero(context.batch.targets.at(0).ge(0)).squeeze(1);
-  return context.enter(hidden[0]).x.index_select(0, rows);
+  return context.enter(hidden[0]).x.index_select(0, nn::rows_with_target(context.batch));
 }
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {

@@ -1,5 +1,7 @@
 #include "longhaul/nn/auxiliary_loss.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "longhaul/ops/attached_loss.h"
 
 namespace longhaul::nn {
@@ -10,7 +12,7 @@ at::Tensor with_auxiliary_loss(const at::Tensor& x, const at::Tensor& sum, size_
   // What every rank of a region has in common is counted by each in part.
   const SplitRegion* region = context.region;
   const int64_t copies = region == nullptr ? 1 : region->ranks() / region->token_parts();
-  context.losses->add(term, sum.item<double>() / static_cast<double>(copies));
+  context.losses->add(term, sum.detach().to(at::kDouble) / static_cast<double>(copies));
   return ops::attach_loss(x, sum, context.losses->scales.at(term));
 }
 

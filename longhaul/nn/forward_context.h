@@ -57,13 +57,15 @@ struct Batch {
   /// token's, [T] int64, and each token's index in its whole sequence, [T] int32.
   at::Tensor sequences, sequence_of, index;
   Tensors targets;  ///< by term of the loss: [T] or [rows] int64, negative: none
+  /// Numbers of the tokens with a target of term 0, ascending, int64; undefined: found
+  /// where they are wanted, which on a device would wait for it.
+  at::Tensor target_rows;
 };
 
 /// The loss of a pass, by the terms of the model's description: its root is the sum over
 /// terms of scale * sum.
 struct Losses {
   std::vector<double> scales;  ///< one over each term's denominator in the global batch
-  std::vector<double> sums;    ///< what this pass has added to each, unscaled
   /// Weight of the squared log-partition (Chowdhery et al., "PaLM", section 5); 0: off.
   double z_loss = 0.0;
   /// A block runs again for its gradients: its terms have been added.
@@ -71,10 +73,19 @@ struct Losses {
 
   Losses() = default;
   explicit Losses(std::vector<double> of_terms)
-      : scales(std::move(of_terms)), sums(scales.size(), 0.0) {}
-  void add(size_t term, double sum) {
-    if (!again) sums.at(term) += sum;
-  }
+      : scales(std::move(of_terms)), host_(scales.size(), 0.0) {}
+  /// Adds an fp64 scalar to a term, unscaled. One that lies on a device is added there,
+  /// so that nothing waits for it; all of a step's lie on the same.
+  void add(size_t term, const at::Tensor& sum);
+  /// What has been added to each term. Waits for the device.
+  std::vector<double> sums() const;
+  /// The same as one fp64 tensor [terms] on the device that the pass runs on, which is
+  /// not waited for: zeros where nothing has been added.
+  at::Tensor sums_on(at::Device device) const;
+
+ private:
+  std::vector<double> host_;  ///< of what lay on the CPU
+  at::Tensor device_;         ///< [terms] fp64; undefined: nothing lay on a device
 };
 
 /// Replaces ops::attention where keys and values lie on several ranks (context

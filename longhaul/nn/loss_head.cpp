@@ -1,5 +1,7 @@
 #include "longhaul/nn/loss_head.h"
 
+#include <ATen/ops/nonzero.h>
+
 namespace longhaul::nn {
 namespace {
 
@@ -42,6 +44,11 @@ at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
   ops::LossHeadOptions options = head_options(term, context);
   options.bias = bias;
   return counted(ops::loss_head(rows, weight, targets, options), term, context);
+}
+
+at::Tensor rows_with_target(const Batch& batch) {
+  if (batch.target_rows.defined()) return batch.target_rows;
+  return at::nonzero(batch.targets.at(0).ge(0)).squeeze(1);
 }
 
 at::Tensor loss_inside(const at::Tensor& logits, size_t term,

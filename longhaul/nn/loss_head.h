@@ -17,6 +17,9 @@ at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,
                             const ParameterPtr& weight, const ParameterPtr& bias,
                             size_t term, const ForwardContext& context);
 
+/// Numbers of the tokens that have a target of the loss's first term, ascending, int64.
+at::Tensor rows_with_target(const Batch& batch);
+
 /// One term of the loss by ops::cross_entropy of few logits [R, V] that are the same on
 /// every rank of a region: each has an equal part of the gradient.
 at::Tensor loss_inside(const at::Tensor& logits, size_t term,

@@ -37,6 +37,13 @@ void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& 
     grad.index_add_(0, rows, dy.to(grad.scalar_type()));
     return;
   }
+  if (!dy.is_cpu()) {
+    // How many rows are here a device does not tell without being waited for: those that
+    // are not add zeros, each to another row.
+    grad.index_add_(0, rows.remainder(grad.size(0)),
+                    dy.masked_fill(outside.unsqueeze(1), 0).to(grad.scalar_type()));
+    return;
+  }
   const at::Tensor here = outside.logical_not().nonzero().squeeze(1);
   grad.index_add_(0, at::index_select(rows, 0, here),
                   at::index_select(dy, 0, here).to(grad.scalar_type()));

@@ -1,6 +1,7 @@
 #include "longhaul/ops/loss_head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
@@ -8,7 +9,6 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
@@ -103,11 +103,14 @@ int64_t chunk_rows(const Parameter& weight, int64_t T, const LossHeadOptions& op
   return logits_rows(T, vocabulary);
 }
 
+/// fp64 scalars where the logits lie: a device is not waited for.
 struct HeadTotals {
-  double cross_entropy = 0.0;
-  double squared_lse = 0.0;
+  at::Tensor cross_entropy;
+  at::Tensor squared_lse;
   at::Tensor dh;
 };
+
+at::Tensor sum_of(const at::Tensor& rows) { return rows.sum(at::kDouble); }
 
 HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
@@ -115,7 +118,8 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
   const int64_t T = h.size(0);
   const int64_t rows = chunk_rows(*weight, T, options);
   const int64_t begin = weight->slice().offset[0];
-  HeadTotals totals;
+  const auto fp64 = h.options().dtype(at::kDouble);
+  HeadTotals totals{at::zeros({}, fp64), at::zeros({}, fp64), {}};
   if (want_gradient) totals.dh = at::empty_like(h);
   for (int64_t from = 0; from < T; from += rows) {
     const int64_t n = std::min(rows, T - from);
@@ -125,8 +129,8 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
                             ? at::linear(part, weight->weight(), options.bias->weight())
                             : at::linear(part, weight->weight());
     const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
-    totals.cross_entropy += loss.cross_entropy.sum(at::kDouble).item<double>();
-    totals.squared_lse += loss.squared_lse.sum(at::kDouble).item<double>();
+    totals.cross_entropy.add_(sum_of(loss.cross_entropy));
+    totals.squared_lse.add_(sum_of(loss.squared_lse));
     if (!want_gradient) continue;
     at::Tensor dpart = totals.dh.narrow(0, from, n);
     at::mm_out(dpart, logits, weight->weight());
@@ -139,8 +143,11 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
   return totals;
 }
 
-double total_of(const HeadTotals& totals, const LossHeadOptions& options) {
-  return options.scale * (totals.cross_entropy + options.z_loss * totals.squared_lse);
+/// The root: a scalar, fp32.
+at::Tensor total_of(const HeadTotals& totals, const LossHeadOptions& options) {
+  return at::add(totals.cross_entropy, totals.squared_lse, options.z_loss)
+      .mul_(options.scale)
+      .to(at::kFloat);
 }
 
 struct LossHeadNode : Function<LossHeadNode> {
@@ -149,7 +156,7 @@ struct LossHeadNode : Function<LossHeadNode> {
                             LossHeadOptions options, HeadTotals* totals) {
     *totals = run_chunks(h, weight, targets, options, /*want_gradient=*/true);
     ctx->save_for_backward({std::move(totals->dh)});
-    return at::scalar_tensor(total_of(*totals, options), h.options().dtype(at::kFloat));
+    return total_of(*totals, options);
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
@@ -162,8 +169,7 @@ HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
                      const LossHeadOptions& options, bool want_gradient) {
   at::Tensor gradient = logits;  // replaced, not overwritten
   const ChunkLoss loss = composite_chunk(gradient, targets, 0, options, want_gradient);
-  return {loss.cross_entropy.sum(at::kDouble).item<double>(),
-          loss.squared_lse.sum(at::kDouble).item<double>(), gradient};
+  return {sum_of(loss.cross_entropy), sum_of(loss.squared_lse), gradient};
 }
 
 struct CrossEntropyNode : Function<CrossEntropyNode> {
@@ -172,8 +178,7 @@ struct CrossEntropyNode : Function<CrossEntropyNode> {
                             HeadTotals* totals) {
     *totals = totals_of(logits, targets, options, /*want_gradient=*/true);
     ctx->save_for_backward({std::move(totals->dh)});
-    return at::scalar_tensor(total_of(*totals, options),
-                             logits.options().dtype(at::kFloat));
+    return total_of(*totals, options);
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
@@ -199,7 +204,7 @@ LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
     loss = LossHeadNode::apply(h, weight, targets, options, &totals);
   } else {
     totals = run_chunks(h, weight, targets, options, /*want_gradient=*/false);
-    loss = at::scalar_tensor(total_of(totals, options), h.options().dtype(at::kFloat));
+    loss = total_of(totals, options);
   }
   return {loss, totals.cross_entropy};
 }
@@ -215,9 +220,7 @@ LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets
     return {loss, totals.cross_entropy};
   }
   totals = totals_of(logits, targets, options, /*want_gradient=*/false);
-  return {
-      at::scalar_tensor(total_of(totals, options), logits.options().dtype(at::kFloat)),
-      totals.cross_entropy};
+  return {total_of(totals, options), totals.cross_entropy};
 }
 
 }  // namespace longhaul::ops

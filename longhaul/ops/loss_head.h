@@ -27,8 +27,8 @@ struct LossHeadOptions {
 struct LossHeadResult {
   /// scale * (cross-entropy sum + z-loss sum), fp32 scalar, the root of the backward.
   at::Tensor loss;
-  /// Sum of the cross-entropy over valid targets, unscaled, fp64 scalar on the CPU.
-  double cross_entropy_sum = 0.0;
+  /// Sum of the cross-entropy over valid targets, unscaled: an fp64 scalar where h lies.
+  at::Tensor cross_entropy_sum;
 };
 
 /// Cross-entropy of logits = h W^T + b without ever holding all logits: rows are taken in

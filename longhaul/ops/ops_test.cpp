@@ -256,7 +256,8 @@ TEST_P(Ops, LossHeadMatchesAutograd) {
     const double slack = type() == at::kFloat ? 1e-6 : 5e-3;
     EXPECT_NEAR(result.loss.item<double>(), reference.item<double>(),
                 slack * reference.item<double>());
-    EXPECT_NEAR(result.cross_entropy_sum, ce.item<double>(), slack * ce.item<double>());
+    EXPECT_NEAR(result.cross_entropy_sum.item<double>(), ce.item<double>(),
+                slack * ce.item<double>());
     expect_close(mine.grad(), wide.grad(), 3 * tolerance(), "dh");
     expect_close(weight->grad(), wide_w.grad(), 3 * tolerance(), "dw");
   }
@@ -282,8 +283,8 @@ TEST_P(Ops, LossHeadWithABiasIsTheCrossEntropyOfItsLogits) {
   const at::Tensor ce = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Sum);
   torch::autograd::backward({ce / 130.0}, {});
   const double slack = (type() == at::kFloat ? 1e-6 : 5e-3) * ce.item<double>();
-  EXPECT_NEAR(result.cross_entropy_sum, ce.item<double>(), slack);
-  EXPECT_NEAR(of_logits.cross_entropy_sum, ce.item<double>(), slack);
+  EXPECT_NEAR(result.cross_entropy_sum.item<double>(), ce.item<double>(), slack);
+  EXPECT_NEAR(of_logits.cross_entropy_sum.item<double>(), ce.item<double>(), slack);
   expect_close(mine.grad(), wide.grad(), 3 * tolerance(), "dh");
   expect_close(weight->grad(), wide_w.grad(), 3 * tolerance(), "dw");
   expect_close(options.bias->grad(), wide_b.grad(), 3 * tolerance(), "db");
@@ -294,10 +295,12 @@ TEST_P(Ops, LossHeadWithoutGradModeGivesTheSameLoss) {
   const at::Tensor h = random({90, 24}), w = random({300, 24});
   const at::Tensor targets = at::randint(0, 300, {90}, at::kLong);
   const auto weight = bound(w);
-  const double with =
-      loss_head(leaf(h), weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum;
+  const double with = loss_head(leaf(h), weight, targets, {1.0, 0.0, fused()})
+                          .cross_entropy_sum.item<double>();
   const at::NoGradGuard no_grad;
-  EXPECT_EQ(loss_head(h, weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum, with);
+  EXPECT_EQ(
+      loss_head(h, weight, targets, {1.0, 0.0, fused()}).cross_entropy_sum.item<double>(),
+      with);
 }
 
 }  // namespace

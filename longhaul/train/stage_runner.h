@@ -77,8 +77,10 @@ class StageRunner : public parallel::PipelineStage {
   /// Waits for reductions; after it owned gradients are complete.
   void end_plan() { units_.end(); }
   /// Each term of the loss summed over this rank's targets since begin_step, unscaled; 0
-  /// where this rank has nothing of it.
-  const std::vector<double>& loss_sums() const { return losses_.sums; }
+  /// where this rank has nothing of it. Waits for the device.
+  std::vector<double> loss_sums() const { return losses_.sums(); }
+  /// The same as fp64 [terms] on this rank's device, which is not waited for.
+  at::Tensor device_loss_sums() const { return losses_.sums_on(options_.device); }
   /// Forgets what a failed step has left behind.
   void clear();
 

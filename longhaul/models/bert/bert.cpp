@@ -4,7 +4,6 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/nonzero.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -129,7 +128,7 @@ class BertHead {
   /// x [T, H] of this rank's part of T -> [R, H], and [B, 2] with that head.
   nn::Tensors forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor all = context.enter(x).x;
-    const at::Tensor masked = at::index_select(all, 0, masked_rows(context));
+    const at::Tensor masked = at::index_select(all, 0, nn::rows_with_target(context.batch));
     const at::Tensor inner = dense_.forward(masked, context);
     nn::Tensors out = {
         norm_.forward(at::gelu(inner, gelu_ == nn::Gelu::Tanh ? "tanh" : "none"))};
@@ -140,7 +139,7 @@ class BertHead {
   at::Tensor loss(const nn::Tensors& hidden, const ParameterPtr& words,
                   const nn::ForwardContext& context) const {
     const at::Tensor targets =
-        at::index_select(context.batch.targets.at(0), 0, masked_rows(context));
+        at::index_select(context.batch.targets.at(0), 0, nn::rows_with_target(context.batch));
     const at::Tensor loss =
         nn::loss_head_inside(hidden[0], targets, words, bias_, 0, context);
     return next_sentence_ ? loss + nn::loss_inside(hidden.at(1), 1, context) : loss;
@@ -149,11 +148,6 @@ class BertHead {
   const ParameterPtr& bias() const { return bias_; }
 
  private:
-  /// Numbers of those with a target among the T tokens.
-  static at::Tensor masked_rows(const nn::ForwardContext& context) {
-    return at::nonzero(context.batch.targets.at(0).ge(0)).squeeze(1);
-  }
-
   nn::Linear dense_;
   nn::LayerNorm norm_;
   nn::Gelu gelu_;

@@ -166,7 +166,7 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   context.weight_gradients->drain();
   if (tp != nullptr) sum_gradients(family, rank.shards, plan, *tp, c.fault);
   rank.result.loss = loss.item<double>();
-  rank.result.cross_entropy = losses.sums[0];
+  rank.result.cross_entropy = losses.sums()[0];
   rank.result.hidden = hidden[0].detach();
   for (const ParameterPtr& p : family.parameters) rank.grads.push_back(p->grad());
   return rank;

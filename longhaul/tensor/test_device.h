@@ -1,0 +1,241 @@
+#pragma once
+
+// A device that a test makes up: memory of its own, which is counted, and the CPU's
+// kernels. It tells of each time that a real one would have made the host wait. One unit
+// of a test binary includes it.
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/Functions.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace longhaul::testing {
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+const at::Device kDevice(kType, 0);
+
+std::atomic<int64_t> device_bytes{0};
+std::atomic<int64_t> pinned_bytes{0};
+std::atomic<int64_t> copies_to_device{0};
+
+/// Why the host would have waited for the device, in order.
+class Waits {
+ public:
+  void note(std::string why) {
+    const std::lock_guard lock(mutex_);
+    seen_.push_back(std::move(why));
+  }
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(seen_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> seen_;
+};
+Waits waits;
+
+/// Inside of a kernel that the CPU stands in for: its own copies are no waits.
+thread_local int inside = 0;
+
+/// Memory of a kind, counted while it lives.
+template <std::atomic<int64_t>& counter>
+struct CountedMemory final : c10::Allocator {
+  explicit CountedMemory(at::Device place) : device(place) {}
+  struct Block {
+    c10::DataPtr data;
+    int64_t size;
+  };
+  c10::DataPtr allocate(size_t size) override {
+    auto* block =
+        new Block{c10::GetCPUAllocator()->allocate(size), static_cast<int64_t>(size)};
+    counter += block->size;
+    note(block, true);
+    return {block->data.get(), block, &release, device};
+  }
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    counter -= block->size;
+    note(block, false);
+    delete block;
+  }
+  /// Whether the address lies in such memory.
+  static bool owns(const void* address) {
+    const std::lock_guard lock(mutex);
+    auto after = blocks.upper_bound(static_cast<const std::byte*>(address));
+    if (after == blocks.begin()) return false;
+    const auto& [begin, size] = *--after;
+    return static_cast<const std::byte*>(address) < begin + size;
+  }
+  static void note(const Block* block, bool lives) {
+    if (block->data.get() == nullptr) return;
+    const std::lock_guard lock(mutex);
+    const auto* begin = static_cast<const std::byte*>(block->data.get());
+    if (lives) {
+      blocks[begin] = block->size;
+    } else {
+      blocks.erase(begin);
+    }
+  }
+  static inline std::mutex mutex;
+  static inline std::map<const std::byte*, int64_t> blocks;
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t size) const override {
+    std::memcpy(to, from, size);
+  }
+  at::Device device;
+};
+
+CountedMemory<device_bytes> device_memory(kDevice);
+CountedMemory<pinned_bytes> pinned_memory(at::kCPU);
+
+/// One device with one stream.
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<kType> {
+  at::Device exchangeDevice(at::Device) const override { return kDevice; }
+  at::Device getDevice() const override { return kDevice; }
+  c10::Stream getStream(at::Device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+  }
+  c10::Stream exchangeStream(c10::Stream) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+  }
+  void record(void**, const c10::Stream&, c10::DeviceIndex,
+              c10::EventFlag) const override {}
+  void block(void*, const c10::Stream&) const override {}
+  bool queryEvent(void*) const override { return true; }
+};
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
+  // For at::manual_seed.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+  bool isPinnedPtr(const void* data) const override {
+    return CountedMemory<pinned_bytes>::owns(data);
+  }
+};
+
+/// The same memory as a tensor of the CPU.
+at::Tensor host_view(const at::Tensor& x) {
+  const auto options = x.options().device(at::kCPU);
+  return x.is_cpu() ? x : at::from_blob(x.data_ptr(), x.sizes(), x.strides(), options);
+}
+
+/// A copy between host and device is waited for, or made of memory that is not pinned.
+void look_at_copy(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (inside > 0 || from.is_cpu() == to.is_cpu() || from.numel() == 0) return;
+  const at::Tensor& host = from.is_cpu() ? from : to;
+  if (from.is_cpu()) ++copies_to_device;
+  if (!non_blocking) waits.note("a blocking copy");
+  if (!CountedMemory<pinned_bytes>::owns(host.const_data_ptr())) {
+    waits.note("a copy of pageable memory");
+  }
+}
+
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  look_at_copy(from, to, non_blocking);
+  host_view(to).copy_(host_view(from));
+  return to;
+}
+
+const at::Tensor& made_as_large(const at::Tensor& x, c10::IntArrayRef size,
+                                std::optional<at::MemoryFormat>) {
+  if (x.sizes() == size) return x;
+  const at::Tensor fresh = at::empty(size, x.options());
+  x.unsafeGetTensorImpl()->set_storage_keep_dtype(fresh.storage());
+  x.unsafeGetTensorImpl()->set_sizes_contiguous(size);
+  return x;
+}
+
+at::Tensor copy_result(const at::Tensor& from, const at::Tensor& to) {
+  return copy_from(from, made_as_large(to, from.sizes(), std::nullopt), false);
+}
+
+at::Scalar read_scalar(const at::Tensor& x) {
+  waits.note("a scalar is read");
+  return host_view(x).item();
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<at::Device>,
+                 std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_generic(size, &device_memory, keys, type.value_or(at::kFloat),
+                                   format);
+}
+
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                         std::optional<at::Device>, std::optional<bool>) {
+  const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_strided_generic(size, stride, &device_memory, keys,
+                                           type.value_or(at::kFloat));
+}
+
+/// Those whose result has a size, or is a value, that only the device knows.
+const std::set<std::string> kReadBack = {
+    "aten::nonzero",           "aten::masked_select", "aten::_unique2",
+    "aten::unique_dim",        "aten::equal",         "aten::_local_scalar_dense",
+    "aten::repeat_interleave", "aten::bincount"};
+
+void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const std::string& name = op.schema().name();
+  if (inside == 0 && kReadBack.contains(name)) waits.note(name);
+  ++inside;
+  at::native::cpu_fallback(op, stack);
+  --inside;
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &empty_strided);
+  m.impl("_copy_from", &copy_from);
+  m.impl("_copy_from_and_resize", &copy_result);
+  m.impl("_local_scalar_dense", &read_scalar);
+  m.impl("resize_", &made_as_large);
+  m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("view", &at::native::view);
+  m.impl("_reshape_alias", &at::native::_reshape_alias);
+}
+
+void make_device() {
+  static const bool made = [] {
+    at::RegisterPrivateUse1HooksInterface(new Hooks);
+    c10::register_privateuse1_backend("counted");
+    c10::SetAllocator(kType, &device_memory);
+    return true;
+  }();
+  ASSERT_TRUE(made);
+}
+
+}  // namespace
+}  // namespace longhaul::testing
