@@ -175,10 +175,15 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
 double Optimizer::gradient_norm(comm::Communicator& world,
                                 const std::vector<std::string>& names) const {
   const at::Tensor sums = gradient_squares(names).cpu();
-  const std::span<double> values(sums.data_ptr<double>(),
-                                 static_cast<size_t>(sums.numel()));
-  world.all_reduce_wait({values.data(), sums.numel(), DType::F64}, comm::ReduceOp::Sum);
-  return norm_of_sums(values);
+  const double* values = sums.const_data_ptr<double>();
+  return norm_over(world, {values, values + sums.numel()});
+}
+
+double norm_over(comm::Communicator& world, std::vector<double> squares) {
+  world.all_reduce_wait(
+      {squares.data(), static_cast<int64_t>(squares.size()), DType::F64},
+      comm::ReduceOp::Sum);
+  return norm_of_sums(squares);
 }
 
 void Optimizer::step(double lr, double gradient_scale, comm::Communicator& world) {

@@ -27,6 +27,9 @@ struct OptimizerInputs {
   uint64_t seed = 0;                 ///< for stochastic rounding: the run's
 };
 
+/// The global norm of what ranks have as Optimizer::gradient_squares. Collective.
+double norm_over(comm::Communicator& world, std::vector<double> squares);
+
 /// AdamW or LAMB over flat buffers, on what this rank owns of each bucket. Frozen buckets
 /// have an empty state but for their master. Bf16 masters, which are the weights
 /// themselves, are rounded stochastically, and bf16 moments with them.
@@ -38,8 +41,8 @@ class Optimizer {
 
   /// Sums of squares of the gradients over what this rank alone counts (Bucket::saved),
   /// fp64 [names]: one for each parameter of the whole model, 0 for what other ranks
-  /// have. On the buffers' device, and nothing is waited for: added over the ranks and
-  /// then given to norm_of_sums() they are the global norm.
+  /// have. On the buffers' device, and nothing is waited for: norm_over() makes the global
+  /// norm of them.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 
   /// The global L2 norm of the gradients in fp64: gradient_squares added over the ranks

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "longhaul/comm/agree.h"
+#include "longhaul/train/host_read.h"
 #include "longhaul/train/step_loss.h"
 
 namespace longhaul::train {
@@ -32,7 +33,8 @@ std::vector<double> loss_sums(const Session& session, StageRunner& runner,
   const auto plan = inference_plan(session.mesh().shape().pp, session.layout.chunks,
                                    static_cast<int64_t>(batches.size()));
   run_plan(session, plan, runner);
-  return sum_of_replica(session, runner.loss_sums());
+  return sum_of_replica(session,
+                        read_on_host(session.layout, {runner.device_loss_sums()})[0]);
 }
 
 int64_t most_weight_bytes(const Session& session) {

@@ -67,6 +67,10 @@ comm::Communicator* Layout::for_tensors(comm::Communicator& group) {
   return keep(device::group_for(device, group));
 }
 
+void Layout::look() const {
+  for (const auto& group : owned) group->progress();
+}
+
 void take_positions(const ContextLayout& context, int rank, data::TokenBatch& batch) {
   const size_t positions = batch.tokens.size();
   const bool has_first = context.chunks(rank).front().begin == 0;

@@ -33,6 +33,9 @@ struct Layout : LayoutDescription {
   /// This rank's positions of its sequences.
   void take_own_positions(std::vector<data::TokenBatch>& batches) const;
 
+  /// For a host that waits for its device: throws what has failed in a group meanwhile.
+  void look() const;
+
   at::Device device = at::kCPU;
   std::vector<std::shared_ptr<comm::Communicator>> owned;
   comm::Communicator* keep(std::shared_ptr<comm::Communicator> group);

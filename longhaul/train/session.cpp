@@ -16,6 +16,7 @@
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/device_fit.h"
 #include "longhaul/train/fingerprint.h"
 #include "longhaul/train/open_data.h"
 #include "longhaul/train/threads.h"
@@ -141,6 +142,19 @@ std::vector<FlatParameter> build_chunks(
   return placed;
 }
 
+/// Before anything large is made.
+void check_device_fit(const Session& session,
+                      const std::map<std::string, ParameterClass>& classes, Logger& log) {
+  if (session.device.is_cpu()) return;
+  const LayoutCosts costs(
+      session.config, session.model_config.description, session.layout,
+      [&](const std::string& name) { return classes.at(name).frozen; });
+  const device::Memory memory = device::memory(session.device);
+  const std::string warning =
+      check_fit(costs.of(session.world->rank()), memory.free, memory.total);
+  if (!warning.empty()) log.warning(warning);
+}
+
 /// The model's parts on this rank and their memory.
 void build_parts(Session& session, const std::map<std::string, ParameterClass>& classes,
                  Logger& log) {
@@ -153,6 +167,7 @@ void build_parts(Session& session, const std::map<std::string, ParameterClass>& 
   for (const std::string& note : uneven_splits(session.layout.tensor, wholes)) {
     log.info(note);
   }
+  check_device_fit(session, classes, log);
   const auto placed = build_chunks(session, classes);
   session.flat =
       std::make_unique<FlatBuffers>(placed, session.policy, session.device,
@@ -227,6 +242,7 @@ Session build_inference_session(const RunConfig& config,
 
 void run_plan(const Session& session, const PipelinePlan& plan, StageRunner& runner,
               parallel::Trace* trace) {
+  const device::BackwardHere backward_here;
   try {
     runner.begin_plan(plan, session.mesh().index().pp);
     parallel::execute(plan, runner, *session.layout.boundaries,

@@ -22,6 +22,7 @@
 #include "longhaul/train/control_files.h"
 #include "longhaul/train/data_check.h"
 #include "longhaul/train/debug_faults.h"
+#include "longhaul/train/host_read.h"
 #include "longhaul/train/inference.h"
 #include "longhaul/train/peer_memory.h"
 #include "longhaul/train/replica_check.h"
@@ -198,11 +199,14 @@ class Trainer {
     runner_.begin_step(batch.micro_batches, loss.scales(fault.gradient));
     hooks_.passes(
         step, [&](parallel::Trace* trace) { run_plan(session_, plan_, runner_, trace); });
-    loss.add_up(session_, times(runner_.loss_sums(), fault.loss));
 
-    // 6. Clip.
-    const double norm =
-        session_.optimizer->gradient_norm(*session_.world, session_.parameter_names);
+    // 6. Clip. The step's one wait for a device: all that it is judged by comes at once.
+    std::vector<std::vector<double>> sums =
+        read_on_host(session_.layout,
+                     {runner_.device_loss_sums(),
+                      session_.optimizer->gradient_squares(session_.parameter_names)});
+    loss.add_up(session_, times(std::move(sums[0]), fault.loss));
+    const double norm = optim::norm_over(*session_.world, std::move(sums[1]));
     const Verdict verdict = guard_.judge(history_.guard, step, loss.loss(), norm);
 
     // 7. Update.
