@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cuda_bf16.h>
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "longhaul/ops/kernels/cuda.h"
 #include "longhaul/ops/kernels/cuda/failure.h"
+
+// What the kernels share. They are compiled by nvcc, and for tests by the host's compiler
+// with host/ in the place of CUDA's headers: see host/cuda_runtime.h for what that knows.
 
 namespace longhaul::kernels::cuda {
 
@@ -53,13 +57,20 @@ __device__ float block_combine(float value, Combine combine) {
   return result;
 }
 
-inline void check_launch(const char* kernel) {
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) launch_failed(kernel, cudaGetErrorString(status));
+/// Enqueues `blocks` blocks of kBlock threads.
+template <typename... A>
+void launch(const char* name, void (*kernel)(A...), int64_t blocks, Stream stream,
+            const std::type_identity_t<A>&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(kBlock);
+  config.stream = stream;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
 }
 
-inline unsigned grid_of(int64_t items, int64_t per_block) {
-  return static_cast<unsigned>((items + per_block - 1) / per_block);
+inline int64_t blocks_of(int64_t items, int64_t per_block) {
+  return (items + per_block - 1) / per_block;
 }
 
 }  // namespace longhaul::kernels::cuda

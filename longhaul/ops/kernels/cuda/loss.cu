@@ -46,8 +46,7 @@ __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
 template <typename T>
 void run(const CrossEntropy<T>& a, Stream stream) {
   if (a.rows == 0) return;
-  cross_entropy_kernel<<<grid_of(a.rows, 1), kBlock, 0, stream>>>(a);
-  check_launch("cross_entropy");
+  launch("cross_entropy", cross_entropy_kernel<T>, a.rows, stream, a);
 }
 
 template void run(const CrossEntropy<float>&, Stream);

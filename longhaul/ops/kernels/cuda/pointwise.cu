@@ -50,28 +50,29 @@ __global__ void swiglu_backward_kernel(SwigluBackward<T> a, int64_t items) {
 
 /// One thread an item.
 template <typename Kernel>
-void launch(void (*kernel)(Kernel, int64_t), const Kernel& a, int64_t items,
-            const char* name, Stream stream) {
+void launch_items(const char* name, void (*kernel)(Kernel, int64_t), const Kernel& a,
+                  int64_t items, Stream stream) {
   if (items == 0) return;
-  kernel<<<grid_of(items, kBlock), kBlock, 0, stream>>>(a, items);
-  check_launch(name);
+  launch(name, kernel, blocks_of(items, kBlock), stream, a, items);
 }
 
 }  // namespace
 
 template <typename T>
 void run(const Rope<T>& a, Stream stream) {
-  launch(rope_kernel<T>, a, a.tokens * a.heads * (a.head_dim / 2), "rope", stream);
+  launch_items("rope", rope_kernel<T>, a, a.tokens * a.heads * (a.head_dim / 2), stream);
 }
 
 template <typename T>
 void run(const SwigluForward<T>& a, Stream stream) {
-  launch(swiglu_forward_kernel<T>, a, a.rows * a.features, "swiglu_forward", stream);
+  launch_items("swiglu_forward", swiglu_forward_kernel<T>, a, a.rows * a.features,
+               stream);
 }
 
 template <typename T>
 void run(const SwigluBackward<T>& a, Stream stream) {
-  launch(swiglu_backward_kernel<T>, a, a.rows * a.features, "swiglu_backward", stream);
+  launch_items("swiglu_backward", swiglu_backward_kernel<T>, a, a.rows * a.features,
+               stream);
 }
 
 template void run(const Rope<float>&, Stream);

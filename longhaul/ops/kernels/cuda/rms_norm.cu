@@ -70,19 +70,17 @@ __global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream) {
   if (a.rows == 0) return;
-  forward_kernel<<<grid_of(a.rows, 1), kBlock, 0, stream>>>(a);
-  check_launch("rms_norm_forward");
+  launch("rms_norm_forward", forward_kernel<T>, a.rows, stream, a);
 }
 
 template <typename T>
 void run(const RmsNormBackward<T>& a, Stream stream) {
   if (a.rows == 0) return;
   if (a.dweight != nullptr) {
-    weight_gradient_kernel<<<grid_of(a.features, kWarp), kBlock, 0, stream>>>(a);
-    check_launch("rms_norm_weight_gradient");
+    launch("rms_norm_weight_gradient", weight_gradient_kernel<T>,
+           blocks_of(a.features, kWarp), stream, a);
   }
-  input_gradient_kernel<<<grid_of(a.rows, 1), kBlock, 0, stream>>>(a);
-  check_launch("rms_norm_input_gradient");
+  launch("rms_norm_input_gradient", input_gradient_kernel<T>, a.rows, stream, a);
 }
 
 template void run(const RmsNormForward<float>&, Stream);

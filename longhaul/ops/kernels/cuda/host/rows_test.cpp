@@ -1,0 +1,162 @@
+// Norms, rotations, SwiGLU and the loss: kernels for a GPU against those of the CPU.
+#include "longhaul/ops/kernels/cuda/host/guarded.h"
+
+namespace longhaul::cuda_host {
+namespace {
+
+using kernels::Bf16;
+using kernels::testing::kRounding;
+using kernels::testing::kSums;
+using kernels::testing::random_values;
+using Outputs = std::vector<Output>;
+
+struct Shape {
+  int64_t rows, width;
+};
+/// None, one and several elements a thread; whole vectors, tails, and odd starts of rows.
+constexpr Shape kShapes[] = {{1, 1},   {3, 3},     {5, 31},   {4, 32},
+                             {2, 33},  {3, 255},   {3, 256},  {2, 257},
+                             {3, 264}, {33, 1000}, {1, 2056}, {2, 4104}};
+
+class CudaKernels : public ::testing::TestWithParam<Shape> {
+ protected:
+  int64_t rows() const { return GetParam().rows; }
+  int64_t width() const { return GetParam().width; }
+  size_t size() const { return static_cast<size_t>(rows() * width()); }
+};
+std::string name_of(const ::testing::TestParamInfo<Shape>& info) {
+  return std::to_string(info.param.rows) + "x" + std::to_string(info.param.width);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaKernels, ::testing::ValuesIn(kShapes), name_of);
+
+/// body(T{}) for both element types.
+template <typename Body>
+void for_types(const Body& body) {
+  {
+    SCOPED_TRACE("fp32");
+    body(float{});
+  }
+  SCOPED_TRACE("bf16");
+  body(Bf16{});
+}
+
+TEST_P(CudaKernels, RmsNormIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    const auto x = random_values<T>(rows() * width(), 1);
+    const auto dy = random_values<T>(rows() * width(), 2);
+    const auto w = random_values<T>(width(), 3);
+    expect_same_on_gpu([&](const auto& on) -> Outputs {
+      auto in = on.buffer(x);
+      auto weight = on.buffer(w);
+      auto y = on.buffer(std::vector<T>(size()));
+      auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows())));
+      on.run(kernels::RmsNormForward<T>{in.data(), weight.data(), 1e-5, rows(), width(),
+                                        y.data(), inverse.data()});
+      auto gradient = on.buffer(dy);
+      auto dx = on.buffer(std::vector<T>(size()));
+      auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
+      kernels::RmsNormBackward<T> back{gradient.data(), in.data(),     inverse.data(),
+                                       weight.data(),   rows(),        width(),
+                                       dx.data(),       dweight.data()};
+      on.run(back);
+      // In place, and for a frozen weight.
+      back.dx = gradient.data();
+      back.dweight = nullptr;
+      on.run(back);
+      EXPECT_EQ(in.values().size(), x.size());
+      const double element = 2 * kRounding<T> + kSums;
+      return {output(y.values(), element), output(inverse.values(), kSums),
+              output(dx.values(), element, 1.0), output(dweight.values(), kSums),
+              output(gradient.values(), element, 1.0)};
+    });
+  });
+}
+
+TEST_P(CudaKernels, SwigluIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    // Halves of one matrix, as a merged product gives them, and each on its own.
+    for (const int64_t stride : {2 * width(), width()}) {
+      const auto in = random_values<T>(2 * rows() * width(), 1, 3.0F);
+      const auto dy = random_values<T>(rows() * width(), 2);
+      expect_same_on_gpu([&](const auto& on) -> Outputs {
+        auto gate_up = on.buffer(in);
+        const T* gate = gate_up.data();
+        const T* up = gate + (stride == width() ? rows() * width() : width());
+        auto y = on.buffer(std::vector<T>(size()));
+        on.run(kernels::SwigluForward<T>{gate, up, stride, rows(), width(), y.data()});
+        auto gradient = on.buffer(dy);
+        auto d = on.buffer(std::vector<T>(in.size()));
+        T* dgate = d.data();
+        T* dup = dgate + (up - gate);
+        on.run(kernels::SwigluBackward<T>{gradient.data(), gate, up, stride, rows(),
+                                          width(), dgate, dup, stride});
+        const double element = kRounding<T> + kSums;
+        return {output(y.values(), element), output(d.values(), element)};
+      });
+    }
+  });
+}
+
+TEST_P(CudaKernels, CrossEntropyIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    const auto logits = random_values<T>(rows() * width(), 1, 3.0F);
+    std::vector<int64_t> targets;
+    for (int64_t r = 0; r < rows(); ++r) {
+      targets.push_back(r % 5 == 1 ? -100 : (r * 7 + width() - 1) % width());
+    }
+    for (const bool want : {false, true}) {
+      expect_same_on_gpu([&](const auto& on) -> Outputs {
+        auto held = on.buffer(logits);
+        auto of = on.buffer(targets);
+        auto loss = on.buffer(std::vector<float>(targets.size(), 7.0F));
+        auto squared = on.buffer(std::vector<float>(targets.size(), 7.0F));
+        on.run(kernels::CrossEntropy<T>{held.data(), of.data(), rows(), width(), 0.37,
+                                        0.01, want, loss.data(), squared.data()});
+        return {output(loss.values(), 4 * kSums, 1.0),
+                output(squared.values(), 4 * kSums),
+                output(held.values(), kRounding<T> + 4 * kSums)};
+      });
+    }
+  });
+}
+
+TEST(CudaRope, IsTheCpus) {
+  for_types([&]<typename T>(T) {
+    for (const int64_t dim : {2, 6, 20, 64, 80, 128}) {
+      SCOPED_TRACE(dim);
+      constexpr int64_t kTokens = 7;
+      constexpr int64_t kHeads = 3;
+      for (const int64_t gap : {0, 3, 8}) {  // inside a wider matrix
+        const int64_t stride = kHeads * dim + gap;
+        const auto x = random_values<T>(kTokens * stride, 1);
+        std::vector<float> c, s;
+        for (int64_t i = 0; i < 9 * dim / 2; ++i) {
+          c.push_back(std::cos(0.3F * static_cast<float>(i)));
+          s.push_back(std::sin(0.3F * static_cast<float>(i)));
+        }
+        const std::vector<int32_t> ids{0, 8, 2, 2, 1, 5, 3};
+        expect_same_on_gpu([&](const auto& on) -> Outputs {
+          auto in = on.buffer(x);
+          auto cos = on.buffer(c);
+          auto sin = on.buffer(s);
+          auto at = on.buffer(ids);
+          auto y = on.buffer(std::vector<T>(static_cast<size_t>(kTokens * kHeads * dim)));
+          kernels::Rope<T> rope{in.data(), stride,       dim,        kTokens,   kHeads,
+                                dim,       cos.data(),   sin.data(), at.data(), false,
+                                y.data(),  kHeads * dim, dim};
+          on.run(rope);
+          // Back, in place of what is rotated.
+          rope.inverse = true;
+          rope.y = in.data();
+          rope.y_token_stride = stride;
+          on.run(rope);
+          const double element = kRounding<T> + kSums;
+          return {output(y.values(), element), output(in.values(), element)};
+        });
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace longhaul::cuda_host
