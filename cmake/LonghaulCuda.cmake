@@ -10,7 +10,17 @@ execute_process(COMMAND ${LONGHAUL_NVCC} --dryrun -x cu -c /dev/null -o /dev/nul
                 ERROR_VARIABLE dryrun OUTPUT_QUIET)
 string(REGEX MATCH "TOP=([^\n]*)" top_line "${dryrun}")
 get_filename_component(LONGHAUL_CUDA_HOME "${CMAKE_MATCH_1}" REALPATH)
-set(LONGHAUL_CUDA_ARCH sm_90a CACHE STRING "nvcc -arch of the kernels")
+set(LONGHAUL_CUDA_ARCH "sm_80;sm_90a;sm_100" CACHE STRING
+  "GPUs that the kernels are compiled for: A100 and its like, H100, B200")
+set(LONGHAUL_CUDA_GENCODE)
+foreach(arch IN LISTS LONGHAUL_CUDA_ARCH)
+  string(REPLACE sm_ compute_ virtual ${arch})
+  list(APPEND LONGHAUL_CUDA_GENCODE -gencode arch=${virtual},code=${arch})
+endforeach()
+# No contraction: the kernels wait for memory, and what the tests compile for the host has
+# the same operations. Constexpr functions of the CPU's loops may be called. These two lists
+# are read by tools/cuda_resources.py too.
+set(LONGHAUL_NVCC_FLAGS -t 0 -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr)
 
 find_library(LONGHAUL_CUDART cudart_static REQUIRED NO_CACHE
   HINTS ${LONGHAUL_CUDA_HOME}/lib64 ${LONGHAUL_CUDA_HOME}/lib
@@ -31,8 +41,8 @@ function(longhaul_cuda_sources target)
     set(input ${CMAKE_CURRENT_SOURCE_DIR}/${source})
     set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
     add_custom_command(OUTPUT ${object}
-      COMMAND ${LONGHAUL_NVCC} -c ${input} -o ${object} -arch=${LONGHAUL_CUDA_ARCH}
-              -std=c++20 -O3 -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
+      COMMAND ${LONGHAUL_NVCC} -c ${input} -o ${object} ${LONGHAUL_CUDA_GENCODE}
+              ${LONGHAUL_NVCC_FLAGS} -I${PROJECT_SOURCE_DIR} -MD -MF ${object}.d
               -Werror all-warnings -Xcompiler -fPIC,-Wall,-Wextra,-Werror
       DEPENDS ${input} DEPFILE ${object}.d
       COMMENT "Compiling ${source} with nvcc" VERBATIM)

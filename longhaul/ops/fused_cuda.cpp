@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 
 #include "longhaul/ops/kernels/cuda.h"
+#include "longhaul/ops/kernels/cuda/gpu.h"
 
 namespace longhaul::ops::fused::cuda {
+
 bool supports(const at::Tensor& x) {
   return x.is_cuda() &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
@@ -19,6 +21,20 @@ std::string device_name(at::Device device) {
     return device.str();
   }
   return fmt::format("{} sm_{}{}", properties.name, properties.major, properties.minor);
+}
+
+void check_device(at::Device device) {
+  if (!device.is_cuda()) return;
+  kernels::cuda::Gpu gpu{device.str()};
+  cudaDriverGetVersion(&gpu.driver_version);
+  cudaRuntimeGetVersion(&gpu.runtime_version);
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess) {
+    gpu.name = properties.name;
+    gpu.major = properties.major;
+    gpu.minor = properties.minor;
+  }
+  kernels::cuda::check_gpu(gpu, kernels::cuda::built_images());
 }
 
 template <typename Kernel>

@@ -14,6 +14,11 @@ bool supports(const at::Tensor& x);
 /// "NVIDIA H100 80GB HBM3 sm_90".
 std::string device_name(at::Device device);
 
+/// ConfigError where the kernels of this program cannot run on this GPU: none was
+/// compiled for its architecture, or its driver is older than the program's CUDA. To be
+/// called before the first of them; nothing to check on another device.
+void check_device(at::Device device);
+
 /// Runs one of the kernels in kernels/cuda.h on the device's current stream.
 template <typename Kernel>
 void run(const Kernel& kernel, at::Device device);
