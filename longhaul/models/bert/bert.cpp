@@ -128,7 +128,8 @@ class BertHead {
   /// x [T, H] of this rank's part of T -> [R, H], and [B, 2] with that head.
   nn::Tensors forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor all = context.enter(x).x;
-    const at::Tensor masked = at::index_select(all, 0, nn::rows_with_target(context.batch));
+    const at::Tensor masked =
+        at::index_select(all, 0, nn::rows_with_target(context.batch));
     const at::Tensor inner = dense_.forward(masked, context);
     nn::Tensors out = {
         norm_.forward(at::gelu(inner, gelu_ == nn::Gelu::Tanh ? "tanh" : "none"))};
@@ -138,8 +139,8 @@ class BertHead {
 
   at::Tensor loss(const nn::Tensors& hidden, const ParameterPtr& words,
                   const nn::ForwardContext& context) const {
-    const at::Tensor targets =
-        at::index_select(context.batch.targets.at(0), 0, nn::rows_with_target(context.batch));
+    const at::Tensor targets = at::index_select(context.batch.targets.at(0), 0,
+                                                nn::rows_with_target(context.batch));
     const at::Tensor loss =
         nn::loss_head_inside(hidden[0], targets, words, bias_, 0, context);
     return next_sentence_ ? loss + nn::loss_inside(hidden.at(1), 1, context) : loss;
