@@ -1,0 +1,189 @@
+#include "longhaul/device/plugin.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
+
+namespace longhaul::device {
+namespace {
+
+constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
+
+/// The plug-in of the process.
+struct Loaded {
+  void* handle = nullptr;
+  fs::path path;
+};
+
+Loaded& loaded() {
+  static Loaded plugin;
+  return plugin;
+}
+
+[[noreturn]] void fail_plugin(const fs::path& path, const std::string& what) {
+  throw ConfigError("device",
+                    fmt::format("run.device_plugin = \"{}\": {}", path.string(), what));
+}
+
+void check_is_library(const fs::path& path) {
+  if (!fs::exists(path)) fail_plugin(path, missing_path(path));
+  std::array<char, 4> head{};
+  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+  if (!fs::is_regular_file(path) || std::memcmp(head.data(), "\177ELF", 4) != 0) {
+    fail_plugin(path, "no shared library (an ELF file); name the .so of the device");
+  }
+}
+
+enum Verb : unsigned { kTrain = 1, kEval = 2, kGenerate = 4 };
+
+struct Needed {
+  const char* name;
+  const char* overload;
+  unsigned verbs;
+};
+
+constexpr unsigned kAll = kTrain | kEval | kGenerate;
+constexpr unsigned kReads = kEval | kGenerate;
+
+/// Operations that reach a device by name; what LibTorch makes of these is not listed.
+constexpr Needed kNeeded[] = {
+    {"aten::empty", "memory_format", kAll},
+    {"aten::empty_strided", "", kAll},
+    {"aten::_copy_from", "", kAll},
+    {"aten::_local_scalar_dense", "", kAll},
+    {"aten::as_strided", "", kAll},
+    {"aten::view", "", kAll},
+    {"aten::_reshape_alias", "", kAll},
+    {"aten::fill_", "Scalar", kAll},
+    {"aten::zero_", "", kAll},
+    {"aten::add", "out", kAll},
+    {"aten::sub", "out", kAll},
+    {"aten::mul", "out", kAll},
+    {"aten::div", "out", kAll},
+    {"aten::pow", "Tensor_Scalar_out", kAll},
+    {"aten::sum", "IntList_out", kAll},
+    {"aten::mean", "out", kAll},
+    {"aten::amax", "out", kAll},
+    {"aten::exp", "out", kAll},
+    {"aten::log", "out", kAll},
+    {"aten::rsqrt", "out", kAll},
+    {"aten::sqrt", "out", kTrain},
+    {"aten::silu", "out", kAll},
+    {"aten::gelu", "out", kAll},
+    {"aten::gelu_backward", "grad_input", kTrain},
+    {"aten::tanh", "out", kAll},
+    {"aten::native_layer_norm", "", kAll},
+    {"aten::native_layer_norm_backward", "", kTrain},
+    {"aten::mm", "out", kAll},
+    {"aten::bmm", "out", kAll},
+    {"aten::addmm", "out", kAll},
+    {"aten::_softmax", "out", kAll},
+    {"aten::_log_softmax", "out", kReads},
+    {"aten::index_select", "", kAll},
+    {"aten::index", "Tensor_out", kAll},
+    {"aten::index_add", "out", kTrain},
+    {"aten::gather", "out", kTrain | kEval},
+    {"aten::scatter_add", "out", kTrain},
+    {"aten::where", "self", kAll},
+    {"aten::masked_fill_", "Scalar", kAll},
+    {"aten::arange", "start_out", kAll},
+    {"aten::cat", "out", kAll},
+    {"aten::isfinite", "", kTrain},
+    {"aten::eq", "Scalar_out", kTrain | kEval},
+    {"aten::argmax", "out", kGenerate},
+    {"aten::sort", "values_stable", kGenerate},
+};
+
+std::string verbs_text(unsigned verbs) {
+  std::vector<std::string> names;
+  if ((verbs & kTrain) != 0) names.emplace_back("train");
+  if ((verbs & kEval) != 0) names.emplace_back("eval");
+  if ((verbs & kGenerate) != 0) names.emplace_back("generate");
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool is_there(const Needed& needed) {
+  const auto op = c10::Dispatcher::singleton().findSchema({needed.name, needed.overload});
+  // The table's entry: a kernel of the device, one that is made of other operations, or
+  // the device's fallback.
+  return op && op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
+}
+
+void check_device(const fs::path& path) {
+  if (!c10::is_privateuse1_backend_registered() ||
+      !c10::impl::hasDeviceGuardImpl(kPlugin)) {
+    fail_plugin(path,
+                "the library was loaded and registers no device: it needs "
+                "c10::register_privateuse1_backend and a guard for PrivateUse1");
+  }
+  const std::string name = c10::get_privateuse1_backend();
+  if (!at::isPrivateUse1HooksRegistered() || c10::GetAllocator(kPlugin) == nullptr) {
+    fail_plugin(path, fmt::format("its device '{}' has no {}", name,
+                                  at::isPrivateUse1HooksRegistered()
+                                      ? "allocator (c10::SetAllocator)"
+                                      : "hooks (at::RegisterPrivateUse1HooksInterface)"));
+  }
+  if (c10::impl::getDeviceGuardImpl(kPlugin)->deviceCount() == 0) {
+    fail_plugin(path, fmt::format("it brings '{}' and finds no such device on this "
+                                  "machine; look at its driver and at what is visible to "
+                                  "the job",
+                                  name));
+  }
+  const std::vector<std::string> missing = missing_operations();
+  if (!missing.empty()) {
+    fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register them, "
+                                  "or a fallback for all",
+                                  name, fmt::join(missing, "; ")));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> missing_operations() {
+  std::vector<std::string> missing;
+  for (const Needed& needed : kNeeded) {
+    if (is_there(needed)) continue;
+    const std::string overload = needed.overload;
+    missing.push_back(fmt::format("{}{} ({})", needed.name,
+                                  overload.empty() ? "" : "." + overload,
+                                  verbs_text(needed.verbs)));
+  }
+  return missing;
+}
+
+void load_plugin(const fs::path& path) {
+  check_is_library(path);
+  const fs::path whole = fs::canonical(path);
+  if (loaded().handle != nullptr) {
+    if (loaded().path == whole) return;
+    fail_plugin(path, fmt::format("{} is loaded already; a process has one plug-in",
+                                  loaded().path.string()));
+  }
+  // By its whole name, so that no search path has a say.
+  void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) {
+    fail_plugin(path, fmt::format("it cannot be loaded: {}; it has to be built for "
+                                  "LibTorch of this program (longhaul --version)",
+                                  ::dlerror()));
+  }
+  check_device(path);
+  loaded() = {handle, whole};
+}
+
+void* plugin_function(const char* name) {
+  return loaded().handle == nullptr ? nullptr : ::dlsym(loaded().handle, name);
+}
+
+}  // namespace longhaul::device

@@ -1,0 +1,87 @@
+#include "tests/accelerator/counters.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+
+#include "longhaul/base/error.h"
+#include "tests/accelerator/softdev.h"
+
+namespace longhaul::softdev {
+namespace {
+
+thread_local std::string label_of_thread;
+
+std::string counters_json(const std::string& what) {
+  const Counters& c = counters();
+  return fmt::format(
+      "{{\"pid\": {}, \"at\": \"{}\", \"label\": \"{}\", \"synchronizations\": {}, "
+      "\"launches\": {}, \"collectives\": {}, \"kernel_bytes\": {}, "
+      "\"host_to_device_bytes\": {}, \"device_to_host_bytes\": {}, "
+      "\"device_allocations\": {}, \"device_bytes\": {}, \"used_bytes\": {}, "
+      "\"peak_used_bytes\": {}, \"pinned_allocations\": {}, \"races\": {}}}",
+      ::getpid(), what, label_of_thread, c.synchronizations.load(), c.launches.load(),
+      c.collectives.load(), c.kernel_bytes.load(), c.host_to_device_bytes.load(),
+      c.device_to_host_bytes.load(), c.device_allocations.load(), c.device_bytes.load(),
+      c.used_bytes.load(), c.peak_used_bytes.load(), c.pinned_allocations.load(),
+      c.races.load());
+}
+
+void append_line(const char* variable, const std::string& what) {
+  const char* path = std::getenv(variable);
+  if (path == nullptr || *path == '\0') return;
+  // One write, so that the lines of several processes do not mix.
+  const std::string line = counters_json(what) + "\n";
+  std::ofstream(path, std::ios::app) << line << std::flush;
+}
+
+}  // namespace
+
+Counters& counters() {
+  static auto* const all = [] {
+    std::atexit([] { append_line("SOFTDEV_REPORT", "exit"); });
+    return new Counters;
+  }();
+  return *all;
+}
+
+void count_synchronization(const std::string& what) {
+  ++counters().synchronizations;
+  append_line("SOFTDEV_TRACE", what);
+}
+
+const std::string& thread_label() { return label_of_thread; }
+
+int64_t setting(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : std::atoll(value);
+}
+
+void report(const std::string& text, bool may_throw) {
+  fmt::print(stderr, "softdev: {}\n", text);
+  if (may_throw && setting("SOFTDEV_STRICT", 1) != 0) {
+    throw Error(ErrorKind::Internal, "softdev", text);
+  }
+}
+
+}  // namespace longhaul::softdev
+
+extern "C" {
+
+const char* softdev_counters() {
+  thread_local std::string text;
+  text = longhaul::softdev::counters_json("call");
+  return text.c_str();
+}
+
+void softdev_mark(const char* label) {
+  longhaul::softdev::append_line("SOFTDEV_REPORT", label);
+}
+
+void softdev_label(const char* label) { longhaul::softdev::label_of_thread = label; }
+
+}  // extern "C"

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace longhaul::softdev {
+
+/// What the process has asked of its devices.
+struct Counters {
+  std::atomic<int64_t> synchronizations = 0;
+  std::atomic<int64_t> launches = 0;
+  std::atomic<int64_t> collectives = 0;
+  std::atomic<int64_t> kernel_bytes = 0;
+  std::atomic<int64_t> host_to_device_bytes = 0;
+  std::atomic<int64_t> device_to_host_bytes = 0;
+  std::atomic<int64_t> device_allocations = 0;
+  std::atomic<int64_t> device_bytes = 0;  ///< taken from the device, cached or not
+  std::atomic<int64_t> used_bytes = 0;
+  std::atomic<int64_t> peak_used_bytes = 0;
+  std::atomic<int64_t> pinned_allocations = 0;
+  std::atomic<int64_t> races = 0;
+};
+Counters& counters();
+
+/// The host waited for the device in `what`: counted, and a line in SOFTDEV_TRACE.
+void count_synchronization(const std::string& what);
+
+/// The label of the calling thread, "" without one.
+const std::string& thread_label();
+
+/// What an environment variable says, or `otherwise`.
+int64_t setting(const char* name, int64_t otherwise);
+
+/// Prints `text` to stderr as "softdev: ..." and, where races are errors and `may_throw`,
+/// throws it.
+void report(const std::string& text, bool may_throw = true);
+
+}  // namespace longhaul::softdev

@@ -1,0 +1,236 @@
+#include "tests/accelerator/fallback.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tests/accelerator/counters.h"
+#include "tests/accelerator/memory.h"
+
+namespace longhaul::softdev {
+namespace {
+
+/// Operations whose result's shape depends on data: the host waits for it.
+constexpr std::array<std::string_view, 8> kWaiting = {
+    "aten::nonzero",  "aten::masked_select",    "aten::_unique2",
+    "aten::_unique",  "aten::unique_dim",       "aten::unique_consecutive",
+    "aten::bincount", "aten::repeat_interleave"};
+
+at::Tensor tensor_over(const c10::Storage& storage, const at::Tensor& like,
+                       c10::DispatchKey key) {
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
+                                                    like.storage_offset());
+  return made;
+}
+
+c10::Storage cpu_storage(const c10::Storage& storage) {
+  return {c10::Storage::use_byte_size_t(), storage.nbytes(),
+          c10::DataPtr(kernel_address(storage.data()), c10::DeviceType::CPU),
+          c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true};
+}
+
+bool is_device(const at::Tensor& t) { return t.defined() && t.is_privateuseone(); }
+
+/// One call of an operation: its arguments as the CPU's kernel gets them, and back.
+class Call {
+ public:
+  explicit Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : op_(op), stack_(stack), name_(op.schema().name()) {}
+
+  void run() {
+    const auto& arguments = op_.schema().arguments();
+    const size_t first = stack_.size() - arguments.size();
+    for (size_t i = 0; i < arguments.size(); ++i) find_device(stack_[first + i]);
+    const c10::DeviceGuard guard(device_);
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const auto* alias = arguments[i].alias_info();
+      writes_ = alias != nullptr && alias->isWrite();
+      take(stack_[first + i]);
+    }
+    Stream& stream = current_stream(device_.index());
+    const bool is_view = views();
+    if (!is_view) begin_kernel(stream, name_, uses_);
+    op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack_);
+    for (Alias& alias : aliases_) follow_resize(alias);
+    bool tells_host = waits_ || std::ranges::find(kWaiting, name_) != kWaiting.end();
+    for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size();
+         ++i) {
+      tells_host = give(stack_[i], stream) || tells_host;
+    }
+    if (tells_host) {
+      host_saw(stream.seen);
+      count_synchronization(name_);
+    }
+  }
+
+ private:
+  struct Alias {
+    at::Tensor device;
+    at::Tensor cpu;
+    const void* data;
+  };
+
+  /// Every use is by reading only, and a result is a view of an argument.
+  bool views() const {
+    const auto& returns = op_.schema().returns();
+    return std::ranges::any_of(returns, [](const c10::Argument& result) {
+      return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+    });
+  }
+
+  void find_device(const c10::IValue& value) {
+    if (value.isTensor() && is_device(value.toTensor())) {
+      device_ = value.toTensor().device();
+    } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      device_ = value.toDevice();
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) {
+        if (is_device(t)) device_ = t.device();
+      }
+    } else if (value.isList()) {
+      for (const c10::IValue& each : value.toListRef()) find_device(each);
+    }
+    if (!device_.has_index()) device_.set_index(static_cast<int8_t>(current_device()));
+  }
+
+  /// Indices of the CPU are brought over, and booleans are counted, which waits.
+  bool indexes() const {
+    return name_.starts_with("aten::index") || name_.starts_with("aten::_index");
+  }
+
+  at::Tensor taken(const at::Tensor& t, bool in_optional_list) {
+    if (!t.defined()) return t;
+    if (in_optional_list && (t.scalar_type() == at::kBool || t.is_cpu())) waits_ = true;
+    if (!is_device(t)) {
+      TORCH_CHECK(t.dim() == 0 || (in_optional_list && indexes()), name_,
+                  ": expected all tensors on the same device, found ", t.device(),
+                  " beside ", device_);
+      return t;
+    }
+    TORCH_CHECK(t.device() == device_, name_, ": tensors on ", t.device(), " and ",
+                device_);
+    c10::Storage& storage = storages_[t.storage().unsafeGetStorageImpl()];
+    if (!storage) storage = cpu_storage(t.storage());
+    at::Tensor alias = tensor_over(storage, t, c10::DispatchKey::CPU);
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) {
+      alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+    }
+    uses_.push_back(use_of(t, writes_));
+    aliases_.push_back({t, alias, alias.storage().data()});
+    return alias;
+  }
+
+  void take(c10::IValue& value) {
+    if (value.isTensor()) {
+      value = taken(value.toTensor(), false);
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> all = value.toTensorVector();
+      for (at::Tensor& t : all) t = taken(t, false);
+      value = c10::IValue(all);
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> all;
+      for (const c10::IValue& each : value.toListRef()) {
+        all.push_back(each.isNone() ? std::nullopt
+                                    : std::optional(taken(each.toTensor(), true)));
+      }
+      value = all;
+    } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      value = c10::Device(c10::DeviceType::CPU);
+    }
+  }
+
+  /// An output that the kernel made larger has left the device's memory.
+  void follow_resize(const Alias& alias) {
+    const bool moved = alias.cpu.storage().data() != alias.data;
+    if (!moved && alias.cpu.sizes() == alias.device.sizes() &&
+        alias.cpu.strides() == alias.device.strides()) {
+      return;
+    }
+    if (moved) {
+      at::detail::getPrivateUse1Hooks().resizePrivateUse1Bytes(
+          alias.device.storage(), alias.cpu.storage().nbytes());
+      std::memcpy(kernel_address(alias.device.storage().data()),
+                  alias.cpu.storage().data(), alias.cpu.storage().nbytes());
+    }
+    alias.device.unsafeGetTensorImpl()->set_sizes_and_strides(
+        alias.cpu.sizes(), alias.cpu.strides(), alias.cpu.storage_offset());
+  }
+
+  at::Tensor given(const at::Tensor& t, Stream& stream) {
+    if (!t.defined()) return t;
+    for (const Alias& alias : aliases_) {
+      if (t.unsafeGetTensorImpl() == alias.cpu.unsafeGetTensorImpl()) return alias.device;
+    }
+    for (const Alias& alias : aliases_) {
+      if (t.storage().unsafeGetStorageImpl() ==
+          alias.cpu.storage().unsafeGetStorageImpl()) {
+        return tensor_over(alias.device.storage(), t, c10::DispatchKey::PrivateUse1);
+      }
+    }
+    at::Tensor made = at::detail::empty_strided_generic(
+        t.sizes(), t.strides(), c10::GetAllocator(c10::DeviceType::PrivateUse1),
+        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.scalar_type());
+    if (t.numel() == 0) return made;
+    // What the kernel brought forth counts as its own write.
+    note_result(stream, name_, use_of(made, true));
+    cpu_alias(made).copy_(t);
+    return made;
+  }
+
+  /// True where the result is a value of the host's.
+  bool give(c10::IValue& value, Stream& stream) {
+    if (value.isTensor()) {
+      value = given(value.toTensor(), stream);
+    } else if (value.isTensorList()) {
+      std::vector<at::Tensor> all = value.toTensorVector();
+      for (at::Tensor& t : all) t = given(t, stream);
+      value = c10::IValue(all);
+    } else {
+      return !value.isNone() && !aliases_.empty();
+    }
+    return false;
+  }
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack& stack_;
+  const std::string& name_;
+  c10::Device device_{c10::DeviceType::PrivateUse1};
+  std::map<c10::StorageImpl*, c10::Storage> storages_;
+  std::vector<Alias> aliases_;
+  std::vector<Use> uses_;
+  bool writes_ = false;  ///< the argument that is being taken
+  bool waits_ = false;
+};
+
+}  // namespace
+
+at::Tensor cpu_alias(const at::Tensor& t) {
+  if (!is_device(t)) return t;
+  return tensor_over(cpu_storage(t.storage()), t, c10::DispatchKey::CPU);
+}
+
+Use use_of(const at::Tensor& t, bool writes) {
+  if (!t.defined() || t.numel() == 0) return {};
+  int64_t last = 0;
+  for (int64_t i = 0; i < t.dim(); ++i) last += (t.size(i) - 1) * t.stride(i);
+  const auto* first = static_cast<const std::byte*>(t.storage().data()) +
+                      static_cast<size_t>(t.storage_offset()) * t.itemsize();
+  return {first, static_cast<size_t>(last + 1) * t.itemsize(), writes};
+}
+
+void cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Call(op, *stack).run();
+}
+
+}  // namespace longhaul::softdev

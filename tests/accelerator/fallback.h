@@ -1,0 +1,20 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/stack.h>
+
+#include "tests/accelerator/operation.h"
+
+namespace longhaul::softdev {
+
+/// A tensor of the CPU over the same bytes, for as long as `t` lives.
+at::Tensor cpu_alias(const at::Tensor& t);
+
+/// The bytes from the tensor's first to its last element.
+Use use_of(const at::Tensor& t, bool writes);
+
+/// Runs an operation of the device by the CPU's kernel, over the device's memory.
+void cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+}  // namespace longhaul::softdev

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/Functions.h>
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "longhaul/base/error.h"
+#include "longhaul/device/plugin.h"
+
+namespace longhaul::softdev_test {
+
+/// The plug-in, loaded once, with four devices.
+inline at::Device device(int index = 0) {
+  static const bool loaded = [] {
+    ::setenv("SOFTDEV_COUNT", "4", 1);
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+    return true;
+  }();
+  static_cast<void>(loaded);
+  return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)};
+}
+
+/// A counter of the process.
+inline int64_t counted(const char* name) {
+  device();
+  auto* counters =
+      reinterpret_cast<const char* (*)()>(device::plugin_function("softdev_counters"));
+  return nlohmann::json::parse(counters()).at(name).get<int64_t>();
+}
+
+/// What `call` throws.
+template <typename Call>
+std::string failure_of(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+}  // namespace longhaul::softdev_test

@@ -1,0 +1,257 @@
+#include "tests/accelerator/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "tests/accelerator/board.h"
+#include "tests/accelerator/counters.h"
+
+namespace longhaul::softdev {
+namespace {
+
+/// One file mapped twice: without any access, whose addresses tensors have, and for the
+/// kernels. Each device has its part.
+struct Arena {
+  size_t each = 0;
+  size_t whole = 0;
+  std::byte* closed = nullptr;
+  std::byte* open = nullptr;
+  std::vector<size_t> taken;
+
+  Arena() {
+    each = static_cast<size_t>(setting("SOFTDEV_MEMORY", int64_t{16} << 30));
+    const auto devices = static_cast<size_t>(std::max(device_count(), 1));
+    whole = each * devices;
+    taken.resize(devices);
+    const int file = make_shared_file("softdev-memory", whole);
+    void* at = ::mmap(nullptr, whole, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (at == MAP_FAILED) {
+      throw Error(ErrorKind::Internal, "softdev", "device memory cannot be mapped");
+    }
+    closed = static_cast<std::byte*>(at);
+    open = static_cast<std::byte*>(map_shared_file(file, whole));
+  }
+  bool has(const void* address) const {
+    const auto* at = static_cast<const std::byte*>(address);
+    return at >= closed && at < closed + whole;
+  }
+};
+
+const Arena& arena();
+
+struct Memory {
+  Arena arena;
+  std::map<const std::byte*, Block*> blocks;
+  /// What is free: by device (-1: pinned), the stream it was taken for, and size.
+  std::map<std::tuple<int, Stream*, size_t>, std::vector<Block*>> cache;
+  void (*before_pinned_free)(const Block&) = nullptr;
+};
+
+Memory& memory() {
+  static auto* const made = new Memory;
+  return *made;
+}
+
+const Arena& arena() { return memory().arena; }
+
+/// Sizes that are kept apart: 512 bytes each, above 4 KiB an eighth of a power of two.
+size_t rounded(size_t bytes) {
+  size_t step = 512;
+  while (step * 16 < bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+Block* make_device_block(size_t size, int device, Stream& stream) {
+  Memory& all = memory();
+  size_t& taken = all.arena.taken[static_cast<size_t>(device)];
+  if (size > all.arena.each - taken) {
+    throw Error(ErrorKind::Internal, "softdev",
+                fmt::format("device {} is out of memory: {} bytes asked for, {} of {} "
+                            "taken (SOFTDEV_MEMORY)",
+                            device, size, taken, all.arena.each));
+  }
+  auto* block = new Block;
+  block->data = all.arena.closed + static_cast<size_t>(device) * all.arena.each + taken;
+  block->size = size;
+  block->device = device;
+  block->stream = &stream;
+  taken += size;
+  all.blocks[block->data] = block;
+  ++counters().device_allocations;
+  counters().device_bytes += static_cast<int64_t>(size);
+  return block;
+}
+
+/// A cached block of this kind whose recorded streams are done; null for none.
+Block* cached(int device, Stream* stream, size_t size) {
+  auto& free = memory().cache[{device, stream, size}];
+  for (size_t i = free.size(); i-- > 0;) {
+    Block* block = free[i];
+    if (!std::ranges::all_of(block->held_by, [](const Event& held) {
+          return held.stream->done(held.position);
+        })) {
+      continue;
+    }
+    for (const Event& held : block->held_by) block->uses.forget(held);
+    block->held_by.clear();
+    free.erase(free.begin() + static_cast<std::ptrdiff_t>(i));
+    return block;
+  }
+  return nullptr;
+}
+
+/// Fresh memory is no zeros. Not where something queued may still use it.
+void spoil(const Block& block) {
+  for (const size_t index : block.uses.streams()) {
+    Stream& stream = stream_at(index);
+    if (!stream.done(stream.last_put())) return;
+  }
+  std::memset(kernel_address(block.data), 0xFF, block.size);
+}
+
+bool same_stream_and_behind(const Access& earlier, const Access& use, const Clock& seen) {
+  return earlier.number == 0 ||
+         (earlier.stream == use.stream && earlier.number <= use.number) ||
+         seen.of(earlier.stream) >= earlier.number;
+}
+
+}  // namespace
+
+Block* take_device(size_t bytes, int device) {
+  const std::lock_guard lock(state_mutex());
+  const size_t size = rounded(std::max<size_t>(bytes, 1));
+  Stream& stream = current_stream(device);
+  Block* block = cached(device, &stream, size);
+  if (block == nullptr) block = make_device_block(size, device, stream);
+  block->used = true;
+  ++block->life;
+  spoil(*block);
+  const int64_t used = counters().used_bytes += static_cast<int64_t>(size);
+  counters().peak_used_bytes = std::max(counters().peak_used_bytes.load(), used);
+  return block;
+}
+
+Block* take_pinned(size_t bytes) {
+  const std::lock_guard lock(state_mutex());
+  const size_t size = rounded(std::max<size_t>(bytes, 1));
+  Block* block = cached(-1, nullptr, size);
+  if (block == nullptr) {
+    block = new Block;
+    block->data = static_cast<std::byte*>(std::aligned_alloc(512, size));
+    block->size = size;
+    memory().blocks[block->data] = block;
+    ++counters().pinned_allocations;
+  }
+  block->used = true;
+  ++block->life;
+  return block;
+}
+
+void give_back(Block* block) noexcept {
+  const std::lock_guard lock(state_mutex());
+  block->used = false;
+  if (block->device < 0) {
+    if (memory().before_pinned_free != nullptr) memory().before_pinned_free(*block);
+    // Pinned memory waits for the copies that use it.
+    for (const size_t index : block->uses.streams()) {
+      record(block->held_by.emplace_back(), stream_at(index));
+    }
+  } else {
+    counters().used_bytes -= static_cast<int64_t>(block->size);
+    for (Stream* stream : block->recorded) {
+      record(block->held_by.emplace_back(), *stream);
+    }
+    block->recorded.clear();
+  }
+  memory().cache[{block->device, block->stream, block->size}].push_back(block);
+}
+
+Block* block_of(const void* address) {
+  const auto& blocks = memory().blocks;
+  auto after = blocks.upper_bound(static_cast<const std::byte*>(address));
+  if (after == blocks.begin()) return nullptr;
+  Block* block = std::prev(after)->second;
+  return static_cast<const std::byte*>(address) < block->data + block->size ? block
+                                                                            : nullptr;
+}
+
+bool is_device_memory(const void* address) { return arena().has(address); }
+
+std::byte* kernel_address(const void* address) {
+  auto* at = static_cast<std::byte*>(const_cast<void*>(address));
+  return arena().has(at) ? arena().open + (at - arena().closed) : at;
+}
+
+void set_before_pinned_free(void (*call)(const Block&)) {
+  memory().before_pinned_free = call;
+}
+
+void UseLog::cut(size_t at) {
+  auto segment = std::prev(segments_.upper_bound(at));
+  if (segment->first == at || at >= segment->second.end) return;
+  Segment rest = segment->second;
+  segment->second.end = at;
+  segments_.emplace(at, std::move(rest));
+}
+
+std::optional<UseLog::Conflict> UseLog::note(size_t begin, size_t end, bool writes,
+                                             const Access& use, const Clock& seen) {
+  if (begin >= end) return std::nullopt;
+  cut(begin);
+  cut(end);
+  std::optional<Conflict> found;
+  const auto first = segments_.find(begin);
+  auto at = first;
+  for (; at != segments_.end() && at->first < end; ++at) {
+    Segment& segment = at->second;
+    if (!same_stream_and_behind(segment.write, use, seen)) found = {segment.write, true};
+    if (!writes) {
+      std::erase_if(segment.reads,
+                    [&](const Access& read) { return read.stream == use.stream; });
+      segment.reads.push_back(use);
+      continue;
+    }
+    for (const Access& read : segment.reads) {
+      if (!same_stream_and_behind(read, use, seen)) found = {read, false};
+    }
+  }
+  if (writes) {
+    segments_.erase(first, at);
+    segments_.emplace(begin, Segment{end, use, {}});
+  }
+  return found;
+}
+
+void UseLog::forget(const Event& event) {
+  const size_t stream = event.stream->index;
+  const auto is_over = [&](const Access& use) {
+    return use.stream == stream && use.number <= event.seen.of(stream);
+  };
+  for (auto& [begin, segment] : segments_) {
+    if (is_over(segment.write)) segment.write = {};
+    std::erase_if(segment.reads, is_over);
+  }
+}
+
+std::vector<size_t> UseLog::streams() const {
+  std::vector<size_t> all;
+  const auto add = [&](const Access& use) {
+    if (use.number > 0 && std::ranges::find(all, use.stream) == all.end()) {
+      all.push_back(use.stream);
+    }
+  };
+  for (const auto& [begin, segment] : segments_) {
+    add(segment.write);
+    for (const Access& read : segment.reads) add(read);
+  }
+  return all;
+}
+
+}  // namespace longhaul::softdev

@@ -1,0 +1,227 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/accelerator/counters.h"
+#include "tests/accelerator/memory.h"
+#include "tests/accelerator/pinned.h"
+#include "tests/accelerator/softdev.h"
+#include "tests/accelerator/streams.h"
+
+// What LibTorch asks of a device: memory, devices, streams and events.
+
+namespace longhaul::softdev {
+namespace {
+
+constexpr auto kType = c10::DeviceType::PrivateUse1;
+
+c10::Device torch_device(int device) {
+  return {kType, static_cast<c10::DeviceIndex>(device)};
+}
+
+int index_of(c10::Device device) {
+  return device.has_index() ? device.index() : current_device();
+}
+
+c10::Stream torch_stream(const Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE, torch_device(stream.device), stream.id);
+}
+
+Stream& own_stream(const c10::Stream& stream) {
+  return stream_of(index_of(stream.device()), stream.id());
+}
+
+void free_block(void* block) { give_back(static_cast<Block*>(block)); }
+
+class DeviceMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const int device = current_device();
+    if (bytes == 0) return {nullptr, nullptr, &free_nothing, torch_device(device)};
+    Block* block = take_device(bytes, device);
+    return {block->data, block, &free_block, torch_device(device)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(kernel_address(to), kernel_address(from), bytes);
+  }
+
+ private:
+  static void free_nothing(void*) {}
+};
+
+class PinnedMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &free_nothing, c10::DeviceType::CPU};
+    Block* block = take_pinned(bytes);
+    return {block->data, block, &free_block, c10::DeviceType::CPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static void free_nothing(void*) {}
+};
+
+struct Guard final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device device) const override {
+    const int before = current_device();
+    set_current_device(index_of(device));
+    return torch_device(before);
+  }
+  c10::Device getDevice() const override { return torch_device(current_device()); }
+  void setDevice(c10::Device device) const override {
+    set_current_device(index_of(device));
+  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (index_of(device) < device_count()) set_current_device(index_of(device));
+  }
+  c10::Stream getStream(c10::Device device) const override {
+    return torch_stream(current_stream(index_of(device)));
+  }
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return torch_stream(stream_of(index_of(device), 0));
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    return getNewStream(device, 0);
+  }
+  c10::Stream getNewStream(c10::Device device, int) const override {
+    stream_of(index_of(device), 0);
+    return torch_stream(new_stream(index_of(device)));
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    return torch_stream(set_current_stream(own_stream(stream)));
+  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return &own_stream(stream);
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Event;
+    softdev::record(*static_cast<Event*>(*event), own_stream(stream));
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) wait_event(own_stream(stream), *static_cast<Event*>(event));
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || query(*static_cast<Event*>(event));
+  }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(device_count());
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    Event now;
+    softdev::record(now, own_stream(stream));
+    return query(now);
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize(own_stream(stream));
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) synchronize(*static_cast<Event*>(event));
+  }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    synchronize_device(device < 0 ? current_device() : device);
+  }
+  void recordDataPtrOnStream(const c10::DataPtr& data,
+                             const c10::Stream& stream) const override {
+    const std::lock_guard lock(state_mutex());
+    Block* block = block_of(data.get());
+    if (block == nullptr) return;
+    // What the stream has when the block is freed counts; it is asked then.
+    block->recorded.push_back(&own_stream(stream));
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface {
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return device_count() > 0; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  c10::DeviceIndex deviceCount() const override {
+    return static_cast<c10::DeviceIndex>(device_count());
+  }
+  void setCurrentDevice(c10::DeviceIndex device) const override {
+    set_current_device(device);
+  }
+  c10::DeviceIndex getCurrentDevice() const override {
+    return static_cast<c10::DeviceIndex>(current_device());
+  }
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
+    const int before = current_device();
+    set_current_device(device);
+    return static_cast<c10::DeviceIndex>(before);
+  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
+    return exchangeDevice(device);
+  }
+  bool isPinnedPtr(const void* data) const override {
+    const std::lock_guard lock(state_mutex());
+    const Block* block = block_of(data);
+    return block != nullptr && block->device < 0;
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override;
+  /// The CPU's kernels take one of the CPU.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    static const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
+    return generator;
+  }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    return at::make_generator<at::CPUGeneratorImpl>();
+  }
+  c10::Device getDeviceFromPtr(void* data) const override {
+    const std::lock_guard lock(state_mutex());
+    const Block* block = block_of(data);
+    TORCH_CHECK(block != nullptr && block->device >= 0, "not memory of the device");
+    return torch_device(block->device);
+  }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    c10::DataPtr data = storage.allocator()->allocate(bytes);
+    const size_t kept = std::min(bytes, storage.nbytes());
+    if (kept > 0) {
+      std::memcpy(kernel_address(data.get()), kernel_address(storage.data()), kept);
+    }
+    storage.set_data_ptr_noswap(std::move(data));
+    storage.set_nbytes(bytes);
+  }
+};
+
+DeviceMemory& device_memory() {
+  static auto* const made = new DeviceMemory;
+  return *made;
+}
+PinnedMemory& pinned_memory() {
+  static auto* const made = new PinnedMemory;
+  return *made;
+}
+
+c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return &pinned_memory(); }
+
+/// When the library is loaded.
+const bool kRegistered = [] {
+  counters();
+  watch_pinned_memory();
+  c10::register_privateuse1_backend("softdev");
+  c10::SetAllocator(kType, &device_memory());
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  c10::impl::registerDeviceGuard(kType, new Guard);
+  return true;
+}();
+
+}  // namespace
+}  // namespace longhaul::softdev
+
+extern "C" void* longhaul_device_stream(int64_t stream_id, int device_index) {
+  return &longhaul::softdev::stream_of(device_index, stream_id);
+}

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+// A device in host memory that behaves as a GPU does, for tests: a PrivateUse1 plug-in of
+// LibTorch, liblonghaul_software_accelerator.so, which a run loads by run.device_plugin.
+// What behaves as there:
+// - the host cannot touch device memory (SIGSEGV); fresh memory holds no zeros but NaN;
+// - work is ordered by streams and events alone. Kernels run at once on the calling
+//   thread, collectives later on a thread of their stream, but it is the order that the
+//   program asked for which is checked: two uses of the same bytes, one of them a write,
+//   that neither a stream, an event nor a wait of the host orders are a race;
+// - copies into pinned memory that nobody waited for are not there yet: it holds 0xFF;
+// - operations between ranks are carried out in each stream's order, and ranks that wait
+//   for each other in a circle are told so.
+//
+// Environment: SOFTDEV_COUNT (devices, 1), SOFTDEV_MEMORY (bytes of each, 16 GiB),
+// SOFTDEV_STRICT (1: a race throws; 0: it is only printed), SOFTDEV_HOST_BUFFERS (1:
+// collectives take host memory too), SOFTDEV_LIMIT (seconds that a wait may take, 300),
+// SOFTDEV_REPORT (a file that gets the counters as a JSON line at the end of a process
+// and at each mark), SOFTDEV_TRACE (a file that gets them at each synchronisation).
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+/// The counters of this process as one JSON object; valid until the thread's next call.
+/// synchronizations: waits of the host for the device; launches: operations and copies;
+/// kernel_bytes: their operands; device_allocations: blocks that the cache did not have.
+const char* softdev_counters();
+/// Writes the counters to SOFTDEV_REPORT.
+void softdev_mark(const char* label);
+/// A name for what the calling thread does next, in what is reported.
+void softdev_label(const char* label);
+/// The stream of a c10::Stream as the collectives take it; id 0 is the default stream.
+void* longhaul_device_stream(int64_t stream_id, int device_index);
+// longhaul_device_collectives() is declared in collectives.cpp.
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,267 @@
+#include "tests/accelerator/streams.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "longhaul/base/error.h"
+#include "tests/accelerator/counters.h"
+
+namespace longhaul::softdev {
+namespace {
+
+constexpr int kMostDevices = 64;
+
+/// Streams are never deleted: their threads may outlive main.
+struct Streams {
+  std::vector<Stream*> all;
+  std::array<std::vector<Stream*>, kMostDevices> of_device;
+  Clock host;
+  void (*after_host_saw)() = nullptr;
+};
+
+Streams& streams() {
+  static auto* const made = new Streams;
+  return *made;
+}
+
+thread_local int device_of_thread = 0;
+thread_local std::array<Stream*, kMostDevices> stream_of_thread{};
+
+void check_device(int device) {
+  if (device >= 0 && device < device_count()) return;
+  throw Error(ErrorKind::Internal, "softdev",
+              fmt::format("device {} of {}: invalid ordinal", device, device_count()));
+}
+
+}  // namespace
+
+std::recursive_mutex& state_mutex() {
+  static auto* const mutex = new std::recursive_mutex;
+  return *mutex;
+}
+
+int device_count() {
+  static const int count =
+      static_cast<int>(std::clamp<int64_t>(setting("SOFTDEV_COUNT", 1), 0, kMostDevices));
+  return count;
+}
+
+int current_device() { return device_of_thread; }
+
+void set_current_device(int device) {
+  check_device(device);
+  device_of_thread = device;
+}
+
+Stream& new_stream(int device) {
+  check_device(device);
+  const std::lock_guard lock(state_mutex());
+  auto& of_device = streams().of_device[static_cast<size_t>(device)];
+  // LibTorch's own: the first is the default stream.
+  const auto id = static_cast<int64_t>(of_device.size());
+  auto* made = new Stream(streams().all.size(), device, id);
+  streams().all.push_back(made);
+  of_device.push_back(made);
+  return *made;
+}
+
+Stream& stream_of(int device, int64_t id) {
+  check_device(device);
+  const std::lock_guard lock(state_mutex());
+  auto& of_device = streams().of_device[static_cast<size_t>(device)];
+  if (of_device.empty()) new_stream(device);
+  if (id < 0 || id >= static_cast<int64_t>(of_device.size())) {
+    throw Error(ErrorKind::Internal, "softdev",
+                fmt::format("device {} has no stream {}", device, id));
+  }
+  return *of_device[static_cast<size_t>(id)];
+}
+
+std::vector<Stream*> streams_of_device(int device) {
+  stream_of(device, 0);
+  const std::lock_guard lock(state_mutex());
+  return streams().of_device[static_cast<size_t>(device)];
+}
+
+Stream& stream_at(size_t index) {
+  const std::lock_guard lock(state_mutex());
+  return *streams().all.at(index);
+}
+
+Stream& current_stream(int device) {
+  check_device(device);
+  Stream*& stream = stream_of_thread[static_cast<size_t>(device)];
+  if (stream == nullptr) stream = &stream_of(device, 0);
+  return *stream;
+}
+
+Stream& set_current_stream(Stream& stream) {
+  Stream& before = current_stream(stream.device);
+  stream_of_thread[static_cast<size_t>(stream.device)] = &stream;
+  return before;
+}
+
+const Clock& host_clock() { return streams().host; }
+
+void set_after_host_saw(void (*call)()) { streams().after_host_saw = call; }
+
+void host_saw(const Clock& seen) {
+  const std::lock_guard lock(state_mutex());
+  streams().host.join(seen);
+  if (streams().after_host_saw != nullptr) streams().after_host_saw();
+}
+
+std::string Stream::name() const {
+  return fmt::format("stream {} of device {}", id, device);
+}
+
+void Stream::put(std::vector<Shown> shown, std::function<void()> run) {
+  const std::lock_guard lock(mutex_);
+  ++put_;
+  for (Shown& part : shown) part.position = put_;
+  items_.push_back({std::move(shown), std::move(run)});
+  show();
+  if (!has_thread_) {
+    has_thread_ = true;
+    std::thread([this] { work(); }).detach();
+  }
+  changed_.notify_all();
+}
+
+void Stream::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !items_.empty() && failure_.empty(); });
+    const std::function<void()> run = items_.front().run;
+    lock.unlock();
+    std::string failure;
+    try {
+      run();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    lock.lock();
+    if (failure.empty()) {
+      ++done_;
+      items_.pop_front();
+      show();
+    } else if (failure_.empty()) {
+      failure_ = failure;
+    }
+    changed_.notify_all();
+  }
+}
+
+void Stream::show() {
+  if (index >= Board::kQueues) return;
+  Board::Queue& queue = own_board().queues[index];
+  ++queue.writes;
+  queue.count = 0;
+  queue.more = 0;
+  for (const Item& item : items_) {
+    for (const Shown& part : item.shown) {
+      if (queue.count == static_cast<int32_t>(Board::kShown)) {
+        queue.more = 1;
+        break;
+      }
+      queue.shown[static_cast<size_t>(queue.count++)] = part;
+    }
+    if (queue.more > 0) break;
+  }
+  ++queue.writes;
+}
+
+uint64_t Stream::last_put() {
+  const std::lock_guard lock(mutex_);
+  return put_;
+}
+
+bool Stream::done(uint64_t position) {
+  const std::lock_guard lock(mutex_);
+  return done_ >= position;
+}
+
+void Stream::fail(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = text;
+  changed_.notify_all();
+}
+
+void Stream::wait(uint64_t position) {
+  std::unique_lock lock(mutex_);
+  if (done_ >= position) return;
+  std::atomic<int32_t>& shown = own_board().threads[static_cast<size_t>(board_thread())];
+  shown = static_cast<int32_t>(index);
+  const auto limit = std::chrono::seconds(setting("SOFTDEV_LIMIT", 300));
+  const bool ended = changed_.wait_for(
+      lock, limit, [&] { return done_ >= position || !failure_.empty(); });
+  shown = -1;
+  if (done_ >= position) return;
+  const std::string why =
+      ended ? failure_
+            : fmt::format("{} did not get there within {} s", name(), limit.count());
+  throw Error(ErrorKind::Temporary, "softdev", why);
+}
+
+void record(Event& event, Stream& stream) {
+  const std::lock_guard lock(state_mutex());
+  stream.seen.join(host_clock());
+  event.stream = &stream;
+  event.position = stream.last_put();
+  event.seen = stream.seen;
+}
+
+void wait_event(Stream& stream, const Event& event) {
+  const std::lock_guard lock(state_mutex());
+  if (event.stream == nullptr) return;
+  stream.seen.join(event.seen);
+  if (event.stream == &stream || event.stream->done(event.position)) return;
+  Shown shown;
+  shown.kind = Shown::Kind::Wait;
+  shown.peer = static_cast<int32_t>(event.stream->index);
+  fmt::format_to_n(shown.text.data(), shown.text.size() - 1, "an event of {}",
+                   event.stream->name());
+  stream.put({shown},
+             [from = event.stream, position = event.position] { from->wait(position); });
+}
+
+bool query(const Event& event) {
+  if (event.stream != nullptr) {
+    if (!event.stream->done(event.position)) return false;
+    host_saw(event.seen);
+  }
+  return true;
+}
+
+void synchronize(const Event& event) {
+  if (event.stream == nullptr) return;
+  event.stream->wait(event.position);
+  host_saw(event.seen);
+  count_synchronization("event");
+}
+
+void synchronize(Stream& stream) {
+  Event now;
+  record(now, stream);
+  stream.wait(now.position);
+  host_saw(now.seen);
+  count_synchronization("stream");
+}
+
+void synchronize_device(int device) {
+  for (Stream* stream : streams_of_device(device)) {
+    Event now;
+    record(now, *stream);
+    stream->wait(now.position);
+    host_saw(now.seen);
+  }
+  count_synchronization("device");
+}
+
+}  // namespace longhaul::softdev
