@@ -12,6 +12,7 @@ namespace longhaul::softdev {
 struct Shown {
   enum class Kind : int32_t { Collective, Send, Recv, Wait };
   Kind kind = Kind::Wait;
+  int32_t rank = -1;      ///< in the group
   int32_t peer = -1;      ///< of a send or receive; of a wait the stream's index
   uint64_t group = 0;     ///< which ranks, the same number on each of them
   uint64_t number = 0;    ///< of the collective, or of the transfer between the two
@@ -22,16 +23,25 @@ struct Shown {
 /// What stands in the streams of a process and what its threads wait for, in memory that
 /// the other processes of the job can map.
 struct Board {
-  static constexpr size_t kQueues = 128;
+  static constexpr size_t kQueues = 512;
   static constexpr size_t kShown = 24;
   static constexpr size_t kThreads = 64;
+  static constexpr size_t kGroups = 4096;
   struct Queue {
     std::atomic<uint32_t> writes = 0;  ///< odd while it changes
     int32_t count = 0;                 ///< in `shown`, the first of what stands there
     int32_t more = 0;                  ///< stands there and is not shown
     std::array<Shown, kShown> shown;
   };
+  /// A group that the process is in, whose memory is /proc/<pid>/fd/<file>.
+  struct Group {
+    uint64_t id = 0;
+    int32_t file = -1;
+    int32_t ranks = 0;
+  };
   std::array<Queue, kQueues> queues;
+  std::array<Group, kGroups> groups;
+  std::atomic<size_t> group_count = 0;
   /// The index of the stream that a thread waits for, -1 for none.
   std::array<std::atomic<int32_t>, kThreads> threads;
 };

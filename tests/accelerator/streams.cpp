@@ -31,6 +31,7 @@ Streams& streams() {
 }
 
 thread_local int device_of_thread = 0;
+thread_local const Stream* stream_of_worker = nullptr;
 thread_local std::array<Stream*, kMostDevices> stream_of_thread{};
 
 void check_device(int device) {
@@ -107,6 +108,8 @@ Stream& set_current_stream(Stream& stream) {
   return before;
 }
 
+const Stream* working_stream() { return stream_of_worker; }
+
 const Clock& host_clock() { return streams().host; }
 
 void set_after_host_saw(void (*call)()) { streams().after_host_saw = call; }
@@ -135,6 +138,7 @@ void Stream::put(std::vector<Shown> shown, std::function<void()> run) {
 }
 
 void Stream::work() {
+  stream_of_worker = this;
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !items_.empty() && failure_.empty(); });
@@ -187,10 +191,9 @@ bool Stream::done(uint64_t position) {
   return done_ >= position;
 }
 
-void Stream::fail(const std::string& text) {
+std::string Stream::failure() {
   const std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = text;
-  changed_.notify_all();
+  return failure_;
 }
 
 void Stream::wait(uint64_t position) {

@@ -73,8 +73,8 @@ class Stream {
   void wait(uint64_t position);
   /// All that was queued.
   void drain() { wait(last_put()); }
-  /// Ends the stream with this failure; the first counts.
-  void fail(const std::string& text);
+  /// Why it came to its end; empty while it goes on.
+  std::string failure();
 
  private:
   struct Item {
@@ -101,6 +101,9 @@ void set_current_device(int device);
 Stream& current_stream(int device);
 /// Returns the one before.
 Stream& set_current_stream(Stream& stream);
+
+/// The stream whose queue the calling thread works off; null for other threads.
+const Stream* working_stream();
 
 Stream& new_stream(int device);
 /// By the id that LibTorch knows; 0 is the default stream. Throws for an unknown one.

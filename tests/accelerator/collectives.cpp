@@ -1,0 +1,327 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+
+#include "longhaul/comm/nccl_api.h"
+#include "tests/accelerator/counters.h"
+#include "tests/accelerator/group.h"
+#include "tests/accelerator/memory.h"
+#include "tests/accelerator/operation.h"
+#include "tests/accelerator/streams.h"
+
+// The operations between ranks, as the program calls those of a GPU.
+
+namespace longhaul::softdev {
+namespace {
+
+using Api = comm::NcclApi;
+using comm::ReduceOp;
+
+constexpr int kInvalidArgument = 4;
+constexpr int kRemoteError = 6;
+constexpr int kInvalidDevice = 101;
+
+/// A communicator, with the stream that its operations went into last.
+struct DeviceGroup {
+  Group group;
+  std::atomic<Stream*> stream = nullptr;
+  std::atomic<uint64_t> collectives = 0;
+};
+
+DeviceGroup& of(Api::Comm comm) { return *static_cast<DeviceGroup*>(comm); }
+
+Stream& of_stream(Api::Stream stream) {
+  return stream == nullptr ? stream_of(current_device(), 0)
+                           : *static_cast<Stream*>(stream);
+}
+
+struct Pending {
+  DeviceGroup* group;
+  Stream* stream;
+  GroupTransfer transfer;
+  Use use;
+};
+
+// Of a thread's group_start and group_end.
+thread_local int group_depth = 0;
+thread_local std::vector<Pending> pending_transfers;
+
+/// Reports memory that the device of the stream cannot reach.
+bool reachable(const std::string& name, const Stream& stream, std::span<const Use> uses) {
+  if (setting("SOFTDEV_HOST_BUFFERS", 0) != 0) return true;
+  const std::lock_guard lock(state_mutex());
+  for (const Use& use : uses) {
+    const Block* block = block_of(use.data);
+    if (block != nullptr && block->device == stream.device) continue;
+    report(fmt::format("{} on {}: its buffer is no memory of the device", name,
+                       stream.name()));
+    return false;
+  }
+  return true;
+}
+
+/// The name that others see; cut to its place.
+void set_text(Shown& shown, const std::string& text) {
+  const size_t length = std::min(text.size(), shown.text.size() - 1);
+  std::memcpy(shown.text.data(), text.data(), length);
+}
+
+std::string group_text(const Group& group) {
+  std::string text = fmt::format("rank {} of {} in group {:04x}", group.rank(),
+                                 group.ranks(), group.id() & 0xFFFF);
+  if (!thread_label().empty()) text += ", " + thread_label();
+  return text;
+}
+
+enum CollectiveKind { kAllReduce, kAllGather, kReduceScatter, kBroadcast };
+
+/// Puts a collective into the stream.
+template <typename Run>
+int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headline,
+          std::span<const Use> uses, const Run& run) {
+  DeviceGroup& on = of(comm);
+  Stream& stream = of_stream(handle);
+  Member& mine = on.group.segment().member(on.group.rank());
+  mine.thread = board_thread();
+  headline.number = ++on.collectives;
+  Shown shown;
+  shown.kind = Shown::Kind::Collective;
+  shown.rank = on.group.rank();
+  shown.group = on.group.id();
+  shown.number = headline.number;
+  const std::string text =
+      fmt::format("{} number {} ({} bytes), {}", verb, headline.number, headline.bytes,
+                  group_text(on.group));
+  set_text(shown, text);
+  if (!reachable(text, stream, uses)) return kInvalidArgument;
+  const std::lock_guard lock(state_mutex());
+  note_operation(stream, text, uses);
+  ++counters().collectives;
+  on.stream = &stream;
+  stream.put({shown}, [&group = on.group, headline, text, run] {
+    group.begin(headline, text);
+    run(group);
+  });
+  mine.issued = headline.number;
+  return Api::kSuccess;
+}
+
+/// Transfers that go on together, in the stream of the first.
+int start_transfers(std::vector<Pending> all) {
+  Stream& stream = *all.front().stream;
+  std::vector<Shown> shown;
+  std::vector<Use> uses;
+  std::vector<GroupTransfer> transfers;
+  std::string name;
+  for (Pending& part : all) {
+    const Group& group = part.group->group;
+    GroupTransfer& t = part.transfer;
+    const Segment& segment = group.segment();
+    segment.member(group.rank()).thread = board_thread();
+    Mailbox& box = t.sends ? segment.mailbox(group.rank(), t.peer)
+                           : segment.mailbox(t.peer, group.rank());
+    // Its number is known here, and seen by others once it stands in the stream.
+    uint64_t& mine = t.number;
+    mine = (t.sends ? box.sends_issued : box.recvs_issued).load() + 1;
+    for (const GroupTransfer& earlier : transfers) {
+      if (earlier.group == t.group && earlier.sends == t.sends &&
+          earlier.peer == t.peer) {
+        ++mine;
+      }
+    }
+    Shown each;
+    each.kind = t.sends ? Shown::Kind::Send : Shown::Kind::Recv;
+    each.rank = group.rank();
+    each.peer = t.peer;
+    each.group = group.id();
+    each.number = t.number;
+    const std::string text = fmt::format("{} rank {} number {} ({} bytes), {}",
+                                         t.sends ? "send to" : "receive from", t.peer,
+                                         t.number, t.bytes, group_text(group));
+    set_text(each, text);
+    if (name.empty()) name = text;
+    shown.push_back(each);
+    uses.push_back(part.use);
+    transfers.push_back(t);
+    part.group->stream = &stream;
+  }
+  if (!reachable(name, stream, uses)) return kInvalidArgument;
+  const std::lock_guard lock(state_mutex());
+  note_operation(stream, name, uses);
+  ++counters().collectives;
+  stream.put(std::move(shown), [transfers]() mutable { run_transfers(transfers); });
+  for (const GroupTransfer& t : transfers) {
+    const Segment& segment = t.group->segment();
+    ++(t.sends ? segment.mailbox(t.group->rank(), t.peer).sends_issued
+               : segment.mailbox(t.peer, t.group->rank()).recvs_issued);
+  }
+  return Api::kSuccess;
+}
+
+class Collectives final : public Api {
+ public:
+  int unique_id(UniqueId& id) override {
+    const std::string text = Group::make_id();
+    id.fill('\0');
+    std::memcpy(id.data(), text.data(), text.size());
+    return kSuccess;
+  }
+  int init_rank(Comm& comm, int ranks, const UniqueId& id, int rank) override {
+    comm = new DeviceGroup{Group(std::string(id.data()), ranks, rank)};
+    return kSuccess;
+  }
+  int all_reduce(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
+                 Comm comm, Stream stream) override {
+    const size_t bytes = count * dtype_size(dtype);
+    const std::vector<Use> uses{{in, bytes, false}, {out, bytes, true}};
+    return start(comm, stream, "all_reduce", headline(kAllReduce, bytes, dtype, op), uses,
+                 [from = kernel_address(in), to = kernel_address(out), count, dtype,
+                  op](Group& group) { group.all_reduce(from, to, count, dtype, op); });
+  }
+  int all_gather(const void* in, void* out, size_t bytes, Comm comm,
+                 Stream stream) override {
+    const auto ranks = static_cast<size_t>(of(comm).group.ranks());
+    const std::vector<Use> uses{{in, bytes, false}, {out, bytes * ranks, true}};
+    return start(comm, stream, "all_gather", headline(kAllGather, bytes), uses,
+                 [from = kernel_address(in), to = kernel_address(out),
+                  bytes](Group& group) { group.all_gather(from, to, bytes); });
+  }
+  int reduce_scatter(const void* in, void* out, size_t count, DType dtype, ReduceOp op,
+                     Comm comm, Stream stream) override {
+    const size_t bytes = count * dtype_size(dtype);
+    const auto ranks = static_cast<size_t>(of(comm).group.ranks());
+    const std::vector<Use> uses{{in, bytes * ranks, false}, {out, bytes, true}};
+    return start(
+        comm, stream, "reduce_scatter", headline(kReduceScatter, bytes, dtype, op), uses,
+        [from = kernel_address(in), to = kernel_address(out), count, dtype,
+         op](Group& group) { group.reduce_scatter(from, to, count, dtype, op); });
+  }
+  int broadcast(void* buffer, size_t bytes, int root, Comm comm, Stream stream) override {
+    Headline line = headline(kBroadcast, bytes);
+    line.root = root;
+    const std::vector<Use> uses{{buffer, bytes, of(comm).group.rank() != root}};
+    return start(comm, stream, "broadcast", line, uses,
+                 [at = kernel_address(buffer), bytes, root](Group& group) {
+                   group.broadcast(at, bytes, root);
+                 });
+  }
+  int send(const void* data, size_t bytes, int peer, Comm comm, Stream stream) override {
+    return transfer(true, data, bytes, peer, comm, stream);
+  }
+  int recv(void* data, size_t bytes, int peer, Comm comm, Stream stream) override {
+    return transfer(false, data, bytes, peer, comm, stream);
+  }
+  int group_start() override {
+    ++group_depth;
+    return kSuccess;
+  }
+  int group_end() override {
+    if (--group_depth > 0) return kSuccess;
+    std::vector<Pending> left = std::exchange(pending_transfers, {});
+    int worst = kSuccess;
+    while (!left.empty()) {
+      softdev::Stream* stream = left.front().stream;
+      std::vector<Pending> together;
+      std::erase_if(left, [&](const Pending& part) {
+        if (part.stream != stream) return false;
+        together.push_back(part);
+        return true;
+      });
+      const int result = start_transfers(std::move(together));
+      if (result != kSuccess) worst = result;
+    }
+    return worst;
+  }
+  int async_error(Comm comm, int& state) override {
+    state = failure_of(comm).empty() ? kSuccess : kRemoteError;
+    return kSuccess;
+  }
+  int abort(Comm comm) override {
+    const Group& group = of(comm).group;
+    group.segment().fail(fmt::format("rank {} has aborted", group.rank()));
+    return kSuccess;
+  }
+  std::string nccl_text(int result, Comm comm) override {
+    const std::string failure = comm == nullptr ? "" : failure_of(comm);
+    return failure.empty() ? fmt::format("result {}", result) : failure;
+  }
+
+  int set_device(int device) override {
+    if (device < 0 || device >= device_count()) return kInvalidDevice;
+    set_current_device(device);
+    return 0;
+  }
+  int create_stream(Stream& stream) override {
+    stream_of(current_device(), 0);
+    stream = &new_stream(current_device());
+    return 0;
+  }
+  int create_event(Event& event) override {
+    event = new softdev::Event;
+    return 0;
+  }
+  int record(Event event, Stream stream) override {
+    softdev::record(*static_cast<softdev::Event*>(event), of_stream(stream));
+    return 0;
+  }
+  int stream_waits(Stream stream, Event event) override {
+    wait_event(of_stream(stream), *static_cast<softdev::Event*>(event));
+    return 0;
+  }
+  int is_done(Event event, bool& done) override {
+    done = query(*static_cast<softdev::Event*>(event));
+    return 0;
+  }
+  std::string cuda_text(int result) override {
+    return result == kInvalidDevice ? "invalid device ordinal"
+                                    : fmt::format("error {}", result);
+  }
+
+ private:
+  static Headline headline(CollectiveKind kind, size_t bytes, DType dtype = DType::U8,
+                           ReduceOp op = ReduceOp::Sum) {
+    Headline line;
+    line.kind = kind;
+    line.bytes = bytes;
+    line.dtype = static_cast<int32_t>(dtype);
+    line.op = static_cast<int32_t>(op);
+    return line;
+  }
+  static std::string failure_of(Comm comm) {
+    const std::string failure = of(comm).group.segment().failure();
+    softdev::Stream* stream = of(comm).stream;
+    return failure.empty() && stream != nullptr ? stream->failure() : failure;
+  }
+  static int transfer(bool sends, const void* data, size_t bytes, int peer, Comm comm,
+                      Stream stream) {
+    Pending part;
+    part.group = &of(comm);
+    part.stream = &of_stream(stream);
+    part.use = {data, bytes, !sends};
+    part.transfer.group = &part.group->group;
+    part.transfer.sends = sends;
+    part.transfer.peer = peer;
+    part.transfer.data = kernel_address(data);
+    part.transfer.bytes = bytes;
+    if (group_depth == 0) return start_transfers({part});
+    pending_transfers.push_back(part);
+    return kSuccess;
+  }
+};
+
+}  // namespace
+}  // namespace longhaul::softdev
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+/// One for the process, never deleted.
+longhaul::comm::NcclApi* longhaul_device_collectives() {
+  static auto* const made = new longhaul::softdev::Collectives;
+  return made;
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

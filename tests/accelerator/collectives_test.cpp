@@ -1,0 +1,34 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "longhaul/comm/conformance.h"
+#include "tests/accelerator/loaded.h"
+#include "tests/accelerator/ranks.h"
+
+// The operations between ranks: right for all verbs and dtypes, over host memory, which
+// the checks of every backend use.
+
+namespace longhaul::softdev_test {
+namespace {
+
+using RankCase = std::tuple<int, comm::Conformance>;
+class Collectives : public testing::TestWithParam<RankCase> {};
+
+TEST_P(Collectives, Conform) {
+  const auto& [ranks, conformance] = GetParam();
+  ::setenv("SOFTDEV_HOST_BUFFERS", "1", 1);
+  run_ranks(ranks, [&](comm::NcclCommunicator& group) { conformance.check(group); });
+  ::unsetenv("SOFTDEV_HOST_BUFFERS");
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Collectives,
+                         testing::Combine(testing::Values(1, 2, 3),
+                                          testing::ValuesIn(comm::conformance_checks())),
+                         [](const testing::TestParamInfo<RankCase>& tested) {
+                           return std::get<1>(tested.param).name + "_" +
+                                  std::to_string(std::get<0>(tested.param));
+                         });
+
+}  // namespace
+}  // namespace longhaul::softdev_test

@@ -1,0 +1,29 @@
+#include "tests/accelerator/ranks.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "longhaul/comm/fake.h"
+#include "tests/accelerator/loaded.h"
+
+namespace longhaul::softdev_test {
+
+std::shared_ptr<comm::NcclApi> collectives() {
+  device();
+  auto* make = reinterpret_cast<comm::NcclApi* (*)()>(
+      device::plugin_function("longhaul_device_collectives"));
+  return {make(), [](comm::NcclApi*) {}};
+}
+
+void run_ranks(int ranks, const RankBody& body) {
+  comm::NcclOptions options;
+  options.compute_stream = []() -> void* {
+    const c10::impl::VirtualGuardImpl guard(at::kPrivateUse1);
+    return guard.getStreamNativeHandle(guard.getStream(guard.getDevice()));
+  };
+  comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+    comm::NcclCommunicator group(collectives(), world, world->rank(), options);
+    body(group);
+  });
+}
+
+}  // namespace longhaul::softdev_test
