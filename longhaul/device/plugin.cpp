@@ -172,7 +172,7 @@ void load_plugin(const fs::path& path) {
                                   loaded().path.string()));
   }
   // By its whole name, so that no search path has a say.
-  void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = ::dlopen(whole.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) {
     fail_plugin(path, fmt::format("it cannot be loaded: {}; it has to be built for "
                                   "LibTorch of this program (longhaul --version)",

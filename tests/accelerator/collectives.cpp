@@ -4,19 +4,19 @@
 #include <cstring>
 #include <mutex>
 
-#include "longhaul/comm/nccl_api.h"
+#include "longhaul/comm/device_api.h"
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/group.h"
 #include "tests/accelerator/memory.h"
 #include "tests/accelerator/operation.h"
 #include "tests/accelerator/streams.h"
 
-// The operations between ranks, as the program calls those of a GPU.
+// The operations between ranks, as comm::DeviceCommunicator calls them.
 
 namespace longhaul::softdev {
 namespace {
 
-using Api = comm::NcclApi;
+using Api = comm::DeviceApi;
 using comm::ReduceOp;
 
 constexpr int kInvalidArgument = 4;
@@ -162,6 +162,8 @@ int start_transfers(std::vector<Pending> all) {
 
 class Collectives final : public Api {
  public:
+  std::string name() const override { return "softdev"; }
+  std::string describe() const override { return "softdev, sums in rank order"; }
   int unique_id(UniqueId& id) override {
     const std::string text = Group::make_id();
     id.fill('\0');
@@ -243,7 +245,7 @@ class Collectives final : public Api {
     group.segment().fail(fmt::format("rank {} has aborted", group.rank()));
     return kSuccess;
   }
-  std::string nccl_text(int result, Comm comm) override {
+  std::string error_text(int result, Comm comm) override {
     const std::string failure = comm == nullptr ? "" : failure_of(comm);
     return failure.empty() ? fmt::format("result {}", result) : failure;
   }
@@ -274,7 +276,7 @@ class Collectives final : public Api {
     done = query(*static_cast<softdev::Event*>(event));
     return 0;
   }
-  std::string cuda_text(int result) override {
+  std::string device_text(int result) override {
     return result == kInvalidDevice ? "invalid device ordinal"
                                     : fmt::format("error {}", result);
   }
@@ -318,7 +320,7 @@ class Collectives final : public Api {
 extern "C" {
 
 /// One for the process, never deleted.
-longhaul::comm::NcclApi* longhaul_device_collectives() {
+longhaul::comm::DeviceApi* longhaul_device_collectives() {
   static auto* const made = new longhaul::softdev::Collectives;
   return made;
 }

@@ -18,7 +18,7 @@ class Collectives : public testing::TestWithParam<RankCase> {};
 TEST_P(Collectives, Conform) {
   const auto& [ranks, conformance] = GetParam();
   ::setenv("SOFTDEV_HOST_BUFFERS", "1", 1);
-  run_ranks(ranks, [&](comm::NcclCommunicator& group) { conformance.check(group); });
+  run_ranks(ranks, [&](comm::DeviceCommunicator& group) { conformance.check(group); });
   ::unsetenv("SOFTDEV_HOST_BUFFERS");
 }
 

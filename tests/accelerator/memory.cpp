@@ -138,6 +138,12 @@ Block* take_device(size_t bytes, int device) {
   return block;
 }
 
+std::pair<size_t, size_t> device_memory_free_and_total(int device) {
+  const std::lock_guard lock(state_mutex());
+  const Arena& all = arena();
+  return {all.each - all.taken.at(static_cast<size_t>(device)), all.each};
+}
+
 Block* take_pinned(size_t bytes) {
   const std::lock_guard lock(state_mutex());
   const size_t size = rounded(std::max<size_t>(bytes, 1));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/accelerator/streams.h"
@@ -63,6 +64,8 @@ struct Block {
 /// On the calling thread's current stream of the device; holds NaN. Throws when the
 /// device is full.
 Block* take_device(size_t bytes, int device);
+/// Bytes of the device that nobody has taken, and all.
+std::pair<size_t, size_t> device_memory_free_and_total(int device);
 Block* take_pinned(size_t bytes);
 void give_back(Block* block) noexcept;
 

@@ -7,21 +7,21 @@
 
 namespace longhaul::softdev_test {
 
-std::shared_ptr<comm::NcclApi> collectives() {
+std::shared_ptr<comm::DeviceApi> collectives() {
   device();
-  auto* make = reinterpret_cast<comm::NcclApi* (*)()>(
+  auto* make = reinterpret_cast<comm::DeviceApi* (*)()>(
       device::plugin_function("longhaul_device_collectives"));
-  return {make(), [](comm::NcclApi*) {}};
+  return {make(), [](comm::DeviceApi*) {}};
 }
 
 void run_ranks(int ranks, const RankBody& body) {
-  comm::NcclOptions options;
+  comm::DeviceOptions options;
   options.compute_stream = []() -> void* {
     const c10::impl::VirtualGuardImpl guard(at::kPrivateUse1);
     return guard.getStreamNativeHandle(guard.getStream(guard.getDevice()));
   };
   comm::run_fake_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
-    comm::NcclCommunicator group(collectives(), world, world->rank(), options);
+    comm::DeviceCommunicator group(collectives(), world, world->rank(), options);
     body(group);
   });
 }

@@ -3,15 +3,15 @@
 #include <functional>
 #include <string>
 
-#include "longhaul/comm/nccl_communicator.h"
+#include "longhaul/comm/device_communicator.h"
 
 namespace longhaul::softdev_test {
 
 /// The collectives that the plug-in exports.
-std::shared_ptr<comm::NcclApi> collectives();
+std::shared_ptr<comm::DeviceApi> collectives();
 
 /// Runs `body` on threads as ranks, rank r on device r, over the plug-in's collectives.
-using RankBody = std::function<void(comm::NcclCommunicator&)>;
+using RankBody = std::function<void(comm::DeviceCommunicator&)>;
 void run_ranks(int ranks, const RankBody& body);
 
 }  // namespace longhaul::softdev_test

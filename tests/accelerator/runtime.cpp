@@ -1,11 +1,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/memory.h"
@@ -38,7 +40,7 @@ Stream& own_stream(const c10::Stream& stream) {
 
 void free_block(void* block) { give_back(static_cast<Block*>(block)); }
 
-class DeviceMemory final : public c10::Allocator {
+class DeviceMemory final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const int device = current_device();
@@ -49,6 +51,32 @@ class DeviceMemory final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(kernel_address(to), kernel_address(from), bytes);
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    const std::lock_guard lock(state_mutex());
+    // What the stream holds when the block is freed counts.
+    if (Block* block = block_of(data.get())) {
+      block->recorded.push_back(&own_stream(stream));
+    }
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.num_device_alloc = counters().device_allocations;
+    auto& used = stats.allocated_bytes[0];
+    used.current = counters().used_bytes;
+    used.peak = counters().peak_used_bytes;
+    stats.reserved_bytes[0].current = stats.reserved_bytes[0].peak =
+        counters().device_bytes;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {
+    counters().peak_used_bytes = counters().used_bytes.load();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    return device_memory_free_and_total(device < 0 ? current_device() : device);
   }
 
  private:
@@ -116,7 +144,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) wait_event(own_stream(stream), *static_cast<Event*>(event));
   }
   bool queryEvent(void* event) const override {
-    return event == nullptr || query(*static_cast<Event*>(event));
+    if (event == nullptr) return true;
+    auto& asked = *static_cast<Event*>(event);
+    const bool done = query(asked);
+    if (done && !std::exchange(asked.asked, true)) count_synchronization("event query");
+    return done;
   }
   c10::DeviceIndex deviceCount() const noexcept override {
     return static_cast<c10::DeviceIndex>(device_count());
@@ -137,11 +169,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void recordDataPtrOnStream(const c10::DataPtr& data,
                              const c10::Stream& stream) const override {
-    const std::lock_guard lock(state_mutex());
-    Block* block = block_of(data.get());
-    if (block == nullptr) return;
-    // What the stream has when the block is freed counts; it is asked then.
-    block->recorded.push_back(&own_stream(stream));
+    static_cast<c10::DeviceAllocator*>(c10::GetAllocator(kType))
+        ->recordStream(data, stream);
   }
 };
 

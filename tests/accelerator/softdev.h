@@ -24,8 +24,9 @@
 extern "C" {
 
 /// The counters of this process as one JSON object; valid until the thread's next call.
-/// synchronizations: waits of the host for the device; launches: operations and copies;
-/// kernel_bytes: their operands; device_allocations: blocks that the cache did not have.
+/// synchronizations: waits of the host for the device, by polling an event too; launches:
+/// operations and copies; kernel_bytes: their operands; device_allocations: blocks that
+/// the cache did not have.
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);

@@ -218,6 +218,7 @@ void record(Event& event, Stream& stream) {
   event.stream = &stream;
   event.position = stream.last_put();
   event.seen = stream.seen;
+  event.asked = false;
 }
 
 void wait_event(Stream& stream, const Event& event) {

@@ -43,6 +43,7 @@ struct Event {
   Stream* stream = nullptr;
   uint64_t position = 0;
   Clock seen;
+  bool asked = false;  ///< and was done: a host that polls has waited for it
 };
 
 /// Operations in order. Kernels run at once on the calling thread; what cannot (it waits

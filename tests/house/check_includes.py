@@ -16,11 +16,7 @@ ROWS = {
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
     "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
-<<<<<<< HEAD
     "device": {"comm"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
-=======
-    "device": {"comm"}, "tensor": {"device"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
->>>>>>> f63c37f (tests: a device in host memory that behaves as a GPU does)
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
