@@ -97,11 +97,11 @@ Fields fields_of(RunSection& s) {
       make_field("seed", s.seed, Match, "random weights, data order and dropout")
           .at_least(0),
       make_field("device", s.device, Logged,
-                 "auto | cpu | cuda; auto takes an accelerator where one is found"),
+                 "auto | cpu | cuda | plugin; auto takes an accelerator where one is "
+                 "found"),
       make_field("device_plugin", s.device_plugin, Logged,
-                 "a shared library that brings another device")
-          .when_absent("none")
-          .only_built({"(none)"}),
+                 "a shared library that brings LibTorch another device (PrivateUse1)")
+          .when_absent("none"),
       make_field("deterministic", s.deterministic, Logged, "bitwise repeatable")
           .when_absent("true on a CPU, false elsewhere"),
       make_field("threads", s.threads, Logged,

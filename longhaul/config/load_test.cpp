@@ -404,13 +404,10 @@ TEST_P(LoadRefusesUnbuilt, SayingNotAvailableYet) {
 
 INSTANTIATE_TEST_SUITE_P(
     Keys, LoadRefusesUnbuilt,
-    testing::Values(
-        NotYet{"precision.compute=fp8",
-               "precision.compute = \"fp8\" is not available yet in this version; "
-               "available: \"fp32\", \"bf16\""},
-        NotYet{"run.device_plugin=libx.so",
-               "run.device_plugin = \"libx.so\" is not available yet in this version; "
-               "available: (none)"}));
+    testing::Values(NotYet{
+        "precision.compute=fp8",
+        "precision.compute = \"fp8\" is not available yet in this version; "
+        "available: \"fp32\", \"bf16\""}));
 
 TEST(Load, NeutralValuesOfUnbuiltKeysAreAccepted) {
   const LoadedConfig loaded = accepted(R"([parallel]

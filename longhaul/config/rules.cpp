@@ -28,11 +28,20 @@ void check_run(const RunConfig& c, Warnings& warnings) {
                          *c.run.stop_after, *c.run.steps));
   }
   const std::string& device = c.run.device;
-  if (device != "auto" && device != "cpu" && device != "cuda") {
+  if (device != "auto" && device != "cpu" && device != "cuda" && device != "plugin") {
     fail_key(c, "run.device",
-             fmt::format("run.device = \"{}\" is not auto, cpu or cuda; other names need "
-                         "run.device_plugin, which is not available yet",
-                         device));
+             fmt::format("run.device = \"{}\" is not auto, cpu, cuda or plugin", device));
+  }
+  if (device == "plugin" && c.run.device_plugin.empty()) {
+    fail_key(c, "run.device",
+             "run.device = \"plugin\" needs run.device_plugin, the library that brings "
+             "the device");
+  }
+  if (!c.run.device_plugin.empty() && device != "auto" && device != "plugin") {
+    fail_key(c, "run.device_plugin",
+             fmt::format("run.device_plugin = \"{}\" has no use with run.device = "
+                         "\"{}\"; leave it out, or set run.device = \"plugin\"",
+                         c.run.device_plugin.string(), device));
   }
   if (c.run.stop_after && c.run.steps && *c.run.stop_after == *c.run.steps) return;
   if (c.run.stop_after && c.schedule.warmup_steps &&

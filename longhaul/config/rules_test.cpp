@@ -53,8 +53,28 @@ TEST(Rules, RefuseToStopAfterTheEnd) {
 TEST(Rules, RefuseAnUnknownDevice) {
   EXPECT_EQ(
       refused("", {"run.device=cuda:1"}),
-      "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu or "
-      "cuda; other names need run.device_plugin, which is not available yet");
+      "[config] --set run.device=cuda:1: run.device = \"cuda:1\" is not auto, cpu, cuda "
+      "or plugin");
+}
+
+TEST(Rules, RefuseAPluginDeviceWithoutItsLibrary) {
+  EXPECT_EQ(refused("", {"run.device=plugin"}),
+            "[config] --set run.device=plugin: run.device = \"plugin\" needs "
+            "run.device_plugin, the library that brings the device");
+}
+
+TEST(Rules, RefuseAPluginThatIsNotUsed) {
+  EXPECT_EQ(refused("", {"run.device_plugin=libx.so", "run.device=cpu"}),
+            "[config] --set run.device_plugin=libx.so: run.device_plugin = \"libx.so\" "
+            "has no use with run.device = \"cpu\"; leave it out, or set run.device = "
+            "\"plugin\"");
+}
+
+TEST(Rules, TakeAPluginWithAutoAndByName) {
+  for (const char* device : {"run.device=auto", "run.device=plugin"}) {
+    const RunConfig config = accepted("", {"run.device_plugin=libx.so", device}).config;
+    EXPECT_EQ(config.run.device_plugin, "libx.so");
+  }
 }
 
 TEST(Rules, RefuseARunInsideItsInputs) {

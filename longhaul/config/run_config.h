@@ -24,8 +24,8 @@ struct RunSection {
   std::optional<double> epochs;
   std::optional<int64_t> stop_after;
   int64_t seed = 1234;
-  std::string device = "auto";  ///< "auto" | "cpu" | "cuda" | a plug-in's name
-  fs::path device_plugin;
+  std::string device = "auto";        ///< "auto" | "cpu" | "cuda" | "plugin"
+  fs::path device_plugin;             ///< a library, with "auto" or "plugin"
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs
   bool fused = true;

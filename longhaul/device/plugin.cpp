@@ -2,14 +2,13 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/Allocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
+#include <elf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <cstring>
 #include <fstream>
 
@@ -39,10 +38,24 @@ Loaded& loaded() {
 
 void check_is_library(const fs::path& path) {
   if (!fs::exists(path)) fail_plugin(path, missing_path(path));
-  std::array<char, 4> head{};
-  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
-  if (!fs::is_regular_file(path) || std::memcmp(head.data(), "\177ELF", 4) != 0) {
+  Elf64_Ehdr head{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(&head), sizeof(head));
+  if (!fs::is_regular_file(path) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) {
     fail_plugin(path, "no shared library (an ELF file); name the .so of the device");
+  }
+  // The loader would die of it.
+  const auto size = static_cast<uint64_t>(fs::file_size(path));
+  file.seekg(static_cast<std::streamoff>(head.e_phoff));
+  for (int i = 0; file && i < head.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    file.read(reinterpret_cast<char*>(&segment), sizeof(segment));
+    if (segment.p_offset > size || segment.p_filesz > size - segment.p_offset) {
+      fail_plugin(path,
+                  fmt::format("the library is cut short: it has {} bytes, and needs "
+                              "{} at {}; copy it again",
+                              size, segment.p_filesz, segment.p_offset));
+    }
   }
 }
 
@@ -122,19 +135,14 @@ bool is_there(const Needed& needed) {
 }
 
 void check_device(const fs::path& path) {
-  if (!c10::is_privateuse1_backend_registered() ||
+  if (!c10::is_privateuse1_backend_registered() || !at::isPrivateUse1HooksRegistered() ||
       !c10::impl::hasDeviceGuardImpl(kPlugin)) {
     fail_plugin(path,
                 "the library was loaded and registers no device: it needs "
-                "c10::register_privateuse1_backend and a guard for PrivateUse1");
+                "c10::register_privateuse1_backend, and hooks and a guard for "
+                "PrivateUse1");
   }
   const std::string name = c10::get_privateuse1_backend();
-  if (!at::isPrivateUse1HooksRegistered() || c10::GetAllocator(kPlugin) == nullptr) {
-    fail_plugin(path, fmt::format("its device '{}' has no {}", name,
-                                  at::isPrivateUse1HooksRegistered()
-                                      ? "allocator (c10::SetAllocator)"
-                                      : "hooks (at::RegisterPrivateUse1HooksInterface)"));
-  }
   if (c10::impl::getDeviceGuardImpl(kPlugin)->deviceCount() == 0) {
     fail_plugin(path, fmt::format("it brings '{}' and finds no such device on this "
                                   "machine; look at its driver and at what is visible to "

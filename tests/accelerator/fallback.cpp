@@ -104,14 +104,14 @@ class Call {
     if (!device_.has_index()) device_.set_index(static_cast<int8_t>(current_device()));
   }
 
-  /// Indices of the CPU are brought over, and booleans are counted, which waits.
+  /// Indices of the CPU are brought over, which waits.
   bool indexes() const {
     return name_.starts_with("aten::index") || name_.starts_with("aten::_index");
   }
 
   at::Tensor taken(const at::Tensor& t, bool in_optional_list) {
     if (!t.defined()) return t;
-    if (in_optional_list && (t.scalar_type() == at::kBool || t.is_cpu())) waits_ = true;
+    if (in_optional_list && t.is_cpu()) waits_ = true;
     if (!is_device(t)) {
       TORCH_CHECK(t.dim() == 0 || (in_optional_list && indexes()), name_,
                   ": expected all tensors on the same device, found ", t.device(),

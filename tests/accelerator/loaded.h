@@ -13,10 +13,11 @@
 
 namespace longhaul::softdev_test {
 
-/// The plug-in, loaded once, with four devices.
+/// The plug-in, loaded once, with many devices.
 inline at::Device device(int index = 0) {
   static const bool loaded = [] {
-    ::setenv("SOFTDEV_COUNT", "4", 1);
+    ::setenv("SOFTDEV_COUNT", "32", 0);
+    ::setenv("SOFTDEV_MEMORY", "1073741824", 0);
     device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
     return true;
   }();

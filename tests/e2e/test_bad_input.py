@@ -95,8 +95,7 @@ def test_an_unknown_key_in_set(run, root):
                             "optimiser", "optimizer")
 
 
-@pytest.mark.parametrize("key,value", [
-    ("run.device_plugin", '"libx.so"'), ("precision.compute", '"fp8"')])
+@pytest.mark.parametrize("key,value", [("precision.compute", '"fp8"')])
 def test_a_key_that_is_not_built_yet(run, root, key, value):
     refused_without_a_trace(run, root, ["train", "run.toml", "--set", f"{key}={value}"],
                             f"{key} = {value} is not available yet", "available: ")

@@ -1,0 +1,342 @@
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include "longhaul/comm/fake.h"
+#include "tests/accelerator/loaded.h"
+#include "tests/accelerator/ranks.h"
+
+// Mistakes of a program that a GPU punishes, each planted, and told by name.
+
+namespace longhaul::softdev_test {
+namespace {
+
+c10::impl::VirtualGuardImpl guard() {
+  return c10::impl::VirtualGuardImpl(device().type());
+}
+
+/// What the tests before have left behind is over.
+struct Settled : testing::Test {
+  Settled() { guard().synchronizeDevice(0); }
+};
+struct Race : Settled {};
+struct PinnedMemory : Settled {};
+struct Synchronizations : Settled {};
+struct Refusals : Settled {};
+
+c10::Stream other_stream() { return guard().getNewStream(device()); }
+
+at::Tensor floats(std::vector<float> values) { return at::tensor(values).to(device()); }
+
+void expect_told(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' in: " << text;
+  }
+}
+
+/// A write on the current stream and a read on another, with or without an event between.
+void write_here_read_there(bool with_event) {
+  const at::Tensor x = floats({1, 2, 3});
+  const c10::Stream there = other_stream();
+  x.mul_(2);
+  c10::Event written(device().type());
+  written.record(guard().getStream(device()));
+  if (with_event) written.block(there);
+  const c10::StreamGuard on(there);
+  const at::Tensor y = x + 1;
+  guard().synchronizeStream(there);
+  EXPECT_TRUE(at::equal(y.cpu(), at::tensor({3.0F, 5.0F, 7.0F})));
+}
+
+TEST_F(Race, AnEventThatIsWaitedForOrdersTwoStreams) {
+  EXPECT_EQ(failure_of([] { write_here_read_there(true); }), "nothing thrown");
+}
+
+TEST_F(Race, WithoutTheWaitBothUsesAreNamed) {
+  const int64_t before = counted("races");
+  expect_told(failure_of([] { write_here_read_there(false); }),
+              {"RACE: aten::add", "reads what aten::mul (operation ", "writes",
+               "of stream 0 of device 0", "bytes 0 to 12 of a block"});
+  EXPECT_EQ(counted("races"), before + 1);
+}
+
+TEST_F(Race, PiecesOfOneBufferAreApart) {
+  const at::Tensor x = at::zeros({64}, device());
+  guard().synchronizeStream(guard().getStream(device()));
+  x.narrow(0, 0, 32).fill_(1);
+  const c10::StreamGuard on(other_stream());
+  x.narrow(0, 32, 32).fill_(2);
+  expect_told(failure_of([&] { x.narrow(0, 31, 2).fill_(3); }),
+              {"RACE: aten::fill_", "writes what aten::fill_", "bytes 124 to 132"});
+}
+
+TEST_F(Race, AWaitOfTheHostOrdersWhatItStartsThen) {
+  const at::Tensor x = at::zeros({64}, device());
+  x.fill_(1);
+  guard().synchronizeStream(guard().getStream(device()));
+  const c10::StreamGuard on(other_stream());
+  EXPECT_EQ(x.sum().item<float>(), 64);
+}
+
+/// A buffer that another stream reads is freed and taken again at once.
+void reuse(bool record) {
+  const c10::Stream there = other_stream();
+  at::Tensor x = at::ones({5000}, device());
+  void* const at = x.data_ptr();
+  guard().synchronizeStream(guard().getStream(device()));
+  {
+    const c10::StreamGuard on(there);
+    const at::Tensor sum = x.sum();
+    if (record) x.record_stream(there);
+  }
+  x.reset();
+  const at::Tensor y = at::empty({5000}, device());
+  EXPECT_EQ(y.data_ptr(), at);
+  y.fill_(2);
+}
+
+TEST_F(Race, ABufferThatIsReusedTooEarlyIsTold) {
+  expect_told(failure_of([] { reuse(false); }),
+              {"RACE: a buffer reused too early: aten::fill_", "aten::sum", "reads"});
+}
+
+TEST_F(Race, ARecordedStreamKeepsTheBuffer) {
+  EXPECT_EQ(failure_of([] { reuse(true); }), "nothing thrown");
+}
+
+TEST(HostMemoryDeathTest, TheHostCannotReadTheDevicesMemory) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto read = [] {
+    const at::Tensor x = at::ones({4}, device());
+    std::exit(*static_cast<const volatile float*>(x.data_ptr()) == 1.0F ? 0 : 1);
+  };
+  EXPECT_EXIT(read(), testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(PinnedMemory, HoldsACopyOnceTheHostHasWaited) {
+  const at::Tensor x = floats({1, 2, 3});
+  const at::Tensor host = at::zeros({3}, at::TensorOptions().pinned_memory(true));
+  host.copy_(x, /*non_blocking=*/true);
+  EXPECT_TRUE(at::isnan(host).all().item<bool>());
+  c10::Event copied(device().type());
+  copied.record(guard().getStream(device()));
+  EXPECT_TRUE(at::isnan(host).all().item<bool>());
+  copied.synchronize();
+  EXPECT_TRUE(at::equal(host, at::tensor({1.0F, 2.0F, 3.0F})));
+}
+
+TEST_F(PinnedMemory, ThatIsWrittenBeforeItsCopyIsOverIsTold) {
+  const at::Tensor host = at::ones({3}).pin_memory();
+  const at::Tensor x = host.to(device(), /*non_blocking=*/true);
+  host.fill_(7);
+  expect_told(failure_of([] { guard().synchronizeStream(guard().getStream(device())); }),
+              {"RACE: the host wrote pinned memory", "12 bytes"});
+}
+
+TEST_F(PinnedMemory, GoesThereAndBackInTheOrderOfTheStream) {
+  const at::Tensor x = floats({1, 2, 3});
+  const at::Tensor host = at::zeros({3}, at::TensorOptions().pinned_memory(true));
+  host.copy_(x, true);
+  x.fill_(0);
+  x.copy_(host, true);
+  EXPECT_TRUE(at::equal(x.cpu(), at::tensor({1.0F, 2.0F, 3.0F})));
+}
+
+/// Synchronisations that `call` takes.
+template <typename Call>
+int64_t waits_of(const Call& call) {
+  const int64_t before = counted("synchronizations");
+  call();
+  return counted("synchronizations") - before;
+}
+
+TEST_F(Synchronizations, AreCounted) {
+  const at::Tensor x = floats({1, 2, 3});
+  const at::Tensor pinned = at::zeros({3}, at::TensorOptions().pinned_memory(true));
+  EXPECT_EQ(waits_of([&] { x.add_(1).mul_(2).sum(); }), 0);
+  EXPECT_EQ(waits_of([&] { x.sum().item<float>(); }), 1);
+  EXPECT_EQ(waits_of([&] { x.cpu(); }), 1);
+  EXPECT_EQ(waits_of([&] { pinned.copy_(x, true); }), 0);
+  EXPECT_EQ(waits_of([&] { pinned.copy_(x, false); }), 1);
+  EXPECT_EQ(waits_of([&] { x.copy_(at::ones({3}), true); }), 1);  // pageable
+  EXPECT_EQ(waits_of([&] { at::nonzero(x); }), 1);
+  EXPECT_EQ(waits_of([&] { x.index({x > 1}); }), 1);
+  c10::Event event(device().type());
+  EXPECT_EQ(waits_of([&] { event.record(guard().getStream(device())); }), 0);
+  EXPECT_EQ(waits_of([&] { event.synchronize(); }), 1);
+  event.record(guard().getStream(device()));
+  EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query() && event.query()); }), 1);
+  EXPECT_EQ(waits_of([] { guard().synchronizeDevice(0); }), 1);
+}
+
+TEST_F(Refusals, NameBothDevicesOfTensorsThatDoNotMeet) {
+  expect_told(failure_of([] { floats({1, 2}).add_(at::ones({2})); }),
+              {"Expected all tensors to be on the same device"});
+}
+
+/// A rank of several threads, with a communicator and a stream of the plug-in.
+struct Rank {
+  int rank = 0;
+  std::shared_ptr<comm::DeviceApi> api;
+  comm::DeviceApi::Comm group = nullptr;
+  comm::DeviceApi::Stream stream = nullptr;
+  at::Tensor x;
+
+  void* data() const { return x.data_ptr(); }
+  size_t bytes() const { return x.nbytes(); }
+  /// Waits for the stream: what the group says then.
+  std::string result() {
+    comm::DeviceApi::Event end = nullptr;
+    api->create_event(end);
+    api->record(end, stream);
+    for (int i = 0; i < 2000; ++i) {
+      bool done = false;
+      int state = 0;
+      api->is_done(end, done);
+      if (done) return "done";
+      api->async_error(group, state);
+      if (state != 0) return api->error_text(state, group);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return "nothing said";
+  }
+};
+
+/// Runs `body` on two ranks; what came of it on each.
+std::vector<std::string> on_two_ranks(const std::function<void(Rank&)>& body,
+                                      bool waits_for_compute = true) {
+  const auto api = collectives();
+  comm::DeviceApi::UniqueId id{};
+  api->unique_id(id);
+  // Devices of their own: what fails there stays.
+  static int next_device = 2;
+  const int first = std::exchange(next_device, next_device + 2);
+  std::vector<std::string> results(2);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank;
+      rank.rank = r;
+      rank.api = api;
+      api->set_device(first + r);
+      api->create_stream(rank.stream);
+      api->init_rank(rank.group, 2, id, r);
+      auto& result = results[static_cast<size_t>(r)];
+      try {
+        rank.x = at::full({3}, r + 1.0, device(first + r));
+        if (waits_for_compute) {
+          comm::DeviceApi::Event ready = nullptr;
+          api->create_event(ready);
+          api->record(ready, nullptr);
+          api->stream_waits(rank.stream, ready);
+        }
+        body(rank);
+        result = rank.result();
+      } catch (const std::exception& error) {
+        result = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+int sum(Rank& rank) {
+  return rank.api->all_reduce(rank.data(), rank.data(), 3, DType::F32,
+                              comm::ReduceOp::Sum, rank.group, rank.stream);
+}
+
+TEST(Ranks, ACollectiveBehindTheComputeStreamIsRight) {
+  const auto results = on_two_ranks([](Rank& rank) { sum(rank); });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
+TEST(Ranks, ACollectiveOnTheWrongStreamIsTold) {
+  for (const std::string& text : on_two_ranks([](Rank& rank) { sum(rank); }, false)) {
+    expect_told(text, {"RACE: all_reduce number 1 (12 bytes), rank ", "of 2 in group",
+                       "aten::fill_", "writes"});
+  }
+}
+
+TEST(Ranks, AUseBeforeTheCollectiveHasEndedIsTold) {
+  for (const std::string& text : on_two_ranks([](Rank& rank) {
+         sum(rank);
+         rank.x.add_(1);
+       })) {
+    expect_told(text, {"RACE: aten::add", "reads what all_reduce number 1"});
+  }
+}
+
+TEST(Ranks, AReceiveBeforeTheSendThatTheOtherNeedsIsADeadlock) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const std::string& text : on_two_ranks([](Rank& rank) {
+         const int other = 1 - rank.rank;
+         rank.api->recv(rank.data(), rank.bytes(), other, rank.group, rank.stream);
+         rank.api->send(rank.data(), rank.bytes(), other, rank.group, rank.stream);
+       })) {
+    expect_told(text,
+                {"deadlock: ", "'receive from rank 0 number 1 (12 bytes), rank 1 of 2",
+                 "is first before 'send to rank 0 number 1", "; which waits for ",
+                 "'receive from rank 1 number 1 (12 bytes), rank 0 of 2",
+                 "before 'send to rank 1 number 1"});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+}
+
+TEST(Ranks, AReceiveAndASendOfOneGroupGoOnTogether) {
+  const auto results = on_two_ranks([](Rank& rank) {
+    const int other = 1 - rank.rank;
+    const at::Tensor theirs = at::empty_like(rank.x);
+    rank.api->group_start();
+    rank.api->recv(theirs.data_ptr(), rank.bytes(), other, rank.group, rank.stream);
+    rank.api->send(rank.data(), rank.bytes(), other, rank.group, rank.stream);
+    rank.api->group_end();
+    EXPECT_EQ(rank.result(), "done");
+    EXPECT_TRUE(at::equal(theirs.cpu(), at::full({3}, other + 1.0)));
+  });
+  EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
+}
+
+TEST(Ranks, DifferentCollectivesAreToldApart) {
+  for (const std::string& text : on_two_ranks([](Rank& rank) {
+         if (rank.rank == 0) {
+           sum(rank);
+         } else {
+           rank.api->broadcast(rank.data(), rank.bytes(), 0, rank.group, rank.stream);
+         }
+       })) {
+    expect_told(text, {"number 1 (12 bytes)", "is not: its number 1 has kind"});
+  }
+}
+
+TEST(Ranks, AnAbortEndsTheOthers) {
+  const auto results = on_two_ranks([](Rank& rank) {
+    sum(rank);
+    if (rank.rank == 0) {
+      EXPECT_EQ(rank.result(), "done");
+      rank.api->abort(rank.group);
+    } else {
+      sum(rank);
+    }
+  });
+  EXPECT_EQ(results[1], "rank 0 has aborted");
+}
+
+TEST(Ranks, MemoryOfTheHostIsRefused) {
+  std::vector<float> host(3);
+  for (const std::string& text : on_two_ranks([&](Rank& rank) {
+         rank.api->broadcast(host.data(), 12, 0, rank.group, rank.stream);
+       })) {
+    expect_told(text, {"broadcast number 1 (12 bytes)", "no memory of the device"});
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::softdev_test

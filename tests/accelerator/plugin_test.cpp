@@ -1,0 +1,114 @@
+#include "longhaul/device/plugin.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+#include "tests/accelerator/loaded.h"
+
+// What people are told of a plug-in that does not do. Each in a process of its own, since
+// what a library registers stays.
+
+namespace longhaul::softdev_test {
+namespace {
+
+/// Loads a plug-in, says what came of it on stderr, and ends the process.
+[[noreturn]] void load_and_end(const std::string& path) {
+  try {
+    device::load_plugin(path);
+    fmt::print(stderr, "loaded\n");
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    std::_Exit(error.exit_code());
+  }
+  std::_Exit(0);
+}
+
+class PluginDeathTest : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  TestDirectory dir_;
+};
+
+TEST_F(PluginDeathTest, OfTheTestsIsTaken) {
+  EXPECT_EXIT(load_and_end(LONGHAUL_SOFTWARE_ACCELERATOR), testing::ExitedWithCode(0),
+              "loaded");
+}
+
+TEST_F(PluginDeathTest, WithoutAFile) {
+  EXPECT_EXIT(load_and_end("/nowhere/liby.so"), testing::ExitedWithCode(78),
+              "device. run.device_plugin = \"/nowhere/liby.so\": .*no such file");
+}
+
+TEST_F(PluginDeathTest, ThatIsNoLibrary) {
+  const std::string path = (dir_ / "notes.so").string();
+  std::ofstream(path) << "text";
+  EXPECT_EXIT(load_and_end(path), testing::ExitedWithCode(78),
+              "notes.so\": no shared library .an ELF file.; name the .so");
+  EXPECT_EXIT(load_and_end(dir_.path().string()), testing::ExitedWithCode(78),
+              "no shared library");
+}
+
+TEST_F(PluginDeathTest, ThatIsCutShort) {
+  const std::string path = (dir_ / "short.so").string();
+  std::ifstream whole(LONGHAUL_SOFTWARE_ACCELERATOR, std::ios::binary);
+  std::vector<char> head(4096);
+  whole.read(head.data(), static_cast<std::streamsize>(head.size()));
+  std::ofstream(path, std::ios::binary).write(head.data(), 4096);
+  EXPECT_EXIT(load_and_end(path), testing::ExitedWithCode(78),
+              "short.so\": the library is cut short: it has 4096 bytes, and needs");
+}
+
+TEST_F(PluginDeathTest, ThatRegistersNothing) {
+  EXPECT_EXIT(load_and_end(LONGHAUL_EMPTY_PLUGIN), testing::ExitedWithCode(78),
+              "was loaded and registers no device: it needs "
+              "c10::register_privateuse1_backend");
+}
+
+TEST_F(PluginDeathTest, ThatFindsNoDevice) {
+  const auto load = [] {
+    ::setenv("SOFTDEV_COUNT", "0", 1);
+    load_and_end(LONGHAUL_SOFTWARE_ACCELERATOR);
+  };
+  EXPECT_EXIT(load(), testing::ExitedWithCode(78),
+              "it brings 'softdev' and finds no such device on this machine");
+}
+
+TEST_F(PluginDeathTest, WithoutOperationsNamesThemAndWhoNeedsThem) {
+  EXPECT_EXIT(load_and_end(LONGHAUL_BARE_PLUGIN), testing::ExitedWithCode(78),
+              "device 'bare' lacks operations: aten::empty.memory_format .train, eval, "
+              "generate.; .*aten::native_layer_norm_backward .train.; aten::mm.out "
+              ".train, eval, generate.; .*aten::argmax.out .generate.; .*register them, "
+              "or a fallback for all");
+}
+
+TEST_F(PluginDeathTest, WithSomeOperationsIsNotToldOfThose) {
+  const auto missing = [] {
+    try {
+      device::load_plugin(LONGHAUL_BARE_PLUGIN);
+    } catch (const Error& error) {
+      const bool named =
+          std::string(error.what()).find("aten::fill_") != std::string::npos;
+      std::_Exit(named ? 1 : 0);
+    }
+    std::_Exit(2);
+  };
+  EXPECT_EXIT(missing(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(PluginDeathTest, BesideAnotherIsRefused) {
+  const auto load = [] {
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);  // the same does nothing
+    load_and_end(LONGHAUL_EMPTY_PLUGIN);
+  };
+  EXPECT_EXIT(load(), testing::ExitedWithCode(78),
+              "liblonghaul_software_accelerator.so is loaded already");
+}
+
+}  // namespace
+}  // namespace longhaul::softdev_test
