@@ -60,6 +60,38 @@ at::Tensor rows_of(std::vector<int32_t>& values, int64_t row, int64_t rows,
   return at::from_blob(values.data() + row * each, {rows * each}, at::kInt);
 }
 
+/// Where documents begin among the tokens of the rows, and the end of all; empty where a
+/// token may attend to another run of tokens than those that have the same start and end
+/// as itself. `end` may be null: documents are causal.
+std::vector<int32_t> bounds_of(const int32_t* start, const int32_t* end, int64_t rows,
+                               int64_t seq) {
+  std::vector<int32_t> bounds;
+  for (int64_t row = 0; row < rows; ++row, start += seq) {
+    int64_t from = 0;
+    while (from < seq) {
+      int64_t to = from + 1;
+      while (to < seq && start[to] == start[from]) ++to;
+      bool whole = start[from] == from;
+      for (int64_t i = from; end != nullptr && i < to; ++i) {
+        whole = whole && end[row * seq + i] == to;
+      }
+      if (!whole) return {};
+      bounds.push_back(static_cast<int32_t>(row * seq + from));
+      from = to;
+    }
+  }
+  bounds.push_back(static_cast<int32_t>(rows * seq));
+  return bounds;
+}
+
+int64_t longest_of(const std::vector<int32_t>& bounds) {
+  int64_t longest = 0;
+  for (size_t i = 1; i < bounds.size(); ++i) {
+    longest = std::max<int64_t>(longest, bounds[i] - bounds[i - 1]);
+  }
+  return longest;
+}
+
 std::vector<int64_t> numbers_of_targets(const int32_t* targets, int64_t count) {
   std::vector<int64_t> numbers;
   for (int64_t i = 0; i < count; ++i) {
@@ -100,13 +132,28 @@ nn::Batch batch_of(data::TokenBatch& batch, int64_t row, int64_t rows,
   }
   const auto first = batch.document_start.begin() + row * seq;
   // All zero is the plain causal mask, which needs no tensor.
-  if (std::any_of(first, first + rows * seq, [](int32_t start) { return start != 0; })) {
+  const bool documents =
+      std::any_of(first, first + rows * seq, [](int32_t start) { return start != 0; });
+  if (documents) {
     parcel.add(out.document_start, of_tokens(batch.document_start).view({rows, seq}),
                at::kInt);
   }
-  if (!batch.document_end.empty()) {
+  const bool both_sides = !batch.document_end.empty();
+  if (both_sides) {
     parcel.add(out.document_end, of_tokens(batch.document_end).view({rows, seq}),
                at::kInt);
+  }
+  std::vector<int32_t> bounds;
+  if (!device.is_cpu() && (documents || both_sides)) {
+    bounds = bounds_of(batch.document_start.data() + row * seq,
+                       both_sides ? batch.document_end.data() + row * seq : nullptr, rows,
+                       seq);
+  }
+  if (!bounds.empty()) {
+    const auto count = static_cast<int64_t>(bounds.size());
+    parcel.add(out.documents.bounds, at::from_blob(bounds.data(), {count}, at::kInt),
+               at::kInt);
+    out.documents.longest = longest_of(bounds);
   }
   if (!batch.sequences.empty()) {
     parcel.add(out.sequences,

@@ -47,6 +47,7 @@ ops::AttentionMask Attention::mask(const ForwardContext& context) const {
   const Batch& batch = context.batch;
   ops::AttentionMask out{batch.document_start, window_, batch.document_end};
   out.dropout = dropout_draws(dropout_, layer_, DropoutSite::Attention, context);
+  out.documents = batch.documents;
   out.dropout.first_head = q_.weight()->slice().offset[0] / head_dim_;
   return out;
 }

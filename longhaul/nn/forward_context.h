@@ -52,7 +52,8 @@ struct Batch {
   /// [rows, seq] int32: one past the last position that each may attend to; undefined:
   /// none attends to what follows it.
   at::Tensor document_end;
-  at::Tensor segments;  ///< [T] int32
+  ops::DocumentBounds documents;  ///< of document_start and document_end
+  at::Tensor segments;            ///< [T] int32
   /// For dropout: the number of each sequence in the run, [rows] int64, that of each
   /// token's, [T] int64, and each token's index in its whole sequence, [T] int32.
   at::Tensor sequences, sequence_of, index;

@@ -18,6 +18,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
+#include "longhaul/ops/library_attention.h"
 #include "longhaul/ops/node.h"
 
 // Shapes: B sequences, S queries, K keys (P cached ones before the queries' own), Hq and
@@ -113,7 +114,7 @@ struct Block {
     const auto among_keys = [&](const at::Tensor& bound) {
       return (bound.narrow(1, from, n) - part.key_begin).unsqueeze(2);
     };
-    const auto& [start, window, end, dropout] = part.mask;
+    const auto& [start, window, end, dropout, documents] = part.mask;
     at::Tensor out;
     if (s.causal) {
       const int64_t after = s.offset + from + n;
@@ -261,6 +262,24 @@ struct FusedNode : Function<FusedNode> {
   }
 };
 
+struct LibraryNode : Function<LibraryNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
+                            const at::Tensor& k, const at::Tensor& v,
+                            AttentionMask mask) {
+    const library::Attended result = library::attention_forward(q, k, v, mask);
+    ctx->save_for_backward({q, k, v, result.out, result.lse, result.rng, result.unused});
+    save(ctx, std::move(mask));
+    return result.out;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const auto t = ctx->get_saved_variables();
+    const auto [dq, dk, dv] = library::attention_backward(
+        grads[0], t[0], t[1], t[2], saved<AttentionMask>(ctx), {t[3], t[4], t[5], t[6]});
+    return {dq, dk, dv, Variable()};
+  }
+};
+
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -271,6 +290,9 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (fused && fused::supports_attention(q, q.size(3))) {
     return FusedNode::apply(q, k, v, mask);
   }
+  if (fused && library::supports_attention(q, k, mask)) {
+    return LibraryNode::apply(q, k, v, mask);
+  }
   return CompositeNode::apply(q, k, v, mask);
 }
 
@@ -279,6 +301,9 @@ void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tens
   check(part.q, part.k, part.v, part.mask);
   if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
     return fused::attention_part_forward(part, out, lse);
+  }
+  if (part.fused && library::supports_attention_part(part)) {
+    return library::attention_part_forward(part, out, lse);
   }
   composite_forward(part, out, lse);
 }
@@ -290,6 +315,9 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
   check(part.q, part.k, part.v, part.mask);
   if (part.fused && fused::supports_attention(part.q, part.q.size(3))) {
     return fused::attention_part_backward(part, dout, out, lse, dq, dk, dv);
+  }
+  if (part.fused && library::supports_attention_part(part)) {
+    return library::attention_part_backward(part, dout, out, lse, dq, dk, dv);
   }
   composite_backward(part, dout, out, lse, dq, dk, dv);
 }

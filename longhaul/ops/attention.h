@@ -11,6 +11,15 @@ namespace longhaul::ops {
 /// Longer than any sequence.
 inline constexpr int64_t kNoWindow = int64_t{1} << 62;
 
+/// Where documents begin among the tokens of all sequences, one after another, where the
+/// host knows it and each query's document is all that the mask's start and end hide or
+/// show: int32 [n + 1], ascending from 0, the last is the number of tokens. For kernels
+/// that take documents so; undefined: not known.
+struct DocumentBounds {
+  at::Tensor bounds = {};
+  int64_t longest = 0;  ///< tokens of a document
+};
+
 /// Which keys a query sees, and which of those count. Tensors are contiguous.
 struct AttentionMask {
   at::Tensor document_start = {};  ///< [B, S] int32: from this one on; undefined: all 0
@@ -21,6 +30,7 @@ struct AttentionMask {
   at::Tensor document_end = {};
   /// Of the probabilities, after the softmax: rows are queries, columns are keys.
   Dropout dropout = {};
+  DocumentBounds documents = {};
 };
 
 /// Grouped-query attention, softmax(q k^T / sqrt(D)) v, with the softmax in fp32.

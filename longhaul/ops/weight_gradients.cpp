@@ -2,11 +2,15 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "longhaul/ops/fused.h"
+#include "longhaul/ops/library_op.h"
 
 namespace longhaul::ops {
 
@@ -52,6 +56,68 @@ void accumulate_in_pieces(const at::Tensor& grad, const at::Tensor& x,
   }
 }
 
+// On a device that is not a CPU, operands in bf16 and an accumulator in fp32: the product
+// must not be rounded to bf16 before it is added.
+
+const LibraryOp kAddmm("aten::addmm", "dtype_out");
+const std::vector<std::string> kAddmmArguments = {"self", "mat1", "mat2", "out_dtype",
+                                                  "out"};
+const LibraryOp kMm("aten::mm", "dtype");
+const std::vector<std::string> kMmArguments = {"self", "mat2", "out_dtype"};
+
+/// Rows of operands that are widened at once where a device has neither.
+constexpr int64_t kWideRows = 2048;
+
+void call_addmm(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b) {
+  kAddmm.call({{"self", grad},
+               {"mat1", a},
+               {"mat2", b},
+               {"out_dtype", static_cast<int64_t>(grad.scalar_type())},
+               {"out", grad}});
+}
+
+/// Versions of LibTorch differ in whether their addmm adds such a product to an fp32
+/// matrix: asked once for a device and a dtype, by the smallest product.
+bool addmm_serves(const at::Tensor& grad, const at::Tensor& x) {
+  if (!kAddmm.serves(x.device(), kAddmmArguments)) return false;
+  static std::mutex mutex;
+  static std::map<std::pair<c10::DeviceType, at::ScalarType>, bool> known;
+  const std::lock_guard lock(mutex);
+  const auto [place, fresh] = known.try_emplace({x.device().type(), x.scalar_type()});
+  if (!fresh) return place->second;
+  try {
+    const at::Tensor small = at::zeros({16, 16}, x.options());
+    call_addmm(at::zeros({16, 16}, grad.options()), small, small);
+    place->second = true;
+  } catch (const c10::Error&) {
+    place->second = false;
+  }
+  return place->second;
+}
+
+void accumulate_on_device(const at::Tensor& grad, const at::Tensor& x,
+                          const at::Tensor& dy) {
+  if (addmm_serves(grad, x)) return call_addmm(grad, dy.t(), x);
+  if (kMm.serves(x.device(), kMmArguments)) {
+    for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
+      const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
+      const auto product =
+          kMm.call({{"self", dy.narrow(1, from, rows).t()},
+                    {"mat2", x},
+                    {"out_dtype", static_cast<int64_t>(grad.scalar_type())}});
+      grad.narrow(0, from, rows).add_(product[0].toTensor());
+    }
+    return;
+  }
+  for (int64_t from = 0; from < x.size(0); from += kWideRows) {
+    const int64_t rows = std::min(kWideRows, x.size(0) - from);
+    const auto wide = [&](const at::Tensor& t) {
+      return t.narrow(0, from, rows).to(grad.scalar_type());
+    };
+    at::Tensor(grad).addmm_(wide(dy).t(), wide(x));
+  }
+}
+
 }  // namespace
 
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
@@ -61,6 +127,8 @@ void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
   if (fused::accumulate_weight_gradient(target, x, dy)) return;
   if (target.scalar_type() == x.scalar_type()) {
     target.addmm_(dy.t(), x);
+  } else if (!target.is_cpu() && target.scalar_type() == at::kFloat) {
+    accumulate_on_device(target, x, dy);
   } else if (target.is_cpu() && target.size(0) > kPieceRows) {
     accumulate_in_pieces(target, x, dy);
   } else {

@@ -142,6 +142,24 @@ TEST(DevicePath, ABatchCrossesInOneCopyOfPinnedMemoryAndIsTheSame) {
   EXPECT_EQ(there.target_rows.numel(), 13);
 }
 
+TEST(DevicePath, TheHostTellsWhereDocumentsBeginWhereTheyAreWholeRuns) {
+  make_device();
+  data::TokenBatch causal = batch_for(testing::tiny_model("llama").description);
+  const auto bounds = [](data::TokenBatch& batch) {
+    const nn::Batch there = infer::batch_of(batch, 1, 2, kDevice);
+    const at::Tensor& found = there.documents.bounds;
+    return found.defined() ? found.cpu() : at::Tensor();
+  };
+  EXPECT_TRUE(at::equal(bounds(causal), at::tensor({0, 8, 20, 28, 40}, at::kInt)));
+  EXPECT_EQ(infer::batch_of(causal, 1, 2, kDevice).documents.longest, 12);
+  data::TokenBatch padded = batch_for(testing::tiny_model("bert").description);
+  EXPECT_FALSE(bounds(padded).defined());  // padding sees the text before it
+  padded.document_end.assign(padded.document_end.size(), kSeq);
+  EXPECT_TRUE(at::equal(bounds(padded), at::tensor({0, 20, 40}, at::kInt)));
+  causal.document_start[kSeq + 9] = 3;
+  EXPECT_FALSE(bounds(causal).defined());
+}
+
 TEST(DevicePath, APartOfAVocabularyTakesItsRowsGradientsAndNoOthers) {
   make_device();
   auto table = make_parameter("w", {12, 4}, {});

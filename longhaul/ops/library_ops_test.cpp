@@ -1,0 +1,410 @@
+// Attention and weight gradients through operators that a device brings: here a device
+// that a test makes up, whose kernels are plain mathematics of the same schemas.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/device_precision.h"
+#include "longhaul/ops/library_attention.h"
+#include "longhaul/ops/ops_test_support.h"
+#include "longhaul/ops/weight_gradients.h"
+#include "longhaul/tensor/test_device.h"
+
+namespace longhaul::ops {
+namespace {
+
+using testing::kDevice, testing::kType, testing::make_device, testing::waits;
+using torch::jit::Stack;
+
+/// A call's arguments by their names.
+struct Given {
+  const c10::OperatorHandle& op;
+  const Stack& stack;
+
+  const c10::IValue& operator[](const std::string& name) const {
+    const auto& all = op.schema().arguments();
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].name() == name) return stack[stack.size() - all.size() + i];
+    }
+    throw std::runtime_error("no argument " + name);
+  }
+  bool has(const std::string& name) const {
+    const c10::IValue& value = (*this)[name];
+    return !value.isNone() && (!value.isTensor() || value.toTensor().defined());
+  }
+  /// On the host, fp32.
+  at::Tensor wide(const std::string& name) const {
+    return testing::host_view((*this)[name].toTensor()).to(at::kFloat);
+  }
+  void give(Stack* results, std::vector<c10::IValue> values) const {
+    results->resize(results->size() - op.schema().arguments().size());
+    results->insert(results->end(), values.begin(), values.end());
+  }
+};
+
+at::Tensor there(const at::Tensor& x, at::ScalarType type) {
+  const at::Tensor y = at::empty(x.sizes(), x.options().dtype(type).device(kDevice));
+  testing::host_view(y).copy_(x);
+  return y;
+}
+
+/// What a flash kernel computes, of one run of queries and keys: q [B, S, Hq, D].
+struct Flash {
+  explicit Flash(const Given& given)
+      : causal(given["is_causal"].toBool()),
+        left(given.has("window_size_left") ? given["window_size_left"].toInt() : -1),
+        right(given.has("window_size_right") ? given["window_size_right"].toInt() : -1),
+        scale(given["scale"].toDouble()) {}
+  bool causal;
+  int64_t left, right;
+  double scale;
+
+  at::Tensor heads(const at::Tensor& x, int64_t of) const {
+    return x.transpose(1, 2).repeat_interleave(of / x.size(2), 1);
+  }
+  at::Tensor scores(const at::Tensor& q, const at::Tensor& k) const {
+    const int64_t S = q.size(1), K = k.size(1), Hq = q.size(2);
+    at::Tensor s = heads(q, Hq).matmul(heads(k, Hq).transpose(2, 3)) * scale;
+    const at::Tensor behind =
+        at::arange(K).unsqueeze(0) - at::arange(S).unsqueeze(1) - (K - S);
+    at::Tensor hidden = at::zeros({S, K}, at::kBool);
+    if (causal || right >= 0) hidden = behind > (causal ? 0 : right);
+    if (left >= 0) hidden = hidden.logical_or(behind < -left);
+    TORCH_CHECK(!hidden.all(1).any().item<bool>(), "a query sees no key");
+    return s.masked_fill(hidden, -std::numeric_limits<float>::infinity());
+  }
+  /// out [B, S, Hq, D], lse [B, Hq, S]
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v) const {
+    const at::Tensor s = scores(q, k);
+    return {at::softmax(s, -1).matmul(heads(v, q.size(2))).transpose(1, 2).contiguous(),
+            at::logsumexp(s, -1)};
+  }
+  std::vector<at::Tensor> backward(const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& dout,
+                                   const at::Tensor& out, const at::Tensor& lse) const {
+    const int64_t Hq = q.size(2), Hkv = k.size(2);
+    const at::Tensor p = at::exp(scores(q, k) - lse.unsqueeze(-1));
+    const at::Tensor dy = heads(dout, Hq);
+    const at::Tensor delta = (dy * heads(out, Hq)).sum({-1}, true);
+    const at::Tensor ds = p * (dy.matmul(heads(v, Hq).transpose(2, 3)) - delta) * scale;
+    const auto grouped = [&](const at::Tensor& x) {  // [B, Hq, K, D] -> [B, K, Hkv, D]
+      return x.view({x.size(0), Hkv, Hq / Hkv, x.size(2), x.size(3)})
+          .sum({2})
+          .transpose(1, 2);
+    };
+    return {ds.matmul(heads(k, Hq)).transpose(1, 2),
+            grouped(ds.transpose(2, 3).matmul(heads(q, Hq))),
+            grouped(p.transpose(2, 3).matmul(dy))};
+  }
+};
+
+int forwards = 0, backwards = 0, of_documents = 0;
+
+void look_at(const Given& given) {
+  const at::Tensor q = given["query"].toTensor(), k = given["key"].toTensor();
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.stride(-1) == 1 && k.stride(-1) == 1);
+  TORCH_CHECK(given["dropout_p"].toDouble() == 0.0);
+  TORCH_CHECK(k.size(-2) < q.size(-2) || q.size(-2) != 8, "keys were copied for heads");
+}
+
+/// Rows of each document among those of all.
+std::vector<std::pair<int64_t, int64_t>> documents_of(const Given& given) {
+  const at::Tensor bounds = given["cum_seq_q"].toTensor();
+  TORCH_CHECK(bounds.scalar_type() == at::kInt && bounds.is_contiguous());
+  const auto* at = static_cast<const int32_t*>(bounds.const_data_ptr());
+  std::vector<std::pair<int64_t, int64_t>> result;
+  for (int64_t i = 0; i + 1 < bounds.numel(); ++i) {
+    result.emplace_back(at[i], at[i + 1] - at[i]);
+    TORCH_CHECK(at[i + 1] - at[i] <= given["max_q"].toInt());
+  }
+  TORCH_CHECK(at[bounds.numel() - 1] == given["query"].toTensor().size(0));
+  return result;
+}
+
+void flash_forward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  look_at(given);
+  ++forwards;
+  const Flash flash(given);
+  const at::Tensor q = given.wide("query"), k = given.wide("key"),
+                   v = given.wide("value");
+  at::Tensor out, lse;
+  if (given.has("cum_seq_q")) {
+    ++of_documents;
+    out = at::empty_like(q), lse = at::empty({q.size(1), q.size(0)});
+    for (const auto& [from, n] : documents_of(given)) {
+      const auto rows = [&](const at::Tensor& x) {
+        return x.narrow(0, from, n).unsqueeze(0);
+      };
+      const auto [y, l] = flash.forward(rows(q), rows(k), rows(v));
+      rows(out).copy_(y), lse.narrow(1, from, n).copy_(l[0]);
+    }
+  } else {
+    std::tie(out, lse) = flash.forward(q, k, v);
+  }
+  given.give(stack, {there(out, at::kBFloat16), there(lse.contiguous(), at::kFloat),
+                     there(at::zeros({2}), at::kLong), there(at::zeros({1}), at::kLong),
+                     at::Tensor()});
+}
+
+void flash_backward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  look_at(given);
+  ++backwards;
+  const Flash flash(given);
+  const at::Tensor q = given.wide("query"), k = given.wide("key"),
+                   v = given.wide("value"), dout = given.wide("grad_out"),
+                   out = given.wide("out"), lse = given.wide("logsumexp");
+  std::vector<at::Tensor> grads = {at::empty_like(q), at::empty_like(k),
+                                   at::empty_like(v)};
+  if (given.has("cum_seq_q")) {
+    for (const auto& [from, n] : documents_of(given)) {
+      const auto rows = [&](const at::Tensor& x) {
+        return x.narrow(0, from, n).unsqueeze(0);
+      };
+      const auto parts = flash.backward(rows(q), rows(k), rows(v), rows(dout), rows(out),
+                                        lse.narrow(1, from, n).unsqueeze(0));
+      for (size_t i = 0; i < 3; ++i) rows(grads[i]).copy_(parts[i]);
+    }
+  } else {
+    grads = flash.backward(q, k, v, dout, out, lse);
+  }
+  std::vector<c10::IValue> results;
+  for (const at::Tensor& g : grads) {
+    results.emplace_back(there(g.contiguous(), at::kBFloat16));
+  }
+  given.give(stack, std::move(results));
+}
+
+/// While it lives, the device has such kernels.
+struct FlashKernels {
+  FlashKernels() {
+    make_device();
+    forwards = backwards = of_documents = 0;
+    library.impl("_flash_attention_forward",
+                 torch::CppFunction::makeFromBoxedFunction<&flash_forward>());
+    library.impl("_flash_attention_backward",
+                 torch::CppFunction::makeFromBoxedFunction<&flash_backward>());
+  }
+  torch::Library library{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                         __FILE__, __LINE__};
+};
+
+struct Case {
+  std::string name;
+  int64_t Hq = 4, Hkv = 4, S = 20, K = 20;
+  AttentionMask mask = {};
+};
+
+/// Result and gradients, on the host in fp32.
+std::vector<at::Tensor> attended(const Case& c, bool fused) {
+  at::manual_seed(11);
+  const int64_t B = 2, D = 16;
+  const auto random = [&](int64_t length, int64_t heads) {
+    return at::randn({B, length, heads, D}).to(at::kBFloat16);
+  };
+  std::vector<at::Tensor> in = {random(c.S, c.Hq), random(c.K, c.Hkv),
+                                random(c.K, c.Hkv)};
+  const at::Tensor dy = random(c.S, c.Hq).to(kDevice);
+  for (at::Tensor& x : in) x = x.to(kDevice).set_requires_grad(true);
+  AttentionMask mask = c.mask;
+  for (at::Tensor* t :
+       {&mask.document_start, &mask.document_end, &mask.documents.bounds}) {
+    if (t->defined()) *t = t->to(kDevice);
+  }
+  waits.take();
+  const at::Tensor y = attention(in[0], in[1], in[2], mask, fused);
+  backward(y, dy);
+  EXPECT_TRUE(waits.take().empty()) << c.name;
+  std::vector<at::Tensor> out = {y.detach().cpu()};
+  for (const at::Tensor& x : in) out.push_back(x.grad().cpu());
+  return out;
+}
+
+AttentionMask documents(bool both_sides) {
+  AttentionMask mask;
+  const std::vector<int32_t> bounds = {0, 7, 20, 24, 40};
+  mask.document_start = at::zeros({2, 20}, at::kInt);
+  at::Tensor end = at::zeros({2, 20}, at::kInt);
+  for (size_t i = 0; i < 4; ++i) {
+    const int64_t row = bounds[i] / 20, first = bounds[i] % 20,
+                  n = bounds[i + 1] - bounds[i];
+    mask.document_start[row].narrow(0, first, n).fill_(first);
+    end[row].narrow(0, first, n).fill_(first + n);
+  }
+  if (both_sides) mask.document_end = end;
+  mask.documents = {at::tensor(bounds, at::kInt), 16};
+  return mask;
+}
+
+TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
+  const FlashKernels kernels;
+  AttentionMask window;
+  window.window = 6;
+  AttentionMask windowed_documents = documents(false);
+  windowed_documents.window = 4;
+  const std::vector<Case> cases = {
+      {"causal"},
+      {"groups of heads", 8, 2},
+      {"cached keys", 8, 2, 5, 33},
+      {"one query", 8, 2, 1, 12},
+      {"window", 8, 2, 20, 20, window},
+      {"window of cached keys", 4, 4, 5, 33, window},
+      {"documents", 8, 2, 20, 20, documents(false)},
+      {"documents and a window", 4, 2, 20, 20, windowed_documents},
+      {"documents on both sides", 8, 2, 20, 20, documents(true)},
+  };
+  for (const Case& c : cases) {
+    const int before = forwards;
+    const auto fused = attended(c, true);
+    EXPECT_EQ(forwards, before + 1) << c.name;
+    const auto plain = attended(c, false);
+    EXPECT_EQ(forwards, before + 1) << c.name;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      expect_close(fused[i], plain[i], 1e-2, c.name + " " + std::to_string(i));
+    }
+  }
+  EXPECT_EQ(backwards, forwards);
+  EXPECT_EQ(of_documents, 3);
+}
+
+TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
+  const FlashKernels kernels;
+  AttentionMask unknown = documents(false);
+  unknown.documents = {};
+  AttentionMask drops;
+  drops.dropout = {0.1, 3, at::arange(2).to(kDevice), {}, 0};
+  for (const AttentionMask& mask : {unknown, drops})
+    attended({"", 4, 4, 20, 20, mask}, true);
+  EXPECT_EQ(forwards, 0);
+  EXPECT_EQ(library::describe_attention(kDevice), "LibTorch's flash kernels");
+}
+
+TEST(LibraryAttention, SaysWhyADeviceHasNone) {
+  make_device();
+  attended({"no kernel"}, true);
+  EXPECT_EQ(library::describe_attention(kDevice),
+            "operations of LibTorch (aten::_flash_attention_forward has no kernel on "
+            "counted)");
+}
+
+/// Uneven parts of the keys, merged, against all keys at once.
+void expect_parts_merge(int64_t window, bool causal) {
+  at::manual_seed(5);
+  const int64_t B = 2, S = 24, Hq = 8, Hkv = 2, D = 16;
+  const auto random = [&](int64_t heads) {
+    return at::randn({B, S, heads, D}).to(at::kBFloat16).to(kDevice);
+  };
+  const at::Tensor q = random(Hq), k = random(Hkv), v = random(Hkv), dout = random(Hq);
+  const auto fp32 = q.options().dtype(at::kFloat);
+  const auto run = [&](bool fused) {
+    std::vector<at::Tensor> results;
+    // Queries [9, 24) of the sequence, as a rank has them.
+    const int64_t first = 9, n = S - first;
+    const auto rows = [&](const at::Tensor& x) { return x.narrow(1, first, n); };
+    at::Tensor out = at::zeros({B, n, Hq, D}, fp32);
+    at::Tensor lse = at::full({B, Hq, n}, -std::numeric_limits<float>::infinity(), fp32);
+    at::Tensor dq = at::zeros_like(out), dk = at::zeros({B, S, Hkv, D}, fp32),
+               dv = at::zeros_like(dk);
+    const std::vector<int64_t> ends = {0, 5, 9, 16, 23, 24};
+    const auto part = [&](size_t i) {
+      const int64_t from = ends[i], keys = ends[i + 1] - from;
+      AttentionPart p{
+          rows(q), k.narrow(1, from, keys), v.narrow(1, from, keys), {}, first, from,
+          fused};
+      p.mask.window = window;
+      if (!causal) {
+        p.mask.document_end =
+            at::full({B, n}, S, at::TensorOptions(at::kInt)).to(kDevice);
+      }
+      return p;
+    };
+    for (size_t i = 0; i + 1 < ends.size(); ++i)
+      attention_part_forward(part(i), out, lse);
+    const at::Tensor rounded = out.to(at::kBFloat16);
+    for (size_t i = 0; i + 1 < ends.size(); ++i) {
+      at::Tensor dk_part = dk.narrow(1, ends[i], ends[i + 1] - ends[i]);
+      at::Tensor dv_part = dv.narrow(1, ends[i], ends[i + 1] - ends[i]);
+      attention_part_backward(part(i), rows(dout), rounded, lse, dq, dk_part, dv_part);
+    }
+    for (const at::Tensor& t : {out, lse, dq, dk, dv}) results.push_back(t.cpu());
+    return results;
+  };
+  const auto fused = run(true), plain = run(false);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    expect_close(fused[i], plain[i], 1e-2, "result " + std::to_string(i));
+  }
+}
+
+TEST(LibraryAttention, PartsOfTheKeysMergeByTheirLogSumExp) {
+  const FlashKernels kernels;
+  expect_parts_merge(kNoWindow, true);
+  // Parts below the queries, around them twice, of which one has two runs.
+  EXPECT_EQ(forwards, 7);
+  EXPECT_EQ(backwards, forwards);
+  for (const int64_t window : {2, 3, 8, 15, 40}) expect_parts_merge(window, true);
+}
+
+// ---- Weight gradients
+
+int addmms = 0, mms = 0;
+
+void addmm(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  TORCH_CHECK(given["mat1"].toTensor().scalar_type() != at::kHalf,
+              "self and mat2 must have the same dtype");  // as some versions have it
+  ++addmms;
+  const at::Tensor out = given["out"].toTensor();
+  testing::host_view(out).addmm_(given.wide("mat1"), given.wide("mat2"));
+  given.give(stack, {out});
+}
+
+void mm(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  ++mms;
+  given.give(stack, {there(given.wide("self").mm(given.wide("mat2")), at::kFloat)});
+}
+
+/// Relative error of what is added to an accumulator that is not empty.
+double gradient_error(at::ScalarType type) {
+  make_device();
+  const int64_t T = 3000, N = 24, K = 40;
+  at::manual_seed(2);
+  const at::Tensor x = at::randn({T, K}).to(type), dy = at::randn({T, N}).to(type),
+                   before = at::randn({N, K});
+  const at::Tensor grad = before.to(kDevice);
+  accumulate_weight_gradient(grad, x.to(kDevice), dy.to(kDevice));
+  const at::Tensor exact =
+      before.to(at::kDouble) + dy.to(at::kDouble).t().mm(x.to(at::kDouble));
+  return ((grad.cpu() - exact).norm() / exact.norm()).item<double>();
+}
+
+TEST(WeightGradientsOnADevice, AreAddedWithoutARoundingWhateverKernelsThereAre) {
+  make_device();
+  EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);  // widened: no kernel
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1,
+                         __FILE__, __LINE__);
+  library.impl("mm.dtype", torch::CppFunction::makeFromBoxedFunction<&mm>());
+  EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
+  EXPECT_EQ(mms, 1);
+  library.impl("addmm.dtype_out", torch::CppFunction::makeFromBoxedFunction<&addmm>());
+  EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
+  EXPECT_EQ(mms, 1);
+  EXPECT_EQ(addmms, 2);                        // the question, and the product
+  EXPECT_LT(gradient_error(at::kHalf), 1e-6);  // refused by this addmm
+  EXPECT_EQ(mms, 2);
+  EXPECT_EQ(addmms, 2);
+  EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
+  EXPECT_EQ(addmms, 3);  // asked once
+}
+
+TEST(DevicePrecision, SumsOfProductsAreNotReduced) {
+  set_device_precision();
+  const auto wanted = at::CuBLASReductionOption::DisallowReducedPrecisionAllowSplitK;
+  EXPECT_EQ(at::globalContext().allowBF16ReductionCuBLAS(), wanted);
+  EXPECT_EQ(at::globalContext().allowFP16ReductionCuBLAS(), wanted);
+}
+
+}  // namespace
+}  // namespace longhaul::ops
