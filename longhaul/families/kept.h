@@ -139,11 +139,14 @@ struct UnitForward {
                          const ShardPlan& plan, int64_t tp_index) const;
 };
 
-/// Elements of the logits that exist at once.
+/// Elements of the logits that exist at once on a CPU.
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
-/// Rows of the logits that exist at once. `vocabulary`: columns of a rank; where it is
-/// split, of the whole size divided by the ranks, rounded down, and one more: ranks
-/// agree.
-int64_t logits_rows(int64_t tokens, int64_t vocabulary);
+/// Bytes of them on another device, which wants thousands of rows in a product.
+inline constexpr int64_t kDeviceLogitsBytes = int64_t{512} << 20;
+/// Rows of the logits that exist at once, of so many elements. `vocabulary`: columns of a
+/// rank; where it is split, of the whole size divided by the ranks, rounded down, and one
+/// more: ranks agree.
+int64_t logits_rows(int64_t tokens, int64_t vocabulary,
+                    int64_t elements = kLogitsElements);
 
 }  // namespace longhaul

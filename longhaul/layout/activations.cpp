@@ -69,8 +69,9 @@ int64_t logits_bytes(const Passes& passes, const UnitDescription& head,
   const int64_t columns =
       width_of_rank(ShardUnit::Vocabulary, vocabulary, plan, tp_index);
   const int64_t agreed = plan.tp > 1 ? vocabulary / plan.tp + 1 : vocabulary;
-  return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed) * columns *
-         passes.form.compute_bytes;
+  return logits_rows(passes.tokens.rows(head.forward.logits_of), agreed,
+                     passes.logits_elements) *
+         columns * passes.form.compute_bytes;
 }
 
 KeptBytes minus(const KeptBytes& a, const KeptBytes& b) {
@@ -135,6 +136,9 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
   passes.form.fused_norms =
       config.run.fused && config.precision.gradients == StateType::Fp32;
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
+  if (config.run.device != "auto" && config.run.device != "cpu") {
+    passes.logits_elements = kDeviceLogitsBytes / passes.form.compute_bytes;
+  }
   passes.form.recompute = recompute_of(config.memory.recompute);
   const int64_t tokens = config.batch.micro_size * config.data.seq_len / layout.shape.cp;
   passes.tokens = {tokens, layout.tensor.sequence ? tokens / layout.shape.tp : tokens,

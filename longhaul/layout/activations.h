@@ -13,6 +13,8 @@ struct Passes {
   int64_t features = 0;       ///< of hidden states
   int64_t passed = 0;         ///< features of all that units hand on
   int64_t recompute_end = 0;  ///< blocks before it run again in the backward
+  /// Of logits that exist at once. The run's device counts as a CPU where it is `auto`.
+  int64_t logits_elements = kLogitsElements;
 
   /// Of this unit: the form without recomputation for a block that keeps all.
   ForwardForm form_of(const UnitDescription& unit) const;
@@ -25,8 +27,8 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout);
 
 /// Bytes of tensors that one rank holds during the passes of a step, beside its state.
-/// Nothing is frozen, and the device is a CPU: another holds tokens and positions of
-/// every micro batch in flight as well, 8 bytes a token.
+/// Nothing is frozen. Another device than a CPU holds tokens and positions of every micro
+/// batch in flight as well, 8 bytes a token, which is not counted.
 struct ActivationBytes {
   /// At the moment of the plan at which most is kept, what forwards have left for
   /// their backwards and backwards for weight gradients that are put off.

@@ -117,7 +117,8 @@ class StepTraffic {
   /// Log-sum-exp and the target's logit of each row, in fp32.
   void loss(const UnitForward& head, int64_t forwards) {
     const int64_t all = passes_.tokens.rows(head.logits_of);
-    const int64_t rows = logits_rows(all, head.logits / layout_.shape.tp + 1);
+    const int64_t rows =
+        logits_rows(all, head.logits / layout_.shape.tp + 1, passes_.logits_elements);
     for (int64_t from = 0; from < all; from += rows) {
       cut(TrafficKind::Tensor, GroupKind::Tp, Exchange::AllGather, forwards,
           2 * 4 * std::min(rows, all - from));

@@ -15,7 +15,6 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
-#include "longhaul/families/kept.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
@@ -30,31 +29,69 @@ struct ChunkLoss {
   at::Tensor squared_lse;
 };
 
-/// The composite form. Of a part of the vocabulary that begins at `begin`, or of all.
-/// Replaces the logits by the gradient of the scaled loss when `want_gradient`.
-ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
-                          const LossHeadOptions& options, bool want_gradient) {
-  const at::Tensor wide = logits.to(at::kFloat);
-  const at::Tensor local = targets - begin;
-  const at::Tensor elsewhere = local.lt(0).logical_or(local.ge(logits.size(1)));
-  const at::Tensor index = local.masked_fill(elsewhere, 0).unsqueeze(1);
-  at::Tensor lse = at::logsumexp(wide, 1);
-  at::Tensor picked = at::gather(wide, 1, index).squeeze(1).masked_fill_(elsewhere, 0.0);
-  if (options.combine) options.combine(lse, picked);
-  const at::Tensor mask = targets.ge(0).to(at::kFloat);
-  ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
-  if (want_gradient) {
-    at::Tensor p = at::exp(wide - lse.unsqueeze(1));
-    p.mul_((1.0 + 2.0 * options.z_loss * lse).unsqueeze(1));
-    p.scatter_add_(1, index, elsewhere.to(at::kFloat).sub_(1.0).unsqueeze(1));
-    logits = p.mul_((mask * options.scale).unsqueeze(1)).to(logits.scalar_type());
-  }
-  return result;
-}
-
 /// fp32 [R].
 at::Tensor row_values(const at::Tensor& logits) {
   return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+}
+
+/// Where the targets' logits lie in a part of the vocabulary that begins at `begin`.
+struct LocalTargets {
+  LocalTargets(const at::Tensor& targets, int64_t begin, int64_t columns)
+      : elsewhere((targets - begin).lt(0).logical_or((targets - begin).ge(columns))),
+        index((targets - begin).masked_fill(elsewhere, 0).unsqueeze(1)) {}
+  at::Tensor elsewhere;  ///< [R] bool
+  at::Tensor index;      ///< [R, 1], 0 elsewhere
+};
+
+/// softmax (1 + 2 z_loss lse) - onehot(target), times the row's scale; fp32.
+at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
+                              const LocalTargets& local, const at::Tensor& row_scale,
+                              double z_loss) {
+  at::Tensor p = at::exp(wide - lse.unsqueeze(1));
+  p.mul_((1.0 + 2.0 * z_loss * lse).unsqueeze(1));
+  p.scatter_add_(1, local.index, local.elsewhere.to(at::kFloat).sub_(1.0).unsqueeze(1));
+  return p.mul_(row_scale.unsqueeze(1));
+}
+
+/// The composite form. Of a part of the vocabulary that begins at `begin`, or of all. So
+/// many `rows` are in fp32 at once. Replaces the logits by the gradient of the scaled
+/// loss when `want_gradient`: in place, unless all rows are taken at once.
+ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
+                          const LossHeadOptions& options, bool want_gradient,
+                          int64_t rows) {
+  const int64_t R = logits.size(0);
+  at::Tensor lse = row_values(logits), picked = row_values(logits);
+  at::Tensor wide;
+  const auto each = [&](const auto& take) {
+    for (int64_t from = 0; from < R; from += rows) {
+      const int64_t n = std::min(rows, R - from);
+      if (n < R || !wide.defined()) wide = logits.narrow(0, from, n).to(at::kFloat);
+      take(from, n, LocalTargets(targets.narrow(0, from, n), begin, logits.size(1)));
+    }
+  };
+  each([&](int64_t from, int64_t n, const LocalTargets& local) {
+    lse.narrow(0, from, n).copy_(at::logsumexp(wide, 1));
+    picked.narrow(0, from, n)
+        .copy_(at::gather(wide, 1, local.index)
+                   .squeeze(1)
+                   .masked_fill_(local.elsewhere, 0.0));
+  });
+  if (options.combine) options.combine(lse, picked);
+  const at::Tensor mask = targets.ge(0).to(at::kFloat);
+  ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
+  if (!want_gradient) return result;
+  const at::Tensor row_scale = mask * options.scale;
+  each([&](int64_t from, int64_t n, const LocalTargets& local) {
+    const at::Tensor gradient =
+        composite_gradient(wide, lse.narrow(0, from, n), local,
+                           row_scale.narrow(0, from, n), options.z_loss);
+    if (n < R) {
+      logits.narrow(0, from, n).copy_(gradient);
+    } else {
+      logits = gradient.to(logits.scalar_type());
+    }
+  });
+  return result;
 }
 
 /// The fused form for a whole vocabulary: one pass while a row is in cache.
@@ -92,15 +129,20 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
   if (options.fused && options.combine && fused::supports_split_cross_entropy(logits)) {
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
-  return composite_chunk(logits, targets, begin, options, want_gradient);
+  const int64_t rows =
+      logits.is_cpu() ? logits.size(0) : logits_rows(logits.size(0), logits.size(1));
+  return composite_chunk(logits, targets, begin, options, want_gradient, rows);
 }
 
 /// Rows of a chunk. With a split vocabulary from the whole size: ranks agree.
-int64_t chunk_rows(const Parameter& weight, int64_t T, const LossHeadOptions& options) {
+int64_t chunk_rows(const Parameter& weight, const at::Tensor& h,
+                   const LossHeadOptions& options) {
   const int64_t vocabulary =
       options.combine ? weight.slice().global_shape[0] / options.vocabulary_parts + 1
                       : weight.slice().extent[0];
-  return logits_rows(T, vocabulary);
+  const int64_t elements =
+      h.is_cpu() ? kLogitsElements : options.device_logits_bytes / h.element_size();
+  return logits_rows(h.size(0), vocabulary, elements);
 }
 
 /// fp64 scalars where the logits lie: a device is not waited for.
@@ -116,7 +158,7 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
                       const at::Tensor& targets, const LossHeadOptions& options,
                       bool want_gradient) {
   const int64_t T = h.size(0);
-  const int64_t rows = chunk_rows(*weight, T, options);
+  const int64_t rows = chunk_rows(*weight, h, options);
   const int64_t begin = weight->slice().offset[0];
   const auto fp64 = h.options().dtype(at::kDouble);
   HeadTotals totals{at::zeros({}, fp64), at::zeros({}, fp64), {}};
@@ -168,7 +210,8 @@ struct LossHeadNode : Function<LossHeadNode> {
 HeadTotals totals_of(const at::Tensor& logits, const at::Tensor& targets,
                      const LossHeadOptions& options, bool want_gradient) {
   at::Tensor gradient = logits;  // replaced, not overwritten
-  const ChunkLoss loss = composite_chunk(gradient, targets, 0, options, want_gradient);
+  const ChunkLoss loss =
+      composite_chunk(gradient, targets, 0, options, want_gradient, logits.size(0));
   return {sum_of(loss.cross_entropy), sum_of(loss.squared_lse), gradient};
 }
 

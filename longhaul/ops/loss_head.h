@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "longhaul/families/kept.h"
 #include "longhaul/ops/weight_gradients.h"
 
 namespace longhaul::ops {
@@ -20,6 +21,8 @@ struct LossHeadOptions {
   /// of the same rows on every rank. Empty: the weight is the whole vocabulary.
   std::function<void(at::Tensor& lse, at::Tensor& picked)> combine = nullptr;
   int64_t vocabulary_parts = 1;
+  /// Of the logits that exist at once on another device than a CPU.
+  int64_t device_logits_bytes = kDeviceLogitsBytes;
   /// [V], added to the logits; split as the weight is. Null: none.
   ParameterPtr bias = nullptr;
 };

@@ -8,6 +8,7 @@
 #include "longhaul/models/model.h"
 #include "longhaul/nn/auxiliary_loss.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/loss_head.h"
 #include "longhaul/tensor/test_device.h"
 #include "tests/dist/tiny_models.h"
 
@@ -158,6 +159,56 @@ TEST(DevicePath, TheHostTellsWhereDocumentsBeginWhereTheyAreWholeRuns) {
   EXPECT_TRUE(at::equal(bounds(padded), at::tensor({0, 20, 40}, at::kInt)));
   causal.document_start[kSeq + 9] = 3;
   EXPECT_FALSE(bounds(causal).defined());
+}
+
+/// Loss, its sum, and gradients of a head whose logits are taken in chunks.
+std::vector<at::Tensor> head_results(at::Device device, int64_t rows, int64_t vocabulary,
+                                     bool split) {
+  at::manual_seed(4);
+  const at::Tensor values = at::randn({vocabulary, 4});
+  const at::Tensor h = at::randn({rows, 4}).to(device).requires_grad_(true);
+  const at::Tensor targets = at::arange(rows).mul(7).remainder(vocabulary);
+  targets.narrow(0, 3, 5).fill_(-100);
+  const auto weight = make_parameter("w", values.sizes().vec(), {});
+  weight->set_frozen(false);
+  weight->bind(values.to(device), at::zeros(values.sizes()).to(device));
+  ops::LossHeadOptions options;
+  options.scale = 0.01;
+  options.z_loss = 1e-3;
+  options.device_logits_bytes = int64_t{4} * 90 * 4 * 101;
+  int combined = 0;
+  if (split) options.combine = [&](at::Tensor&, at::Tensor&) { ++combined; };
+  if (vocabulary > 1000) options.device_logits_bytes = int64_t{1} << 30;
+  const at::Tensor on_device = targets.to(device);
+  waits.take();
+  const ops::LossHeadResult result = ops::loss_head(h, weight, on_device, options);
+  torch::autograd::backward({result.loss}, {});
+  EXPECT_EQ(waits.take(), kNone);
+  if (split && !device.is_cpu() && vocabulary < 1000) {
+    EXPECT_EQ(combined, 2);
+  }
+  return {result.loss.detach().cpu(), result.cross_entropy_sum.cpu(), h.grad().cpu(),
+          weight->grad().cpu()};
+}
+
+TEST(DevicePath, ChunksAndPiecesOfTheHeadAddUpToTheCpusResult) {
+  make_device();
+  struct Size {
+    int64_t rows, vocabulary;
+  };
+  // Two chunks of rows; one chunk, of which a part at a time is in fp32.
+  for (const auto& [rows, vocabulary] : {Size{500, 101}, Size{100, 300000}}) {
+    for (const bool split : {false, true}) {
+      const auto there = head_results(kDevice, rows, vocabulary, split);
+      const auto here = head_results(at::kCPU, rows, vocabulary, split);
+      for (size_t i = 0; i < here.size(); ++i) {
+        const double size = here[i].norm().item<double>();
+        EXPECT_LE((there[i] - here[i]).norm().item<double>(), 2e-5 * size)
+            << i;  // sums of 300000
+        EXPECT_GT(size, 0.0);
+      }
+    }
+  }
 }
 
 TEST(DevicePath, APartOfAVocabularyTakesItsRowsGradientsAndNoOthers) {
