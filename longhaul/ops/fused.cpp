@@ -237,26 +237,26 @@ void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
 }
 
 bool supports_split_cross_entropy(const at::Tensor& logits) {
-  return logits.is_cpu() && supports(logits);
+  return supports(logits);
 }
 
 void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
                               at::Tensor& maximum, at::Tensor& sum_exp,
                               at::Tensor& picked) {
-  with_type(logits, [&]<typename T>(T) {
-    kernels::run(kernels::CrossEntropyStatistics<T>{
+  run(logits, [&]<typename T>(T) {
+    return kernels::CrossEntropyStatistics<T>{
         pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked)});
+        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked)};
   });
 }
 
 void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse, const at::Tensor& row_scale,
                             double z_loss) {
-  with_type(logits, [&]<typename T>(T) {
-    kernels::run(kernels::CrossEntropyGradient<T>{
+  run(logits, [&]<typename T>(T) {
+    return kernels::CrossEntropyGradient<T>{
         pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(lse), pointer<float>(row_scale), z_loss});
+        pointer<float>(lse), pointer<float>(row_scale), z_loss};
   });
 }
 

@@ -24,12 +24,15 @@ template <typename Kernel>
 void run(const Kernel& kernel, at::Device device);
 
 /// Those that there are, for an element type: what each of the two files instantiates.
-#define LH_CUDA_KERNELS(T)                                           \
-  template void run(const kernels::RmsNormForward<T>&, at::Device);  \
-  template void run(const kernels::RmsNormBackward<T>&, at::Device); \
-  template void run(const kernels::Rope<T>&, at::Device);            \
-  template void run(const kernels::SwigluForward<T>&, at::Device);   \
-  template void run(const kernels::SwigluBackward<T>&, at::Device);  \
-  template void run(const kernels::CrossEntropy<T>&, at::Device)
+#define LH_CUDA_KERNELS(T)                                                  \
+  template void run(const kernels::RmsNormForward<T>&, at::Device);         \
+  template void run(const kernels::RmsNormBackward<T>&, at::Device);        \
+  template void run(const kernels::Rope<T>&, at::Device);                   \
+  template void run(const kernels::SwigluForward<T>&, at::Device);          \
+  template void run(const kernels::SwigluBackward<T>&, at::Device);         \
+  template void run(const kernels::CrossEntropy<T>&, at::Device);           \
+  template void run(const kernels::CrossEntropyStatistics<T>&, at::Device); \
+  template void run(const kernels::CrossEntropyGradient<T>&, at::Device);   \
+  template void run(const kernels::cuda::EmbeddingGradient<T>&, at::Device)
 
 }  // namespace longhaul::ops::fused::cuda

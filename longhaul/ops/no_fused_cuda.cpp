@@ -1,6 +1,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused_cuda.h"
-#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/kernels/cuda.h"
 
 namespace longhaul::ops::fused::cuda {
 

@@ -17,6 +17,18 @@ namespace longhaul::kernels::cuda {
 
 using Stream = CUstream_st*;
 
+/// gradient[rows[i]] += dy[order[i]] for ascending i: each row's tokens one after
+/// another. dy [tokens, features]; rows [tokens] ascending, those outside of [0,
+/// table_rows) are left out; order [tokens]; gradient [table_rows, features]. A block
+/// walks the tokens of a row, so that a token that fills a batch takes the longest.
+template <typename T>
+struct EmbeddingGradient {
+  const T* dy;
+  const int64_t *rows, *order;
+  int64_t tokens, features, table_rows;
+  float* gradient;
+};
+
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream);
 template <typename T>
@@ -29,5 +41,11 @@ template <typename T>
 void run(const SwigluBackward<T>& a, Stream stream);
 template <typename T>
 void run(const CrossEntropy<T>& a, Stream stream);
+template <typename T>
+void run(const CrossEntropyStatistics<T>& a, Stream stream);
+template <typename T>
+void run(const CrossEntropyGradient<T>& a, Stream stream);
+template <typename T>
+void run(const EmbeddingGradient<T>& a, Stream stream);
 
 }  // namespace longhaul::kernels::cuda

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "longhaul/ops/kernels/cuda.h"
@@ -32,6 +33,46 @@ __device__ float rounded(float x) {
   T held;
   assign(held, x);
   return to_float(held);
+}
+
+/// N elements side by side, as registers hold them.
+template <typename T, int N>
+struct Pack {
+  T of[N];
+};
+
+/// How many elements of T an access of 16 bytes has.
+template <typename T>
+constexpr int kWide = 16 / static_cast<int>(sizeof(T));
+
+/// Whole accesses of 16 bytes where there are as many bytes: then `from` is aligned.
+template <int N, typename T>
+__device__ Pack<T, N> load(const T* from) {
+  constexpr int kStep = N < kWide<T> ? 1 : kWide<T>;
+  Pack<T, N> pack;
+  for (int i = 0; i < N; i += kStep) {
+    if constexpr (kStep == 1) {
+      pack.of[i] = from[i];
+    } else {
+      const uint4 words = *reinterpret_cast<const uint4*>(from + i);
+      memcpy(pack.of + i, &words, 16);
+    }
+  }
+  return pack;
+}
+template <int N, typename T>
+__device__ void store(T* to, const Pack<T, N>& pack) {
+  constexpr int kStep = N < kWide<T> ? 1 : kWide<T>;
+  for (int i = 0; i < N; i += kStep) {
+    if constexpr (kStep == 1) {
+      to[i] = pack.of[i];
+    } else {
+      unsigned words[4];
+      memcpy(words, pack.of + i, 16);
+      // Named as one store: of four words nvcc makes four at times.
+      __stcg(reinterpret_cast<uint4*>(to + i), {words[0], words[1], words[2], words[3]});
+    }
+  }
 }
 
 struct Add {
@@ -67,6 +108,23 @@ void launch(const char* name, void (*kernel)(A...), int64_t blocks, Stream strea
   config.stream = stream;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
+}
+
+/// Whether 16 bytes can be read and written at a time from all of these.
+template <typename... P>
+bool aligned(const P*... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+/// Calls act(constant) with the number of elements that a thread takes at a time: those
+/// of 16 bytes, or one.
+template <typename T, typename Act>
+void with_width(bool wide, const Act& act) {
+  if (wide) {
+    act(std::integral_constant<int, kWide<T>>());
+  } else {
+    act(std::integral_constant<int, 1>());
+  }
 }
 
 inline int64_t blocks_of(int64_t items, int64_t per_block) {

@@ -3,76 +3,114 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// One thread a pair of elements; `items` = tokens * heads * head_dim / 2.
-template <typename T>
-__global__ void rope_kernel(Rope<T> a, int64_t items) {
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
-  if (item >= items) return;
-  const int64_t half = a.head_dim / 2;
-  const int64_t d = item % half;
-  const int64_t head = item / half % a.heads;
-  const int64_t token = item / half / a.heads;
-  const int64_t angle = a.position_ids[token] * half + d;
-  const float c = a.cos[angle];
-  const float s = a.sin[angle] * (a.inverse ? -1.0F : 1.0F);
-  const T* from = a.x + token * a.x_token_stride + head * a.x_head_stride + d;
-  T* to = a.y + token * a.y_token_stride + head * a.y_head_stride + d;
-  const float x1 = to_float(from[0]);
-  const float x2 = to_float(from[half]);
-  assign(to[0], x1 * c - x2 * s);
-  assign(to[half], x2 * c + x1 * s);
+/// One block a token, N pairs of elements a thread at a time.
+template <typename T, int N>
+__global__ void rope_kernel(Rope<T> a) {
+  const int64_t token = blockIdx.x;
+  const int half = static_cast<int>(a.head_dim / 2);
+  const int in_head = half / N;
+  const int items = static_cast<int>(a.heads) * in_head;
+  const int64_t angle = static_cast<int64_t>(a.position_ids[token]) * half;
+  for (int item = static_cast<int>(threadIdx.x); item < items; item += kBlock) {
+    const int head = item / in_head;
+    const int d = item % in_head * N;
+    const T* from = a.x + token * a.x_token_stride + head * a.x_head_stride + d;
+    T* to = a.y + token * a.y_token_stride + head * a.y_head_stride + d;
+    const auto cos = load<N>(a.cos + angle + d);
+    const auto sin = load<N>(a.sin + angle + d);
+    auto one = load<N>(from);
+    auto two = load<N>(from + half);
+    for (int j = 0; j < N; ++j) {
+      const float s = sin.of[j] * (a.inverse ? -1.0F : 1.0F);
+      const float x1 = to_float(one.of[j]);
+      const float x2 = to_float(two.of[j]);
+      assign(one.of[j], x1 * cos.of[j] - x2 * s);
+      assign(two.of[j], x2 * cos.of[j] + x1 * s);
+    }
+    store(to, one);
+    store(to + half, two);
+  }
 }
 
 __device__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
-template <typename T>
-__global__ void swiglu_forward_kernel(SwigluForward<T> a, int64_t items) {
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
-  if (item >= items) return;
-  const int64_t at = item / a.features * a.row_stride + item % a.features;
-  const float g = to_float(a.gate[at]);
-  assign(a.y[item], g * sigmoid(g) * to_float(a.up[at]));
+/// One block a row, N elements a thread at a time.
+template <typename T, int N>
+__global__ void swiglu_forward_kernel(SwigluForward<T> a) {
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    auto gate = load<N>(a.gate + start + i);
+    const auto up = load<N>(a.up + start + i);
+    for (int j = 0; j < N; ++j) {
+      const float g = to_float(gate.of[j]);
+      assign(gate.of[j], g * sigmoid(g) * to_float(up.of[j]));
+    }
+    store(y + i, gate);
+  }
 }
 
-template <typename T>
-__global__ void swiglu_backward_kernel(SwigluBackward<T> a, int64_t items) {
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
-  if (item >= items) return;
-  const int64_t at = item / a.features * a.row_stride + item % a.features;
-  const int64_t d_at = item / a.features * a.d_row_stride + item % a.features;
-  const float g = to_float(a.gate[at]);
-  const float u = to_float(a.up[at]);
-  const float d = to_float(a.dy[item]);
-  const float s = sigmoid(g);
-  assign(a.dgate[d_at], d * u * s * (1.0F + g * (1.0F - s)));
-  assign(a.dup[d_at], d * g * s);
+/// One block a row, N elements a thread at a time.
+template <typename T, int N>
+__global__ void swiglu_backward_kernel(SwigluBackward<T> a) {
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
+  const int64_t d_start = static_cast<int64_t>(blockIdx.x) * a.d_row_stride;
+  const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    auto gate = load<N>(a.gate + start + i);
+    auto up = load<N>(a.up + start + i);
+    const auto d = load<N>(dy + i);
+    for (int j = 0; j < N; ++j) {
+      const float g = to_float(gate.of[j]);
+      const float u = to_float(up.of[j]);
+      const float dv = to_float(d.of[j]);
+      const float s = sigmoid(g);
+      assign(gate.of[j], dv * u * s * (1.0F + g * (1.0F - s)));
+      assign(up.of[j], dv * g * s);
+    }
+    store(a.dgate + d_start + i, gate);
+    store(a.dup + d_start + i, up);
+  }
 }
 
-/// One thread an item.
-template <typename Kernel>
-void launch_items(const char* name, void (*kernel)(Kernel, int64_t), const Kernel& a,
-                  int64_t items, Stream stream) {
-  if (items == 0) return;
-  launch(name, kernel, blocks_of(items, kBlock), stream, a, items);
+/// Whether all of these are multiples of the elements in 16 bytes.
+template <typename T, typename... Sizes>
+bool in_wide_steps(Sizes... sizes) {
+  return ((sizes % kWide<T> == 0) && ...);
 }
 
 }  // namespace
 
 template <typename T>
 void run(const Rope<T>& a, Stream stream) {
-  launch_items("rope", rope_kernel<T>, a, a.tokens * a.heads * (a.head_dim / 2), stream);
+  if (a.tokens == 0) return;
+  const bool wide = aligned(a.x, a.y, a.cos, a.sin) &&
+                    in_wide_steps<T>(a.head_dim / 2, a.x_token_stride, a.x_head_stride,
+                                     a.y_token_stride, a.y_head_stride);
+  with_width<T>(wide,
+                [&](auto n) { launch("rope", rope_kernel<T, n>, a.tokens, stream, a); });
 }
 
 template <typename T>
 void run(const SwigluForward<T>& a, Stream stream) {
-  launch_items("swiglu_forward", swiglu_forward_kernel<T>, a, a.rows * a.features,
-               stream);
+  if (a.rows == 0) return;
+  const bool wide =
+      aligned(a.gate, a.up, a.y) && in_wide_steps<T>(a.features, a.row_stride);
+  with_width<T>(wide, [&](auto n) {
+    launch("swiglu_forward", swiglu_forward_kernel<T, n>, a.rows, stream, a);
+  });
 }
 
 template <typename T>
 void run(const SwigluBackward<T>& a, Stream stream) {
-  launch_items("swiglu_backward", swiglu_backward_kernel<T>, a, a.rows * a.features,
-               stream);
+  if (a.rows == 0) return;
+  const bool wide = aligned(a.dy, a.gate, a.up, a.dgate, a.dup) &&
+                    in_wide_steps<T>(a.features, a.row_stride, a.d_row_stride);
+  with_width<T>(wide, [&](auto n) {
+    launch("swiglu_backward", swiglu_backward_kernel<T, n>, a.rows, stream, a);
+  });
 }
 
 template void run(const Rope<float>&, Stream);

@@ -3,66 +3,93 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// One block a row.
-template <typename T>
+/// One block a row, N elements a thread at a time.
+template <typename T, int N>
 __global__ void forward_kernel(RmsNormForward<T> a) {
-  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.features;
+  const T* x = a.x + static_cast<int64_t>(blockIdx.x) * a.features;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
   float squares = 0.0F;
-  for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
-    const float v = to_float(a.x[start + i]);
-    squares += v * v;
+  for (int64_t i = first; i < a.features; i += kBlock * N) {
+    const auto in = load<N>(x + i);
+    for (int j = 0; j < N; ++j) squares += to_float(in.of[j]) * to_float(in.of[j]);
   }
   const float mean = block_combine(squares, Add()) / static_cast<float>(a.features);
   const float inverse = 1.0F / sqrtf(mean + static_cast<float>(a.eps));
   if (threadIdx.x == 0) a.inverse_rms[blockIdx.x] = inverse;
-  for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
-    const float normal = rounded<T>(to_float(a.x[start + i]) * inverse);
-    assign(a.y[start + i], to_float(a.weight[i]) * normal);
+  for (int64_t i = first; i < a.features; i += kBlock * N) {
+    auto out = load<N>(x + i);
+    const auto weight = load<N>(a.weight + i);
+    for (int j = 0; j < N; ++j) {
+      const float normal = rounded<T>(to_float(out.of[j]) * inverse);
+      assign(out.of[j], to_float(weight.of[j]) * normal);
+    }
+    store(y + i, out);
   }
 }
 
-/// One block a row.
-template <typename T>
+/// One block a row, N elements a thread at a time.
+template <typename T, int N>
 __global__ void input_gradient_kernel(RmsNormBackward<T> a) {
   const int64_t start = static_cast<int64_t>(blockIdx.x) * a.features;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
   const T* dy = a.dy + start;
   const T* x = a.x + start;
   const float inverse = a.inverse_rms[blockIdx.x];
   float dot = 0.0F;
-  for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
-    dot += to_float(dy[i]) * to_float(a.weight[i]) * to_float(x[i]) * inverse;
+  for (int64_t i = first; i < a.features; i += kBlock * N) {
+    const auto d = load<N>(dy + i);
+    const auto weight = load<N>(a.weight + i);
+    const auto in = load<N>(x + i);
+    for (int j = 0; j < N; ++j) {
+      dot += to_float(d.of[j]) * to_float(weight.of[j]) * to_float(in.of[j]) * inverse;
+    }
   }
   const float mean = block_combine(dot, Add()) / static_cast<float>(a.features);
-  for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
-    const float normal = to_float(x[i]) * inverse;
-    assign(a.dx[start + i],
-           inverse * (to_float(dy[i]) * to_float(a.weight[i]) - normal * mean));
+  for (int64_t i = first; i < a.features; i += kBlock * N) {
+    auto d = load<N>(dy + i);
+    const auto weight = load<N>(a.weight + i);
+    const auto in = load<N>(x + i);
+    for (int j = 0; j < N; ++j) {
+      const float normal = to_float(in.of[j]) * inverse;
+      assign(d.of[j],
+             inverse * (to_float(d.of[j]) * to_float(weight.of[j]) - normal * mean));
+    }
+    store(a.dx + start + i, d);
   }
 }
 
-/// A block owns 32 neighbouring features and walks all rows, 8 at a time, so that each
-/// sum has one fixed order.
-template <typename T>
+/// Threads of a block side by side in a row, and so many rows at a time.
+constexpr int kAcross = 4;
+constexpr int kDown = kBlock / kAcross;
+
+/// A block owns kAcross * N neighbouring features and walks all rows, so that each sum
+/// has one fixed order.
+template <typename T, int N>
 __global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
-  constexpr int kRows = kBlock / kWarp;
-  __shared__ float partial[kRows][kWarp];
-  const int lane = threadIdx.x % kWarp;
-  const int row = threadIdx.x / kWarp;
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
-  float sum = 0.0F;
-  if (i < a.features) {
-    for (int64_t r = row; r < a.rows; r += kRows) {
-      const int64_t at = r * a.features + i;
-      sum += to_float(a.dy[at]) * to_float(a.x[at]) * a.inverse_rms[r];
+  constexpr int kWidth = kAcross * N;
+  __shared__ float partial[kDown][kWidth];
+  const int across = static_cast<int>(threadIdx.x) % kAcross * N;
+  const int down = static_cast<int>(threadIdx.x) / kAcross;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kWidth;
+  float sums[N] = {};
+  if (first + across < a.features) {
+    for (int64_t r = down; r < a.rows; r += kDown) {
+      const auto d = load<N>(a.dy + r * a.features + first + across);
+      const auto in = load<N>(a.x + r * a.features + first + across);
+      const float inverse = a.inverse_rms[r];
+      for (int j = 0; j < N; ++j) {
+        sums[j] += to_float(d.of[j]) * to_float(in.of[j]) * inverse;
+      }
     }
   }
-  partial[row][lane] = sum;
+  for (int j = 0; j < N; ++j) partial[down][across + j] = sums[j];
   __syncthreads();
-  if (row == 0 && i < a.features) {
-    float total = partial[0][lane];
-    for (int r = 1; r < kRows; ++r) total += partial[r][lane];
-    a.dweight[i] += total;
-  }
+  const auto own = static_cast<int>(threadIdx.x);
+  if (own >= kWidth || first + own >= a.features) return;
+  float total = partial[0][own];
+  for (int r = 1; r < kDown; ++r) total += partial[r][own];
+  a.dweight[first + own] += total;
 }
 
 }  // namespace
@@ -70,17 +97,22 @@ __global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream) {
   if (a.rows == 0) return;
-  launch("rms_norm_forward", forward_kernel<T>, a.rows, stream, a);
+  with_width<T>(aligned(a.x, a.weight, a.y) && a.features % kWide<T> == 0, [&](auto n) {
+    launch("rms_norm_forward", forward_kernel<T, n>, a.rows, stream, a);
+  });
 }
 
 template <typename T>
 void run(const RmsNormBackward<T>& a, Stream stream) {
   if (a.rows == 0) return;
-  if (a.dweight != nullptr) {
-    launch("rms_norm_weight_gradient", weight_gradient_kernel<T>,
-           blocks_of(a.features, kWarp), stream, a);
-  }
-  launch("rms_norm_input_gradient", input_gradient_kernel<T>, a.rows, stream, a);
+  const bool wide = aligned(a.dy, a.x, a.weight, a.dx) && a.features % kWide<T> == 0;
+  with_width<T>(wide, [&](auto n) {
+    if (a.dweight != nullptr) {
+      launch("rms_norm_weight_gradient", weight_gradient_kernel<T, n>,
+             blocks_of(a.features, kAcross * n), stream, a);
+    }
+    launch("rms_norm_input_gradient", input_gradient_kernel<T, n>, a.rows, stream, a);
+  });
 }
 
 template void run(const RmsNormForward<float>&, Stream);

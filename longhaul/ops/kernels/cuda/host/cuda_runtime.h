@@ -102,6 +102,11 @@ T __ldg(const T* from) {
   return *from;
 }
 
+template <typename T>
+void __stcg(T* to, std::type_identity_t<T> value) {
+  *to = value;
+}
+
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 
 using cudaStream_t = struct CUstream_st*;

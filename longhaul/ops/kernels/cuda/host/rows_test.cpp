@@ -120,6 +120,92 @@ TEST_P(CudaKernels, CrossEntropyIsTheCpus) {
   });
 }
 
+TEST_P(CudaKernels, CrossEntropyOfAPartOfTheVocabularyIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    const auto logits = random_values<T>(rows() * width(), 1, 3.0F);
+    const auto lse = random_values<float>(rows(), 2);
+    std::vector<int64_t> targets;
+    std::vector<float> scales;
+    for (int64_t r = 0; r < rows(); ++r) {  // here, before, after this part; none
+      targets.push_back(r % 4 == 0   ? (r * 7 + width() - 1) % width()
+                        : r % 4 == 1 ? -3
+                                     : width());
+      scales.push_back(r % 4 == 3 ? 0.0F : 0.37F);
+    }
+    expect_same_on_gpu([&](const auto& on) -> Outputs {
+      auto held = on.buffer(logits);
+      auto of = on.buffer(targets);
+      auto maximum = on.buffer(std::vector<float>(targets.size()));
+      auto sum = on.buffer(std::vector<float>(targets.size()));
+      auto picked = on.buffer(std::vector<float>(targets.size(), 7.0F));
+      on.run(kernels::CrossEntropyStatistics<T>{held.data(), of.data(), rows(), width(),
+                                                maximum.data(), sum.data(),
+                                                picked.data()});
+      auto total = on.buffer(lse);
+      auto scale = on.buffer(scales);
+      on.run(kernels::CrossEntropyGradient<T>{held.data(), of.data(), rows(), width(),
+                                              total.data(), scale.data(), 0.01});
+      return {output(maximum.values(), 0.0), output(sum.values(), 4 * kSums),
+              output(picked.values(), 0.0),
+              output(held.values(), kRounding<T> + 4 * kSums, 0.37)};
+    });
+  });
+}
+
+TEST(CudaCrossEntropy, KeepsNaNAndLeavesOutMinusInfinity) {
+  report_crossings();
+  std::vector<float> logits(2 * 600, -HUGE_VALF);
+  logits[7] = 1.0F;
+  logits[599] = 1.0F;
+  logits[600 + 44] = std::nanf("");
+  const std::vector<int64_t> targets{7, 1};
+  Guarded<float> held(logits, Edge::Begin);
+  Guarded<int64_t> of(targets, Edge::Begin);
+  Guarded<float> loss({0.0F, 0.0F}, Edge::End);
+  Guarded<float> squared({0.0F, 0.0F}, Edge::End);
+  kernels::cuda::run(kernels::CrossEntropy<float>{held.data(), of.data(), 2, 600, 1.0,
+                                                  0.0, true, loss.data(), squared.data()},
+                     nullptr);
+  EXPECT_NEAR(loss.values()[0], std::log(2.0F), 1e-6F);
+  EXPECT_TRUE(std::isnan(loss.values()[1]));
+  EXPECT_NEAR(held.values()[7], -0.5F, 1e-6F);
+  EXPECT_EQ(held.values()[8], 0.0F);
+  EXPECT_TRUE(std::isnan(held.values()[600]));
+}
+
+TEST(CudaEmbedding, AddsTheGradientsOfARowInTheOrderOfItsTokens) {
+  report_crossings();
+  // Tokens of rows 0, 4, 5 and of rows beside this part of the table.
+  const std::vector<int64_t> rows{-3, -3, 0, 4, 4, 4, 4, 4, 5, 6, 9};
+  const std::vector<int64_t> order{5, 9, 8, 0, 2, 3, 7, 10, 1, 4, 6};
+  const auto tokens = static_cast<int64_t>(rows.size());
+  for_types([&]<typename T>(T) {
+    for (const int64_t width : {1, 3, 33, 256, 1000, 4104}) {
+      const auto dy = random_values<T>(tokens * width, 1);
+      const auto before = random_values<float>(6 * width, 2);
+      auto expected = before;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (rows[i] < 0 || rows[i] >= 6) continue;
+        for (int64_t f = 0; f < width; ++f) {
+          expected[static_cast<size_t>(rows[i] * width + f)] +=
+              kernels::testing::widen(dy[static_cast<size_t>(order[i] * width + f)]);
+        }
+      }
+      for (const Edge edge : kEdges) {
+        Guarded<T> of(dy, edge);
+        Guarded<int64_t> sorted(rows, edge);
+        Guarded<int64_t> from(order, edge);
+        Guarded<float> gradient(before, edge);
+        kernels::cuda::run(
+            kernels::cuda::EmbeddingGradient<T>{of.data(), sorted.data(), from.data(),
+                                                tokens, width, 6, gradient.data()},
+            nullptr);
+        EXPECT_EQ(gradient.values(), expected) << width;
+      }
+    }
+  });
+}
+
 TEST(CudaRope, IsTheCpus) {
   for_types([&]<typename T>(T) {
     for (const int64_t dim : {2, 6, 20, 64, 80, 128}) {
