@@ -1,8 +1,7 @@
 #include "longhaul/device/kinds.h"
 
-#include <dlfcn.h>
-
 #include "longhaul/comm/nccl.h"
+#include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
 namespace {
@@ -15,7 +14,7 @@ constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 
 std::shared_ptr<comm::DeviceApi> collectives(at::Device device) {
   if (device.is_cuda()) return comm::nccl();
-  void* const symbol = ::dlsym(RTLD_DEFAULT, kPluginCollectives);
+  void* const symbol = plugin_function(kPluginCollectives);
   if (symbol == nullptr) return nullptr;
   return {reinterpret_cast<PluginCollectives*>(symbol)(), [](comm::DeviceApi*) {}};
 }

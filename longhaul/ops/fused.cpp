@@ -100,7 +100,8 @@ bool supports(const at::Tensor& x) {
 }
 
 std::string device_name(at::Device device) {
-  return device.is_cpu() ? "cpu" : cuda::device_name(device);
+  if (device.is_cuda()) return cuda::device_name(device);
+  return device.is_cpu() ? "cpu" : device.str();
 }
 
 bool supports_gradient(const at::Tensor& grad) {

@@ -22,7 +22,7 @@ struct Size {
 /// On a CPU small enough for a slow one, large enough to leave the caches. A GPU fills
 /// only with more, and what starts a kernel must not count.
 Size size_for(c10::Device device) {
-  return device.is_cpu() ? Size{512, 1024, 1} : Size{8192, 4096, 8};
+  return device.is_cuda() ? Size{8192, 4096, 8} : Size{512, 1024, 1};
 }
 
 /// No two neighbours alike: a GPU that multiplies ones saves power and is faster than

@@ -12,7 +12,10 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/hosts.h"
 #include "longhaul/device/device.h"
+#include "longhaul/device/plugin.h"
+#include "longhaul/ops/device_precision.h"
 #include "longhaul/ops/fused.h"
+#include "longhaul/ops/fused_cuda.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -46,6 +49,7 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   }
   at::globalContext().setDeterministicAlgorithms(wanted, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
+  ops::set_device_precision();
 }
 
 /// CPU threads of this rank. Collective over the ranks of this machine.
@@ -188,7 +192,9 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   session.node = comm::split_by_host(*session.world, "node");
   session.batch = derive_batch(config, session.world->size());
   session.policy = make_policy(config.precision);
+  if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
   session.device = device::choose(config.run.device, *session.node);
+  ops::fused::cuda::check_device(session.device);
   set_determinism(config, session.device, log);
   if (config.memory.offload_activations && session.device.is_cpu()) {
     log.warning("memory.offload_activations has no effect: a CPU has no other memory");

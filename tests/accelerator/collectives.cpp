@@ -185,7 +185,18 @@ class Collectives final : public Api {
   int all_gather(const void* in, void* out, size_t bytes, Comm comm,
                  Stream stream) override {
     const auto ranks = static_cast<size_t>(of(comm).group.ranks());
-    const std::vector<Use> uses{{in, bytes, false}, {out, bytes * ranks, true}};
+    // A rank's own part is read alone where it lies in the result already.
+    const auto* first = static_cast<const std::byte*>(out);
+    const auto own = static_cast<size_t>(of(comm).group.rank()) * bytes;
+    const bool in_place = in == first + own;
+    std::vector<Use> uses{{in, bytes, false}};
+    if (!in_place) {
+      uses.push_back({out, bytes * ranks, true});
+    } else {
+      uses.push_back({first, own, true});
+      uses.push_back({first + own + bytes, (ranks - 1) * bytes - own, true});
+    }
+    std::erase_if(uses, [](const Use& use) { return use.bytes == 0; });
     return start(comm, stream, "all_gather", headline(kAllGather, bytes), uses,
                  [from = kernel_address(in), to = kernel_address(out),
                   bytes](Group& group) { group.all_gather(from, to, bytes); });

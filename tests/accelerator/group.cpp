@@ -241,7 +241,8 @@ void Group::all_gather(const std::byte* in, std::byte* out, size_t bytes) {
     std::memcpy(segment_.slot(rank_), in + done, n);
     meet();
     for (int r = 0; r < ranks(); ++r) {
-      std::memcpy(out + static_cast<size_t>(r) * bytes + done, segment_.slot(r), n);
+      std::byte* to = out + static_cast<size_t>(r) * bytes + done;
+      if (to != in + done) std::memcpy(to, segment_.slot(r), n);
     }
     meet();
   }
