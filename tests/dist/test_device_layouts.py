@@ -1,0 +1,79 @@
+"""Training on a device: in host memory here, behind a plug-in that behaves as a GPU does."""
+
+import json
+
+import pytest
+from layouts import (FP32, LAYOUTS, STEPS, Tolerance, curve, parallel, step_dir, tensors, train,
+                     violations, write_run)
+from programs import BIN
+
+DEVICE = ['run.device="plugin"',
+          f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"']
+PLAIN = ["run.fused=false"]
+ONE = (1, [])
+SAME = Tolerance(1e-6, 1e-6, 1e-6)
+NOW = ["tp2_sequence", "cp2_ring", "pp2_interleaved", "zero3"]
+
+
+def every(*now):
+    return [*now, *(pytest.param(n, marks=pytest.mark.soak) for n in LAYOUTS if n not in now)]
+
+
+@pytest.mark.parametrize("name", every(*NOW))
+def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
+    """Without races, strays of the host, or ranks that wait for each other: those end a run."""
+    ours = judged(LAYOUTS[name], *FP32, *DEVICE)
+    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), SAME)
+
+
+@pytest.mark.parametrize("name", every("tp2_sequence"))
+def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
+    first, second = (trained(LAYOUTS[name], *FP32, *DEVICE, copy=n) for n in range(2))
+    assert curve(first) == curve(second)
+    assert tensors(step_dir(first, STEPS)) == tensors(step_dir(second, STEPS))
+
+
+def waits_of(path):
+    """What each rank's host has waited for, in order."""
+    by_rank = {}
+    for line in path.open():
+        wait = json.loads(line)
+        by_rank.setdefault(wait["pid"], []).append(wait)
+    return by_rank.values()
+
+
+@pytest.mark.parametrize("name", every("pp2_interleaved", "zero3"))
+def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_path, monkeypatch, name):
+    ranks, keys = LAYOUTS[name]
+    path = tmp_path / "waits.jsonl"
+    monkeypatch.setenv("SOFTDEV_TRACE", str(path))
+    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, ranks=ranks)
+    for waits in waits_of(path):
+        # Before them comes the certificate of the first update, after them the last save.
+        steps = [w for w in waits if w["at"] == "event query"][-(STEPS - 2):]
+        counts = [w["synchronizations"] for w in steps]
+        assert counts == list(range(counts[0], counts[0] + STEPS - 2))
+        assert len({w["device_allocations"] for w in steps}) == 1
+        assert len({w["used_bytes"] for w in steps}) == 1
+
+
+@pytest.mark.parametrize("settings", [
+    ['memory.recompute="selective"'], ['memory.recompute="full"'],
+    ['memory.recompute="full"', "memory.offload_activations=true"]])
+def test_what_is_recomputed_or_offloaded_has_the_same_losses(judged, settings):
+    ours = judged(ONE, *FP32, *DEVICE, *settings)
+    assert not violations(ours, judged(ONE, *FP32, *PLAIN), SAME)
+
+
+def test_a_run_goes_on_from_a_device_to_a_cpu_and_back(run, store, trained, tmp_path):
+    whole = trained(parallel(2, zero=1), *FP32, *DEVICE)
+    path = write_run(tmp_path, store)
+    train(run, path, *FP32, *PLAIN, "parallel.zero=1", "batch.micro_size=2", "run.stop_after=8",
+          ranks=2)
+    train(run, path, *FP32, *DEVICE, "parallel.tp=2", "batch.micro_size=4", "run.stop_after=14",
+          ranks=2)
+    train(run, path, *FP32, *DEVICE, "parallel.zero=3", "batch.micro_size=2", ranks=2)
+    ours, theirs = (curve(p) for p in (tmp_path / "run", whole))
+    assert len(ours) == len(theirs) == STEPS
+    for (loss, _, _), (expected, _, _) in zip(ours, theirs):
+        assert loss == pytest.approx(expected, rel=1e-5)
