@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -75,6 +76,7 @@ struct CountedMemory final : c10::Allocator {
     auto* block = static_cast<Block*>(context);
     counter -= block->size;
     note(block, false);
+    if (block->size > 0) std::memset(block->data.get(), 0xA5, block->size);
     delete block;
   }
   /// Whether the address lies in such memory.
@@ -107,20 +109,82 @@ struct CountedMemory final : c10::Allocator {
 CountedMemory<device_bytes> device_memory(kDevice);
 CountedMemory<pinned_bytes> pinned_memory(at::kCPU);
 
-/// One device with one stream.
+/// Work of streams beside the default one, which does all at once: theirs is done at the
+/// last moment that order allows, when somebody waits for an event behind it. So what
+/// does not wait, and what lets go of memory too early, sees wrong values.
+class SideStreams {
+ public:
+  static inline thread_local int64_t current = 0;
+
+  int64_t make() { return ++made_; }
+  /// True: put off.
+  bool put_off(std::function<void()> work) {
+    if (current == 0) return false;
+    const std::lock_guard lock(mutex_);
+    work_[current].push_back(std::move(work));
+    return true;
+  }
+  /// How much has been asked of a stream so far.
+  size_t asked(int64_t stream) {
+    const std::lock_guard lock(mutex_);
+    return work_[stream].size();
+  }
+  void do_until(int64_t stream, size_t count) {
+    const std::lock_guard lock(mutex_);
+    for (size_t& next = done_[stream]; next < count; ++next) {
+      std::exchange(work_[stream][next], nullptr)();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int64_t> made_ = 0;
+  std::map<int64_t, std::vector<std::function<void()>>> work_;
+  std::map<int64_t, size_t> done_;
+};
+SideStreams side_streams;
+
+/// An event: so much of a stream's work.
+struct Recorded {
+  int64_t stream;
+  size_t count;
+};
+
 struct Guard final : c10::impl::NoOpDeviceGuardImpl<kType> {
   at::Device exchangeDevice(at::Device) const override { return kDevice; }
   at::Device getDevice() const override { return kDevice; }
+  static c10::Stream stream(int64_t id) {
+    return c10::Stream(c10::Stream::UNSAFE, kDevice, id);
+  }
   c10::Stream getStream(at::Device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+    return stream(SideStreams::current);
   }
-  c10::Stream exchangeStream(c10::Stream) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, kDevice);
+  c10::Stream getDefaultStream(at::Device) const override { return stream(0); }
+  c10::Stream getStreamFromGlobalPool(at::Device, bool) const override {
+    return stream(side_streams.make());
   }
-  void record(void**, const c10::Stream&, c10::DeviceIndex,
-              c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
+  c10::Stream exchangeStream(c10::Stream next) const noexcept override {
+    return stream(std::exchange(SideStreams::current, next.id()));
+  }
+  void record(void** event, const c10::Stream& on, c10::DeviceIndex,
+              c10::EventFlag) const override {
+    destroyEvent(*event, 0);
+    *event = new Recorded{on.id(), side_streams.asked(on.id())};
+  }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    delete static_cast<Recorded*>(event);
+  }
+  void block(void* event, const c10::Stream& waiting) const override {
+    if (waiting.id() == 0) synchronizeEvent(event);
+  }
+  void synchronizeEvent(void* event) const override {
+    const auto* recorded = static_cast<const Recorded*>(event);
+    if (recorded != nullptr) side_streams.do_until(recorded->stream, recorded->count);
+  }
   bool queryEvent(void*) const override { return true; }
+  void synchronizeStream(const c10::Stream& s) const override {
+    side_streams.do_until(s.id(), side_streams.asked(s.id()));
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
@@ -159,7 +223,9 @@ void look_at_copy(const at::Tensor& from, const at::Tensor& to, bool non_blockin
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   look_at_copy(from, to, non_blocking);
-  host_view(to).copy_(host_view(from));
+  const at::Tensor source = host_view(from), target = host_view(to);
+  if (side_streams.put_off([=] { target.copy_(source); })) return to;
+  target.copy_(source);
   return to;
 }
 

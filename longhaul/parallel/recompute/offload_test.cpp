@@ -21,20 +21,27 @@ struct Outcome {
   at::Tensor y, gradient;
   int64_t device = 0;  ///< bytes that the forward pass left there
   int64_t pinned = 0;
+  std::vector<std::string> waits;
 };
 
-Outcome run_blocks(const at::Tensor& values, bool offload) {
+/// `offload`: of each block by itself, or one for all.
+template <typename Offloaded>
+Outcome run_blocks(const at::Tensor& values, const Offloaded& offload) {
   const int64_t device_before = device_bytes, pinned_before = pinned_bytes;
   const nn::BlockFunction block = [](const nn::Tensors& x) {
-    return nn::Tensors{at::tanh(x[0]) * x[0]};
+    const at::Tensor inner = at::tanh(x[0]);
+    return nn::Tensors{inner * x[0]};
   };
   at::Tensor in = values.to(kDevice).requires_grad_(true);
   at::Tensor y = in;
+  testing::waits.take();
   for (int i = 0; i < kBlocks; ++i) y = recompute(block, {y}, offload)[0];
   Outcome outcome;
+  outcome.waits = testing::waits.take();
   outcome.device = device_bytes - device_before;
   outcome.pinned = pinned_bytes - pinned_before;
   torch::autograd::backward({y}, {at::ones_like(y)});
+  for (std::string& wait : testing::waits.take()) outcome.waits.push_back(wait);
   outcome.y = y.detach().cpu();
   outcome.gradient = in.grad().cpu();
   return outcome;
@@ -44,13 +51,18 @@ TEST(Offload, InputsThatBlocksKeepLeaveTheDeviceAndComeBackTheSame) {
   make_device();
   const at::Tensor x = at::linspace(-2, 2, 24 * 16).view({24, 16});
   const Outcome stays = run_blocks(x, false);
-  const Outcome leaves = run_blocks(x, true);
+  const Outcome each = run_blocks(x, true);
+  const Outcome leaves = run_blocks(x, std::make_shared<Offload>());
   EXPECT_EQ(stays.device, (1 + kBlocks) * kBytes);  // the input, and what blocks gave
   EXPECT_EQ(stays.pinned, 0);
   EXPECT_EQ(leaves.device, 2 * kBytes);  // the input, and what the last block gave
   EXPECT_EQ(leaves.pinned, kBlocks * kBytes);
-  EXPECT_TRUE(at::equal(leaves.y, stays.y));
-  EXPECT_TRUE(at::equal(leaves.gradient, stays.gradient));
+  for (const Outcome* outcome : {&each, &leaves}) {
+    EXPECT_TRUE(at::equal(outcome->y, stays.y));
+    EXPECT_TRUE(at::equal(outcome->gradient, stays.gradient));
+    EXPECT_TRUE(outcome->waits.empty()) << outcome->waits[0];
+  }
+  EXPECT_EQ(each.device, leaves.device);
   EXPECT_GT(stays.gradient.abs().sum().item<float>(), 0.0F);
   EXPECT_EQ(pinned_bytes, 0);  // nothing is kept behind the backward pass
 }

@@ -1,8 +1,10 @@
 #include "longhaul/parallel/recompute/recompute.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "longhaul/ops/node.h"
 
@@ -14,34 +16,38 @@ using ops::tensor_list;
 
 struct BlockSaved {
   nn::BlockFunction block;
-  at::Device device;
+  std::shared_ptr<Offload> offload;
+  std::vector<Offload::KeptPtr> kept;  ///< of the inputs, with offload
 };
-
-at::Tensor host_copy(const at::Tensor& x) {
-  at::Tensor host =
-      at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
-  return host.copy_(x, /*non_blocking=*/true);
-}
 
 struct RecomputeNode : ops::Function<RecomputeNode> {
   static tensor_list forward(AutogradContext* ctx, at::TensorList x,
-                             nn::BlockFunction block, bool offload) {
-    tensor_list kept;
-    for (const at::Tensor& tensor : x) {
-      kept.push_back(offload && !tensor.is_cpu() ? host_copy(tensor) : tensor);
+                             nn::BlockFunction block, std::shared_ptr<Offload> offload) {
+    BlockSaved saved{std::move(block), std::move(offload), {}};
+    if (saved.offload) {
+      for (const at::Tensor& tensor : x) {
+        saved.kept.push_back(saved.offload->keep(tensor));
+      }
+    } else {
+      ctx->save_for_backward(x.vec());
     }
-    ctx->save_for_backward(std::move(kept));
-    tensor_list y = block(x.vec());
-    ops::save(ctx, BlockSaved{std::move(block), x[0].device()});
+    tensor_list y = saved.block(x.vec());
+    for (const auto& kept : saved.kept) saved.offload->left(kept);
+    ops::save(ctx, std::move(saved));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const BlockSaved& saved = ops::saved<BlockSaved>(ctx);
+    tensor_list kept = ctx->get_saved_variables();
+    // From the last: so they lie in the order of what is fetched ahead.
+    kept.resize(std::max(kept.size(), saved.kept.size()));
+    for (size_t i = saved.kept.size(); i-- > 0;) {
+      kept[i] = saved.offload->take(saved.kept[i]);
+    }
     tensor_list x;
-    for (const at::Tensor& kept : ctx->get_saved_variables()) {
-      x.push_back(
-          kept.to(saved.device, /*non_blocking=*/true).detach().set_requires_grad(true));
+    for (const at::Tensor& tensor : kept) {
+      x.push_back(tensor.detach().set_requires_grad(true));
     }
     tensor_list y;
     {
@@ -59,9 +65,15 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
 }  // namespace
 
 nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x,
-                      bool offload) {
+                      const std::shared_ptr<Offload>& offload) {
   if (!at::GradMode::is_enabled()) return block(x);
-  return RecomputeNode::apply(at::TensorList(x), block, offload);
+  return RecomputeNode::apply(at::TensorList(x), block,
+                              x[0].is_cpu() ? nullptr : offload);
+}
+
+nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x,
+                      bool offload) {
+  return recompute(block, x, offload ? std::make_shared<Offload>() : nullptr);
 }
 
 }  // namespace longhaul::parallel
