@@ -136,6 +136,7 @@ struct Saver::Job {
   SaveTarget target;
   std::vector<StateTensor> tensors;
   std::shared_ptr<const void> owner;
+  std::function<void()> ready;
   CommitContent content;
   int rank = 0;
   bool read_back = true;
@@ -158,6 +159,7 @@ struct Saver::Job {
       return cancelled.load();
     };
     failure = failure_of([&] {
+      if (ready) ready();
       // Cut short for another rank's failure, which is the one to be told.
       if (!write_rank(target, rank, tensors, look)) return;
       if (rank == 0 && !commit()) return;
@@ -234,6 +236,8 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   job->report.path = job->target.dir;
   job->report.waited = seconds_between(called, begun);
   job->owner = std::move(snapshot.owner);
+  job->ready = std::move(snapshot.ready);
+  if (job->ready && !job->owner) std::exchange(job->ready, nullptr)();
   job->tensors = job->owner ? std::move(snapshot.tensors)
                             : staging_.copy(snapshot.tensors, options_.copy_threads);
   job->content = {options_.attempt,

@@ -46,6 +46,9 @@ struct Snapshot {
   /// Keeps the tensors' bytes, unchanged, until the save has ended. Null: they are copied
   /// before start() returns.
   std::shared_ptr<const void> owner;
+  /// With an owner: returns when the bytes are there, as a device may still be copying
+  /// them. Called by the save's own thread. Empty: they are.
+  std::function<void()> ready;
   Json state;                      ///< state.json; rank 0's counts
   std::vector<CarriedFile> files;  ///< hf/; rank 0's counts
 };

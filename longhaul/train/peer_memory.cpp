@@ -77,10 +77,10 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
   // What this start was made from stays until something newer is whole.
   options.replaces =
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
-  std::vector<at::Tensor> copies;
-  const auto tensors = capture_state(session.state(), copies);
+  const CapturedState state = capture_.capture(session.state());
   try {
-    keeper_.emplace(options, tensors, history.to_json().dump().size(), *session.world);
+    keeper_.emplace(options, state.tensors, history.to_json().dump().size(),
+                    *session.world);
   } catch (const Error& error) {
     const bool of_settings = error.kind() == ErrorKind::Config;
     if (error.area() != "memory" || (of_settings && !is_supervised_restart())) throw;
@@ -103,11 +103,12 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
 void PeerMemory::keep(const Session& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
   session.world->ledger().set("peer memory", history.step);
-  std::vector<at::Tensor> copies;
-  const auto tensors = capture_state(session.state(), copies);
+  const CapturedState state = capture_.capture(session.state());
+  const std::string history_text = history.to_json().dump();
+  if (state.ready) state.ready();
   try {
     const checkpoint::KeepReport report =
-        keeper_->keep(history.step, history.to_json().dump(), tensors);
+        keeper_->keep(history.step, history_text, state.tensors);
     ++kept_;
     seconds_ += report.seconds;
     waited_ += report.waited;

@@ -10,6 +10,7 @@
 #include "longhaul/train/history.h"
 #include "longhaul/train/run_log.h"
 #include "longhaul/train/session.h"
+#include "longhaul/train/state_capture.h"
 
 namespace longhaul::train {
 
@@ -39,6 +40,7 @@ class PeerMemory {
   int attempt_;
   int64_t every_;
   std::optional<checkpoint::MemoryKeeper> keeper_;
+  StateCapture capture_;
   int64_t kept_ = 0;
   double seconds_ = 0.0;
   double waited_ = 0.0;

@@ -91,13 +91,15 @@ Saves::Saves(const Session& session, const RunStart& start, RunLog& log, int64_t
 
 void Saves::save(const History& history,
                  const std::vector<checkpoint::StateTensor>& tensors,
-                 std::shared_ptr<const void> owner, bool ends) {
+                 std::shared_ptr<const void> owner, bool ends,
+                 std::function<void()> ready) {
   log_.log().info(describe_sources(history));
   const bool wait = ends || !config_.checkpoint.async_;
   checkpoint::Snapshot snapshot;
   snapshot.step = history.step;
   snapshot.tensors = tensors;
   snapshot.owner = std::move(owner);
+  snapshot.ready = std::move(ready);
   snapshot.state = history.to_json();
   snapshot.files = carried_;
   // Where nobody goes on, nothing needs to be copied.

@@ -36,9 +36,11 @@ class Saves {
   }
   /// Begins to write a checkpoint, or writes it: with [checkpoint] async = false, and the
   /// last one (`ends`), for which nothing is copied. `owner` keeps the tensors' bytes
-  /// where they are copies already. Waits for the checkpoint before it. Collective.
+  /// where they are copies already, which are there when `ready` returns
+  /// (StateCapture). Waits for the checkpoint before it. Collective.
   void save(const History& history, const std::vector<checkpoint::StateTensor>& tensors,
-            std::shared_ptr<const void> owner, bool ends);
+            std::shared_ptr<const void> owner, bool ends,
+            std::function<void()> ready = {});
   /// After every step: says what has become of a checkpoint under way. True when the last
   /// one failed and is to be tried again; throws when that has been tried often enough.
   /// Collective.

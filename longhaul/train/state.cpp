@@ -67,30 +67,4 @@ void load_weights(ModelState state, const FlatReader& read) {
   });
 }
 
-std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
-                                                   std::vector<at::Tensor>& storage) {
-  std::vector<checkpoint::StateTensor> tensors;
-  const auto add = [&](const char* kind, const at::Tensor& owned, const FlatPiece& piece,
-                       int64_t begin) {
-    at::Tensor part = owned.narrow(0, piece.in_bucket - begin, piece.in_member.size());
-    if (!part.is_cpu()) storage.push_back(part = part.cpu());
-    TensorSlice slice = piece.member->parameter->slice();
-    slice.dtype = from_scalar_type(part.scalar_type());
-    checkpoint::append_flat_range(kind, slice, piece.in_member.begin, piece.in_member.end,
-                                  bytes_of(part), tensors);
-  };
-  const auto& buckets = state.flat.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const optim::BucketState& own = state.optimizer.states()[i];
-    for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].saved)) {
-      const int64_t begin = buckets[i].owned.begin;
-      add(checkpoint::kWeight, own.master, piece, begin);
-      if (!own.exp_avg.defined()) continue;  // frozen
-      add(checkpoint::kExpAvg, own.exp_avg, piece, begin);
-      add(checkpoint::kExpAvgSq, own.exp_avg_sq, piece, begin);
-    }
-  }
-  return tensors;
-}
-
 }  // namespace longhaul::train

@@ -51,7 +51,7 @@ checkpoint::ReadReport restore_state(ModelState state,
 
 /// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the
 /// live tensors, which must not change until the save has ended; else copies, which
-/// `storage` keeps.
+/// `storage` keeps and which are waited for (StateCapture does not).
 std::vector<checkpoint::StateTensor> capture_state(const ModelState& state,
                                                    std::vector<at::Tensor>& storage);
 

@@ -1,0 +1,89 @@
+#include "longhaul/train/state_capture.h"
+
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include "longhaul/tensor/test_device.h"
+
+namespace longhaul::train {
+namespace {
+
+using testing::kDevice, testing::make_device, testing::pinned_bytes, testing::waits;
+
+/// What the second of two ranks owns, numbered; matrices of which one is frozen.
+struct Owned {
+  explicit Owned(at::Device device) {
+    const std::vector<FlatParameter> placed = {
+        {make_parameter("embed", {100, 70}, {}), {1.0, 0.0, false}, 0},
+        {make_parameter("a.norm", {16}, {}), {1.0, 0.0, false}, 1},
+        {make_parameter("a.w", {300, 16}, {}), {1.0, 0.0, true}, 1}};
+    flat = std::make_unique<FlatBuffers>(placed, DTypePolicy{DType::BF16}, device,
+                                         FlatSharding{1, 2});
+    optimizer = std::make_unique<optim::Optimizer>(*flat, OptimizerSection{});
+    float first = 1.0F;
+    for (const optim::BucketState& own : optimizer->states()) {
+      for (const at::Tensor& t : {own.master, own.exp_avg, own.exp_avg_sq}) {
+        if (!t.defined()) continue;
+        t.copy_(at::arange(t.numel(), at::kFloat) + first);
+        first += static_cast<float>(t.numel());
+      }
+    }
+  }
+  ModelState state() { return {*flat, *optimizer}; }
+  std::unique_ptr<FlatBuffers> flat;
+  std::unique_ptr<optim::Optimizer> optimizer;
+};
+
+void expect_same(const CapturedState& a, const CapturedState& b) {
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  ASSERT_FALSE(a.tensors.empty());
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    EXPECT_EQ(a.tensors[i].kind, b.tensors[i].kind);
+    EXPECT_EQ(describe_slice(a.tensors[i].slice), describe_slice(b.tensors[i].slice));
+    EXPECT_TRUE(std::ranges::equal(a.tensors[i].bytes, b.tensors[i].bytes)) << i;
+  }
+}
+
+TEST(StateCapture, OfADeviceIsThatOfACpuAndNobodyWaitsBeforeReady) {
+  make_device();
+  Owned here(at::kCPU), there(kDevice);
+  const CapturedState live = StateCapture().capture(here.state());
+  EXPECT_FALSE(live.owner);
+  EXPECT_FALSE(live.ready);
+  waits.take();
+  StateCapture capture;
+  const c10::Stream beside =
+      c10::impl::VirtualGuardImpl(kDevice.type()).getStreamFromGlobalPool(kDevice);
+  const CapturedState captured = [&] {
+    const c10::StreamGuard guard(beside);  // what it puts there is done late
+    return capture.capture(there.state());
+  }();
+  EXPECT_TRUE(waits.take().empty());
+  ASSERT_TRUE(captured.owner);
+  for (const at::Tensor& copy : *captured.owner) EXPECT_TRUE(copy.is_pinned());
+  EXPECT_FALSE(std::ranges::equal(captured.tensors[0].bytes, live.tensors[0].bytes));
+  captured.ready();
+  expect_same(captured, live);
+}
+
+TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
+  make_device();
+  Owned there(kDevice);
+  const int64_t none = pinned_bytes;
+  StateCapture capture;
+  capture.capture(there.state()).ready();
+  const int64_t one = pinned_bytes - none;
+  EXPECT_GT(one, 0);
+  {
+    const CapturedState first = capture.capture(there.state());
+    EXPECT_EQ(pinned_bytes - none, one);
+    const CapturedState second = capture.capture(there.state());
+    EXPECT_EQ(pinned_bytes - none, 2 * one);  // the first is still being written
+    EXPECT_NE(first.tensors[0].bytes.data(), second.tensors[0].bytes.data());
+  }
+  capture.capture(there.state());
+  EXPECT_EQ(pinned_bytes - none, 2 * one);
+}
+
+}  // namespace
+}  // namespace longhaul::train
