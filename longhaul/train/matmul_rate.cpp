@@ -3,8 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/mm.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <array>
 
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/tensor/dtype.h"
@@ -17,13 +21,19 @@ struct Size {
   int64_t rows;
   int64_t features;
   int together;
+
+  double flops() const {
+    return 2.0 * static_cast<double>(rows * features * features) * together;
+  }
 };
 
-/// On a CPU small enough for a slow one, large enough to leave the caches. A GPU fills
-/// only with more, and what starts a kernel must not count.
-Size size_for(c10::Device device) {
-  return device.is_cuda() ? Size{8192, 4096, 8} : Size{512, 1024, 1};
-}
+/// On a CPU small enough for a slow one, large enough to leave the caches.
+constexpr Size kOfCpu = {512, 1024, 1};
+/// A GPU fills only with more, and what starts a kernel must not count.
+constexpr Size kOfGpu = {8192, 8192, 8};
+/// Runs on a GPU whose median counts, after those that warm it up.
+constexpr int kWarmUps = 2;
+constexpr size_t kRuns = 7;
 
 /// No two neighbours alike: a GPU that multiplies ones saves power and is faster than
 /// with weights.
@@ -34,27 +44,63 @@ at::Tensor values(int64_t rows, int64_t features, const at::TensorOptions& optio
       .to(options);
 }
 
-}  // namespace
-
-double measure_matmul_rate(DType dtype, c10::Device device) {
-  const at::NoGradGuard no_grad;
-  const Size size = size_for(device);
-  const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(device);
-  const at::Tensor x = values(size.rows, size.features, options);
-  const at::Tensor w = values(size.features, size.features, options);
-  // A result is read, so that an asynchronous device has finished.
+double rate_on_cpu(const at::TensorOptions& options) {
+  const at::Tensor x = values(kOfCpu.rows, kOfCpu.features, options);
+  const at::Tensor w = values(kOfCpu.features, kOfCpu.features, options);
   const auto run = [&] {
     const Stopwatch clock;
-    at::Tensor y;
-    for (int i = 0; i < size.together; ++i) y = at::linear(x, w);
+    const at::Tensor y = at::linear(x, w);
     (void)y.select(0, 0).select(0, 0).item<float>();
     return clock.seconds();
   };
   run();
   double best = run();
   for (int i = 0; i < 6; ++i) best = std::min(best, run());
-  return 2.0 * static_cast<double>(size.rows * size.features * size.features) *
-         size.together / best;
+  return kOfCpu.flops() / best;
+}
+
+/// Returns when the device has done what it was asked to.
+void wait_for(at::Device device) {
+  c10::Event event(device.type());
+  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  event.synchronize();
+}
+
+/// The median: other work on a GPU is no excuse, but a clock that has not risen is none
+/// either.
+double rate_on_device(const Size& size, const at::TensorOptions& options) {
+  const at::Tensor x = values(size.rows, size.features, options);
+  const at::Tensor w = values(size.features, size.features, options);
+  at::Tensor y = at::linear(x, w);
+  const auto run = [&] {
+    wait_for(options.device());
+    const Stopwatch clock;
+    for (int i = 0; i < size.together; ++i) at::mm_out(y, x, w);
+    wait_for(options.device());
+    return clock.seconds();
+  };
+  for (int i = 0; i < kWarmUps; ++i) run();
+  std::array<double, kRuns> seconds = {};
+  for (double& one : seconds) one = run();
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return size.flops() / seconds[kRuns / 2];
+}
+
+}  // namespace
+
+double measure_matmul_rate(DType dtype, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(device);
+  if (device.is_cpu()) return rate_on_cpu(options);
+  // Beside what training holds there may be little room.
+  for (Size size = device.is_cuda() ? kOfGpu : kOfCpu;;) {
+    try {
+      return rate_on_device(size, options);
+    } catch (const c10::OutOfMemoryError&) {
+      if (size.features <= kOfCpu.features) throw;
+      size = {size.rows / 2, size.features / 2, 8 * size.together};
+    }
+  }
 }
 
 }  // namespace longhaul::train

@@ -3,7 +3,10 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include "longhaul/base/process.h"
 #include "longhaul/tensor/test_device.h"
+#include "longhaul/train/device_memory.h"
+#include "longhaul/train/matmul_rate.h"
 
 namespace longhaul::train {
 namespace {
@@ -83,6 +86,41 @@ TEST(StateCapture, UsesItsMemoryAgainWhenASaveHasEnded) {
   }
   capture.capture(there.state());
   EXPECT_EQ(pinned_bytes - none, 2 * one);
+}
+
+/// An allocator that has counted a peak.
+struct Counted final : c10::DeviceAllocator {
+  c10::DataPtr allocate(size_t) override { return {nullptr, kDevice}; }
+  void copy_data(void*, const void*, size_t) const override {}
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].increase(700);
+    stats.allocated_bytes[0].decrease(300);
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {}
+};
+
+TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
+  make_device();
+  EXPECT_EQ(peak_bytes(at::kCPU), peak_resident_bytes());
+  EXPECT_EQ(peak_device_bytes(kDevice), 0);
+  c10::Allocator* const before = c10::GetAllocator(kDevice.type());
+  Counted counted;
+  c10::SetAllocator(kDevice.type(), &counted, 1);
+  EXPECT_EQ(peak_bytes(kDevice), 700);
+  c10::SetAllocator(kDevice.type(), before, 1);
+}
+
+TEST(MatmulRate, OfADeviceIsMeasuredWithoutReadingAResult) {
+  make_device();
+  waits.take();
+  EXPECT_GT(measure_matmul_rate(DType::F32, kDevice), 0.0);
+  EXPECT_TRUE(waits.take().empty());
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "longhaul/base/process.h"
 #include "longhaul/system/stopwatch.h"
+#include "longhaul/train/device_memory.h"
 #include "longhaul/train/matmul_rate.h"
 
 namespace longhaul::train {
@@ -15,13 +16,13 @@ StepFigures::StepFigures(const Session& session)
       peak_(std::string(dtype_name(session.policy.compute))) {}
 
 void StepFigures::settle_peak(const Session& session, int64_t step, double step_rate,
-                              int64_t& peak_resident, Logger& log) {
+                              int64_t& peak_memory, Logger& log) {
   // Rank 0 says whether to measure, since all do so at the same time, as they compute.
   const bool wanted = session.world->rank() == 0 &&
                       peak_.wants_measurement(step_rate, seconds_since_process_start());
-  std::array<int64_t, 2> shared = {peak_resident, wanted ? 1 : 0};
+  std::array<int64_t, 2> shared = {peak_memory, wanted ? 1 : 0};
   session.world->all_reduce_wait({shared.data(), 2, DType::I64}, comm::ReduceOp::Max);
-  peak_resident = shared[0];
+  peak_memory = shared[0];
   if (shared[1] != 0) {
     const Stopwatch clock;
     const double rate = measure_matmul_rate(session.policy.compute, session.device);
@@ -32,20 +33,20 @@ void StepFigures::settle_peak(const Session& session, int64_t step, double step_
 
 void StepFigures::complete(StepRecord& record, const Session& session, Logger& log) {
   record.time = unix_time();
-  int64_t peak_resident = peak_resident_bytes();
+  int64_t peak = peak_bytes(session.device);
   const auto sequences = static_cast<double>(session.config.batch.global_size);
   record.tokens_per_s =
       sequences * static_cast<double>(session.config.data.seq_len) / record.step_time;
   const double per_rank =
       record.tokens_per_s / static_cast<double>(session.world->size());
   // After the first step, which it would only delay.
-  settle_peak(session, record.step, per_rank * flops_.full, peak_resident, log);
+  settle_peak(session, record.step, per_rank * flops_.full, peak, log);
   record.seqs_per_s = sequences / record.step_time;
   record.mfu = per_rank * flops_.full / peak_.value();
   record.mfu_causal = per_rank * flops_.causal / peak_.value();
   record.tflops_per_device = per_rank * flops_.full * 1e-12;
   record.peak_tflops_per_device = peak_.value() * 1e-12;
-  record.memory_peak = static_cast<double>(peak_resident);
+  record.memory_peak = static_cast<double>(peak);
   if (!log.silent()) record.host_memory = static_cast<double>(resident_bytes());
 }
 

@@ -27,9 +27,9 @@ class StepFigures {
   void complete(StepRecord& record, const Session& session, Logger& log);
 
  private:
-  /// `peak_resident`: in, of this rank; out, the largest of all ranks. Collective.
+  /// `peak_memory`: in, of this rank; out, the largest of all ranks. Collective.
   void settle_peak(const Session& session, int64_t step, double step_rate,
-                   int64_t& peak_resident, Logger& log);
+                   int64_t& peak_memory, Logger& log);
 
   FlopsPerToken flops_;
   PeakRate peak_;  ///< of this rank
