@@ -31,8 +31,8 @@ test: build ## unit, distributed, parity and end-to-end tests
 	@tools/test.sh build -LE '^(soak|gpu|faults)$$'
 
 .PHONY: test-gpu
-test-gpu: build ## tests that need a GPU
-	@tools/test.sh build -L '^gpu$$'
+test-gpu: ## tests that need a GPU, of the CUDA build
+	@tools/gpu/test.sh build-cuda
 
 .PHONY: test-faults
 test-faults: build ## every fault of a cluster once, on a Slurm of namespaces

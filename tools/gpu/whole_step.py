@@ -1,0 +1,118 @@
+"""Seconds of a training step, longhaul's or (--peer) transformers', of one shape on a device."""
+
+import argparse
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+# hidden, inner, layers, heads, key heads, vocabulary
+SHAPES = {"8b": (4096, 14336, 8, 32, 8, 128256), "0.5b": (1024, 4096, 24, 16, 8, 32000),
+          "1.5b": (2048, 5632, 24, 16, 8, 32000), "tiny": (64, 96, 2, 4, 2, 320)}
+TEXT = """
+[run]
+dir = "{dir}/run"
+steps = {steps}
+device = "{device}"
+[model]
+config = "{dir}/model"
+[data]
+seq_len = {seq_len}
+train = [{{ synthetic = 1000 }}]
+[batch]
+global_size = {micro}
+micro_size = {micro}
+[optimizer]
+lr = 1e-4
+[schedule]
+kind = "constant"
+[checkpoint]
+every = 0
+[precision]
+compute = "bf16"
+"""
+
+
+def config_of(options):
+    hidden, inner, layers, heads, key_heads, vocabulary = SHAPES[options.shape]
+    return {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": inner,
+        "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": key_heads, "max_position_embeddings": 8192,
+        "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
+        "initializer_range": 0.02, "tie_word_embeddings": False}
+
+
+def tell(options, seconds, peak):
+    median = statistics.median(seconds)
+    tokens = options.seq_len * options.micro_size
+    print(f"result: {median:.3f} s, {tokens / median:.0f} tokens/s, {peak / 2**30:.1f} GiB")
+
+
+def ours(options):
+    folder = options.dir / "model"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config_of(options)))
+    path = options.dir / "run.toml"
+    path.write_text(TEXT.format(dir=options.dir, steps=options.steps, device=options.device,
+                                seq_len=options.seq_len, micro=options.micro_size))
+    subprocess.run([options.longhaul, "train", path], check=True)
+    text = (options.dir / "run" / "metrics.jsonl").read_text()
+    records = [json.loads(line) for line in text.splitlines()]
+    steps = [record for record in records if "grad_norm" in record][2:]
+    tell(options, [record["step_time_s"] for record in steps],
+         max(record["memory_peak_bytes"] for record in steps))
+
+
+def peer(options):
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        print(error)
+        sys.exit(77)
+    config = transformers.LlamaConfig(**{k: v for k, v in config_of(options).items()
+                                         if k not in ("architectures", "model_type")})
+    torch.manual_seed(1)
+    with torch.device(options.device):
+        model = transformers.LlamaForCausalLM(config)
+    model = model.to(torch.bfloat16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    run = torch.compile(model) if options.compile else model
+    shape = (options.micro_size, options.seq_len)
+    seconds = []
+    for _ in range(options.steps):
+        ids = torch.randint(config.vocab_size, shape, device=options.device)
+        begun = time.perf_counter()
+        run(input_ids=ids, labels=ids).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begun)
+    peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else 0
+    tell(options, seconds[2:], peak)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--longhaul")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
+    parser.add_argument("--seq-len", type=int, required=True)
+    parser.add_argument("--micro-size", type=int, required=True)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--dir", type=pathlib.Path, required=True)
+    parser.add_argument("--peer", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    options.dir.mkdir(parents=True, exist_ok=True)
+    (peer if options.peer else ours)(options)
+
+
+if __name__ == "__main__":
+    main()
