@@ -5,6 +5,7 @@ LIMIT=${LIMIT:-420}
 # shellcheck source=tools/gpu/common.sh
 . "$(dirname "$0")/common.sh"
 
+# shellcheck disable=SC2317  # run by a step
 libraries_found() {
   local binary missing
   for binary in "$BIN"/longhaul*; do

@@ -1,3 +1,4 @@
+#!/bin/bash
 # Sourced by the calls of this folder: where the program and the libraries are, steps under a
 # time limit, and the table at the end. Nothing here has run on a GPU yet.
 #

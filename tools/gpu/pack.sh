@@ -37,5 +37,5 @@ for program in "$out"/bin/*; do ldd "$program" || true; done |
   done
 tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")"
 bytes=$(stat -c %s "$out.tar.gz")
-echo "pack: $out.tar.gz, $((bytes / 1000000)) MB, $(ls "$out/bin" | wc -l) programs"
+echo "pack: $out.tar.gz, $((bytes / 1000000)) MB, ${#programs[@]} programs"
 [ "$bytes" -le "$most" ] || { echo "pack: more than the 64 MB that can be carried" >&2; exit 1; }
