@@ -13,7 +13,9 @@ namespace longhaul::train {
 
 StageRunner::StageRunner(const std::vector<Chunk>& chunks,
                          parallel::DataParallel& replicas, StageOptions options)
-    : chunks_(chunks), units_(replicas), options_(std::move(options)) {}
+    : chunks_(chunks), units_(replicas), options_(std::move(options)) {
+  if (options_.offload) offload_ = std::make_shared<parallel::Offload>();
+}
 
 void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,
                              std::vector<double> scales) {
@@ -66,7 +68,7 @@ nn::Tensors StageRunner::recompute(const nn::BlockFunction& block, const nn::Ten
     losses_.again = false;
     return y;
   };
-  return parallel::recompute(counted_once, x, options_.offload);
+  return parallel::recompute(counted_once, x, offload_);
 }
 
 nn::Tensors StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/data/unit_runner.h"
 #include "longhaul/parallel/pipeline/runner.h"
+#include "longhaul/parallel/recompute/offload.h"
 #include "longhaul/train/capture.h"
 
 namespace longhaul::train {
@@ -115,6 +117,7 @@ class StageRunner : public parallel::PipelineStage {
   UnitPlan planned_;  ///< of the actions that were run last
   std::vector<PipelineAction> planned_actions_;
   StageOptions options_;
+  std::shared_ptr<parallel::Offload> offload_;  ///< null: kept inputs stay
   std::vector<data::TokenBatch>* batches_ = nullptr;
   nn::Losses losses_;
   std::map<Key, Flight> flights_;

@@ -31,6 +31,7 @@
 #include "longhaul/train/run_start.h"
 #include "longhaul/train/saves.h"
 #include "longhaul/train/stage_runner.h"
+#include "longhaul/train/state_capture.h"
 #include "longhaul/train/step_figures.h"
 #include "longhaul/train/step_guard.h"
 #include "longhaul/train/step_hooks.h"
@@ -409,8 +410,7 @@ class Trainer {
     const int64_t every = config().checkpoint.every;
     const bool periodic = every > 0 && history_.step / every * every + every < last_step_;
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
-    std::vector<at::Tensor> none;
-    saves_.prepare(capture_state(session_.state(), none));
+    saves_.prepare(capture_.capture(session_.state()).tensors);
   }
 
   /// `ends`: nothing follows that could change the state while it is written. Not what
@@ -419,9 +419,8 @@ class Trainer {
     if (history_.step == saved_step_ && !again) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
-    const auto copies = std::make_shared<std::vector<at::Tensor>>();
-    const auto tensors = capture_state(session_.state(), *copies);
-    saves_.save(history_, tensors, copies->empty() ? nullptr : copies, ends);
+    const CapturedState state = capture_.capture(session_.state());
+    saves_.save(history_, state.tensors, state.owner, ends, state.ready);
     saved_step_ = history_.step;
   }
 
@@ -443,6 +442,7 @@ class Trainer {
   StepGuard guard_;
   ReplicaCheck replica_check_;
   ControlFiles control_;
+  StateCapture capture_;
   Saves saves_;
   Requests requests_;
   bool risen_ = false;  ///< a validation's loss, beyond its stop_above

@@ -126,12 +126,16 @@ class Exchange {
 
   /// Frees what has been received at the other end.
   void sweep() {
-    std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
-    // A host that runs ahead of its device would keep what a whole step sends.
-    while (slots_ && parcels_->sent.size() > kSendsKept) {
-      parcels_->sent.front().work->order();
-      parcels_->sent.erase(parcels_->sent.begin());
+    if (slots_) {
+      // A host that runs ahead of its device would keep what a whole step sends; and what
+      // is kept is not to depend on how far the device has come.
+      while (parcels_->sent.size() > kSendsKept) {
+        parcels_->sent.front().work->order();
+        parcels_->sent.erase(parcels_->sent.begin());
+      }
+      return;
     }
+    std::erase_if(parcels_->sent, [](const Parcel& p) { return p.work->test(); });
     // Drives the backend's progress where nothing was left to send.
     if (parcels_->sent.empty() && !parcels_->incoming.empty()) {
       const Parcel& any = parcels_->incoming.begin()->second;
