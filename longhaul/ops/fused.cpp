@@ -237,17 +237,16 @@ void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
   });
 }
 
-bool supports_split_cross_entropy(const at::Tensor& logits) {
-  return supports(logits);
-}
+bool supports_split_cross_entropy(const at::Tensor& logits) { return supports(logits); }
 
 void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
                               at::Tensor& maximum, at::Tensor& sum_exp,
                               at::Tensor& picked) {
   run(logits, [&]<typename T>(T) {
     return kernels::CrossEntropyStatistics<T>{
-        pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(maximum), pointer<float>(sum_exp), pointer<float>(picked)};
+        pointer<T>(logits),    pointer<int64_t>(targets), logits.size(0),
+        logits.size(1),        pointer<float>(maximum),   pointer<float>(sum_exp),
+        pointer<float>(picked)};
   });
 }
 
@@ -256,7 +255,7 @@ void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             double z_loss) {
   run(logits, [&]<typename T>(T) {
     return kernels::CrossEntropyGradient<T>{
-        pointer<T>(logits), pointer<int64_t>(targets), logits.size(0), logits.size(1),
+        pointer<T>(logits),  pointer<int64_t>(targets), logits.size(0), logits.size(1),
         pointer<float>(lse), pointer<float>(row_scale), z_loss};
   });
 }

@@ -41,8 +41,8 @@ class Optimizer {
 
   /// Sums of squares of the gradients over what this rank alone counts (Bucket::saved),
   /// fp64 [names]: one for each parameter of the whole model, 0 for what other ranks
-  /// have. On the buffers' device, and nothing is waited for: norm_over() makes the global
-  /// norm of them.
+  /// have. On the buffers' device, and nothing is waited for: norm_over() makes the
+  /// global norm of them.
   at::Tensor gradient_squares(const std::vector<std::string>& names) const;
 
   /// The global L2 norm of the gradients in fp64: gradient_squares added over the ranks

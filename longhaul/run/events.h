@@ -213,6 +213,11 @@ namespace detail {
 /// Calls one(key, value) for each pair of its arguments.
 template <typename Self>
 struct EachField {
+ private:
+  friend Self;
+  EachField() = default;
+
+ public:
   template <typename T, typename... Rest>
   void operator()(const char* key, T& value, Rest&&... rest) const {
     static_cast<const Self&>(*this).one(key, value);

@@ -149,7 +149,8 @@ void run(const Arguments& arguments) {
   if (hidden.size() > 1) out["relation"] = hidden[1].detach().to(at::kFloat).contiguous();
   out["loss"] = loss.detach().view({1}).contiguous();
   for (size_t term = 0; term < scales.size(); ++term) {
-    out["loss." + std::to_string(term)] = at::full({1}, losses.sums()[term] * scales[term]);
+    out["loss." + std::to_string(term)] =
+        at::full({1}, losses.sums()[term] * scales[term]);
   }
   for (const ParameterPtr& p : loaded.model->parameters()) {
     out["grad." + p->name()] = p->grad().to(at::kFloat).contiguous();

@@ -103,7 +103,7 @@ class Exchange {
       }
     }
     if (slots_) {
-      post_slots(index + 1, std::move(tensors));
+      post_slots(index + 1, tensors);
     } else if (!tensors.empty()) {
       auto work = start(comm::Transfer::Kind::Send, message->to, tensors);
       parcels_->sent.push_back({*message, std::move(tensors), std::move(work)});
@@ -183,7 +183,7 @@ class Exchange {
   }
 
   /// The groups that are due once `done` actions were run, the last with this `output`.
-  void post_slots(size_t done, nn::Tensors output) {
+  void post_slots(size_t done, const nn::Tensors& output) {
     for (const MessageGroup& group : slots_->after(done)) {
       std::vector<comm::Transfer> transfers;
       std::vector<Parcel> received;
@@ -191,7 +191,7 @@ class Exchange {
       for (const PipelineMessage& message : group.messages) {
         if (message.from == pp_.rank()) {
           add_transfers(transfers, comm::Transfer::Kind::Send, message.to, output);
-          sent = {message, std::move(output), nullptr};
+          sent = {message, output, nullptr};
         } else {
           received.push_back({message, room_for(message), nullptr});
           add_transfers(transfers, comm::Transfer::Kind::Recv, message.from,
