@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhaul/comm/arguments.h"
 #include "longhaul/comm/options.h"
 
 namespace longhaul::comm {
@@ -64,31 +65,37 @@ class ThroughHost final : public Communicator {
   const std::string& name() const override { return host_->name(); }
 
   WorkPtr all_reduce(Buffer buffer, ReduceOp op) override {
+    check_buffer("all_reduce", buffer);
     auto stands = std::make_unique<Stands>();
     const Buffer here = read(*stands, buffer, buffer.data);
     return work(std::move(stands), host_->all_reduce(here, op));
   }
   WorkPtr all_gather(ConstBuffer in, Buffer out) override {
+    check_pair("all_gather", in, 1, out, size());
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
     return work(std::move(stands), host_->all_gather(mine, room(*stands, out)));
   }
   WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override {
+    check_pair("reduce_scatter", in, size(), out, 1);
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
     return work(std::move(stands), host_->reduce_scatter(mine, room(*stands, out), op));
   }
   WorkPtr all_to_all(ConstBuffer in, Buffer out) override {
+    check_all_to_all(in, out, size());
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
     return work(std::move(stands), host_->all_to_all(mine, room(*stands, out)));
   }
   WorkPtr broadcast(Buffer buffer, int root) override {
+    check_buffer("broadcast", buffer);
     auto stands = std::make_unique<Stands>();
     const Buffer here = read(*stands, buffer, rank() == root ? nullptr : buffer.data);
     return work(std::move(stands), host_->broadcast(here, root));
   }
   WorkPtr send_recv(std::vector<Transfer> transfers) override {
+    check_transfers(*this, transfers);
     auto stands = std::make_unique<Stands>();
     for (Transfer& t : transfers) {
       t.buffer = t.kind == Transfer::Kind::Send ? read(*stands, t.buffer, nullptr)

@@ -1,0 +1,58 @@
+#include "longhaul/comm/through_host.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "longhaul/comm/conformance.h"
+#include "longhaul/comm/fake.h"
+
+namespace longhaul::comm {
+namespace {
+
+class ThroughHostVerbs : public testing::TestWithParam<Conformance> {};
+
+TEST_P(ThroughHostVerbs, Conform) {
+  const auto copy = [](void* to, const void* from, size_t bytes) {
+    std::memcpy(to, from, bytes);
+  };
+  for (const int ranks : {1, 3}) {
+    run_fake_ranks(ranks, [&](const std::shared_ptr<Communicator>& world) {
+      GetParam().check(*through_host(*world, {copy, copy}));
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(FakeRanks, ThroughHostVerbs,
+                         testing::ValuesIn(conformance_checks()),
+                         [](const testing::TestParamInfo<Conformance>& tested) {
+                           return tested.param.name;
+                         });
+
+TEST(ThroughHost, AResultIsTheDevicesWhenItsWorkIsWaitedFor) {
+  run_fake_ranks(2, [](const std::shared_ptr<Communicator>& world) {
+    // Device memory that the collectives of the host never touch.
+    int64_t device = world->rank() + 1;
+    int to_host = 0;
+    int to_device = 0;
+    const auto group =
+        through_host(*world, {[&](void* host, const void* from, size_t bytes) {
+                                std::memcpy(host, from, bytes);
+                                ++to_host;
+                              },
+                              [&](void* to, const void* host, size_t bytes) {
+                                std::memcpy(to, host, bytes);
+                                ++to_device;
+                              }});
+    const WorkPtr work = group->all_reduce({&device, 1, DType::I64}, ReduceOp::Sum);
+    EXPECT_EQ(device, world->rank() + 1);
+    work->order();
+    EXPECT_EQ(device, 3);
+    work->wait();  // a second time changes nothing
+    EXPECT_EQ(to_host, 1);
+    EXPECT_EQ(to_device, 1);
+  });
+}
+
+}  // namespace
+}  // namespace longhaul::comm
