@@ -74,19 +74,22 @@ class ThroughHost final : public Communicator {
     check_pair("all_gather", in, 1, out, size());
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
-    return work(std::move(stands), host_->all_gather(mine, room(*stands, out)));
+    const Buffer result = room(*stands, out);
+    return work(std::move(stands), host_->all_gather(mine, result));
   }
   WorkPtr reduce_scatter(ConstBuffer in, Buffer out, ReduceOp op) override {
     check_pair("reduce_scatter", in, size(), out, 1);
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
-    return work(std::move(stands), host_->reduce_scatter(mine, room(*stands, out), op));
+    const Buffer result = room(*stands, out);
+    return work(std::move(stands), host_->reduce_scatter(mine, result, op));
   }
   WorkPtr all_to_all(ConstBuffer in, Buffer out) override {
     check_all_to_all(in, out, size());
     auto stands = std::make_unique<Stands>();
     const Buffer mine = read(*stands, in, nullptr);
-    return work(std::move(stands), host_->all_to_all(mine, room(*stands, out)));
+    const Buffer result = room(*stands, out);
+    return work(std::move(stands), host_->all_to_all(mine, result));
   }
   WorkPtr broadcast(Buffer buffer, int root) override {
     check_buffer("broadcast", buffer);
