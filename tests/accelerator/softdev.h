@@ -16,9 +16,11 @@
 //
 // Environment: SOFTDEV_COUNT (devices, 1), SOFTDEV_MEMORY (bytes of each, 16 GiB),
 // SOFTDEV_STRICT (1: a race throws; 0: it is only printed), SOFTDEV_HOST_BUFFERS (1:
-// collectives take host memory too), SOFTDEV_LIMIT (seconds that a wait may take, 300),
-// SOFTDEV_REPORT (a file that gets the counters as a JSON line at the end of a process
-// and at each mark), SOFTDEV_TRACE (a file that gets them at each synchronisation).
+// collectives take host memory too), SOFTDEV_FORGET_WAITS (1: a stream that is to wait
+// for an event is taken not to, so that a program that needs the wait is told),
+// SOFTDEV_LIMIT (seconds that a wait may take, 300), SOFTDEV_REPORT (a file that gets the
+// counters as a JSON line at the end of a process and at each mark), SOFTDEV_TRACE (a
+// file that gets them at each synchronisation).
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -224,7 +224,8 @@ void record(Event& event, Stream& stream) {
 void wait_event(Stream& stream, const Event& event) {
   const std::lock_guard lock(state_mutex());
   if (event.stream == nullptr) return;
-  stream.seen.join(event.seen);
+  static const bool forgets = setting("SOFTDEV_FORGET_WAITS", 0) != 0;
+  if (!forgets) stream.seen.join(event.seen);
   if (event.stream == &stream || event.stream->done(event.position)) return;
   Shown shown;
   shown.kind = Shown::Kind::Wait;
