@@ -4,12 +4,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
 
+#include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/tensor/dtype.h"
 
@@ -59,13 +58,6 @@ double rate_on_cpu(const at::TensorOptions& options) {
   return kOfCpu.flops() / best;
 }
 
-/// Returns when the device has done what it was asked to.
-void wait_for(at::Device device) {
-  c10::Event event(device.type());
-  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  event.synchronize();
-}
-
 /// The median: other work on a GPU is no excuse, but a clock that has not risen is none
 /// either.
 double rate_on_device(const Size& size, const at::TensorOptions& options) {
@@ -73,10 +65,10 @@ double rate_on_device(const Size& size, const at::TensorOptions& options) {
   const at::Tensor w = values(size.features, size.features, options);
   at::Tensor y = at::linear(x, w);
   const auto run = [&] {
-    wait_for(options.device());
+    device::mark(options.device()).synchronize();
     const Stopwatch clock;
     for (int i = 0; i < size.together; ++i) at::mm_out(y, x, w);
-    wait_for(options.device());
+    device::mark(options.device()).synchronize();
     return clock.seconds();
   };
   for (int i = 0; i < kWarmUps; ++i) run();

@@ -2,10 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <optional>
+
+#include "longhaul/device/device.h"
 
 namespace longhaul::train {
 
@@ -81,8 +82,7 @@ CapturedState StateCapture::capture(const ModelState& state) {
   }
   if (!set) return captured;
   const at::Device device = state.optimizer.states()[0].master.device();
-  set->copied.emplace(device.type());
-  set->copied->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  set->copied = device::mark(device);
   captured.ready = [set] { set->copied->synchronize(); };
   captured.owner = {set, &set->hosts};
   return captured;

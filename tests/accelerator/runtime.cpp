@@ -250,7 +250,3 @@ const bool kRegistered = [] {
 
 }  // namespace
 }  // namespace longhaul::softdev
-
-extern "C" void* longhaul_device_stream(int64_t stream_id, int device_index) {
-  return &longhaul::softdev::stream_of(device_index, stream_id);
-}

@@ -34,8 +34,6 @@ const char* softdev_counters();
 void softdev_mark(const char* label);
 /// A name for what the calling thread does next, in what is reported.
 void softdev_label(const char* label);
-/// The stream of a c10::Stream as the collectives take it; id 0 is the default stream.
-void* longhaul_device_stream(int64_t stream_id, int device_index);
 // longhaul_device_collectives() is declared in collectives.cpp.
 
 }  // extern "C"
