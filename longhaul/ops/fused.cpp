@@ -2,41 +2,86 @@
 
 #include <cmath>
 
-#include "longhaul/ops/fused_cuda.h"
-#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/fused_kernels.h"
+#include "longhaul/ops/fused_operator.h"
 
 namespace longhaul::ops::fused {
 namespace {
 
+using at::Tensor;
 using kernels::Bf16;
 using kernels::Results;
 
-/// Memory of a tensor as the kernels' element type; null for an undefined one.
-template <typename T>
-T* pointer(const at::Tensor& x) {
-  return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
+// The contracts of fused.h, for kernels of any device.
+TORCH_LIBRARY(longhaul, library) {
+  library.def(
+      "rms_norm_forward(Tensor x, Tensor weight, float eps, Tensor(a!) y, "
+      "Tensor(b!) inverse_rms) -> ()");
+  library.def(
+      "rms_norm_backward(Tensor dy, Tensor x, Tensor inverse_rms, Tensor weight, "
+      "Tensor(a!) dx, Tensor(b!) dweight) -> ()");
+  library.def(
+      "rope(Tensor x, Tensor cos, Tensor sin, Tensor positions, bool inverse, "
+      "Tensor(a!) y) -> ()");
+  library.def("swiglu_forward(Tensor gate, Tensor up, Tensor(a!) y) -> ()");
+  library.def(
+      "swiglu_backward(Tensor dy, Tensor gate, Tensor up, Tensor(a!) dgate, "
+      "Tensor(b!) dup) -> ()");
+  library.def(
+      "cross_entropy(Tensor(a!) logits, Tensor targets, float scale, float z_loss, "
+      "bool want_gradient, Tensor(b!) cross_entropy, Tensor(c!) squared_lse) -> ()");
+  library.def(
+      "cross_entropy_statistics(Tensor logits, Tensor targets, Tensor(a!) maximum, "
+      "Tensor(b!) sum_exp, Tensor(c!) picked) -> ()");
+  library.def(
+      "cross_entropy_gradient(Tensor(a!) logits, Tensor targets, Tensor lse, "
+      "Tensor row_scale, float z_loss) -> ()");
 }
 
-/// Calls `run` with a value of the element type.
-template <typename Run>
-void with_type(const at::Tensor& x, const Run& run) {
-  if (x.scalar_type() == at::kFloat) {
-    run(float{});
-  } else {
-    run(Bf16{});
+struct OnCpu {
+  template <typename Kernel>
+  static void run(const Kernel& kernel, at::Device /*device*/) {
+    kernels::run(kernel);
   }
+};
+
+TORCH_LIBRARY_IMPL(longhaul, CPU, library) { register_kernels<OnCpu>(library); }
+
+using RmsNormForward =
+    Operator<void(const Tensor&, const Tensor&, double, const Tensor&, const Tensor&)>;
+using RmsNormBackward = Operator<void(const Tensor&, const Tensor&, const Tensor&,
+                                      const Tensor&, const Tensor&, const Tensor&)>;
+using Rope = Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                           bool, const Tensor&)>;
+using SwigluForward = Operator<void(const Tensor&, const Tensor&, const Tensor&)>;
+using SwigluBackward = Operator<void(const Tensor&, const Tensor&, const Tensor&,
+                                     const Tensor&, const Tensor&)>;
+using CrossEntropy = Operator<void(const Tensor&, const Tensor&, double, double, bool,
+                                   const Tensor&, const Tensor&)>;
+using CrossEntropyStatistics = Operator<void(const Tensor&, const Tensor&, const Tensor&,
+                                             const Tensor&, const Tensor&)>;
+using CrossEntropyGradient =
+    Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double)>;
+
+/// Found once, after the library above was registered.
+struct Operators {
+  RmsNormForward rms_norm_forward{"longhaul::rms_norm_forward"};
+  RmsNormBackward rms_norm_backward{"longhaul::rms_norm_backward"};
+  Rope rope{"longhaul::rope"};
+  SwigluForward swiglu_forward{"longhaul::swiglu_forward"};
+  SwigluBackward swiglu_backward{"longhaul::swiglu_backward"};
+  CrossEntropy cross_entropy{"longhaul::cross_entropy"};
+  CrossEntropyStatistics statistics{"longhaul::cross_entropy_statistics"};
+  CrossEntropyGradient gradient{"longhaul::cross_entropy_gradient"};
+};
+
+const Operators& operators() {
+  static const Operators found;
+  return found;
 }
 
-/// Runs the kernel that `make` makes for the element type, where `x` lies.
-template <typename Make>
-void run(const at::Tensor& x, const Make& make) {
-  with_type(x, [&](auto type) {
-    if (x.is_cuda()) {
-      cuda::run(make(type), x.device());
-    } else {
-      kernels::run(make(type));
-    }
-  });
+bool has_element_type(const Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
 }
 
 kernels::AttentionStrides strides(const at::Tensor& x) {
@@ -93,15 +138,22 @@ kernels::AttentionShape attention_shape(const AttentionPart& part) {
 
 }  // namespace
 
-bool supports(const at::Tensor& x) {
-  if (x.is_cuda()) return cuda::supports(x);
-  return x.is_cpu() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-}
-
-std::string device_name(at::Device device) {
-  if (device.is_cuda()) return cuda::device_name(device);
-  return device.is_cpu() ? "cpu" : device.str();
+bool supports(Form form, const at::Tensor& x) {
+  if (!has_element_type(x)) return false;
+  const Operators& all = operators();
+  switch (form) {
+    case Form::RmsNorm:
+      return all.rms_norm_forward.serves(x) && all.rms_norm_backward.serves(x);
+    case Form::Rope:
+      return all.rope.serves(x);
+    case Form::Swiglu:
+      return all.swiglu_forward.serves(x) && all.swiglu_backward.serves(x);
+    case Form::CrossEntropy:
+      return all.cross_entropy.serves(x);
+    case Form::SplitCrossEntropy:
+      return all.statistics.serves(x) && all.gradient.serves(x);
+  }
+  return false;
 }
 
 bool supports_gradient(const at::Tensor& grad) {
@@ -109,69 +161,35 @@ bool supports_gradient(const at::Tensor& grad) {
 }
 
 bool supports_attention(const at::Tensor& q, int64_t head_dim) {
-  return q.is_cpu() && supports(q) && kernels::attention_supported(head_dim);
+  return q.is_cpu() && has_element_type(q) && kernels::attention_supported(head_dim);
 }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                       at::Tensor& y, at::Tensor& inverse_rms) {
-  run(x, [&]<typename T>(T) {
-    return kernels::RmsNormForward<T>{
-        pointer<T>(x), pointer<T>(weight),         eps, x.size(0), x.size(1),
-        pointer<T>(y), pointer<float>(inverse_rms)};
-  });
+  operators().rms_norm_forward.on(x, x, weight, eps, y, inverse_rms);
 }
 
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
                        at::Tensor& dx, const at::Tensor& dweight) {
-  run(x, [&]<typename T>(T) {
-    return kernels::RmsNormBackward<T>{pointer<T>(dy),
-                                       pointer<T>(x),
-                                       pointer<float>(inverse_rms),
-                                       pointer<T>(weight),
-                                       x.size(0),
-                                       x.size(1),
-                                       pointer<T>(dx),
-                                       pointer<float>(dweight)};
-  });
+  operators().rms_norm_backward.on(x, dy, x, inverse_rms, weight, dx, dweight);
 }
 
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y) {
-  run(x, [&]<typename T>(T) {
-    return kernels::Rope<T>{pointer<T>(x),
-                            x.stride(0),
-                            x.stride(1),
-                            x.size(0),
-                            x.size(1),
-                            x.size(2),
-                            pointer<float>(cos),
-                            pointer<float>(sin),
-                            pointer<int32_t>(positions),
-                            inverse,
-                            pointer<T>(y),
-                            y.stride(0),
-                            y.stride(1)};
-  });
+  operators().rope.on(x, x, cos, sin, positions, inverse, y);
 }
 
 void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y) {
-  run(gate, [&]<typename T>(T) {
-    return kernels::SwigluForward<T>{pointer<T>(gate), pointer<T>(up), gate.stride(0),
-                                     gate.size(0),     gate.size(1),   pointer<T>(y)};
-  });
+  operators().swiglu_forward.on(gate, gate, up, y);
 }
 
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup) {
-  run(gate, [&]<typename T>(T) {
-    return kernels::SwigluBackward<T>{
-        pointer<T>(dy), pointer<T>(gate),  pointer<T>(up),  gate.stride(0), gate.size(0),
-        gate.size(1),   pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)};
-  });
+  operators().swiglu_backward.on(gate, dy, gate, up, dgate, dup);
 }
 
-bool supports_dropout(const at::Tensor& x) { return x.is_cpu() && supports(x); }
+bool supports_dropout(const at::Tensor& x) { return x.is_cpu() && has_element_type(x); }
 
 void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y) {
   with_type(x, [&]<typename T>(T) {
@@ -224,40 +242,20 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
 void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse) {
-  run(logits, [&]<typename T>(T) {
-    return kernels::CrossEntropy<T>{pointer<T>(logits),
-                                    pointer<int64_t>(targets),
-                                    logits.size(0),
-                                    logits.size(1),
-                                    scale,
-                                    z_loss,
-                                    want_gradient,
-                                    pointer<float>(cross_entropy),
-                                    pointer<float>(squared_lse)};
-  });
+  operators().cross_entropy.on(logits, logits, targets, scale, z_loss, want_gradient,
+                               cross_entropy, squared_lse);
 }
-
-bool supports_split_cross_entropy(const at::Tensor& logits) { return supports(logits); }
 
 void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,
                               at::Tensor& maximum, at::Tensor& sum_exp,
                               at::Tensor& picked) {
-  run(logits, [&]<typename T>(T) {
-    return kernels::CrossEntropyStatistics<T>{
-        pointer<T>(logits),    pointer<int64_t>(targets), logits.size(0),
-        logits.size(1),        pointer<float>(maximum),   pointer<float>(sum_exp),
-        pointer<float>(picked)};
-  });
+  operators().statistics.on(logits, logits, targets, maximum, sum_exp, picked);
 }
 
 void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse, const at::Tensor& row_scale,
                             double z_loss) {
-  run(logits, [&]<typename T>(T) {
-    return kernels::CrossEntropyGradient<T>{
-        pointer<T>(logits),  pointer<int64_t>(targets), logits.size(0), logits.size(1),
-        pointer<float>(lse), pointer<float>(row_scale), z_loss};
-  });
+  operators().gradient.on(logits, logits, targets, lse, row_scale, z_loss);
 }
 
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,

@@ -2,8 +2,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
-
 #include "longhaul/ops/attention.h"
 
 namespace longhaul::ops::fused {
@@ -12,10 +10,11 @@ namespace longhaul::ops::fused {
 // has not checked, allocate nothing, and are called only where supports...() said yes.
 // Everything is contiguous unless said otherwise.
 
-/// Fused kernels exist for this tensor's device and dtype.
-bool supports(const at::Tensor& x);
-/// "cpu", or a GPU's name and architecture: for the numerics fingerprint.
-std::string device_name(at::Device device);
+enum class Form { RmsNorm, Rope, Swiglu, CrossEntropy, SplitCrossEntropy };
+/// The form has kernels for this tensor's device and dtype. They are operators of
+/// LibTorch's dispatcher (fused.cpp has their schemas), so that the library of a device
+/// brings its own.
+bool supports(Form form, const at::Tensor& x);
 /// The accumulator has a form that the kernels add to (fp32).
 bool supports_gradient(const at::Tensor& grad);
 /// Head dims that the attention kernel takes.
@@ -65,8 +64,7 @@ void cross_entropy(at::Tensor& logits, const at::Tensor& targets, double scale,
                    double z_loss, bool want_gradient, at::Tensor& cross_entropy,
                    at::Tensor& squared_lse);
 
-/// The two forms below, for a part of the vocabulary, exist for these logits.
-bool supports_split_cross_entropy(const at::Tensor& logits);
+/// The two below are Form::SplitCrossEntropy.
 /// logits [R, V]; targets [R] int64, outside of [0, V): in another part. Per row, fp32
 /// [R]: the maximum, the sum of exp(logit - maximum), and the target's logit, or 0.
 void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& targets,

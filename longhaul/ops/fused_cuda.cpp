@@ -5,17 +5,14 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include "longhaul/ops/fused_kernels.h"
 #include "longhaul/ops/kernels/cuda.h"
 #include "longhaul/ops/kernels/cuda/gpu.h"
 
 namespace longhaul::ops::fused::cuda {
 
-bool supports(const at::Tensor& x) {
-  return x.is_cuda() &&
-         (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
-}
-
 std::string device_name(at::Device device) {
+  if (!device.is_cuda()) return device.is_cpu() ? "cpu" : device.str();
   cudaDeviceProp properties;
   if (cudaGetDeviceProperties(&properties, device.index()) != cudaSuccess) {
     return device.str();
@@ -37,13 +34,14 @@ void check_device(at::Device device) {
   kernels::cuda::check_gpu(gpu, kernels::cuda::built_images());
 }
 
-template <typename Kernel>
-void run(const Kernel& kernel, at::Device device) {
-  const c10::cuda::CUDAGuard guard(device);
-  kernels::cuda::run(kernel, c10::cuda::getCurrentCUDAStream().stream());
-}
+struct OnStream {
+  template <typename Kernel>
+  static void run(const Kernel& kernel, at::Device device) {
+    const c10::cuda::CUDAGuard guard(device);
+    kernels::cuda::run(kernel, c10::cuda::getCurrentCUDAStream().stream());
+  }
+};
 
-LH_CUDA_KERNELS(float);
-LH_CUDA_KERNELS(kernels::Bf16);
+TORCH_LIBRARY_IMPL(longhaul, CUDA, library) { register_kernels<OnStream>(library); }
 
 }  // namespace longhaul::ops::fused::cuda

@@ -5,6 +5,7 @@
 
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/device_precision.h"
+#include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_attention.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/weight_gradients.h"
@@ -397,6 +398,18 @@ TEST(WeightGradientsOnADevice, AreAddedWithoutARoundingWhateverKernelsThereAre) 
   EXPECT_EQ(addmms, 2);
   EXPECT_LT(gradient_error(at::kBFloat16), 1e-6);
   EXPECT_EQ(addmms, 3);  // asked once
+}
+
+TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
+  using fused::Form;
+  const at::Tensor x = at::zeros({2, 8});
+  for (const Form form : {Form::RmsNorm, Form::Rope, Form::Swiglu, Form::CrossEntropy,
+                          Form::SplitCrossEntropy}) {
+    EXPECT_TRUE(fused::supports(form, x));
+    EXPECT_TRUE(fused::supports(form, x.to(at::kBFloat16)));
+    EXPECT_FALSE(fused::supports(form, x.to(at::kDouble)));
+    EXPECT_FALSE(fused::supports(form, x.to(at::kMeta)));
+  }
 }
 
 TEST(DevicePrecision, SumsOfProductsAreNotReduced) {

@@ -123,10 +123,12 @@ ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64
 
 ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begin,
                      const LossHeadOptions& options, bool want_gradient) {
-  if (options.fused && !options.combine && fused::supports(logits)) {
+  if (options.fused && !options.combine &&
+      fused::supports(fused::Form::CrossEntropy, logits)) {
     return fused_chunk(logits, targets, options, want_gradient);
   }
-  if (options.fused && options.combine && fused::supports_split_cross_entropy(logits)) {
+  if (options.fused && options.combine &&
+      fused::supports(fused::Form::SplitCrossEntropy, logits)) {
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
   const int64_t rows =

@@ -68,7 +68,8 @@ at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
   LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[0], "rms_norm",
            "{} has {} elements, the input's last dim {}", weight->name(),
            weight->slice().extent[0], x.size(-1));
-  if (fused && fused::supports(x) && fused::supports_gradient(weight->grad())) {
+  if (fused && fused::supports(fused::Form::RmsNorm, x) &&
+      fused::supports_gradient(weight->grad())) {
     return RmsNormNode::apply(x.contiguous(), weight, eps);
   }
   const at::Tensor wide = x.to(at::kFloat);

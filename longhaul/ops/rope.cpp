@@ -103,7 +103,7 @@ at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& p
   LH_CHECK(x.dim() == 3 && x.size(2) >= 2 * table.cos.size(1), "rope",
            "input of {} dims with head dim {}, table for {} features", x.dim(),
            x.size(-1), 2 * table.cos.size(1));
-  if (fused && fused::supports(x))
+  if (fused && fused::supports(fused::Form::Rope, x))
     return RopeNode::apply(x.contiguous(), table, positions);
   return composite(x, table, positions);
 }

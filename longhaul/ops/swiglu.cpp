@@ -34,7 +34,7 @@ struct SwigluNode : Function<SwigluNode> {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up, bool fused) {
   LH_CHECK(gate.sizes() == up.sizes() && gate.dim() == 2, "swiglu",
            "gate has {} elements, up {}", gate.numel(), up.numel());
-  if (fused && fused::supports(gate)) {
+  if (fused && fused::supports(fused::Form::Swiglu, gate)) {
     return SwigluNode::apply(gate.contiguous(), up.contiguous());
   }
   return (at::silu(gate.to(at::kFloat)) * up.to(at::kFloat)).to(gate.scalar_type());

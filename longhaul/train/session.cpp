@@ -73,7 +73,7 @@ void set_threads(Session& session) {
 Json fingerprint_of(const Session& session) {
   NumericsPlace place;
   place.layout = session.layout.describe();
-  place.device = ops::fused::device_name(session.device);
+  place.device = ops::fused::cuda::device_name(session.device);
   place.collectives = device::describe_sums(session.device, *session.world);
   std::vector<Json> of_ranks;
   for (const std::string& text :
