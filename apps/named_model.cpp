@@ -1,6 +1,5 @@
 #include "apps/named_model.h"
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -37,12 +36,6 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
     if (json.contains(key) && json[key] == "bfloat16") return ComputeType::Bf16;
   }
   return ComputeType::Fp32;
-}
-
-void check_device(const std::string& name) {
-  if (name != "cuda" || at::globalContext().hasCUDA()) return;
-  throw ConfigError("device",
-                    fmt::format("--device {} is not usable here; use auto or cpu", name));
 }
 
 /// The layout of the run that a checkpoint is of; nothing where there was none.
@@ -129,7 +122,6 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,
                           int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
-  check_device(call.device);
   if (positions > model.config.max_position_embeddings) {
     throw InputError("model",
                      fmt::format("{} positions are needed, the model has {} "

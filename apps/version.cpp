@@ -14,6 +14,7 @@
 #include "longhaul/cluster/secret.h"
 #include "longhaul/cluster/unwind.h"
 #include "longhaul/data/bert/hdf5_shard.h"
+#include "longhaul/device/cuda_library.h"
 
 namespace longhaul::apps {
 namespace {
@@ -33,12 +34,18 @@ std::string hdf5_version() {
   return linked.empty() ? "not built in" : linked;
 }
 
+/// Loading it takes seconds, and only a verb that computes does.
+std::string cuda_text() {
+  const fs::path path = device::cuda_library_path();
+  return path.empty() ? "no library for it beside the program" : path.filename().string();
+}
+
 }  // namespace
 
 std::vector<LibraryVersion> library_versions() {
   return {
       {"LibTorch", TORCH_VERSION},
-      {"CUDA", cuda_version()},
+      {"CUDA", cuda_text()},
       {"MPI", mpi_version()},
       {"Arrow", arrow_version()},
       {"HDF5", hdf5_version()},

@@ -21,6 +21,5 @@ std::string version_text();
 // Each has one real and one absent form; CMake links the one that fits.
 std::string mpi_version();
 std::string arrow_version();
-std::string cuda_version();
 
 }  // namespace longhaul::apps

@@ -29,11 +29,6 @@ add_library(longhaul_cudart INTERFACE)
 target_include_directories(longhaul_cudart SYSTEM INTERFACE ${LONGHAUL_CUDA_HOME}/include)
 target_link_libraries(longhaul_cudart INTERFACE ${LONGHAUL_CUDART} Threads::Threads dl rt)
 
-target_link_libraries(longhaul_torch INTERFACE torch torch_cpu c10 longhaul_cudart)
-# libtorch_cuda registers itself when loaded; no symbol of ours asks for it.
-target_link_options(longhaul_torch INTERFACE
-  -Wl,--no-as-needed -ltorch_cuda -lc10_cuda -Wl,--as-needed)
-
 # longhaul_cuda_sources(target files...): compiles .cu files with nvcc into the target.
 function(longhaul_cuda_sources target)
   foreach(source IN LISTS ARGN)
@@ -54,10 +49,9 @@ endfunction()
 # NCCL: only its header; the library is the one that LibTorch loads, opened at run time.
 find_path(LONGHAUL_NCCL_INCLUDE nccl.h NO_CACHE
   HINTS ${PROJECT_SOURCE_DIR}/.cache/cuda/nccl/include ${LONGHAUL_CUDA_HOME}/include)
-if(LONGHAUL_NCCL_INCLUDE)
-  add_library(longhaul_nccl INTERFACE)
-  target_include_directories(longhaul_nccl SYSTEM INTERFACE ${LONGHAUL_NCCL_INCLUDE})
-  target_link_libraries(longhaul_nccl INTERFACE longhaul_cudart)
-else()
-  message(STATUS "no nccl.h: one rank per machine on CUDA; 'make deps-cuda' fetches it")
+if(NOT LONGHAUL_NCCL_INCLUDE)
+  message(FATAL_ERROR "no nccl.h found; run 'make deps-cuda' first")
 endif()
+add_library(longhaul_nccl INTERFACE)
+target_include_directories(longhaul_nccl SYSTEM INTERFACE ${LONGHAUL_NCCL_INCLUDE})
+target_link_libraries(longhaul_nccl INTERFACE longhaul_cudart)

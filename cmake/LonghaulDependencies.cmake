@@ -45,10 +45,9 @@ if(LONGHAUL_TORCH)
   target_link_directories(longhaul_torch INTERFACE ${LONGHAUL_TORCH_ROOT}/lib)
   # One OpenMP flag for all units, as the precompiled header needs it.
   target_link_libraries(longhaul_torch INTERFACE OpenMP::OpenMP_CXX)
+  target_link_libraries(longhaul_torch INTERFACE torch torch_cpu c10)
   if(LONGHAUL_CUDA)
     include(LonghaulCuda)
-  else()
-    target_link_libraries(longhaul_torch INTERFACE torch torch_cpu c10)
   endif()
   target_link_options(longhaul_torch INTERFACE
     -Wl,-rpath,${LONGHAUL_TORCH_ROOT}/lib -Wl,--allow-shlib-undefined)

@@ -11,7 +11,6 @@
 #include "longhaul/base/error.h"
 #include "longhaul/comm/conformance.h"
 #include "longhaul/comm/fake_device.h"
-#include "longhaul/comm/nccl.h"
 
 namespace longhaul::comm {
 namespace {
@@ -279,17 +278,6 @@ TEST(DeviceGroupFailure, WhatNobodyWaitsForIsToldToWhomeverWaitsForTheDevice) {
     EXPECT_NE(failure_of([&] { group.progress(); }).find("failed: fake: result 6"),
               std::string::npos);
   });
-}
-
-TEST(NcclBuild, WithoutItTheErrorSaysWhatToDo) {
-  if (nccl_is_built()) return;
-  try {
-    nccl();
-    FAIL() << "made";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("this build has no NCCL"),
-              std::string::npos);
-  }
 }
 
 }  // namespace

@@ -16,10 +16,13 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/device_communicator.h"
 #include "longhaul/comm/through_host.h"
+#include "longhaul/device/cuda_library.h"
 #include "longhaul/device/kinds.h"
+#include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
 namespace {
@@ -30,24 +33,28 @@ constexpr auto kLongestSleep = std::chrono::microseconds(200);
 /// The accelerator that the process has, or the CPU.
 at::DeviceType present(const std::string& wanted) {
   if (wanted == "cpu") return at::kCPU;
+  const bool cuda = wanted == "cuda" || (wanted == "auto" && !plugin_is_loaded());
+  const std::string obstacle = cuda ? cuda_library().obstacle : std::string();
   const auto found = at::getAccelerator();
   const bool any = found && at::accelerator::deviceCount() > 0;
-  if (wanted == "auto") return any ? *found : at::kCPU;
+  const bool usable = any && (*found != at::kCUDA || obstacle.empty());
+  if (wanted == "auto") return usable ? *found : at::kCPU;
   const at::DeviceType kind = wanted == "cuda" ? at::kCUDA : at::kPrivateUse1;
-  if (any && *found == kind) return kind;
-  throw ConfigError(
-      "device",
-      fmt::format(
-          "run.device = \"{}\", but no such device is usable here; use \"cpu\" or "
-          "\"auto\"{}",
-          wanted,
-          wanted == "plugin" ? ", and name its library in run.device_plugin" : ""));
+  if (usable && *found == kind) return kind;
+  std::string why;
+  if (!obstacle.empty()) why = fmt::format(" ({})", obstacle);
+  if (wanted == "plugin") why = ", and name its library in run.device_plugin";
+  throw ConfigError("device",
+                    fmt::format("run.device = \"{}\", but no such device is usable here; "
+                                "use \"cpu\" or \"auto\"{}",
+                                wanted, why));
 }
 
 /// Ranks that each see one device may have been given the same one.
 void check_distinct(at::Device device, comm::Communicator& node) {
   std::map<std::string, int> owners;
-  const std::vector<std::string> names = node.gather_strings(identity(device));
+  const std::vector<std::string> names =
+      node.gather_strings(kind_of(device).identity(device.index()));
   for (size_t rank = 0; rank < names.size(); ++rank) {
     const auto [owner, fresh] = owners.try_emplace(names[rank], static_cast<int>(rank));
     if (fresh || names[rank].empty()) continue;
@@ -102,9 +109,19 @@ at::Device choose(const std::string& wanted, comm::Communicator& node) {
   return device;
 }
 
+std::string name(at::Device device) { return kind_of(device).name(device.index()); }
+
+void check(at::Device device) { kind_of(device).check(device.index()); }
+
+std::string unused_gpus() {
+  if (!fs::exists("/dev/nvidiactl")) return {};
+  const std::string& obstacle = cuda_library().obstacle;
+  return obstacle.empty() ? "LibTorch finds no usable one (nvidia-smi)" : obstacle;
+}
+
 std::unique_ptr<comm::Communicator> group_for(at::Device device,
                                               comm::Communicator& host) {
-  const std::shared_ptr<comm::DeviceApi> api = collectives(device);
+  const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
   if (api == nullptr) return comm::through_host(host, copies_of(device));
   comm::DeviceOptions options;
   options.compute_stream = [device] { return current_stream(device).native_handle(); };
@@ -116,7 +133,7 @@ std::unique_ptr<comm::Communicator> group_for(at::Device device,
 
 std::string describe_sums(at::Device device, const comm::Communicator& world) {
   if (device.is_cpu() || world.size() == 1) return comm::describe_sums(world);
-  const std::shared_ptr<comm::DeviceApi> api = collectives(device);
+  const std::shared_ptr<comm::DeviceApi> api = kind_of(device).collectives();
   return api == nullptr ? comm::describe_sums(world) + ", through the host"
                         : api->describe();
 }

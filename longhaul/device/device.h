@@ -26,6 +26,18 @@ at::Device choose(const std::string& wanted, comm::Communicator& node);
 /// machine, or only its own (srun --gpus-per-task, --gpu-bind). ConfigError for neither.
 int ordinal(int local_rank, int local_ranks, int devices);
 
+/// "cpu", or a GPU's name and architecture: for the numerics fingerprint.
+std::string name(at::Device device);
+
+/// ConfigError where the kernels of this program cannot run on the device: none was
+/// compiled for its architecture, or its driver is too old. To be called before the first
+/// of them.
+void check(at::Device device);
+
+/// Why the GPUs of this machine are of no use to this program; empty where it has none.
+/// For a run that took the CPU by "auto".
+std::string unused_gpus();
+
 /// The group for tensors of the device that `host`, a group for host memory that outlives
 /// it, has the ranks of: over the device's own collectives, or through the host where it
 /// has none. Collective.

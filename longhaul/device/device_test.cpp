@@ -1,10 +1,15 @@
 #include "longhaul/device/device.h"
 
 #include <ATen/Context.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
 #include "longhaul/comm/backend.h"
+#include "longhaul/device/cuda_library.h"
 
 namespace longhaul::device {
 namespace {
@@ -45,6 +50,32 @@ TEST(DeviceChoice, OfOneThatIsAbsentSaysWhatToDo) {
                 std::string::npos);
     }
   }
+}
+
+TEST(CudaLibrary, ThatIsAbsentOrNoneSaysSo) {
+  const CudaLibrary absent = open_cuda_library({});
+  EXPECT_EQ(absent.kind, nullptr);
+  EXPECT_EQ(absent.obstacle, "there is no liblonghaul_cuda.so beside the program");
+
+  const TestDirectory folder;
+  const fs::path path = folder / "liblonghaul_cuda.so";
+  write_file(path, "no library");
+  const CudaLibrary broken = open_cuda_library(path);
+  EXPECT_EQ(broken.kind, nullptr);
+  EXPECT_NE(broken.obstacle.find(path.string() + " cannot be loaded ("),
+            std::string::npos)
+      << broken.obstacle;
+}
+
+TEST(CudaLibrary, OfAnotherVersionIsRefused) {
+  Dl_info info{};
+  ASSERT_NE(
+      ::dladdr(reinterpret_cast<void*>(static_cast<double (*)(double)>(&::cos)), &info),
+      0);
+  const CudaLibrary other = open_cuda_library(fs::canonical(info.dli_fname));
+  EXPECT_EQ(other.kind, nullptr);
+  EXPECT_NE(other.obstacle.find("has no longhaul_cuda_kind"), std::string::npos)
+      << other.obstacle;
 }
 
 }  // namespace

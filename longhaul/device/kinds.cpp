@@ -1,22 +1,49 @@
 #include "longhaul/device/kinds.h"
 
-#include "longhaul/comm/nccl.h"
+#include "longhaul/base/error.h"
+#include "longhaul/device/cuda_library.h"
 #include "longhaul/device/plugin.h"
 
 namespace longhaul::device {
 namespace {
 
+class Cpu : public Kind {
+ public:
+  std::string identity(at::DeviceIndex) const override { return {}; }
+  std::string name(at::DeviceIndex) const override { return "cpu"; }
+  void check(at::DeviceIndex) const override {}
+  std::shared_ptr<comm::DeviceApi> collectives() const override { return nullptr; }
+};
+
 /// What a plug-in may export; its instance lives as long as the process.
 using PluginCollectives = comm::DeviceApi*();
 constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 
+class Plugin : public Kind {
+ public:
+  std::string identity(at::DeviceIndex) const override { return {}; }
+  std::string name(at::DeviceIndex index) const override {
+    return at::Device(at::kPrivateUse1, index).str();
+  }
+  void check(at::DeviceIndex) const override {}
+  std::shared_ptr<comm::DeviceApi> collectives() const override {
+    void* const symbol = plugin_function(kPluginCollectives);
+    if (symbol == nullptr) return nullptr;
+    return {reinterpret_cast<PluginCollectives*>(symbol)(), [](comm::DeviceApi*) {}};
+  }
+};
+
 }  // namespace
 
-std::shared_ptr<comm::DeviceApi> collectives(at::Device device) {
-  if (device.is_cuda()) return comm::nccl();
-  void* const symbol = plugin_function(kPluginCollectives);
-  if (symbol == nullptr) return nullptr;
-  return {reinterpret_cast<PluginCollectives*>(symbol)(), [](comm::DeviceApi*) {}};
+const Kind& kind_of(at::Device device) {
+  static const Cpu cpu;
+  static const Plugin plugin;
+  if (device.is_cpu()) return cpu;
+  if (!device.is_cuda()) return plugin;
+  const CudaLibrary& library = cuda_library();
+  LH_ASSERT(library.kind != nullptr, "{} without the library for it: {}", device.str(),
+            library.obstacle);
+  return *library.kind;
 }
 
 }  // namespace longhaul::device

@@ -190,6 +190,8 @@ void load_plugin(const fs::path& path) {
   loaded() = {handle, whole};
 }
 
+bool plugin_is_loaded() { return loaded().handle != nullptr; }
+
 void* plugin_function(const char* name) {
   return loaded().handle == nullptr ? nullptr : ::dlsym(loaded().handle, name);
 }

@@ -19,6 +19,8 @@ namespace longhaul::device {
 /// trusted.
 void load_plugin(const fs::path& path);
 
+bool plugin_is_loaded();
+
 /// A function that the loaded plug-in exports, by its C name; null where no plug-in is
 /// loaded or it has no such function.
 void* plugin_function(const char* name);

@@ -15,7 +15,6 @@
 #include "longhaul/device/plugin.h"
 #include "longhaul/ops/device_precision.h"
 #include "longhaul/ops/fused.h"
-#include "longhaul/ops/fused_cuda.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -73,7 +72,7 @@ void set_threads(Session& session) {
 Json fingerprint_of(const Session& session) {
   NumericsPlace place;
   place.layout = session.layout.describe();
-  place.device = ops::fused::cuda::device_name(session.device);
+  place.device = device::name(session.device);
   place.collectives = device::describe_sums(session.device, *session.world);
   std::vector<Json> of_ranks;
   for (const std::string& text :
@@ -194,7 +193,14 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   session.policy = make_policy(config.precision);
   if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
   session.device = device::choose(config.run.device, *session.node);
-  ops::fused::cuda::check_device(session.device);
+  device::check(session.device);
+  if (config.run.device == "auto" && session.device.is_cpu()) {
+    const std::string unused = device::unused_gpus();
+    if (!unused.empty()) {
+      log.warning(
+          fmt::format("the run is on the CPU, though this machine has GPUs: {}", unused));
+    }
+  }
   set_determinism(config, session.device, log);
   if (config.memory.offload_activations && session.device.is_cpu()) {
     log.warning("memory.offload_activations has no effect: a CPU has no other memory");

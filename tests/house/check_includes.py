@@ -16,7 +16,7 @@ ROWS = {
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
     "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
-    "device": {"comm"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
+    "device": {"comm"}, "cuda": {"device", "ops"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},

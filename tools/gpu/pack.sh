@@ -19,8 +19,8 @@ touch "$out/.longhaul-gpu-bundle"
 cp -r "$root/tools/gpu" "$out/tools/gpu"
 rm -rf "$out"/tools/gpu/__pycache__
 programs=("$build"/bin/longhaul "$build"/bin/longhaul-torch)
-for test in longhaul/ops/ops_gpu_test longhaul/comm/nccl_test; do
-  [ ! -x "$build/$test" ] || programs+=("$build/$test")
+for more in longhaul/ops/ops_gpu_test bin/liblonghaul_cuda.so; do
+  [ ! -x "$build/$more" ] || programs+=("$build/$more")
 done
 for program in "${programs[@]}"; do
   [ -x "$program" ] || continue

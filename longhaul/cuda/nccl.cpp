@@ -1,4 +1,4 @@
-#include "longhaul/comm/nccl.h"
+#include "longhaul/cuda/nccl.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -10,8 +10,11 @@
 
 #include "longhaul/base/error.h"
 
-namespace longhaul::comm {
+namespace longhaul::cuda {
 namespace {
+
+using comm::DeviceApi;
+using comm::ReduceOp;
 
 constexpr const char* kLibrary = "libnccl.so.2";
 
@@ -205,8 +208,6 @@ class RealNccl : public DeviceApi {
 
 }  // namespace
 
-bool nccl_is_built() { return true; }
+std::shared_ptr<comm::DeviceApi> nccl() { return std::make_shared<RealNccl>(); }
 
-std::shared_ptr<DeviceApi> nccl() { return std::make_shared<RealNccl>(); }
-
-}  // namespace longhaul::comm
+}  // namespace longhaul::cuda

@@ -1,0 +1,48 @@
+#include "longhaul/device/cuda_library.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "longhaul/base/process.h"
+
+namespace longhaul::device {
+namespace {
+
+constexpr const char* kFile = "liblonghaul_cuda.so";
+
+}  // namespace
+
+fs::path cuda_library_path() {
+  const fs::path folder = fs::path(this_program()).parent_path();
+  for (const fs::path& path : {folder / kFile, folder.parent_path() / "lib" / kFile}) {
+    if (fs::exists(path)) return path;
+  }
+  return {};
+}
+
+CudaLibrary open_cuda_library(const fs::path& path) {
+  if (path.empty()) {
+    return {nullptr, fmt::format("there is no {} beside the program", kFile)};
+  }
+  // By its whole name, so that no search path has a say.
+  void* handle = ::dlopen(fs::absolute(path).c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) {
+    return {nullptr,
+            fmt::format("{} cannot be loaded ({}); it needs the CUDA form of this "
+                        "program's LibTorch (longhaul --version)",
+                        path.string(), ::dlerror())};
+  }
+  void* const symbol = ::dlsym(handle, kCudaKind);
+  if (symbol == nullptr) {
+    return {nullptr, fmt::format("{} has no {}: it is of another version of longhaul",
+                                 path.string(), kCudaKind)};
+  }
+  return {reinterpret_cast<CudaKind*>(symbol)(), {}};
+}
+
+const CudaLibrary& cuda_library() {
+  static const CudaLibrary library = open_cuda_library(cuda_library_path());
+  return library;
+}
+
+}  // namespace longhaul::device

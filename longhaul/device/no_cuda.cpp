@@ -1,7 +1,0 @@
-#include "longhaul/device/kinds.h"
-
-namespace longhaul::device {
-
-std::string identity(at::Device /*device*/) { return {}; }
-
-}  // namespace longhaul::device
