@@ -43,8 +43,8 @@ soak: build ## everything that takes longer than a coffee
 	@tools/test.sh build -L '^soak$$'
 
 .PHONY: demo
-demo: program ## two trainings on real text, one killed on the way
-	@tools/demo.sh
+demo: ## two trainings on real text, one killed on the way; with dist's wheel if one is there
+	@LONGHAUL=$$(tools/demo_command.sh) && LONGHAUL="$$LONGHAUL" tools/demo.sh
 
 .PHONY: lint
 lint: build ## formatting, clang-tidy on changed files, house rules, scripts
@@ -59,13 +59,21 @@ format: ## format every C++ file
 install: program ## a relocatable tree in PREFIX
 	@cmake --install build --prefix '$(PREFIX)'
 
+.PHONY: wheel
+wheel: program ## dist/longhaul-*.whl, with the CUDA library of a build for the same LibTorch
+	@.venv/bin/python3 tools/wheel.py
+
+# Of LibTorch for the CUDA build.
+CUDA_TORCH ?= 2.11.0
+
 .PHONY: deps-cuda
 deps-cuda: deps ## a CUDA LibTorch and, where absent, nvcc, in .cache/cuda
-	@tools/deps_cuda.sh
+	@CUDA_TORCH='$(CUDA_TORCH)' tools/deps_cuda.sh
 
 .PHONY: cuda
 cuda: deps-cuda ## build-cuda/bin/longhaul with the CUDA kernels
-	@cmake --preset cuda-release
+	@cmake --preset cuda-release \
+	  -DLONGHAUL_TORCH_ROOT='$(CURDIR)/.cache/cuda/torch-$(CUDA_TORCH)/torch'
 	@cmake --build build-cuda -j $(JOBS)
 
 .PHONY: clean

@@ -2,10 +2,11 @@
 # Fetches what the CUDA build needs into .cache/cuda: a CUDA LibTorch (the wheel's include/
 # and lib/, 530 MB), NCCL's header (out of 190 MB) and, where the machine has no nvcc, the
 # CUDA compiler's own wheels.
-# Needs no GPU. TORCH_CUDA_WHEEL names a wheel that is here already.
+# Needs no GPU. CUDA_TORCH: LibTorch's version (2.11.0); TORCH_CUDA_WHEEL names a wheel of it
+# that is here already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-torch_version=2.11.0 cuda_version=13.0 nccl_version=2.28.9
+torch_version=${CUDA_TORCH:-2.11.0} cuda_version=13.0 nccl_version=2.28.9
 cache=.cache/cuda
 mkdir -p "$cache/wheels"
 exec 9>"$cache/lock"

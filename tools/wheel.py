@@ -76,6 +76,11 @@ def torch_version(build):
                     for part in ("MAJOR", "MINOR"))
 
 
+def commit_of(build):
+    """Of what was built: "6c19d0b1a2c3", or with "-dirty"."""
+    return re.search(r"commit +(\S+)", run(str(build / "bin/longhaul"), "--version")).group(1)
+
+
 def libraries_of(programs):
     """{name: path} of the shared libraries that the programs load."""
     found = {}
@@ -199,6 +204,7 @@ def build_wheel(build, cuda_build, out):
         (info / "METADATA").write_text(metadata(version, torch, arrow))
         (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: longhaul\n"
                                     f"Root-Is-Purelib: false\nTag: {tag}\n")
+        (info / "commit").write_text(commit_of(build))
         licences = licence_files(libraries)
         for package, path in licences.items():
             (info / "licenses").mkdir(exist_ok=True)

@@ -43,6 +43,8 @@ at::DeviceType present(const std::string& wanted) {
   if (usable && *found == kind) return kind;
   std::string why;
   if (!obstacle.empty()) why = fmt::format(" ({})", obstacle);
+  if (cuda && obstacle.empty())
+    why = " (LibTorch finds no GPU; does nvidia-smi show one?)";
   if (wanted == "plugin") why = ", and name its library in run.device_plugin";
   throw ConfigError("device",
                     fmt::format("run.device = \"{}\", but no such device is usable here; "

@@ -1,0 +1,117 @@
+"""A wheel of the build, installed into an empty environment: the command, what it finds there,
+and what it says where that does not fit."""
+
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+
+import pytest
+from programs import BIN, SOURCE
+
+sys.path.insert(0, str(SOURCE / "tests" / "resume"))
+from runs import curve, write_config  # noqa: E402
+
+BESIDE = ("torch", "pyarrow")
+
+
+def make_wheel(out):
+    made = subprocess.run([SOURCE / "tools" / "wheel.py", "--build", BIN.parent, "--out", out],
+                          capture_output=True, text=True, timeout=200)
+    assert made.returncode == 0, made.stdout + made.stderr
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return make_wheel(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture
+def environment(tmp_path, wheel):
+    """An environment with the wheel, torch and pyarrow; of the last two as links."""
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    subprocess.run([sys.executable, "-m", "pip", "--python", tmp_path / "env", "install",
+                    "--quiet", "--no-index", "--no-deps", wheel], check=True, timeout=200)
+    (packages,) = (tmp_path / "env" / "lib").glob("python3*/site-packages")
+    for name in BESIDE:
+        info = importlib.metadata.distribution(name)._path
+        os.symlink(info.parent / name, packages / name)
+        os.symlink(info, packages / info.name)
+    return tmp_path / "env"
+
+
+def longhaul(environment, *arguments):
+    """The command with an empty environment of variables."""
+    return subprocess.run([environment / "bin/longhaul", *map(str, arguments)], env={},
+                          capture_output=True, text=True, timeout=200)
+
+
+def info_of(environment, name):
+    (path,) = environment.glob(f"lib/python3*/site-packages/{name}-*.dist-info")
+    return path
+
+
+def test_twenty_steps_are_those_of_the_build(environment, run, tmp_path):
+    ours, theirs = write_config(tmp_path, "wheel"), write_config(tmp_path, "build")
+    steps = ("--set", "run.steps=20")
+    result = longhaul(environment, "train", ours, *steps)
+    assert result.returncode == 0, result.stderr
+    run("longhaul", "train", theirs, *steps)
+    assert len(curve(tmp_path / "wheel")) == 20
+    assert curve(tmp_path / "wheel") == curve(tmp_path / "build")
+    recipe = longhaul(environment, "recipe", "list")
+    assert recipe.returncode == 0 and "llama2-7b" in recipe.stdout
+
+
+def test_its_libraries_are_those_of_the_environment_and_of_the_system(environment):
+    (package,) = environment.glob("lib/python3*/site-packages/longhaul")
+    for program in ("longhaul", "longhaul-torch"):
+        found = subprocess.run(["ldd", package / "bin" / program], env={}, check=True,
+                               capture_output=True, text=True).stdout
+        assert "not found" not in found
+        assert str(SOURCE / "build") not in found
+        ours = re.findall(r"lib(?:fmt|simdjson|xxhash|zstd|dw)\.so\S* => (\S+)", found)
+        assert len(ours) == 5
+        assert all(str(package / "bin/../lib") in path for path in ours), found
+    searched = subprocess.run(["patchelf", "--print-rpath", package / "bin/longhaul-torch"],
+                              check=True, capture_output=True, text=True).stdout
+    assert all(part.startswith("$ORIGIN") for part in searched.strip().split(":"))
+
+
+@pytest.mark.parametrize("name,other", [("torch", "torch-2.1.2"), ("pyarrow", "pyarrow-3.0"),
+                                        ("torch", None)])
+def test_another_version_beside_it_is_said_with_what_to_install(environment, name, other):
+    info = info_of(environment, name)
+    wanted = re.match(r"\d+\.\d+" if name == "torch" else r"\d+",
+                      info.name[len(name) + 1:]).group(0)
+    info.unlink()
+    if other:
+        (info.parent / f"{other}.dist-info").mkdir()
+    result = longhaul(environment, "--help")
+    assert result.returncode == 78
+    assert result.stderr == (
+        f"[install] longhaul 0.1.0 needs {name} {wanted} in its environment, which has "
+        f"{other or 'none'}; run: pip install '{name}=={wanted}.*'\n")
+
+
+def test_the_same_build_gives_the_same_bytes(wheel, tmp_path):
+    again = make_wheel(tmp_path)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_it_is_small_and_names_what_it_needs(wheel):
+    assert wheel.stat().st_size < 60e6
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (n for n in names if n.endswith("/METADATA"))
+        text = archive.read(metadata).decode()
+    torch = importlib.metadata.version("torch").split("+")[0].split(".")
+    assert f"Requires-Dist: torch >={torch[0]}.{torch[1]},<{torch[0]}.{int(torch[1]) + 1}" in text
+    assert not any(re.search(r"lib(torch|arrow|c10|stdc\+\+|gomp)", n) for n in names)
+    assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", wheel.name)
