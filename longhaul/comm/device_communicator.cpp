@@ -183,7 +183,7 @@ class DeviceWork : public Work {
   }
 
   void wait() override {
-    const Stopwatch watch;
+    const auto start = Ledger::Clock::now();
     bool noted = false;
     auto sleep = kShortestSleep;
     while (!test()) {
@@ -196,7 +196,7 @@ class DeviceWork : public Work {
       sleep = std::min(sleep * 2, kLongestSleep);
     }
     if (noted) shared_->ledger().record()->waited();
-    shared_->ledger().add_waited(watch.seconds());
+    shared_->ledger().waited_for(flight_->id.name(), start);
   }
 
  private:

@@ -133,7 +133,7 @@ void Engine::wait(const Operation& operation, const CommOptions& options) {
     sleep = std::min(sleep * 2, kLongestSleep);
   }
   if (noted) record->waited();
-  ledger_.add_waited(std::chrono::duration<double>(Clock::now() - start).count());
+  ledger_.waited_for(operation.id().name(), start);
 }
 
 void fail_deadline(const Ledger& ledger, const std::string& operation,

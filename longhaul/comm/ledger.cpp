@@ -35,6 +35,11 @@ void Ledger::set(std::string_view phase, int64_t step) {
   if (record_) record_->set(phase, step);
 }
 
+void Ledger::waited_for(const OperationName& name, Clock::time_point since) {
+  waited_seconds_ += std::chrono::duration<double>(Clock::now() - since).count();
+  if (wait_observer_) wait_observer_(name, since);
+}
+
 std::string Ledger::where() const {
   return phase_.empty() ? std::string()
                         : fmt::format("step {} phase {}: ", step_, phase_);

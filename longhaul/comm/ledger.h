@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,9 +42,14 @@ class Ledger {
   int64_t under_way() const { return under_way_; }
   void count_under_way(int64_t change) { under_way_ += change; }
 
+  using Clock = std::chrono::steady_clock;
   /// Seconds that this rank has spent waiting for operations, so far.
   double waited_seconds() const { return waited_seconds_; }
-  void add_waited(double seconds) { waited_seconds_ += seconds; }
+  /// This rank has waited for the operation since then, until now.
+  void waited_for(const OperationName& name, Clock::time_point since);
+  /// Who is told of each wait as it ends; empty: nobody.
+  using WaitObserver = std::function<void(const OperationName&, Clock::time_point since)>;
+  void set_wait_observer(WaitObserver observer) { wait_observer_ = std::move(observer); }
 
   /// What this rank sent, by the names of its groups; groups that are gone included.
   const std::map<std::string, CommCounts>& counts() const { return counts_; }
@@ -61,6 +68,7 @@ class Ledger {
   std::string label_;
   int64_t under_way_ = 0;
   double waited_seconds_ = 0.0;
+  WaitObserver wait_observer_;
   std::map<std::string, CommCounts> counts_;
 };
 

@@ -490,8 +490,11 @@ Fields fields_of(ProfileSection& s) {
   return {
       make_field("steps", s.steps, Free,
                  "steps whose timeline is written to run.dir/trace_step_N.json (Chrome's "
-                 "trace format)")
+                 "trace format), with a table of where the time went in log and report")
           .at_least(1),
+      make_field("every", s.every, Free,
+                 "a step in so many gets the table alone; 0: none")
+          .at_least(0),
   };
 }
 

@@ -281,6 +281,7 @@ struct ResilienceSection {
 
 struct ProfileSection {
   std::vector<int64_t> steps;
+  int64_t every = 0;  ///< 0: none but these
 };
 
 /// Tensors of some steps, written for comparison with another layout.

@@ -4,6 +4,7 @@
 
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
+#include "longhaul/monitor/profile_table.h"
 #include "longhaul/monitor/run_view.h"
 
 namespace longhaul::monitor {
@@ -62,6 +63,9 @@ std::string describe(const Event& event) {
   if (event.kind == StartEvent::kKind) return describe(event.as<StartEvent>());
   if (event.kind == CheckpointEvent::kKind) return describe(event.as<CheckpointEvent>());
   if (event.kind == EndEvent::kKind) return describe(event.as<EndEvent>());
+  if (event.kind == ProfileEvent::kKind) {
+    return describe_profile(event.as<ProfileEvent>());
+  }
   if (event.kind == FailureEvent::kKind) return event.as<FailureEvent>().message;
   return all_fields(event.fields);
 }

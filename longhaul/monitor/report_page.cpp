@@ -10,6 +10,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/monitor/plot.h"
+#include "longhaul/monitor/profile_table.h"
 #include "longhaul/monitor/report_plots.h"
 #include "longhaul/monitor/report_style.h"
 #include "longhaul/monitor/set_changes.h"
@@ -248,7 +249,7 @@ std::string report_page(RunFiles& run, const RunView& view, const std::string& p
                  escape(fs::path(view.name).filename().string()), kReportStyle);
   out += "<body><main>" + header(view) + tiles(view);
   out += "<h2>Training</h2><div class=\"plots\">" + plot_cards(run) + "</div>";
-  out += ledger_section(view.ledger);
+  out += ledger_section(view.ledger) + profile_section(run);
   out += checkpoint_section(run, view) + event_section(run) + config_section(run);
   out += "<footer>";
   for (const std::string& note : view.notes) out += escape(note) + "<br/>";

@@ -192,6 +192,7 @@ void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Ten
 bool supports_dropout(const at::Tensor& x) { return x.is_cpu() && has_element_type(x); }
 
 void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y) {
+  RECORD_FUNCTION("longhaul::dropout", {});
   with_type(x, [&]<typename T>(T) {
     kernels::run(kernels::Dropout<T>{pointer<T>(x), pointer<int64_t>(draws.sequences),
                                      pointer<int32_t>(draws.index), x.size(0), x.size(1),
@@ -201,6 +202,7 @@ void dropout(const at::Tensor& x, const Dropout& draws, at::Tensor& y) {
 
 void attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionMask& mask, at::Tensor& out, at::Tensor& lse) {
+  RECORD_FUNCTION("longhaul::attention_forward", {});
   with_type(q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionForward<T>{attention_shape(q, k, mask), input<T>(q),
                                               input<T>(k), input<T>(v), output<T>(out),
@@ -212,6 +214,7 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
                         const at::Tensor& v, const AttentionMask& mask,
                         const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                         at::Tensor& dk, at::Tensor& dv) {
+  RECORD_FUNCTION("longhaul::attention_backward", {});
   with_type(q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionBackward<T>{
         attention_shape(q, k, mask), input<T>(q), input<T>(k), input<T>(v), input<T>(out),
@@ -221,6 +224,7 @@ void attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::T
 }
 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
+  RECORD_FUNCTION("longhaul::attention_part_forward", {});
   with_type(part.q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionForward<T, Results::GoOn>{
         attention_shape(part), input<T>(part.q), input<T>(part.k), input<T>(part.v),
@@ -231,6 +235,7 @@ void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tens
 void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                              const at::Tensor& out, const at::Tensor& lse, at::Tensor& dq,
                              at::Tensor& dk, at::Tensor& dv) {
+  RECORD_FUNCTION("longhaul::attention_part_backward", {});
   with_type(part.q, [&]<typename T>(T) {
     kernels::run(kernels::AttentionBackward<T, Results::GoOn>{
         attention_shape(part), input<T>(part.q), input<T>(part.k), input<T>(part.v),
@@ -265,6 +270,7 @@ bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                     grad.scalar_type() == at::kFloat && grad.is_contiguous() &&
                     x.stride(1) == 1 && dy.stride(1) == 1;
   if (!fits || !kernels::weight_gradient_available()) return false;
+  RECORD_FUNCTION("longhaul::weight_gradient", {});
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
                                       x.stride(0), x.size(0), dy.size(1), x.size(1),
                                       pointer<float>(grad));

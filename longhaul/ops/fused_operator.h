@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
 #include <c10/core/TensorOptions.h>
 
 namespace longhaul::ops::fused {
@@ -16,7 +17,8 @@ class Operator<void(A...)> {
  public:
   /// `name`: "longhaul::rope".
   explicit Operator(const char* name)
-      : handle_(c10::Dispatcher::singleton()
+      : name_(name),
+        handle_(c10::Dispatcher::singleton()
                     .findSchemaOrThrow(name, "")
                     .typed<void(A...)>()) {}
 
@@ -25,10 +27,13 @@ class Operator<void(A...)> {
   }
   /// Runs the kernel for tensors on the device of `x`.
   void on(const at::Tensor& x, A... arguments) const {
+    RECORD_FUNCTION(name_, {});
     handle_.redispatch(c10::DispatchKeySet(key_of(x.device())), arguments...);
   }
 
  private:
+  const char* name_;
+
   static c10::DispatchKey key_of(at::Device device) {
     return c10::computeDispatchKey(std::nullopt, std::nullopt, device);
   }

@@ -201,6 +201,22 @@ struct FaultEvent {
   }
 };
 
+/// Where the time of a step went, on rank 0 ([profile]).
+struct ProfileEvent {
+  static constexpr const char* kKind = "profile";
+  int64_t step = 0;
+  double seconds = 0.0;
+  std::string clock;  ///< whose time operations have: "host", or the device's name
+  Json parts;         ///< [{"name", "seconds"}]: what the step is made of
+  /// [{"name", "calls", "seconds"}]: without what they called in turn, the longest first;
+  /// waits for other ranks among them.
+  Json operations;
+  static void each(auto& e, auto&& fields) {
+    fields("step", e.step, "seconds", e.seconds, "clock", e.clock, "parts", e.parts,
+           "operations", e.operations);
+  }
+};
+
 /// No start is possible now: the job goes back to the queue.
 struct RequeueEvent {
   static constexpr const char* kKind = "requeue";

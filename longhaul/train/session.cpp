@@ -314,7 +314,7 @@ int64_t first_column(const Session& session, int64_t columns) {
   return before;
 }
 
-StageOptions stage_options(const Session& session, Capture* capture) {
+StageOptions stage_options(const Session& session, Capture* capture, Profile* profile) {
   const RunConfig& config = session.config;
   StageOptions options;
   options.device = session.device;
@@ -340,6 +340,7 @@ StageOptions stage_options(const Session& session, Capture* capture) {
   options.attention = layout.attention;
   options.region = layout.region.get();
   options.capture = capture;
+  options.profile = profile;
   if (session.world->size() > 1) {
     options.drive = [world = session.world] { world->progress(); };
   }

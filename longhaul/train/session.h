@@ -88,7 +88,8 @@ data::LoaderOptions loader_options(const Session& session, bool prefetch,
 int64_t first_column(const Session& session, int64_t columns);
 
 /// What the stages of the run do, as its settings and its layout say.
-StageOptions stage_options(const Session& session, Capture* capture = nullptr);
+StageOptions stage_options(const Session& session, Capture* capture = nullptr,
+                           Profile* profile = nullptr);
 
 /// Where the model's tokenizer and other small files are: [init]'s directory, else
 /// model.config's, else the first training store's tokenizer; config.json in the run's

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -10,11 +11,32 @@
 #include "longhaul/parallel/recompute/recompute.h"
 
 namespace longhaul::train {
+namespace {
+
+std::string unit_name(const RankUnits& units, int unit) {
+  for (const ChunkUnits& chunk : units.chunks) {
+    const int block = unit - chunk.first_block;
+    if (unit == chunk.embedding) return "embedding";
+    if (unit == chunk.head || unit == chunk.head_layers) return "head";
+    if (block >= 0 && block < chunk.spec.end_layer - chunk.spec.first_layer) {
+      return fmt::format("layer {}", chunk.spec.first_layer + block);
+    }
+  }
+  return fmt::format("unit {}", unit);
+}
+
+}  // namespace
 
 StageRunner::StageRunner(const std::vector<Chunk>& chunks,
                          parallel::DataParallel& replicas, StageOptions options)
     : chunks_(chunks), units_(replicas), options_(std::move(options)) {
   if (options_.offload) offload_ = std::make_shared<parallel::Offload>();
+  if (options_.profile == nullptr) return;
+  units_.set_watcher([this](int unit, bool backward, bool begins) {
+    if (!options_.profile->active()) return;
+    const std::string pass = backward ? " backward" : "";
+    options_.profile->block(unit_name(options_.units, unit) + pass, begins);
+  });
 }
 
 void StageRunner::begin_step(std::vector<data::TokenBatch>& batches,

@@ -14,6 +14,7 @@
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/parallel/recompute/offload.h"
 #include "longhaul/train/capture.h"
+#include "longhaul/train/profile.h"
 
 namespace longhaul::train {
 
@@ -56,6 +57,7 @@ struct StageOptions {
   const nn::SplitRegion* region = nullptr;
   std::function<void()> drive;  ///< drives communication on; empty: nothing to drive
   Capture* capture = nullptr;   ///< where activations are to be looked at
+  Profile* profile = nullptr;   ///< where it is asked what takes the time
   ForwardObserver* observer = nullptr;
   /// By chunk: what generation has seen so far; null: a pass is complete by itself.
   std::vector<nn::KvCache>* caches = nullptr;

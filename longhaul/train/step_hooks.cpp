@@ -18,30 +18,45 @@ StepHooks::StepHooks(const Session& session, int attempt, Logger& log)
       attempt_(attempt),
       capture_(session.config.debug.capture.value_or(CaptureSettings{}),
                session.layout.activation_place(session.config), session.world->rank()),
-      faults_(session.config, session.world->rank(), attempt) {}
+      faults_(session.config, session.world->rank(), attempt),
+      profile_(session.device, session.world->rank(), session.world->ledger()) {}
 
-void StepHooks::phase(std::string_view name) const {
+void StepHooks::begin(int64_t step) {
+  const ProfileSection& wanted = session_.config.profile;
+  const bool listed = std::ranges::count(wanted.steps, step) > 0;
+  if (!listed && (wanted.every == 0 || step % wanted.every != 0)) return;
+  session_.world->barrier_wait();  // a common origin
+  profile_.begin();
+  profiled_ = step;
+}
+
+std::optional<ProfileEvent> StepHooks::end() {
+  if (!profile_.active()) return std::nullopt;
+  Profile::Result profile = profile_.end();
+  if (std::ranges::count(session_.config.profile.steps, profiled_) > 0) {
+    const auto ranks = session_.world->gather_strings(profile.timeline);
+    if (session_.world->rank() == 0) {
+      const fs::path path = session_.config.run.dir / trace_file(profiled_);
+      parallel::write_trace(path, ranks);
+      log_.info("timeline: " + path.string());
+    }
+  }
+  if (session_.world->rank() > 0) return std::nullopt;
+  profile.event.step = profiled_;
+  for (const std::string& line : profile_lines(profile.event)) log_.info(line);
+  return profile.event;
+}
+
+void StepHooks::phase(std::string_view name) {
+  profile_.part(name);
   debug_delay(session_.config, session_.world->rank(), name);
 }
 
 void StepHooks::passes(int64_t step, const std::function<void(parallel::Trace*)>& run) {
   const bool captured = capture_.due(step);
   capture_.set_active(captured);
-  run_with_timeline(step, run);
+  run(profile_.trace());
   if (captured) write_capture(step);
-}
-
-void StepHooks::run_with_timeline(int64_t step,
-                                  const std::function<void(parallel::Trace*)>& run) {
-  if (std::ranges::count(session_.config.profile.steps, step) == 0) return run(nullptr);
-  session_.world->barrier_wait();  // a common origin
-  parallel::Trace trace(session_.world->rank());
-  run(&trace);
-  const auto ranks = session_.world->gather_strings(trace.json());
-  if (session_.world->rank() > 0) return;
-  const fs::path path = session_.config.run.dir / trace_file(step);
-  parallel::write_trace(path, ranks);
-  log_.info("timeline: " + path.string());
 }
 
 void StepHooks::write_capture(int64_t step) {

@@ -2,37 +2,46 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "longhaul/parallel/pipeline/runner.h"
 #include "longhaul/train/capture.h"
 #include "longhaul/train/debug_faults.h"
+#include "longhaul/train/profile.h"
 #include "longhaul/train/session.h"
 
 namespace longhaul::train {
 
 /// What [debug] and [profile] want of a step besides training it: delays, faults, what is
-/// captured, a timeline. The trainer says where it is; where they ask for nothing,
-/// nothing is done.
+/// captured, where its time went. The trainer says where it is; where they ask for
+/// nothing, nothing is done.
 class StepHooks {
  public:
   StepHooks(const Session& session, int attempt, Logger& log);
 
   /// For the stages, which hand it their activations.
   Capture& capture() { return capture_; }
+  /// For the stages, which say where their blocks begin and end.
+  Profile& profile() { return profile_; }
+
+  /// A step begins; those that are to be profiled are from here on. Collective.
+  void begin(int64_t step);
+  /// It has ended, with its save: tells what was recorded. A profile as an event for the
+  /// run's files, on rank 0. Collective.
+  std::optional<ProfileEvent> end();
 
   /// A phase of the step begins.
-  void phase(std::string_view name) const;
+  void phase(std::string_view name);
   /// The batch was handed out: what its loss and gradients are multiplied by.
   BatchFault batch(const data::Cursor& cursor) const { return faults_.of_batch(cursor); }
-  /// Runs the step's passes and writes what was captured of them, and their timeline, in
-  /// run.dir. `run` gets null where no timeline is wanted. Collective.
+  /// Runs the step's passes and writes what was captured of them in run.dir. `run` gets
+  /// null where no timeline is wanted. Collective.
   void passes(int64_t step, const std::function<void(parallel::Trace*)>& run);
   /// The step's update is made, and its weights are shared.
   void updated(int64_t step) const { faults_.in_memory(session_, step); }
 
  private:
-  void run_with_timeline(int64_t step, const std::function<void(parallel::Trace*)>& run);
   void write_capture(int64_t step);
 
   const Session& session_;
@@ -40,6 +49,8 @@ class StepHooks {
   int attempt_;
   Capture capture_;
   DebugFaults faults_;
+  Profile profile_;
+  int64_t profiled_ = 0;  ///< the step that is, or was last
 };
 
 }  // namespace longhaul::train

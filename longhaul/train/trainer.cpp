@@ -121,7 +121,7 @@ class Trainer {
         plan_(session_.layout.training_plan()),
         hooks_(session_, start_.attempt(), run_.log()),
         runner_(session_.chunks, *session_.replicas,
-                stage_options(session_, &hooks_.capture())),
+                stage_options(session_, &hooks_.capture(), &hooks_.profile())),
         data_check_(unproven_sources(session_)),
         memory_(session_, history_, start_, run_),
         figures_(session_),
@@ -146,12 +146,16 @@ class Trainer {
       judge_validation();
     }
     while (history_.step < last_step_ && !ends()) {
+      hooks_.begin(history_.step + 1);
       StepOutcome outcome = train_step();
       figures_.complete(outcome.record, session_, run_.log());
       start_.got_through();
       saves_.reached(history_.step);
       run_.record(outcome.record, history_.sources);
-      if (rolls_back(outcome)) continue;
+      if (rolls_back(outcome)) {
+        tell_profile();
+        continue;
+      }
       data_check_.settle();
       if (history_.updates == 1) {
         certify_first_update(session_, outcome.record.lr, run_.log());
@@ -167,6 +171,7 @@ class Trainer {
         if (!is_last) ask();
       }
       memory_.keep(session_, history_);
+      tell_profile();
     }
     return finish();
   }
@@ -239,6 +244,11 @@ class Trainer {
                              *session_.world);
     session_.replicas->share_weights();
     hooks_.updated(history_.step + 1);
+  }
+
+  /// Of the step that has ended, where it was profiled.
+  void tell_profile() {
+    if (const auto profile = hooks_.end()) run_.event(*profile);
   }
 
   /// For whoever watches this rank: the step's seconds, and those of waiting for others.

@@ -81,3 +81,26 @@ def test_a_timeline_has_the_actions_of_every_rank(run, tmp_path):
         for micro_batch in range(4):
             for kind in "FBW":
                 assert (rank, f"{kind}0.{micro_batch}") in actions
+    operations = {(e["pid"], e["name"]) for e in events if e["tid"] == 4}
+    blocks = {(e["pid"], e["name"]) for e in events if e["tid"] == 3}
+    for rank in (0, 1):
+        assert (rank, "aten::mm") in operations
+        assert {(rank, f"layer {rank}"), (rank, f"layer {rank} backward")} <= blocks
+    # The second stage waits for the first one's messages.
+    assert any(e["pid"] == 1 and e["tid"] == 5 and e["name"].startswith("wait: ")
+               for e in events)
+
+
+def test_a_profile_is_a_table_in_log_and_report(run, tmp_path):
+    train(run, write_config(tmp_path), "profile.steps=[]", "profile.every=2")
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "profile of step 2: " in log and "profile of step 3: " not in log
+    assert "outside of operations" in log
+    assert not list((tmp_path / "run").glob("trace_step_*"))
+    rows = [json.loads(line) for line in (tmp_path / "run/events.jsonl").read_text().splitlines()]
+    (event, *_) = [r for r in rows if r["event"] == "profile"]
+    told = sum(o["seconds"] for o in event["operations"])
+    assert 0.3 * event["seconds"] < told <= event["seconds"]
+    run("longhaul", "report", tmp_path / "run", "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Profile of step" in page and "aten::mm" in page

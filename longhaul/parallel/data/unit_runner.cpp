@@ -34,6 +34,7 @@ struct EntryNode : ops::Function<EntryNode> {
     const UnitSaved& s = ops::saved<UnitSaved>(ctx);
     s.queue->call([runner = s.runner, unit = s.unit] { runner->close(unit); });
     s.runner->used(s.unit);
+    s.runner->tell(s.unit, /*backward=*/true, /*begins=*/false);
     grads.emplace_back();
     return grads;
   }
@@ -50,6 +51,7 @@ struct ExitNode : ops::Function<ExitNode> {
     if (s.embedding) {
       s.runner->open(s.unit);
     } else {
+      s.runner->tell(s.unit, /*backward=*/true, /*begins=*/true);
       s.runner->use(s.unit);
       s.queue->call([runner = s.runner, unit = s.unit] { runner->open(unit); });
     }
@@ -106,6 +108,7 @@ void UnitRunner::close(int unit) {
 nn::Tensors UnitRunner::run(int unit, bool embedding,
                             const ops::WeightGradientsPtr& queue,
                             const nn::BlockFunction& block, const nn::Tensors& x) {
+  tell(unit, /*backward=*/false, /*begins=*/true);
   use(unit);
   nn::Tensors y;
   if (at::GradMode::is_enabled()) {
@@ -116,6 +119,7 @@ nn::Tensors UnitRunner::run(int unit, bool embedding,
     y = block(x);
   }
   used(unit);
+  tell(unit, /*backward=*/false, /*begins=*/false);
   return y;
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <utility>
+
 #include "longhaul/layout/unit_plan.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/parallel/data/data_parallel.h"
@@ -12,6 +15,10 @@ namespace longhaul::parallel {
 class UnitRunner {
  public:
   explicit UnitRunner(DataParallel& data) : data_(data) {}
+
+  /// Told where the forward or the backward of a unit's block begins and ends.
+  using Watcher = std::function<void(int unit, bool backward, bool begins)>;
+  void set_watcher(Watcher watcher) { watcher_ = std::move(watcher); }
 
   /// `plan` must stay until its end.
   void begin(const UnitPlan& plan);
@@ -34,8 +41,13 @@ class UnitRunner {
   /// close. This must live until the backward.
   nn::Tensors run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
                   const nn::BlockFunction& block, const nn::Tensors& x);
+  /// The block's backward begins or ends: for its nodes.
+  void tell(int unit, bool backward, bool begins) const {
+    if (watcher_) watcher_(unit, backward, begins);
+  }
 
  private:
+  Watcher watcher_;
   DataParallel& data_;
   const UnitPlan* plan_ = nullptr;  ///< null: none has begun
   size_t next_weights_ = 0;

@@ -8,11 +8,13 @@
 namespace longhaul::parallel {
 
 /// What one rank did when, kept in memory and shown by chrome://tracing or Perfetto.
-/// Times are the host's: work that a device does later is not in them. One thread.
+/// Times are the host's, where a lane is not the device's. One thread.
 class Trace {
  public:
   using Clock = std::chrono::steady_clock;
-  enum class Lane { Compute = 0, Wait = 1 };
+  /// The plan's actions and the waits for their messages; parts of the step; blocks of
+  /// the model; operations; waits for other ranks; what the device did when.
+  enum class Lane { Compute, Wait, Phase, Block, Operation, Ranks, Device };
   struct Event {
     std::string name;
     Lane lane;
@@ -27,9 +29,12 @@ class Trace {
   /// `name` has no character that JSON would escape.
   void record(std::string name, Lane lane, Clock::time_point begin,
               Clock::time_point end);
+  /// Microseconds since the origin.
+  void record_us(std::string name, Lane lane, double begin, double duration);
   const std::vector<Event>& events() const { return events_; }
   void clear() { events_.clear(); }
-  /// The events as JSON objects with commas between: pid is the rank, tid the lane.
+  /// The events as JSON objects with commas between: pid is the rank, tid the lane; the
+  /// lanes' names come first.
   std::string json() const;
 
  private:
