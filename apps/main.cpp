@@ -37,6 +37,7 @@ void add_torch_verb(CLI::App& program, const TorchVerb& known, char** argv) {
 
 void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_agent(program, outcome);
+  add_torch_verb(program, kBenchVerb, argv);
   add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   argv = longhaul::keep_arguments(argc, argv);
   longhaul::warm_up_vector_math();
   return run_program(argc, argv, [](CLI::App& program, Outcome& outcome) {
+    add_bench(program, outcome);
     add_eval(program, outcome);
     add_generate(program, outcome);
     add_train(program, outcome);

@@ -14,6 +14,8 @@ struct TorchVerb {
   const char* name;
   const char* description;
 };
+inline constexpr TorchVerb kBenchVerb = {
+    "bench", "What this machine can do, and how far a run's step is from it"};
 inline constexpr TorchVerb kEvalVerb = {
     "eval", "Loss, perplexity and bits per byte of a model on a token store"};
 inline constexpr TorchVerb kGenerateVerb = {
@@ -28,6 +30,7 @@ inline constexpr const char* kVersionHelp =
 // sets outcome.exit_code when it ends in another way than 0. `outcome` outlives the call.
 
 void add_agent(CLI::App& program, Outcome& outcome);
+void add_bench(CLI::App& program, Outcome& outcome);
 void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);

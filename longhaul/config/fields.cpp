@@ -102,6 +102,10 @@ Fields fields_of(RunSection& s) {
       make_field("device_plugin", s.device_plugin, Logged,
                  "a shared library that brings LibTorch another device (PrivateUse1)")
           .when_absent("none"),
+      make_field("hardware", s.hardware, Free,
+                 "what `longhaul bench --out` wrote of this machine; mfu relates to its "
+                 "peak")
+          .when_absent("a product's rate is measured at start"),
       make_field("deterministic", s.deterministic, Logged, "bitwise repeatable")
           .when_absent("true on a CPU, false elsewhere"),
       make_field("threads", s.threads, Logged,

@@ -26,6 +26,7 @@ struct RunSection {
   int64_t seed = 1234;
   std::string device = "auto";        ///< "auto" | "cpu" | "cuda" | "plugin"
   fs::path device_plugin;             ///< a library, with "auto" or "plugin"
+  fs::path hardware;                  ///< a HardwareProfile; empty: measured at start
   std::optional<bool> deterministic;  ///< empty: true on a CPU, false elsewhere
   int64_t threads = 0;                ///< 0: OMP_NUM_THREADS or a share of the CPUs
   bool fused = true;

@@ -250,7 +250,7 @@ FlopsPerToken ModelDescription::flops_per_token(int64_t seq_len) const {
     causal += work.attention * seen_on_average(work, seq_len);
   }
   return {kTrainingOperations * (products + full),
-          kTrainingOperations * (products + causal)};
+          kTrainingOperations * (products + causal), kTrainingOperations * products};
 }
 
 double forward_cost(const UnitDescription& unit, int64_t seq_len) {

@@ -106,6 +106,7 @@ bool is_in_stage(const UnitDescription& unit, const StageSpec& spec);
 struct FlopsPerToken {
   double full = 0.0;
   double causal = 0.0;
+  double products = 0.0;  ///< of both: without attention's scores
 };
 
 /// What units and stages hand on, [tokens, width] in the compute dtype.

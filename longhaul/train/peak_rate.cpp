@@ -16,6 +16,7 @@ constexpr double kShareOfTime = 0.005;
 }  // namespace
 
 bool PeakRate::wants_measurement(double step_rate, double seconds) const {
+  if (known_ > 0.0) return false;
   if (measurements_ == 0 || step_rate > kNoticeable * value_) return true;
   return measurements_ < kMeasurements && spent_ < kShareOfTime * seconds;
 }
@@ -32,12 +33,16 @@ std::optional<std::string> PeakRate::settle(int64_t step, double step_rate) {
   value_ = std::max(value_, step_rate);
   if (value_ <= kNoticeable * told_) return std::nullopt;
   told_ = value_;
+  if (known_ > 0.0 && value_ == known_) {
+    return fmt::format("mfu relates to {:.3f} TFLOP/s per rank in {}, of run.hardware",
+                       value_ * 1e-12, dtype_);
+  }
   if (value_ > measured_) {
     return fmt::format(
         "mfu relates to {:.3f} TFLOP/s per rank from step {} on: that step reached them, "
-        "{} products measured alone only {:.3f}, so 100% is no more than the fastest "
-        "step so far",
-        value_ * 1e-12, step, dtype_, measured_ * 1e-12);
+        "{} products {} only {:.3f}, so 100% is no more than the fastest step so far",
+        value_ * 1e-12, step, dtype_, known_ > 0.0 ? "of run.hardware" : "measured alone",
+        std::max(measured_, known_) * 1e-12);
   }
   return fmt::format(
       "mfu relates to a measured {} matmul rate of {:.3f} TFLOP/s per "

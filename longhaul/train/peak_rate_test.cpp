@@ -53,5 +53,19 @@ TEST(PeakRate, IsMeasuredAgainWhileThatCostsLittle) {
   EXPECT_EQ(measurements, 8);
 }
 
+TEST(PeakRate, OfAHardwareProfileIsTakenAsItIs) {
+  PeakRate peak("bf16", 2.0 * kTera);
+  EXPECT_FALSE(peak.wants_measurement(0.1 * kTera, 5.0));
+  EXPECT_EQ(peak.settle(1, 0.1 * kTera),
+            "mfu relates to 2.000 TFLOP/s per rank in bf16, of run.hardware");
+  EXPECT_EQ(peak.settle(2, 0.5 * kTera), std::nullopt);
+  EXPECT_EQ(peak.value(), 2.0 * kTera);
+  EXPECT_FALSE(peak.wants_measurement(2.5 * kTera, 50.0));
+  EXPECT_EQ(peak.settle(3, 2.5 * kTera),
+            "mfu relates to 2.500 TFLOP/s per rank from step 3 on: that step reached "
+            "them, bf16 products of run.hardware only 2.000, so 100% is no more than the "
+            "fastest step so far");
+}
+
 }  // namespace
 }  // namespace longhaul::train

@@ -9,12 +9,14 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/text.h"
 #include "longhaul/comm/hosts.h"
+#include "longhaul/config/hardware_profile.h"
 #include "longhaul/device/device.h"
 #include "longhaul/device/plugin.h"
 #include "longhaul/ops/device_precision.h"
-#include "longhaul/ops/fused.h"
+#include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -52,21 +54,6 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
 }
 
 /// CPU threads of this rank. Collective over the ranks of this machine.
-void set_threads(Session& session) {
-  const std::string mine = CpuAllowance::of_this_process().to_text();
-  std::vector<CpuAllowance> ranks;
-  for (const std::string& text : session.node->gather_strings(mine)) {
-    ranks.push_back(CpuAllowance::from_text(text));
-  }
-  const ThreadChoice choice =
-      choose_threads(session.config.run.threads, std::getenv("OMP_NUM_THREADS"),
-                     share_of_cpus(ranks, static_cast<size_t>(session.node->rank())));
-  at::set_num_threads(choice.threads);
-  session.threads = choice.line;
-  if (choice.threads == 1) return;
-  session.threads += "; " + describe_waiting(std::getenv("OMP_WAIT_POLICY"),
-                                             std::getenv("GOMP_SPINCOUNT"));
-}
 
 /// Collective.
 Json fingerprint_of(const Session& session) {
@@ -182,6 +169,21 @@ void build_parts(Session& session, const std::map<std::string, ParameterClass>& 
   }
 }
 
+/// ConfigError where the profile is of another machine, or lacks the peak.
+void take_hardware_profile(Session& session) {
+  const fs::path& file = session.config.run.hardware;
+  if (file.empty()) return;
+  const HardwareProfile profile = parse_hardware_profile(read_text(file), file.string());
+  check_machine(profile, file.string(), device::name(session.device), kernels::cpu_name(),
+                at::get_num_threads());
+  session.hardware_peak =
+      session.policy.compute == DType::BF16 ? profile.peak_bf16 : profile.peak_fp32;
+  if (session.hardware_peak > 0.0) return;
+  throw ConfigError("hardware",
+                    fmt::format("{} has no peak.{} for precision.compute", file.string(),
+                                session.policy.compute == DType::BF16 ? "bf16" : "fp32"));
+}
+
 /// What comes before the layout's groups and the data, of which the ranks know nothing
 /// yet; the layout that they are to have. Collective.
 LayoutDescription settle(Session& session, const RunConfig& config,
@@ -205,7 +207,8 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   if (config.memory.offload_activations && session.device.is_cpu()) {
     log.warning("memory.offload_activations has no effect: a CPU has no other memory");
   }
-  set_threads(session);
+  session.threads = set_threads(config.run.threads, *session.node);
+  take_hardware_profile(session);
   session.model_config = load_model_config(config.model.config, config.model.override_);
   for (const std::string& field : session.model_config.ignored_fields) {
     log.warning(
@@ -223,6 +226,21 @@ LayoutDescription settle(Session& session, const RunConfig& config,
 }
 
 }  // namespace
+
+std::string set_threads(int64_t wanted, comm::Communicator& node) {
+  const std::string mine = CpuAllowance::of_this_process().to_text();
+  std::vector<CpuAllowance> ranks;
+  for (const std::string& text : node.gather_strings(mine)) {
+    ranks.push_back(CpuAllowance::from_text(text));
+  }
+  const ThreadChoice choice =
+      choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
+                     share_of_cpus(ranks, static_cast<size_t>(node.rank())));
+  at::set_num_threads(choice.threads);
+  if (choice.threads == 1) return choice.line;
+  return choice.line + "; " +
+         describe_waiting(std::getenv("OMP_WAIT_POLICY"), std::getenv("GOMP_SPINCOUNT"));
+}
 
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log, data::ShardReader* shards) {

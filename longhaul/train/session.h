@@ -30,6 +30,7 @@ struct ValidationSet {
 struct Session {
   RunConfig config;
   ModelConfig model_config;
+  double hardware_peak = 0.0;  ///< FLOP/s in the compute dtype, of run.hardware; 0: none
   DerivedBatch batch;
   DTypePolicy policy;
   at::Device device = at::kCPU;
@@ -67,6 +68,10 @@ Json layout_of(const Session& session);
 /// open_data. Collective.
 Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicator> world,
                       Logger& log, data::ShardReader* shards = nullptr);
+
+/// Gives this rank its share of the CPUs of `node`, the ranks of its machine, or
+/// `wanted` threads; says what was chosen. Collective over `node`.
+std::string set_threads(int64_t wanted, comm::Communicator& node);
 
 /// The same without data and optimizer, all parameters frozen: for a model that is only
 /// run forward (inference.h). Collective.

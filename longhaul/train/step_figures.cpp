@@ -13,7 +13,7 @@ namespace longhaul::train {
 StepFigures::StepFigures(const Session& session)
     : flops_(
           session.model_config.description.flops_per_token(session.config.data.seq_len)),
-      peak_(std::string(dtype_name(session.policy.compute))) {}
+      peak_(std::string(dtype_name(session.policy.compute)), session.hardware_peak) {}
 
 void StepFigures::settle_peak(const Session& session, int64_t step, double step_rate,
                               int64_t& peak_memory, Logger& log) {

@@ -108,8 +108,10 @@ std::vector<std::shared_ptr<const data::TokenSource>> unproven_sources(
 class Trainer {
  public:
   Trainer(RunStart& start, RunLog& run, const LoadedConfig& loaded,
-          std::shared_ptr<comm::Communicator> world, data::ShardReader* shards)
-      : start_(start),
+          std::shared_ptr<comm::Communicator> world, data::ShardReader* shards,
+          Saving saving)
+      : saving_(saving),
+        start_(start),
         run_(run),
         session_(start_session(loaded, std::move(world), shards, run)),
         total_steps_(total_steps(loaded.config, session_.train_sequences)),
@@ -426,7 +428,7 @@ class Trainer {
   /// `ends`: nothing follows that could change the state while it is written. Not what
   /// is saved already, unless that has failed (`again`).
   void save(bool ends, bool again) {
-    if (history_.step == saved_step_ && !again) return;
+    if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
     const CapturedState state = capture_.capture(session_.state());
@@ -434,6 +436,7 @@ class Trainer {
     saved_step_ = history_.step;
   }
 
+  Saving saving_;
   RunStart& start_;
   RunLog& run_;
   Session session_;
@@ -475,13 +478,14 @@ namespace {
 
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
-                         const std::function<void()>& on_ready,
-                         data::ShardReader* shards) {
+                         const std::function<void()>& on_ready, data::ShardReader* shards,
+                         Saving saving) {
   RunStart start(loaded.config.run.dir, *world);
   RunLog run(loaded, start, *world);
   std::unique_ptr<Trainer> trainer;
   try {
-    trainer = std::make_unique<Trainer>(start, run, loaded, std::move(world), shards);
+    trainer =
+        std::make_unique<Trainer>(start, run, loaded, std::move(world), shards, saving);
     if (on_ready) on_ready();
   } catch (const EndedEarly&) {
     run.log().info("ends before the first step, as it was asked to");

@@ -27,9 +27,12 @@ struct TrainResult {
 /// rank of `world` calls it with the same configuration. Throws longhaul::Error; what was
 /// committed before stays valid. `shards` is used until then: rank 0's reader of HDF5,
 /// made before threads and MPI where needs_shard_reader() (packed_data.h) asks for one.
+/// With Saving::No, for measurements, nothing is saved at the end either.
+enum class Saving { Yes, No };
 TrainResult run_training(const LoadedConfig& loaded,
                          std::shared_ptr<comm::Communicator> world,
                          const std::function<void()>& on_ready = {},
-                         data::ShardReader* shards = nullptr);
+                         data::ShardReader* shards = nullptr,
+                         Saving saving = Saving::Yes);
 
 }  // namespace longhaul::train

@@ -1,0 +1,80 @@
+#include "longhaul/config/hardware_profile.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+HardwareProfile example() {
+  HardwareProfile profile;
+  profile.device = "cpu";
+  profile.cpu = "Some CPU";
+  profile.threads = 2;
+  profile.made = "longhaul 0.1.0";
+  profile.peak_bf16 = 1.25e12;
+  profile.rates = {{"product bf16 2048x1024x1024", "FLOP", 1.2e12, 1.1e12, 1.25e12, 1.0},
+                   {"copy", "B", 2e10, 1.9e10, 2.1e10, 1.0 / 60}};
+  return profile;
+}
+
+TEST(HardwareProfileFile, IsReadAsItWasWritten) {
+  const HardwareProfile read = parse_hardware_profile(to_toml(example()), "machine.toml");
+  EXPECT_EQ(read.device, "cpu");
+  EXPECT_EQ(read.cpu, "Some CPU");
+  EXPECT_EQ(read.threads, 2);
+  EXPECT_EQ(read.peak_bf16, 1.25e12);
+  EXPECT_EQ(read.peak_fp32, 0.0);
+  ASSERT_EQ(read.rates.size(), 2U);
+  ASSERT_NE(read.find("copy"), nullptr);
+  EXPECT_EQ(read.find("copy")->to_first, 1.0 / 60);
+  EXPECT_EQ(read.find("nothing"), nullptr);
+}
+
+TEST(HardwareProfileFile, RefusesWhatIsNoneWithItsPlace) {
+  const auto message = [](const std::string& text) {
+    return message_of<ConfigError>([&] { parse_hardware_profile(text, "m.toml"); });
+  };
+  EXPECT_NE(message("[run]\nsteps = 3\n").find("no profile that longhaul bench wrote"),
+            std::string::npos);
+  const std::string head = "[machine]\ndevice = \"cpu\"\ncpu = \"x\"\nthreads = 2\n";
+  EXPECT_NE(message(head + "[peak]\nbf16 = \"fast\"\n").find("m.toml:6:8"),
+            std::string::npos);
+  EXPECT_NE(message(head + "[[rate]]\nname = \"a\"\nunit = \"B\"\nmedian = -1.0\n")
+                .find("rate.median"),
+            std::string::npos);
+  EXPECT_NE(message("rate = 3\n" + head).find("rate is an array of tables"),
+            std::string::npos);
+  EXPECT_NE(message(head + "[guess]\n").find("a profile has no 'guess'"),
+            std::string::npos);
+}
+
+TEST(HardwareProfileFile, OfAnotherMachineIsRefused) {
+  const HardwareProfile profile = example();
+  check_machine(profile, "m.toml", "cpu", "Some CPU", 2);
+  const auto message = [&](const char* device, const char* cpu, int threads) {
+    return message_of<ConfigError>(
+        [&] { check_machine(profile, "m.toml", device, cpu, threads); });
+  };
+  EXPECT_NE(
+      message("cpu", "Other CPU", 2)
+          .find("m.toml was measured on a machine with processor Some CPU, this one "
+                "has Other CPU; measure it here: longhaul bench --out m.toml"),
+      std::string::npos);
+  EXPECT_NE(message("cpu", "Some CPU", 4).find("threads 2, this one has 4"),
+            std::string::npos);
+  EXPECT_NE(message("NVIDIA H100 sm_90", "Some CPU", 2).find("device cpu"),
+            std::string::npos);
+}
+
+TEST(RateText, HasThreeDigitsAndItsUnit) {
+  EXPECT_EQ(rate_text(1.2345e12, "FLOP"), "1.23 TFLOP/s");
+  EXPECT_EQ(rate_text(999.9e9, "B"), "1 TB/s");
+  EXPECT_EQ(rate_text(45'600.0, "token"), "45.6 ktoken/s");
+  EXPECT_EQ(rate_text(12.0, "B"), "12 B/s");
+}
+
+}  // namespace
+}  // namespace longhaul

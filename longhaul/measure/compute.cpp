@@ -1,0 +1,141 @@
+#include "longhaul/measure/compute.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <array>
+#include <memory>
+
+#include "longhaul/device/device.h"
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/weight_gradients.h"
+
+namespace longhaul::measure {
+namespace {
+
+/// [T, K] x [N, K]^T
+struct Shape {
+  int64_t T, K, N;
+};
+/// A GPU fills only with more.
+constexpr int64_t kTimesOnDevice = 4;
+constexpr std::array<Shape, 5> kShapes = {
+    Shape{2048, 1024, 1024}, Shape{2048, 1024, 4096}, Shape{2048, 4096, 1024},
+    Shape{2048, 2048, 2048}, Shape{512, 1024, 1024}};
+constexpr int64_t kCopyBytes = int64_t{256} << 20;
+
+/// B, S, query heads, key heads, head dim
+struct Heads {
+  int64_t B = 1, S = 2048, Hq = 16, Hkv = 4, D = 64;
+};
+
+void wait_for(at::Device device) {
+  if (!device.is_cpu()) device::mark(device).synchronize();
+}
+
+/// No two neighbours alike: a GPU that multiplies ones saves power and is faster than
+/// with weights.
+at::Tensor values(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::arange(count, at::TensorOptions(at::kFloat))
+      .sin_()
+      .view(shape)
+      .to(at::TensorOptions(device).dtype(dtype));
+}
+
+Probe product(const Shape& s, at::ScalarType dtype, const char* name, at::Device device) {
+  const at::Tensor x = values({s.T, s.K}, dtype, device);
+  const at::Tensor w = values({s.N, s.K}, dtype, device);
+  return {fmt::format("product {} {}x{}x{}", name, s.T, s.K, s.N), "FLOP",
+          2.0 * static_cast<double>(s.T * s.K * s.N), [x, w, device] {
+            const at::NoGradGuard no_grad;
+            const at::Tensor y = at::linear(x, w);
+            wait_for(device);
+          }};
+}
+
+Probe weight_gradient(const Shape& s, at::Device device) {
+  const at::Tensor x = values({s.T, s.K}, at::kBFloat16, device);
+  const at::Tensor dy = values({s.T, s.N}, at::kBFloat16, device);
+  const at::Tensor grad =
+      at::zeros({s.N, s.K}, at::TensorOptions(device).dtype(at::kFloat));
+  return {fmt::format("weight gradient {}x{}x{}", s.T, s.K, s.N), "FLOP",
+          2.0 * static_cast<double>(s.T * s.K * s.N), [x, dy, grad, device] {
+            ops::accumulate_weight_gradient(grad, x, dy);
+            wait_for(device);
+          }};
+}
+
+/// The arithmetic of causal attention: two products of the scores' half forward, and five
+/// backward, which forms the scores again (Dao et al., "FlashAttention", section 3).
+constexpr double kForwardProducts = 2.0;
+constexpr double kBackwardProducts = 5.0;
+
+Probe attention(const Heads& h, bool backward, at::Device device) {
+  const auto input = [&](int64_t heads) {
+    return values({h.B, h.S, heads, h.D}, at::kBFloat16, device).requires_grad_(backward);
+  };
+  const at::Tensor q = input(h.Hq), k = input(h.Hkv), v = input(h.Hkv);
+  const at::Tensor dy = values({h.B, h.S, h.Hq, h.D}, at::kBFloat16, device);
+  const double half_product =
+      2.0 * static_cast<double>(h.B * h.Hq * h.S * h.S * h.D) / 2.0;
+  const double products = kForwardProducts + (backward ? kBackwardProducts : 0.0);
+  return {
+      fmt::format("attention {}{}x{}, {}/{} heads of {}",
+                  backward ? "and backward " : "forward ", h.B, h.S, h.Hq, h.Hkv, h.D),
+      "FLOP", products * half_product, [q, k, v, dy, backward, device] {
+        const device::BackwardHere here;
+        const at::AutoGradMode mode(backward);
+        const at::Tensor y = ops::attention(q, k, v, {}, /*fused=*/true);
+        if (backward) {
+          torch::autograd::Engine::get_default_engine().execute(
+              {torch::autograd::impl::gradient_edge(y)}, {dy}, /*keep_graph=*/false,
+              /*create_graph=*/false, /*accumulate_grad=*/false,
+              {torch::autograd::impl::gradient_edge(q),
+               torch::autograd::impl::gradient_edge(k),
+               torch::autograd::impl::gradient_edge(v)});
+        }
+        wait_for(device);
+      }};
+}
+
+Probe copy(at::Device device) {
+  const auto options = at::TensorOptions(device).dtype(at::kFloat);
+  const at::Tensor from = at::zeros({kCopyBytes / 4}, options);
+  const at::Tensor to = at::zeros({kCopyBytes / 4}, options);
+  return {"copy through memory, read and written", "B", 2.0 * kCopyBytes,
+          [from, to, device] {
+            at::Tensor(to).copy_(from);
+            wait_for(device);
+          }};
+}
+
+}  // namespace
+
+std::vector<Probe> compute_probes(at::Device device) {
+  const int64_t times = device.is_cpu() ? 1 : kTimesOnDevice;
+  std::vector<Probe> probes;
+  std::vector<Shape> shapes;
+  for (const Shape& s : kShapes)
+    shapes.push_back({s.T * times, s.K * times, s.N * times});
+  for (const Shape& s : shapes) {
+    probes.push_back(product(s, at::kBFloat16, "bf16", device));
+  }
+  probes.push_back(product(shapes[0], at::kFloat, "fp32", device));
+  probes.push_back(weight_gradient(shapes[1], device));
+  Heads heads;
+  heads.B *= times;
+  probes.push_back(attention(heads, /*backward=*/false, device));
+  probes.push_back(attention(heads, /*backward=*/true, device));
+  probes.push_back(copy(device));
+  return probes;
+}
+
+}  // namespace longhaul::measure

@@ -1,0 +1,74 @@
+"""longhaul bench: what the machine can do, and how far a run's step is from it."""
+
+import json
+import sys
+
+import pytest
+from programs import SOURCE
+
+sys.path.insert(0, str(SOURCE / "tests" / "resume"))
+from runs import write_config  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def profile(run, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("profile")
+    run("longhaul", "bench", "--quick", "--device", "cpu", "--out", directory / "machine.toml",
+        cwd=directory)
+    assert sorted(p.name for p in directory.iterdir()) == ["machine.toml"]
+    return directory / "machine.toml"
+
+
+def test_a_machines_rates_have_medians_and_spread(run, tmp_path):
+    result = run("longhaul", "bench", "--quick", "--device", "cpu", "--json", cwd=tmp_path)
+    machine = json.loads(result.stdout)
+    rates = {rate["name"]: rate for rate in machine["rates"]}
+    for begin in ("product bf16", "product fp32", "weight gradient", "attention forward",
+                  "attention and backward", "copy through memory"):
+        assert any(name.startswith(begin) for name in rates), begin
+    for rate in rates.values():
+        assert 0 < rate["low"] <= rate["median"] <= rate["high"]
+    first = machine["rates"][0]
+    assert first["to_first"] == 1.0
+    products = [r["median"] for n, r in rates.items() if n.startswith("product bf16")]
+    assert machine["peak_bf16"] == max(products)
+
+
+def test_a_run_takes_its_peak_from_a_profile_of_this_machine(run, tmp_path, profile):
+    config = write_config(tmp_path)
+    train = ("longhaul", "train", config, "--set", f"run.hardware={profile}",
+             "--set", "run.threads=0", "--set", "checkpoint.every=0")
+    run(*train)
+    assert "of run.hardware" in (tmp_path / "run/log.txt").read_text()
+
+    other = tmp_path / "other.toml"
+    other.write_text("\n".join('cpu = "Another CPU"' if line.startswith("cpu = ") else line
+                               for line in profile.read_text().splitlines()))
+    result = run(*train, "--set", f"run.hardware={other}", check=False)
+    assert result.returncode == 78
+    assert "other.toml was measured on a machine with processor Another CPU" in result.stderr
+    assert "longhaul bench --out" in result.stderr
+
+
+def test_a_runs_step_is_told_cause_by_cause(run, tmp_path, profile):
+    config = write_config(tmp_path)
+    result = run("longhaul", "bench", config, "--hardware", profile, "--json",
+                 "--set", "run.threads=0", cwd=tmp_path)
+    told = json.loads(result.stdout.splitlines()[-1])
+    causes = {cause["cause"]: cause for cause in told["causes"]}
+    assert {"matrix products", "attention",
+            "outside of operations"} <= set(causes)
+    assert sum(c["seconds"] for c in causes.values()) == pytest.approx(
+        told["profiled_seconds"], rel=1e-6)
+    assert told["step_seconds"] > 0
+    assert told["at_rates"] == pytest.approx(sum(c.get("at_rate", 0) for c in causes.values()))
+    # It saves nothing, and leaves nothing behind.
+    assert not (tmp_path / "run").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "run.toml"]
+
+
+def test_a_file_that_is_no_profile_is_refused_with_its_place(run, tmp_path):
+    config = write_config(tmp_path)
+    result = run("longhaul", "train", config, "--set", f"run.hardware={config}", check=False)
+    assert result.returncode == 78
+    assert "no profile that longhaul bench wrote" in result.stderr
