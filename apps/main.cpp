@@ -23,7 +23,7 @@ namespace {
   const fs::path program = ours.parent_path() / "longhaul-torch";
   ::execv(program.c_str(), argv);
   throw InputError("file",
-                   fmt::format("{}: {}; train, eval, generate and --version "
+                   fmt::format("{}: {}; train, bench, eval, generate and --version "
                                "are in it, and it belongs beside {}",
                                program.string(), std::strerror(errno), ours.string()));
 }

@@ -1,14 +1,21 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/process.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
 #include "longhaul/doctor/doctor.h"
@@ -27,10 +34,36 @@ struct DoctorArguments {
   bool quick = false;
 };
 
+/// What the program for verbs that compute finds here, by asking it.
+void ask_libraries(doctor::DoctorOptions& options) {
+  constexpr std::array<std::string_view, 4> kNamed = {"LibTorch", "CUDA", "MPI", "Arrow"};
+  const fs::path program = fs::path(this_program()).parent_path() / "longhaul-torch";
+  const cluster::CommandResult answer =
+      cluster::run_command({program.string(), "--version"});
+  options.computes = answer.ok();
+  if (!answer.ok()) {
+    options.libraries = answer.timed_out
+                            ? program.string() + " does not answer"
+                            : answer.errors.substr(0, answer.errors.find('\n'));
+    return;
+  }
+  std::istringstream lines(answer.output);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, value;
+    words >> name >> std::ws;
+    std::getline(words, value);
+    if (std::ranges::find(kNamed, name) == kNamed.end()) continue;
+    if (!options.libraries.empty()) options.libraries += ", ";
+    options.libraries += name + ": " + value;
+  }
+}
+
 doctor::DoctorOptions options_of(const DoctorArguments& arguments) {
   doctor::DoctorOptions options;
   options.quick = arguments.quick;
   options.version = build_info().one_line();
+  ask_libraries(options);
   options.directories.assign(arguments.directories.begin(), arguments.directories.end());
   options.health.quick = arguments.quick;
   if (!arguments.file.empty()) {

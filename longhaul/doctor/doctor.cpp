@@ -28,6 +28,8 @@ constexpr double kMemoryTolerance = 0.1;
 /// What one node says of itself; the ranks of a node send it once.
 struct NodeFacts {
   std::string version;
+  std::string libraries;
+  bool computes = true;
   std::string program;  ///< hash of the program's file
   int64_t cores = 0;
   double memory_bytes = 0.0;
@@ -48,6 +50,8 @@ Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report
   }
   const MappedFile program{kProgram};
   return {{"version", options.version},
+          {"libraries", options.libraries},
+          {"computes", options.computes},
           {"program", hash_hex(program.bytes())},
           {"cores", cluster::usable_cores().size()},
           {"memory_bytes", static_cast<double>(total_memory())},
@@ -56,8 +60,9 @@ Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report
 }
 
 NodeFacts facts_from(const Json& json) {
-  return {json.at("version").get<std::string>(), json.at("program").get<std::string>(),
-          json.at("cores").get<int64_t>(), json.at("memory_bytes").get<double>(),
+  return {json.at("version").get<std::string>(), json.at("libraries").get<std::string>(),
+          json.at("computes").get<bool>(),       json.at("program").get<std::string>(),
+          json.at("cores").get<int64_t>(),       json.at("memory_bytes").get<double>(),
           json.at("gpus").get<int64_t>()};
 }
 
@@ -109,6 +114,22 @@ HealthCheck check_memories(const std::vector<std::string>& nodes,
   return check;
 }
 
+HealthCheck check_libraries(const std::vector<std::string>& nodes,
+                            const std::vector<NodeFacts>& facts) {
+  HealthCheck check = named("libraries");
+  std::vector<std::string> values;
+  for (size_t i = 0; i < facts.size(); ++i) {
+    values.push_back(facts[i].libraries);
+    if (facts[i].computes) continue;
+    check.result = HealthResult::Failed;
+    if (!check.text.empty()) check.text += ", ";
+    check.text += fmt::format("{}: train, bench, eval and generate cannot start ({})",
+                              nodes[i], facts[i].libraries);
+  }
+  if (check.result == HealthResult::Failed) return check;
+  return all_alike("libraries", nodes, values, "install the same on all nodes");
+}
+
 void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>& facts,
              std::vector<HealthCheck>& together) {
   const auto values = [&](const auto& value) {
@@ -119,6 +140,7 @@ void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>
   together.push_back(all_alike("version", nodes,
                                values([](const NodeFacts& node) { return node.version; }),
                                "install one version on all nodes"));
+  together.push_back(check_libraries(nodes, facts));
   HealthCheck program =
       all_alike("program", nodes,
                 values([](const NodeFacts& node) { return node.program.substr(0, 12); }),

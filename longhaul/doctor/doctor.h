@@ -24,6 +24,10 @@ struct DoctorOptions {
   std::optional<ParallelSection> parallel;
   cluster::HealthOptions health;
   std::string version;  ///< of the program: must be the same everywhere
+  /// What it computes with on this node, which must be the same everywhere too; or why it
+  /// cannot.
+  std::string libraries;
+  bool computes = true;
   std::string machine = comm::machine_name();
   std::function<double()> clock = system_time;
   double max_skew_seconds = 0.5;

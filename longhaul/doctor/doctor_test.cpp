@@ -132,6 +132,24 @@ TEST(Doctor, NamesTheNodeOfAnotherVersion) {
   }
 }
 
+TEST(Doctor, NamesTheNodeOfOtherLibrariesAndOneThatCannotCompute) {
+  DoctorOptions options = options_of_singles();
+  options.libraries = rank() == 1 ? "LibTorch: 2.12.0" : "LibTorch: 2.13.0";
+  const DoctorReport others = examine(world(), options, fit());
+  EXPECT_FALSE(others.ok());
+  if (world()->size() > 2) {
+    EXPECT_HAS(find(others, "libraries").text,
+               "n1 has LibTorch: 2.12.0, the others LibTorch: 2.13.0");
+  }
+  options.computes = rank() != 1;
+  options.libraries = rank() == 1 ? "libtorch_cpu.so: cannot open" : "LibTorch: 2.13.0";
+  const DoctorReport broken = examine(world(), options, fit());
+  EXPECT_EQ(find(broken, "libraries").result, HealthResult::Failed);
+  EXPECT_HAS(find(broken, "libraries").text,
+             "n1: train, bench, eval and generate cannot start (libtorch_cpu.so: cannot "
+             "open)");
+}
+
 TEST(Doctor, NamesTheNodeWhoseClockIsWrong) {
   DoctorOptions options = options_of_singles();
   options.clock = [late = rank() == 1] { return unix_time() - (late ? 3.0 : 0.0); };
