@@ -1,10 +1,10 @@
 // Attention and weight gradients through operators that a device brings: here a device
 // that a test makes up, whose kernels are plain mathematics of the same schemas.
-#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/device_precision.h"
+#include "longhaul/ops/flash_reference.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_attention.h"
 #include "longhaul/ops/ops_test_support.h"
@@ -14,91 +14,24 @@
 namespace longhaul::ops {
 namespace {
 
+using reference::FlashCall, reference::Given;
 using testing::kDevice, testing::kType, testing::make_device, testing::waits;
 using torch::jit::Stack;
 
-/// A call's arguments by their names.
-struct Given {
-  const c10::OperatorHandle& op;
-  const Stack& stack;
+/// On the host, fp32.
+at::Tensor wide(const Given& given, const std::string& name) {
+  return testing::host_view(given[name].toTensor()).to(at::kFloat);
+}
 
-  const c10::IValue& operator[](const std::string& name) const {
-    const auto& all = op.schema().arguments();
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i].name() == name) return stack[stack.size() - all.size() + i];
-    }
-    throw std::runtime_error("no argument " + name);
-  }
-  bool has(const std::string& name) const {
-    const c10::IValue& value = (*this)[name];
-    return !value.isNone() && (!value.isTensor() || value.toTensor().defined());
-  }
-  /// On the host, fp32.
-  at::Tensor wide(const std::string& name) const {
-    return testing::host_view((*this)[name].toTensor()).to(at::kFloat);
-  }
-  void give(Stack* results, std::vector<c10::IValue> values) const {
-    results->resize(results->size() - op.schema().arguments().size());
-    results->insert(results->end(), values.begin(), values.end());
-  }
-};
+FlashCall flash_call(const Given& given) {
+  return {given, [&](const std::string& name) { return wide(given, name); }};
+}
 
 at::Tensor there(const at::Tensor& x, at::ScalarType type) {
   const at::Tensor y = at::empty(x.sizes(), x.options().dtype(type).device(kDevice));
   testing::host_view(y).copy_(x);
   return y;
 }
-
-/// What a flash kernel computes, of one run of queries and keys: q [B, S, Hq, D].
-struct Flash {
-  explicit Flash(const Given& given)
-      : causal(given["is_causal"].toBool()),
-        left(given.has("window_size_left") ? given["window_size_left"].toInt() : -1),
-        right(given.has("window_size_right") ? given["window_size_right"].toInt() : -1),
-        scale(given["scale"].toDouble()) {}
-  bool causal;
-  int64_t left, right;
-  double scale;
-
-  at::Tensor heads(const at::Tensor& x, int64_t of) const {
-    return x.transpose(1, 2).repeat_interleave(of / x.size(2), 1);
-  }
-  at::Tensor scores(const at::Tensor& q, const at::Tensor& k) const {
-    const int64_t S = q.size(1), K = k.size(1), Hq = q.size(2);
-    at::Tensor s = heads(q, Hq).matmul(heads(k, Hq).transpose(2, 3)) * scale;
-    const at::Tensor behind =
-        at::arange(K).unsqueeze(0) - at::arange(S).unsqueeze(1) - (K - S);
-    at::Tensor hidden = at::zeros({S, K}, at::kBool);
-    if (causal || right >= 0) hidden = behind > (causal ? 0 : right);
-    if (left >= 0) hidden = hidden.logical_or(behind < -left);
-    TORCH_CHECK(!hidden.all(1).any().item<bool>(), "a query sees no key");
-    return s.masked_fill(hidden, -std::numeric_limits<float>::infinity());
-  }
-  /// out [B, S, Hq, D], lse [B, Hq, S]
-  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& q, const at::Tensor& k,
-                                            const at::Tensor& v) const {
-    const at::Tensor s = scores(q, k);
-    return {at::softmax(s, -1).matmul(heads(v, q.size(2))).transpose(1, 2).contiguous(),
-            at::logsumexp(s, -1)};
-  }
-  std::vector<at::Tensor> backward(const at::Tensor& q, const at::Tensor& k,
-                                   const at::Tensor& v, const at::Tensor& dout,
-                                   const at::Tensor& out, const at::Tensor& lse) const {
-    const int64_t Hq = q.size(2), Hkv = k.size(2);
-    const at::Tensor p = at::exp(scores(q, k) - lse.unsqueeze(-1));
-    const at::Tensor dy = heads(dout, Hq);
-    const at::Tensor delta = (dy * heads(out, Hq)).sum({-1}, true);
-    const at::Tensor ds = p * (dy.matmul(heads(v, Hq).transpose(2, 3)) - delta) * scale;
-    const auto grouped = [&](const at::Tensor& x) {  // [B, Hq, K, D] -> [B, K, Hkv, D]
-      return x.view({x.size(0), Hkv, Hq / Hkv, x.size(2), x.size(3)})
-          .sum({2})
-          .transpose(1, 2);
-    };
-    return {ds.matmul(heads(k, Hq)).transpose(1, 2),
-            grouped(ds.transpose(2, 3).matmul(heads(q, Hq))),
-            grouped(p.transpose(2, 3).matmul(dy))};
-  }
-};
 
 int forwards = 0, backwards = 0, of_documents = 0;
 
@@ -107,43 +40,18 @@ void look_at(const Given& given) {
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.stride(-1) == 1 && k.stride(-1) == 1);
   TORCH_CHECK(given["dropout_p"].toDouble() == 0.0);
   TORCH_CHECK(k.size(-2) < q.size(-2) || q.size(-2) != 8, "keys were copied for heads");
-}
-
-/// Rows of each document among those of all.
-std::vector<std::pair<int64_t, int64_t>> documents_of(const Given& given) {
+  if (!given.has("cum_seq_q")) return;
   const at::Tensor bounds = given["cum_seq_q"].toTensor();
   TORCH_CHECK(bounds.scalar_type() == at::kInt && bounds.is_contiguous());
-  const auto* at = static_cast<const int32_t*>(bounds.const_data_ptr());
-  std::vector<std::pair<int64_t, int64_t>> result;
-  for (int64_t i = 0; i + 1 < bounds.numel(); ++i) {
-    result.emplace_back(at[i], at[i + 1] - at[i]);
-    TORCH_CHECK(at[i + 1] - at[i] <= given["max_q"].toInt());
-  }
-  TORCH_CHECK(at[bounds.numel() - 1] == given["query"].toTensor().size(0));
-  return result;
 }
 
 void flash_forward(const c10::OperatorHandle& op, Stack* stack) {
   const Given given{op, *stack};
   look_at(given);
   ++forwards;
-  const Flash flash(given);
-  const at::Tensor q = given.wide("query"), k = given.wide("key"),
-                   v = given.wide("value");
-  at::Tensor out, lse;
-  if (given.has("cum_seq_q")) {
-    ++of_documents;
-    out = at::empty_like(q), lse = at::empty({q.size(1), q.size(0)});
-    for (const auto& [from, n] : documents_of(given)) {
-      const auto rows = [&](const at::Tensor& x) {
-        return x.narrow(0, from, n).unsqueeze(0);
-      };
-      const auto [y, l] = flash.forward(rows(q), rows(k), rows(v));
-      rows(out).copy_(y), lse.narrow(1, from, n).copy_(l[0]);
-    }
-  } else {
-    std::tie(out, lse) = flash.forward(q, k, v);
-  }
+  const FlashCall call = flash_call(given);
+  of_documents += call.of_documents() ? 1 : 0;
+  const auto [out, lse] = call.forward();
   given.give(stack, {there(out, at::kBFloat16), there(lse.contiguous(), at::kFloat),
                      there(at::zeros({2}), at::kLong), there(at::zeros({1}), at::kLong),
                      at::Tensor()});
@@ -153,26 +61,9 @@ void flash_backward(const c10::OperatorHandle& op, Stack* stack) {
   const Given given{op, *stack};
   look_at(given);
   ++backwards;
-  const Flash flash(given);
-  const at::Tensor q = given.wide("query"), k = given.wide("key"),
-                   v = given.wide("value"), dout = given.wide("grad_out"),
-                   out = given.wide("out"), lse = given.wide("logsumexp");
-  std::vector<at::Tensor> grads = {at::empty_like(q), at::empty_like(k),
-                                   at::empty_like(v)};
-  if (given.has("cum_seq_q")) {
-    for (const auto& [from, n] : documents_of(given)) {
-      const auto rows = [&](const at::Tensor& x) {
-        return x.narrow(0, from, n).unsqueeze(0);
-      };
-      const auto parts = flash.backward(rows(q), rows(k), rows(v), rows(dout), rows(out),
-                                        lse.narrow(1, from, n).unsqueeze(0));
-      for (size_t i = 0; i < 3; ++i) rows(grads[i]).copy_(parts[i]);
-    }
-  } else {
-    grads = flash.backward(q, k, v, dout, out, lse);
-  }
   std::vector<c10::IValue> results;
-  for (const at::Tensor& g : grads) {
+  for (const at::Tensor& g : flash_call(given).backward(
+           wide(given, "grad_out"), wide(given, "out"), wide(given, "logsumexp"))) {
     results.emplace_back(there(g.contiguous(), at::kBFloat16));
   }
   given.give(stack, std::move(results));
@@ -357,14 +248,14 @@ void addmm(const c10::OperatorHandle& op, Stack* stack) {
               "self and mat2 must have the same dtype");  // as some versions have it
   ++addmms;
   const at::Tensor out = given["out"].toTensor();
-  testing::host_view(out).addmm_(given.wide("mat1"), given.wide("mat2"));
+  testing::host_view(out).addmm_(wide(given, "mat1"), wide(given, "mat2"));
   given.give(stack, {out});
 }
 
 void mm(const c10::OperatorHandle& op, Stack* stack) {
   const Given given{op, *stack};
   ++mms;
-  given.give(stack, {there(given.wide("self").mm(given.wide("mat2")), at::kFloat)});
+  given.give(stack, {there(wide(given, "self").mm(wide(given, "mat2")), at::kFloat)});
 }
 
 /// Relative error of what is added to an accumulator that is not empty.

@@ -3,18 +3,37 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <mutex>
 
 #include "longhaul/base/error.h"
 #include "tests/accelerator/softdev.h"
+#include "tests/accelerator/streams.h"
 
 namespace longhaul::softdev {
 namespace {
 
 thread_local std::string label_of_thread;
+
+std::map<std::string, Tally, std::less<>>& tallies() {
+  static auto* const made = new std::map<std::string, Tally, std::less<>>;
+  return *made;
+}
+
+std::string operations_json() {
+  const std::lock_guard lock(state_mutex());
+  std::string text;
+  for (const auto& [name, each] : tallies()) {
+    text += fmt::format("{}\"{}\": [{}, {}]", text.empty() ? "" : ", ", name,
+                        each.launches, each.bytes);
+  }
+  return text;
+}
 
 std::string counters_json(const std::string& what) {
   const Counters& c = counters();
@@ -23,12 +42,13 @@ std::string counters_json(const std::string& what) {
       "\"launches\": {}, \"collectives\": {}, \"kernel_bytes\": {}, "
       "\"host_to_device_bytes\": {}, \"device_to_host_bytes\": {}, "
       "\"device_allocations\": {}, \"device_bytes\": {}, \"used_bytes\": {}, "
-      "\"peak_used_bytes\": {}, \"pinned_allocations\": {}, \"races\": {}}}",
+      "\"peak_used_bytes\": {}, \"pinned_allocations\": {}, \"races\": {}, "
+      "\"operations\": {{{}}}}}",
       ::getpid(), what, label_of_thread, c.synchronizations.load(), c.launches.load(),
       c.collectives.load(), c.kernel_bytes.load(), c.host_to_device_bytes.load(),
       c.device_to_host_bytes.load(), c.device_allocations.load(), c.device_bytes.load(),
       c.used_bytes.load(), c.peak_used_bytes.load(), c.pinned_allocations.load(),
-      c.races.load());
+      c.races.load(), operations_json());
 }
 
 void append_line(const char* variable, const std::string& what) {
@@ -47,6 +67,11 @@ Counters& counters() {
     return new Counters;
   }();
   return *all;
+}
+
+Tally& tally(const std::string& name) {
+  const size_t end = std::min(name.find(" rank "), name.find(" number "));
+  return tallies()[name.substr(0, end)];
 }
 
 void count_synchronization(const std::string& what) {

@@ -23,6 +23,14 @@ struct Counters {
 };
 Counters& counters();
 
+/// What one kind of operation has done, under state_mutex().
+struct Tally {
+  int64_t launches = 0;
+  int64_t bytes = 0;
+};
+/// Of the operations whose name begins so: a collective's number is not looked at.
+Tally& tally(const std::string& name);
+
 /// The host waited for the device in `what`: counted, and a line in SOFTDEV_TRACE.
 void count_synchronization(const std::string& what);
 

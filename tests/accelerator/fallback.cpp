@@ -34,6 +34,31 @@ at::Tensor tensor_over(const c10::Storage& storage, const at::Tensor& like,
   return made;
 }
 
+/// Operations that read of their first tensor what they give, and no more.
+constexpr std::array<std::string_view, 4> kPicking = {
+    "aten::embedding", "aten::index_select", "aten::gather", "aten::index"};
+
+/// Operations that change of their first tensor what the last one of their inputs has:
+/// "index_add_" comes as index_add with its first tensor as the result.
+constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
+                                                     "aten::scatter_add"};
+
+/// Whether a tensor that is written is read before.
+bool reads_too(const c10::FunctionSchema& schema, size_t argument) {
+  const std::string& name = schema.name();
+  if (!name.starts_with("longhaul::")) {
+    return argument == 0 && name.ends_with('_') && name.find("fill_") == name.npos &&
+           name.find("zero_") == name.npos && name.find("copy_") == name.npos;
+  }
+  // Of ours, results come behind all that is read.
+  for (size_t i = argument + 1; i < schema.arguments().size(); ++i) {
+    const c10::Argument& later = schema.arguments()[i];
+    const bool is_tensor = later.type()->isSubtypeOf(*c10::TensorType::get());
+    if (is_tensor && later.alias_info() == nullptr) return true;
+  }
+  return false;
+}
+
 c10::Storage cpu_storage(const c10::Storage& storage) {
   return {c10::Storage::use_byte_size_t(), storage.nbytes(),
           c10::DataPtr(kernel_address(storage.data()), c10::DeviceType::CPU),
@@ -56,10 +81,12 @@ class Call {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const auto* alias = arguments[i].alias_info();
       writes_ = alias != nullptr && alias->isWrite();
+      updates_ = writes_ && reads_too(op_.schema(), i);
       take(stack_[first + i]);
     }
     Stream& stream = current_stream(device_.index());
     const bool is_view = views();
+    count_rows();
     if (!is_view) begin_kernel(stream, name_, uses_);
     op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack_);
     for (Alias& alias : aliases_) follow_resize(alias);
@@ -87,6 +114,18 @@ class Call {
     return std::ranges::any_of(returns, [](const c10::Argument& result) {
       return result.alias_info() != nullptr && !result.alias_info()->isWrite();
     });
+  }
+
+  /// What goes through a table of which some rows are used.
+  void count_rows() {
+    const auto is_one_of = [&](const auto& names) {
+      return std::ranges::find(names, name_) != names.end() && !uses_.empty();
+    };
+    picks_ = is_one_of(kPicking);
+    if (picks_) uses_.front().moved = 0;
+    if (is_one_of(kAdding) && uses_.back().data == uses_.front().data) {
+      uses_.front().moved = uses_.back().moved = uses_[uses_.size() - 2].moved;
+    }
   }
 
   void find_device(const c10::IValue& value) {
@@ -127,6 +166,7 @@ class Call {
       alias.unsafeGetTensorImpl()->set_wrapped_number(true);
     }
     uses_.push_back(use_of(t, writes_));
+    if (updates_) *uses_.back().moved *= 2;
     aliases_.push_back({t, alias, alias.storage().data()});
     return alias;
   }
@@ -183,7 +223,9 @@ class Call {
         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), t.scalar_type());
     if (t.numel() == 0) return made;
     // What the kernel brought forth counts as its own write.
-    note_result(stream, name_, use_of(made, true));
+    Use use = use_of(made, true);
+    if (picks_) *use.moved *= 2;
+    note_result(stream, name_, use);
     cpu_alias(made).copy_(t);
     return made;
   }
@@ -210,6 +252,8 @@ class Call {
   std::vector<Alias> aliases_;
   std::vector<Use> uses_;
   bool writes_ = false;  ///< the argument that is being taken
+  bool updates_ = false;
+  bool picks_ = false;
   bool waits_ = false;
 };
 
@@ -221,12 +265,16 @@ at::Tensor cpu_alias(const at::Tensor& t) {
 }
 
 Use use_of(const at::Tensor& t, bool writes) {
-  if (!t.defined() || t.numel() == 0) return {};
-  int64_t last = 0;
-  for (int64_t i = 0; i < t.dim(); ++i) last += (t.size(i) - 1) * t.stride(i);
+  if (!t.defined() || t.numel() == 0) return {nullptr, 0, writes, 0};
+  int64_t last = 0, elements = 1;
+  for (int64_t i = 0; i < t.dim(); ++i) {
+    last += (t.size(i) - 1) * t.stride(i);
+    if (t.stride(i) != 0) elements *= t.size(i);
+  }
   const auto* first = static_cast<const std::byte*>(t.storage().data()) +
                       static_cast<size_t>(t.storage_offset()) * t.itemsize();
-  return {first, static_cast<size_t>(last + 1) * t.itemsize(), writes};
+  return {first, static_cast<size_t>(last + 1) * t.itemsize(), writes,
+          static_cast<size_t>(elements) * t.itemsize()};
 }
 
 void cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

@@ -11,7 +11,7 @@ namespace longhaul::softdev {
 /// A tensor of the CPU over the same bytes, for as long as `t` lives.
 at::Tensor cpu_alias(const at::Tensor& t);
 
-/// The bytes from the tensor's first to its last element.
+/// The bytes from the tensor's first to its last element; those of its elements move.
 Use use_of(const at::Tensor& t, bool writes);
 
 /// Runs an operation of the device by the CPU's kernel, over the device's memory.

@@ -25,13 +25,16 @@ inline at::Device device(int index = 0) {
   return {at::kPrivateUse1, static_cast<at::DeviceIndex>(index)};
 }
 
-/// A counter of the process.
-inline int64_t counted(const char* name) {
+/// The counters of the process.
+inline nlohmann::json counters() {
   device();
-  auto* counters =
+  auto* call =
       reinterpret_cast<const char* (*)()>(device::plugin_function("softdev_counters"));
-  return nlohmann::json::parse(counters()).at(name).get<int64_t>();
+  return nlohmann::json::parse(call());
 }
+
+/// One of them.
+inline int64_t counted(const char* name) { return counters().at(name).get<int64_t>(); }
 
 /// What `call` throws.
 template <typename Call>

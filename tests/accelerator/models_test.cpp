@@ -29,7 +29,8 @@ nn::Batch on_device(nn::Batch batch, at::Device device) {
 }
 
 /// The loss, then each weight's gradient.
-std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device) {
+std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device,
+                                   bool fused) {
   const auto model = models::build(config);
   at::manual_seed(11);
   for (const ParameterPtr& p : model->parameters()) {
@@ -46,7 +47,7 @@ std::vector<at::Tensor> run_family(const ModelConfig& config, at::Device device)
   if (config.description.drops) context.dropout_key = 1;
   nn::Losses losses(std::vector<double>(model->num_losses(), 48.0));
   context.losses = &losses;
-  context.fused = false;
+  context.fused = fused;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   const device::BackwardHere here;
   const at::Tensor loss = model->loss(model->hidden({}, context), context);
@@ -64,12 +65,13 @@ double norm_of_all(const std::vector<at::Tensor>& all) {
   return std::sqrt(squares);
 }
 
-TEST(Families, HaveTheLossesAndGradientsOfTheCpu) {
+/// Of the CPU's composite forms, whatever those of the device.
+void expect_families(bool fused) {
   const at::Device there = device();
   for (const auto& [family, tied] : testing::tiny_models()) {
     const ModelConfig config = testing::tiny_model(family, tied);
-    const auto expected = run_family(config, at::kCPU);
-    const auto found = run_family(config, there);
+    const auto expected = run_family(config, at::kCPU, false);
+    const auto found = run_family(config, there, fused);
     ASSERT_EQ(found.size(), expected.size());
     const double whole = norm_of_all(expected);
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -81,6 +83,10 @@ TEST(Families, HaveTheLossesAndGradientsOfTheCpu) {
     }
   }
 }
+
+TEST(Families, HaveTheLossesAndGradientsOfTheCpu) { expect_families(false); }
+
+TEST(Families, InFusedFormsHaveTheLossesAndGradientsOfTheCpu) { expect_families(true); }
 
 }  // namespace
 }  // namespace longhaul::softdev_test

@@ -41,7 +41,9 @@ void note_uses(Stream& stream, const std::string& name, std::span<const Use> use
   const auto place = std::make_shared<const std::string>(place_of(stream, name));
   std::string race;
   for (const Use& use : uses) {
-    counters().kernel_bytes += static_cast<int64_t>(use.bytes);
+    const auto moved = static_cast<int64_t>(use.moved.value_or(use.bytes));
+    counters().kernel_bytes += moved;
+    tally(name).bytes += moved;
     Block* block = use.bytes == 0 ? nullptr : block_of(use.data);
     if (block == nullptr) continue;
     const auto begin =
@@ -64,6 +66,7 @@ void note_operation(Stream& stream, const std::string& name, std::span<const Use
   stream.seen.join(host_clock());
   stream.seen.set(stream.index, stream.launched);
   ++counters().launches;
+  ++tally(name).launches;
   note_uses(stream, name, uses);
 }
 

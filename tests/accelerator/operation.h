@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -12,6 +13,9 @@ struct Use {
   const void* data = nullptr;
   size_t bytes = 0;
   bool writes = false;
+  /// That go through, where those are not all: of a view with strides, a table of which
+  /// some rows are read, or a tensor that is read and written.
+  std::optional<size_t> moved = {};
 };
 
 /// `name` comes next in `stream`: counts it, and reports a use that is not behind an

@@ -20,15 +20,18 @@
 // for an event is taken not to, so that a program that needs the wait is told),
 // SOFTDEV_LIMIT (seconds that a wait may take, 300), SOFTDEV_REPORT (a file that gets the
 // counters as a JSON line at the end of a process and at each mark), SOFTDEV_TRACE (a
-// file that gets them at each synchronisation).
+// file that gets them at each synchronisation), SOFTDEV_COMPOSITE (1: the device has no
+// kernels of the program's operators, of attention, nor of products in bf16 added in
+// fp32).
 
 #pragma GCC visibility push(default)
 extern "C" {
 
 /// The counters of this process as one JSON object; valid until the thread's next call.
 /// synchronizations: waits of the host for the device, by polling an event too; launches:
-/// operations and copies; kernel_bytes: their operands; device_allocations: blocks that
-/// the cache did not have.
+/// operations and copies; kernel_bytes: elements that they read and write, each once;
+/// operations: [launches, bytes] by name; device_allocations: blocks that the cache did
+/// not have.
 const char* softdev_counters();
 /// Writes the counters to SOFTDEV_REPORT.
 void softdev_mark(const char* label);

@@ -1,0 +1,105 @@
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <vector>
+
+#include "longhaul/ops/flash_reference.h"
+#include "tests/accelerator/counters.h"
+#include "tests/accelerator/fallback.h"
+
+// Kernels that the program asks a device for, each one launch: the program's own
+// operators, as many as it has; LibTorch's flash attention, and its product in bf16 that
+// is added to an fp32 matrix. With SOFTDEV_COMPOSITE=1 there are none of them, and the
+// program runs its composite forms.
+
+namespace longhaul::softdev {
+namespace {
+
+using c10::DispatchKey;
+using ops::reference::FlashCall, ops::reference::Given;
+using torch::jit::Stack;
+
+at::Tensor wide(const Given& given, const char* name) {
+  return given[name].toTensor().to(at::kFloat);
+}
+
+FlashCall flash_call(const Given& given) {
+  return {given, [&](const std::string& name) { return wide(given, name.c_str()); }};
+}
+
+void flash_forward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  const auto [out, lse] = flash_call(given).forward();
+  const auto type = given["query"].toTensor().scalar_type();
+  given.give(stack, {out.to(type), lse.contiguous(), at::zeros({2}, at::kUInt64),
+                     at::zeros({0}, at::kUInt64), at::Tensor()});
+}
+
+void flash_backward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  const auto type = given["query"].toTensor().scalar_type();
+  std::vector<c10::IValue> results;
+  for (const at::Tensor& g : flash_call(given).backward(
+           wide(given, "grad_out"), wide(given, "out"), wide(given, "logsumexp"))) {
+    results.emplace_back(g.to(type).contiguous());
+  }
+  given.give(stack, std::move(results));
+}
+
+void wide_addmm(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  at::Tensor out = given["out"].toTensor();
+  TORCH_CHECK(out.data_ptr() == given["self"].toTensor().data_ptr() &&
+                  out.scalar_type() == at::kFloat,
+              "addmm with another dtype, but not into an fp32 matrix of its own");
+  out.addmm_(wide(given, "mat1"), wide(given, "mat2"), given["beta"].toScalar(),
+             given["alpha"].toScalar());
+  given.give(stack, {out});
+}
+
+class Kernels {
+ public:
+  Kernels() {
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      const auto op = c10::Dispatcher::singleton().findOp(name);
+      if (name.name.starts_with("longhaul::") &&
+          op->hasKernelForDispatchKey(DispatchKey::CPU)) {
+        on_device("longhaul", name);
+      }
+    }
+    add<&flash_forward>({"aten::_flash_attention_forward", ""});
+    add<&flash_backward>({"aten::_flash_attention_backward", ""});
+    add<&wide_addmm>({"aten::addmm", "dtype_out"});
+  }
+
+ private:
+  torch::Library& library(const char* space, DispatchKey key) {
+    return *all_.emplace_back(std::make_unique<torch::Library>(
+        torch::Library::IMPL, space, key, __FILE__, __LINE__));
+  }
+  static std::string text(const c10::OperatorName& name) {
+    return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  }
+  void on_device(const char* space, const c10::OperatorName& name) {
+    library(space, DispatchKey::PrivateUse1)
+        .impl(text(name).c_str(),
+              torch::CppFunction::makeFromBoxedFunction<&cpu_kernel>());
+  }
+  /// The CPU has none, whose kernels the device's are.
+  template <c10::KernelFunction::BoxedKernelFunction* kernel>
+  void add(const c10::OperatorName& name) {
+    library("aten", DispatchKey::CPU)
+        .impl(text(name).c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
+    on_device("aten", name);
+  }
+
+  std::vector<std::unique_ptr<torch::Library>> all_;
+};
+
+/// When the library is loaded, after the program's own operators.
+const std::unique_ptr<Kernels> kKernels =
+    setting("SOFTDEV_COMPOSITE", 0) != 0 ? nullptr : std::make_unique<Kernels>();
+
+}  // namespace
+}  // namespace longhaul::softdev

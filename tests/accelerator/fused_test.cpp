@@ -1,0 +1,237 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <limits>
+
+#include "longhaul/device/device.h"
+#include "longhaul/ops/attention.h"
+#include "longhaul/ops/fused.h"
+#include "longhaul/ops/weight_gradients.h"
+#include "tests/accelerator/loaded.h"
+
+// Operations that are one launch on the device: what they compute and what they move.
+
+namespace longhaul::softdev_test {
+namespace {
+
+using ops::AttentionMask, ops::AttentionPart;
+
+/// Launches and bytes of the operations of this name.
+std::pair<int64_t, int64_t> tallied(const std::string& name) {
+  const auto all = counters().at("operations");
+  if (!all.contains(name)) return {0, 0};
+  return {all[name][0].get<int64_t>(), all[name][1].get<int64_t>()};
+}
+
+/// What `call` adds to them.
+template <typename Call>
+std::pair<int64_t, int64_t> added(const std::string& name, const Call& call) {
+  const auto before = tallied(name);
+  call();
+  const auto after = tallied(name);
+  return {after.first - before.first, after.second - before.second};
+}
+
+using Moved = std::pair<int64_t, int64_t>;
+
+TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
+  const auto fp32 = at::TensorOptions(device());
+  const at::Tensor x = at::ones({6, 8}, fp32), weight = at::ones({8}, fp32);
+  at::Tensor y = at::empty_like(x), inverse = at::empty({6}, fp32);
+  ASSERT_TRUE(ops::fused::supports(ops::fused::Form::RmsNorm, x));
+  EXPECT_EQ(added("longhaul::rms_norm_forward",
+                  [&] { ops::fused::rms_norm_forward(x, weight, 0.0, y, inverse); }),
+            Moved(1, 4 * (48 + 8 + 48 + 6)));
+  EXPECT_TRUE(at::equal(y.cpu(), at::ones({6, 8})));
+  // Logits are read, and hold their gradient then.
+  at::Tensor logits = at::zeros({6, 8}, fp32), loss = at::empty({6}, fp32),
+             squared = at::empty({6}, fp32);
+  const at::Tensor targets = at::zeros({6}, fp32.dtype(at::kLong));
+  EXPECT_EQ(added("longhaul::cross_entropy",
+                  [&] {
+                    ops::fused::cross_entropy(logits, targets, 1.0, 0.0, true, loss,
+                                              squared);
+                  }),
+            Moved(1, 4 * (2 * 48 + 6 + 6) + 8 * 6));
+}
+
+TEST(Bytes, AreThoseOfTheElements) {
+  const at::Tensor x = at::ones({6, 8}, device()), y = at::ones({6, 2}, device());
+  EXPECT_EQ(added("aten::add", [&] { x.narrow(1, 3, 2) + y; }), Moved(1, 3 * 48));
+  EXPECT_EQ(added("aten::mul", [&] { x.mul_(x); }), Moved(1, 3 * 192));
+  EXPECT_EQ(added("aten::fill_", [&] { x.fill_(2); }), Moved(1, 192));
+  EXPECT_EQ(added("aten::add", [&] { x + y.narrow(1, 0, 1).expand({6, 8}); }),
+            Moved(1, 192 + 24 + 192));
+  const at::Tensor rows = at::zeros({3}, x.options().dtype(at::kLong));
+  EXPECT_EQ(added("aten::index_select", [&] { at::index_select(x, 0, rows); }),
+            Moved(1, 24 + 2 * 96));
+  EXPECT_EQ(added("aten::index_add",
+                  [&] { x.index_add_(0, rows, at::ones({3, 8}, device())); }),
+            Moved(1, 24 + 3 * 96));
+}
+
+TEST(Products, OfBf16AreAddedInFp32ByOneLaunch) {
+  at::manual_seed(2);
+  const at::Tensor x = at::randn({40, 8}).to(at::kBFloat16),
+                   dy = at::randn({40, 6}).to(at::kBFloat16);
+  const at::Tensor grad = at::ones({6, 8}, device());
+  ops::accumulate_weight_gradient(grad, x.to(device()), dy.to(device()));  // asks once
+  grad.fill_(1);
+  EXPECT_EQ(added("aten::addmm",
+                  [&] {
+                    ops::accumulate_weight_gradient(grad, x.to(device()),
+                                                    dy.to(device()));
+                  }),
+            Moved(1, 2 * 40 * (8 + 6) + 2 * 4 * 48));
+  const at::Tensor exact = 1 + dy.to(at::kDouble).t().mm(x.to(at::kDouble));
+  EXPECT_LT((grad.cpu() - exact).norm().item<double>(),
+            1e-6 * exact.norm().item<double>());
+}
+
+struct AttentionCase {
+  std::string name;
+  int64_t heads = 8, key_heads = 2, queries = 20, keys = 20;
+  AttentionMask mask = {};
+};
+
+/// Result and gradients on the host in fp32.
+std::vector<at::Tensor> attended(const AttentionCase& c, at::Device on, bool fused) {
+  at::manual_seed(11);
+  const auto random = [&](int64_t length, int64_t heads) {
+    return at::randn({2, length, heads, 16}).to(at::kBFloat16);
+  };
+  std::vector<at::Tensor> in = {random(c.queries, c.heads), random(c.keys, c.key_heads),
+                                random(c.keys, c.key_heads)};
+  const at::Tensor dy = random(c.queries, c.heads).to(on);
+  for (at::Tensor& x : in) x = x.to(on).set_requires_grad(true);
+  AttentionMask mask = c.mask;
+  for (at::Tensor* t :
+       {&mask.document_start, &mask.document_end, &mask.documents.bounds}) {
+    if (t->defined()) *t = t->to(on);
+  }
+  const device::BackwardHere here;
+  const at::Tensor y = ops::attention(in[0], in[1], in[2], mask, fused);
+  torch::autograd::backward({y}, {dy});
+  std::vector<at::Tensor> results = {y.detach().cpu().to(at::kFloat)};
+  for (const at::Tensor& x : in) results.push_back(x.grad().cpu().to(at::kFloat));
+  return results;
+}
+
+AttentionMask window_of(int64_t size) {
+  AttentionMask mask;
+  mask.window = size;
+  return mask;
+}
+
+AttentionMask documents(bool both_sides, int64_t window = ops::kNoWindow) {
+  AttentionMask mask = window_of(window);
+  const std::vector<int32_t> bounds = {0, 7, 20, 24, 40};
+  mask.document_start = at::zeros({2, 20}, at::kInt);
+  at::Tensor end = at::zeros({2, 20}, at::kInt);
+  for (size_t i = 0; i < 4; ++i) {
+    const int64_t row = bounds[i] / 20, first = bounds[i] % 20,
+                  n = bounds[i + 1] - bounds[i];
+    mask.document_start[row].narrow(0, first, n).fill_(first);
+    end[row].narrow(0, first, n).fill_(first + n);
+  }
+  if (both_sides) mask.document_end = end;
+  mask.documents = {at::tensor(bounds, at::kInt), 16};
+  return mask;
+}
+
+void expect_near(const at::Tensor& found, const at::Tensor& expected,
+                 const std::string& what) {
+  EXPECT_LE((found - expected).norm().item<double>(),
+            1e-2 * expected.norm().item<double>())
+      << what;
+}
+
+TEST(FlashAttention, IsTheCompositeOneOfTheCpuInEveryForm) {
+  const std::vector<AttentionCase> cases = {
+      {"causal", 4, 4},
+      {"groups of heads"},
+      {"cached keys", 8, 2, 5, 33},
+      {"one query", 8, 2, 1, 12},
+      {"window", 8, 2, 20, 20, window_of(6)},
+      {"window of cached keys", 4, 4, 5, 33, window_of(6)},
+      {"documents", 8, 2, 20, 20, documents(false)},
+      {"documents and a window", 4, 2, 20, 20, documents(false, 4)},
+      {"documents on both sides", 8, 2, 20, 20, documents(true)},
+  };
+  for (const AttentionCase& c : cases) {
+    std::vector<at::Tensor> found;
+    const auto forward = added("aten::_flash_attention_forward", [&] {
+      const auto backward = added("aten::_flash_attention_backward",
+                                  [&] { found = attended(c, device(), true); });
+      EXPECT_EQ(backward.first, 1) << c.name;
+    });
+    EXPECT_EQ(forward.first, 1) << c.name;
+    const auto expected = attended(c, at::kCPU, false);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_near(found[i], expected[i], c.name + " " + std::to_string(i));
+    }
+  }
+}
+
+TEST(FlashAttention, MovesItsInputsAndResultsOnce) {
+  const int64_t q = 2 * 20 * 8 * 16, kv = 2 * 20 * 2 * 16, lse = 2 * 8 * 20;
+  const int64_t rng = 2 * 8;
+  EXPECT_EQ(added("aten::_flash_attention_forward",
+                  [] { attended({"causal"}, device(), true); }),
+            Moved(1, 2 * (2 * q + 2 * kv) + 4 * lse + rng));
+  EXPECT_EQ(added("aten::_flash_attention_backward",
+                  [] { attended({"causal"}, device(), true); }),
+            Moved(1, 2 * (4 * q + 4 * kv) + 4 * lse + rng));
+}
+
+/// Queries [9, 24) of a sequence with the keys of all, a part after the other.
+std::vector<at::Tensor> of_parts(int64_t window, at::Device on, bool fused) {
+  at::manual_seed(5);
+  const int64_t first = 9, n = 15;
+  const auto random = [&](int64_t rows, int64_t heads) {
+    return at::randn({2, rows, heads, 16}).to(at::kBFloat16).to(on);
+  };
+  const at::Tensor q = random(n, 8), k = random(24, 2), v = random(24, 2),
+                   dout = random(n, 8);
+  const auto fp32 = q.options().dtype(at::kFloat);
+  at::Tensor out = at::zeros(q.sizes(), fp32), dq = at::zeros_like(out),
+             dk = at::zeros(k.sizes(), fp32), dv = at::zeros_like(dk);
+  at::Tensor lse = at::full({2, 8, n}, -std::numeric_limits<float>::infinity(), fp32);
+  const std::vector<int64_t> ends = {0, 5, 9, 16, 23, 24};
+  const auto each = [&](const auto& call) {
+    for (size_t i = 0; i + 1 < ends.size(); ++i) {
+      const int64_t from = ends[i], rows = ends[i + 1] - from;
+      call(AttentionPart{q, k.narrow(1, from, rows), v.narrow(1, from, rows),
+                         window_of(window), first, from, fused},
+           from, rows);
+    }
+  };
+  each([&](const AttentionPart& part, int64_t, int64_t) {
+    ops::attention_part_forward(part, out, lse);
+  });
+  const at::Tensor rounded = out.to(at::kBFloat16);
+  each([&](const AttentionPart& part, int64_t from, int64_t rows) {
+    at::Tensor dk_part = dk.narrow(1, from, rows), dv_part = dv.narrow(1, from, rows);
+    ops::attention_part_backward(part, dout, rounded, lse, dq, dk_part, dv_part);
+  });
+  return {out.cpu(), lse.cpu(), dq.cpu(), dk.cpu(), dv.cpu()};
+}
+
+TEST(FlashAttention, OfPartsOfTheKeysMerges) {
+  for (const int64_t window : {ops::kNoWindow, int64_t{3}, int64_t{8}}) {
+    std::vector<at::Tensor> found;
+    EXPECT_GE(added("aten::_flash_attention_backward",
+                    [&] { found = of_parts(window, device(), true); })
+                  .first,
+              2);
+    const auto expected = of_parts(window, at::kCPU, false);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_near(found[i], expected[i],
+                  std::to_string(window) + " " + std::to_string(i));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::softdev_test
