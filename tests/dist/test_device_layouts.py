@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from layouts import (FP32, LAYOUTS, STEPS, Tolerance, curve, parallel, step_dir, tensors, train,
-                     violations, write_run)
+from layouts import (BF16_MODEL, FP32, IN_BF16, IN_FP32, LAYOUTS, STEPS, Tolerance, curve, parallel,
+                     step_dir, tensors, train, violations, write_run)
 from programs import BIN
 
 DEVICE = ['run.device="plugin"',
@@ -20,10 +20,29 @@ def every(*now):
 
 
 @pytest.mark.parametrize("name", every(*NOW))
-def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name):
+@pytest.mark.parametrize("forms, tolerance", [(PLAIN, SAME), ([], IN_FP32)],
+                         ids=["plain", "fused"])
+def test_a_layout_on_a_device_is_that_of_a_cpu(judged, name, forms, tolerance):
     """Without races, strays of the host, or ranks that wait for each other: those end a run."""
-    ours = judged(LAYOUTS[name], *FP32, *DEVICE)
-    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), SAME)
+    ours = judged(LAYOUTS[name], *FP32, *DEVICE, *forms)
+    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN), tolerance)
+
+
+@pytest.mark.parametrize("name", every("cp2_ring"))
+def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_path, monkeypatch):
+    """In bf16, which it is for: whole and in parts of the keys."""
+    monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
+    ours = judged(LAYOUTS[name], *DEVICE, **BF16_MODEL)
+    assert not violations(ours, judged(LAYOUTS[name], **BF16_MODEL), IN_BF16)
+    for line in (tmp_path / "counters").open():
+        launches, _ = json.loads(line)["operations"]["aten::_flash_attention_backward"]
+        assert launches >= STEPS
+
+
+def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(trained, monkeypatch):
+    plain = trained(ONE, *FP32, *DEVICE, *PLAIN)
+    monkeypatch.setenv("SOFTDEV_COMPOSITE", "1")
+    assert curve(trained(ONE, *FP32, *DEVICE)) == curve(plain)
 
 
 @pytest.mark.parametrize("name", every("tp2_sequence"))
@@ -61,8 +80,10 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     ['memory.recompute="selective"'], ['memory.recompute="full"'],
     ['memory.recompute="full"', "memory.offload_activations=true"]])
 def test_what_is_recomputed_or_offloaded_has_the_same_losses(judged, settings):
-    ours = judged(ONE, *FP32, *DEVICE, *settings)
-    assert not violations(ours, judged(ONE, *FP32, *PLAIN), SAME)
+    plain = judged(ONE, *FP32, *DEVICE, *PLAIN, *settings)
+    assert not violations(plain, judged(ONE, *FP32, *PLAIN), SAME)
+    fused = judged(ONE, *FP32, *DEVICE, *settings)
+    assert not violations(fused, judged(ONE, *FP32, *DEVICE), SAME)
 
 
 def test_a_run_goes_on_from_a_device_to_a_cpu_and_back(run, store, trained, tmp_path):
