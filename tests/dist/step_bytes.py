@@ -1,0 +1,175 @@
+"""What a step launches and moves on an accelerator, against what fused operations need.
+
+    .venv/bin/python tests/dist/step_bytes.py
+
+trains a Llama in bf16 on the software accelerator, with 2 and 4 layers and 1 and 2 micro batches,
+and takes differences: the cost of a layer in a micro batch, of embedding and head in a micro
+batch, and of the update. Counted are elements that operations read and write, each once, in the
+third step.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from layouts import build_store, train, write_run  # noqa: E402
+from programs import BIN, run_program  # noqa: E402
+
+DEVICE = ['run.device="plugin"',
+          f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"']
+ROWS, SEQ = 4, 128
+SIZES = {"hidden_size": 128, "intermediate_size": 384, "num_attention_heads": 8, "head_dim": 16,
+         "num_key_value_heads": 2, "vocab_size": 301, "max_position_embeddings": SEQ,
+         "initializer_range": 0.02}
+LAYERS, MICRO_BATCHES = (2, 4), (1, 2)
+BF16, FP32 = 2, 4
+
+# T tokens of a micro batch, H hidden size, Q and K features of all heads of queries and of keys,
+# F inner size, V vocabulary. Weights and activations are bf16, gradients of weights and the states
+# of the optimizer fp32.
+T, H, F, V = ROWS * SEQ, SIZES["hidden_size"], SIZES["intermediate_size"], SIZES["vocab_size"]
+Q = SIZES["num_attention_heads"] * SIZES["head_dim"]
+K = SIZES["num_key_value_heads"] * SIZES["head_dim"]
+LSE = FP32 * T * SIZES["num_attention_heads"]
+
+
+def product(inputs, outputs):
+    """y = x W', dx = dy W."""
+    return 2 * BF16 * (T * inputs + inputs * outputs + T * outputs)
+
+
+def weight_gradient(inputs, outputs):
+    """dW += dy' x: the sum is read and written."""
+    return BF16 * (T * inputs + T * outputs) + 2 * FP32 * inputs * outputs
+
+
+def norms(forward):
+    """x, weight, result and the inverse of each row; backwards dy as well and the sum for the
+    weight's gradient."""
+    rows = FP32 * T
+    return BF16 * (2 * T * H + H) + rows if forward else BF16 * (3 * T * H + H) + rows + FP32 * H
+
+
+# q, k and v are one product of one input, and so are gate and up.
+PROJECTIONS = [(H, Q + 2 * K), (Q, H), (H, 2 * F), (F, H)]
+DESIGN = {
+    "layer": {
+        "aten::mm": sum(product(*p) for p in PROJECTIONS),
+        "aten::addmm": sum(weight_gradient(*p) for p in PROJECTIONS),
+        # The sums of both residuals, and of their gradients.
+        "aten::add": 4 * BF16 * 3 * T * H,
+        "longhaul::rms_norm_forward": 2 * norms(True),
+        "longhaul::rms_norm_backward": 2 * norms(False),
+        # Cosines and sines of each position, and the positions.
+        "longhaul::rope": 2 * (BF16 * 2 * T * (Q + K) + FP32 * SEQ * SIZES["head_dim"] + FP32 * T),
+        "longhaul::swiglu_forward": BF16 * 3 * T * F,
+        "longhaul::swiglu_backward": BF16 * 5 * T * F,
+        "aten::_flash_attention_forward": BF16 * T * (2 * Q + 2 * K) + LSE,
+        "aten::_flash_attention_backward": BF16 * T * (4 * Q + 4 * K) + LSE,
+    },
+    "embedding and head": {
+        "aten::mm": product(H, V),
+        "aten::addmm": weight_gradient(H, V),
+        "longhaul::rms_norm_forward": norms(True),
+        "longhaul::rms_norm_backward": norms(False),
+        # Logits are read and become their gradient; targets; two numbers a row.
+        "longhaul::cross_entropy": BF16 * 2 * T * V + 8 * T + 2 * FP32 * T,
+        "aten::index_select": BF16 * 2 * T * H + FP32 * T,
+        "longhaul::embedding_gradient": (BF16 + 2 * FP32) * T * H + FP32 * T,
+    },
+    # A parameter: its gradient is read for the norm and for the update and set to zero; master
+    # and two moments are read and written; the bf16 weight is written.
+    "update": {
+        "longhaul::add_squares": FP32,
+        "longhaul::adamw": FP32 + 3 * 2 * FP32 + BF16,
+        "aten::zero_": FP32,
+    },
+}
+LAYER_PARAMETERS = H * (Q + 2 * K) + Q * H + 3 * H * F + 2 * H
+
+
+def step_of(path):
+    """Operations from the wait of the last step but one to that of the last."""
+    waits = [json.loads(line) for line in path.open()]
+    before, after = [w["operations"] for w in waits if w["at"] == "event query"][-2:]
+    return {name: [b - a for a, b in zip(before.get(name, (0, 0)), now)]
+            for name, now in after.items()}
+
+
+def measured(run, store, path):
+    """(layers, micro batches) -> the operations of a step."""
+    steps = {}
+    for layers in LAYERS:
+        for count in MICRO_BATCHES:
+            place = path / f"{layers}_{count}"
+            place.mkdir()
+
+            def traced(*words, env, trace=place / "trace", **options):
+                return run(*words, env={**env, "SOFTDEV_TRACE": str(trace)}, **options)
+
+            train(traced, write_run(place, store, num_hidden_layers=layers, **SIZES), *DEVICE,
+                  "run.steps=3", f"data.seq_len={SEQ}", f"batch.micro_size={ROWS}",
+                  f"batch.global_size={ROWS * count}")
+            steps[layers, count] = step_of(place / "trace")
+    return steps
+
+
+def parts(steps):
+    """A layer in a micro batch, embedding and head in one, and the update of a layer."""
+    (few, many), (one, two) = LAYERS, MICRO_BATCHES
+
+    def part(of):
+        found = {}
+        for name in set().union(*steps.values()):
+            found[name] = [of(lambda *key: steps[key].get(name, (0, 0))[i]) for i in (0, 1)]
+        return {name: values for name, values in found.items() if any(values)}
+
+    def layer(g):
+        return ((g(many, two) - g(few, two)) - (g(many, one) - g(few, one))) / (many - few)
+
+    return {
+        "layer": part(layer),
+        "embedding and head": part(lambda g: g(few, two) - g(few, one) - few * layer(g)),
+        "update": part(lambda g: (g(many, one) - g(few, one)) / (many - few) - layer(g)),
+    }
+
+
+def total(operations):
+    return sum(moved for _, moved in operations.values())
+
+
+def design_of(part):
+    return sum(DESIGN[part].values()) * (LAYER_PARAMETERS if part == "update" else 1)
+
+
+def table(found):
+    """In Markdown: an operation a line, those that move most first."""
+    lines = []
+    for part, operations in found.items():
+        by = LAYER_PARAMETERS if part == "update" else 1
+        lines += ["", f"| {part} | launches | {'bytes a parameter' if by > 1 else 'bytes'} "
+                  "| fused design |", "|---|---:|---:|---:|"]
+        needed = {name: (0, 0) for name in DESIGN[part]}
+        rows = {**needed, **operations}
+        for name in sorted(rows, key=lambda n: -rows[n][1]):
+            launches, moved = rows[name]
+            wanted = DESIGN[part].get(name, 0)
+            if round(moved / by, 1) or wanted:
+                lines.append(f"| {name} | {launches:.0f} | {moved / by:,.0f} | {wanted:,.0f} |")
+        lines.append(f"| all | {sum(n for n, _ in operations.values()):.0f} "
+                     f"| {total(operations) / by:,.0f} | {design_of(part) / by:,.0f}: "
+                     f"{total(operations) / design_of(part):.2f}x |")
+    return "\n".join(lines)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        store = build_store(run_program, root)
+        print(table(parts(measured(run_program, store, root))))
+
+
+if __name__ == "__main__":
+    main()

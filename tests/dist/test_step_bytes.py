@@ -1,0 +1,32 @@
+"""A step on an accelerator launches and moves what fused operations need, and little more."""
+
+import pytest
+from step_bytes import DESIGN, design_of, measured, parts, table, total
+
+# Times the bytes of the fused design. The update is still made of LibTorch's operations.
+MOST = {"layer": 1.15, "embedding and head": 1.15, "update": 5.4}
+
+
+@pytest.fixture(scope="module")
+def found(run, store, tmp_path_factory):
+    return parts(measured(run, store, tmp_path_factory.mktemp("bytes")))
+
+
+@pytest.mark.parametrize("part", MOST)
+def test_a_step_moves_few_bytes_more_than_the_fused_design(found, part):
+    assert total(found[part]) <= MOST[part] * design_of(part), table(found)
+
+
+def test_a_layer_is_made_of_the_operations_of_the_design(found):
+    """No copy, cast or fill of zeros; what is fused is exactly what it is said to be."""
+    layer = found["layer"]
+    assert layer.keys() == DESIGN["layer"].keys(), table(found)
+    for name in ("longhaul::rms_norm_forward", "longhaul::rms_norm_backward",
+                 "longhaul::swiglu_forward", "longhaul::swiglu_backward"):
+        assert layer[name][1] == DESIGN["layer"][name], table(found)
+
+
+def test_the_formula_has_the_bytes_of_a_product(found):
+    """Of the head, which is one."""
+    for name in ("aten::mm", "aten::addmm", "longhaul::cross_entropy"):
+        assert found["embedding and head"][name][1] == DESIGN["embedding and head"][name]
