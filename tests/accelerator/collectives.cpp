@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include "tests/accelerator/group.h"
 #include "tests/accelerator/memory.h"
 #include "tests/accelerator/operation.h"
+#include "tests/accelerator/planted.h"
 #include "tests/accelerator/streams.h"
 
 // The operations between ranks, as comm::DeviceCommunicator calls them.
@@ -82,7 +84,8 @@ template <typename Run>
 int start(Api::Comm comm, Api::Stream handle, const char* verb, Headline headline,
           std::span<const Use> uses, const Run& run) {
   DeviceGroup& on = of(comm);
-  Stream& stream = of_stream(handle);
+  Stream& stream =
+      planted("wrong_stream") ? new_stream(current_device()) : of_stream(handle);
   Member& mine = on.group.segment().member(on.group.rank());
   mine.thread = board_thread();
   headline.number = ++on.collectives;
@@ -242,6 +245,13 @@ class Collectives final : public Api {
         together.push_back(part);
         return true;
       });
+      const auto sends = std::ranges::stable_partition(
+          together, [](const Pending& part) { return !part.transfer.sends; });
+      const bool both = sends.begin() != together.begin() && !sends.empty();
+      if (both && planted("early_receive")) {
+        start_transfers({together.begin(), sends.begin()});
+        together.erase(together.begin(), sends.begin());
+      }
       const int result = start_transfers(std::move(together));
       if (result != kSuccess) worst = result;
     }

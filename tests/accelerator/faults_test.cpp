@@ -117,7 +117,8 @@ TEST(HostMemoryDeathTest, TheHostCannotReadTheDevicesMemory) {
     const at::Tensor x = at::ones({4}, device());
     std::exit(*static_cast<const volatile float*>(x.data_ptr()) == 1.0F ? 0 : 1);
   };
-  EXPECT_EXIT(read(), testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(read(), testing::KilledBySignal(SIGSEGV),
+              "STRAY: the host touches memory of device 0, byte ");
 }
 
 TEST_F(PinnedMemory, HoldsACopyOnceTheHostHasWaited) {
@@ -174,6 +175,18 @@ TEST_F(Synchronizations, AreCounted) {
   event.record(guard().getStream(device()));
   EXPECT_EQ(waits_of([&] { EXPECT_TRUE(event.query() && event.query()); }), 1);
   EXPECT_EQ(waits_of([] { guard().synchronizeDevice(0); }), 1);
+}
+
+TEST(Events, ThatAreTimedSayHowLongTheDeviceTook) {
+  c10::Event first(device().type(), c10::EventFlag::BACKEND_DEFAULT),
+      last(device().type(), c10::EventFlag::BACKEND_DEFAULT), plain(device().type());
+  first.record(guard().getStream(device()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  last.record(guard().getStream(device()));
+  EXPECT_GE(first.elapsedTime(last), 20.0);
+  EXPECT_LT(first.elapsedTime(last), 2000.0);
+  plain.record(guard().getStream(device()));
+  EXPECT_NE(failure_of([&] { first.elapsedTime(plain); }), "nothing thrown");
 }
 
 TEST_F(Refusals, NameBothDevicesOfTensorsThatDoNotMeet) {

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
@@ -12,6 +15,7 @@
 #include "longhaul/base/error.h"
 #include "tests/accelerator/board.h"
 #include "tests/accelerator/counters.h"
+#include "tests/accelerator/planted.h"
 
 namespace longhaul::softdev {
 namespace {
@@ -122,13 +126,50 @@ bool same_stream_and_behind(const Access& earlier, const Access& use, const Cloc
          seen.of(earlier.stream) >= earlier.number;
 }
 
+/// A block in use whose last use by another stream nothing orders with this one.
+Block* unordered(int device, const Stream& stream, size_t size) {
+  for (const auto& [data, block] : memory().blocks) {
+    if (block->device != device || !block->used || block->size != size) continue;
+    if (block->uses.is_behind_others(stream)) continue;
+    return block;
+  }
+  return nullptr;
+}
+
+struct sigaction action_before;
+
+/// Tells that the host has touched the device's memory, and lets it come to its end.
+void on_stray(int signal, siginfo_t* info, void*) {
+  const auto* at = static_cast<const std::byte*>(info->si_addr);
+  if (arena().has(at)) {
+    const auto offset = static_cast<size_t>(at - arena().closed);
+    std::array<char, 160> text{};
+    const auto end = fmt::format_to_n(
+        text.data(), text.size(),
+        "softdev: STRAY: the host touches memory of device {}, byte {} of it\n",
+        offset / arena().each, offset % arena().each);
+    static_cast<void>(!::write(STDERR_FILENO, text.data(), end.size));
+  }
+  ::sigaction(signal, &action_before, nullptr);
+}
+
 }  // namespace
+
+void watch_strays() {
+  arena();
+  struct sigaction action{};
+  action.sa_sigaction = on_stray;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGSEGV, &action, &action_before);
+}
 
 Block* take_device(size_t bytes, int device) {
   const std::lock_guard lock(state_mutex());
   const size_t size = rounded(std::max<size_t>(bytes, 1));
   Stream& stream = current_stream(device);
-  Block* block = cached(device, &stream, size);
+  Block* block =
+      may_be_planted("early_reuse") ? unordered(device, stream, size) : nullptr;
+  if (block == nullptr || !planted("early_reuse")) block = cached(device, &stream, size);
   if (block == nullptr) block = make_device_block(size, device, stream);
   block->used = true;
   ++block->life;
@@ -244,6 +285,17 @@ void UseLog::forget(const Event& event) {
     if (is_over(segment.write)) segment.write = {};
     std::erase_if(segment.reads, is_over);
   }
+}
+
+bool UseLog::is_behind_others(const Stream& stream) const {
+  const auto is_behind = [&](const Access& use) {
+    return use.number == 0 || use.stream == stream.index ||
+           stream.seen.of(use.stream) >= use.number ||
+           host_clock().of(use.stream) >= use.number;
+  };
+  return std::ranges::all_of(segments_, [&](const auto& at) {
+    return is_behind(at.second.write) && std::ranges::all_of(at.second.reads, is_behind);
+  });
 }
 
 std::vector<size_t> UseLog::streams() const {

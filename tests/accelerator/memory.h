@@ -34,6 +34,8 @@ class UseLog {
                                const Clock& seen);
   /// Takes out what the event's stream did until then: known to be over.
   void forget(const Event& event);
+  /// `stream` comes after all that other streams have done with it.
+  bool is_behind_others(const Stream& stream) const;
   /// The streams that have used it.
   std::vector<size_t> streams() const;
 
@@ -72,6 +74,8 @@ void give_back(Block* block) noexcept;
 /// The block that the address lies in, given out or cached; null for none. Under
 /// state_mutex().
 Block* block_of(const void* address);
+/// Says so where the host touches the device's memory, before that ends the process.
+void watch_strays();
 bool is_device_memory(const void* address);
 /// Where kernels reach it: what the device's other mapping has, else the address itself.
 std::byte* kernel_address(const void* address);

@@ -6,6 +6,7 @@
 
 #include "tests/accelerator/counters.h"
 #include "tests/accelerator/memory.h"
+#include "tests/accelerator/planted.h"
 
 namespace longhaul::softdev {
 namespace {
@@ -78,6 +79,11 @@ void note_result(Stream& stream, const std::string& name, const Use& use) {
 void begin_kernel(Stream& stream, const std::string& name, std::span<const Use> uses) {
   note_operation(stream, name, uses);
   stream.drain();
+  for (const Use& use : uses) {
+    if (!is_device_memory(use.data) || !planted("host_read")) continue;
+    static_cast<void>(*static_cast<const volatile std::byte*>(use.data));
+  }
+  if (planted("extra_wait")) synchronize_device(stream.device);
 }
 
 }  // namespace longhaul::softdev

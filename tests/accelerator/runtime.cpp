@@ -136,9 +136,18 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     delete static_cast<Event*>(event);
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
-              const c10::EventFlag) const override {
+              const c10::EventFlag flag) const override {
     if (*event == nullptr) *event = new Event;
-    softdev::record(*static_cast<Event*>(*event), own_stream(stream));
+    auto& mark = *static_cast<Event*>(*event);
+    if (flag == c10::EventFlag::BACKEND_DEFAULT) take_time(mark, own_stream(stream));
+    softdev::record(mark, own_stream(stream));
+  }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    const auto& first = static_cast<const Event*>(from)->time;
+    const auto& last = static_cast<const Event*>(to)->time;
+    TORCH_CHECK(first && last, "events without timing");
+    return std::chrono::duration<double, std::milli>(last->load() - first->load())
+        .count();
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) wait_event(own_stream(stream), *static_cast<Event*>(event));
@@ -241,6 +250,7 @@ c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return &pinned_memory(
 const bool kRegistered = [] {
   counters();
   watch_pinned_memory();
+  watch_strays();
   c10::register_privateuse1_backend("softdev");
   c10::SetAllocator(kType, &device_memory());
   at::RegisterPrivateUse1HooksInterface(new Hooks);

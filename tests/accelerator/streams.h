@@ -1,10 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -44,6 +47,8 @@ struct Event {
   uint64_t position = 0;
   Clock seen;
   bool asked = false;  ///< and was done: a host that polls has waited for it
+  /// When the stream had got there, where it was to be measured.
+  std::shared_ptr<std::atomic<std::chrono::steady_clock::time_point>> time;
 };
 
 /// Operations in order. Kernels run at once on the calling thread; what cannot (it waits
@@ -120,6 +125,8 @@ void host_saw(const Clock& seen);
 void set_after_host_saw(void (*call)());
 
 void record(Event& event, Stream& stream);
+/// The event, which is recorded next, is to know when the stream gets there.
+void take_time(Event& event, Stream& stream);
 /// What comes to `stream` next is behind the event.
 void wait_event(Stream& stream, const Event& event);
 bool query(const Event& event);

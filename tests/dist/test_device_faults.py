@@ -1,0 +1,90 @@
+"""Mistakes of a program on a device, made by the device in whole runs: each is told by name."""
+
+import json
+
+import pytest
+from layouts import FP32, LAYOUTS, train, write_run
+from programs import BIN
+
+STEPS = 5
+DEVICE = ['run.device="plugin"',
+          f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"', *FP32, f"run.steps={STEPS}"]
+RACE = "softdev: RACE: "
+UNORDERED = "and nothing orders the two ("
+# The fault, where it is the Nth chance for it, and what is said of it.
+FAULTS = [
+    ("tp2_sequence", "forget_wait:20", [RACE + "aten::mm", "reads what all_gather", UNORDERED]),
+    ("tp2_sequence", "host_read:500", ["softdev: STRAY: the host touches memory of device 0, byte "]),
+    ("zero3", "wrong_stream:20", [RACE + "reduce_scatter number 20", "(operation 1 of stream",
+                                  UNORDERED]),
+    ("pp2", "early_receive:1", ["softdev: deadlock: ", "'receive from rank 1 number",
+                                "is first before 'send to rank 1 number"]),
+    ("zero3", "early_reuse:1", [RACE + "a buffer reused too early: ", "what was freed while ",
+                                UNORDERED]),
+]
+MORE = [
+    ("pp2_interleaved", "forget_wait:40", [RACE, UNORDERED]),
+    ("zero3", "forget_wait:20", [RACE + "reduce_scatter", UNORDERED]),
+    ("cp2_ring", "forget_wait:40", [RACE, UNORDERED]),
+    ("zero1", "forget_wait:4", [RACE, UNORDERED]),
+    ("pp2", "host_read:300", ["softdev: STRAY: "]),
+    ("tp2_sequence", "wrong_stream:30", [RACE, UNORDERED]),
+    ("cp2_gather", "wrong_stream:25", [RACE, UNORDERED]),
+    ("pp2_interleaved", "early_receive:3", ["softdev: deadlock: ", "'receive from rank "]),
+    ("zero2", "early_reuse:1", [RACE + "a buffer reused too early: "]),
+]
+
+
+def traced(run, store, path, name, fault="", check=True):
+    """The completed run, and what each rank's host has waited for."""
+    ranks, keys = LAYOUTS[name]
+
+    def with_fault(*words, env, **options):
+        return run(*words, env={**env, "SOFTDEV_FAULT": fault, "SOFTDEV_TRACE": str(path / "trace")},
+                   check=check, **options)
+
+    result = train(with_fault, write_run(path, store), *keys, *DEVICE, ranks=ranks)
+    waits = {}
+    for line in (path / "trace").open():
+        wait = json.loads(line)
+        waits.setdefault(wait["pid"], []).append(wait)
+    return result, list(waits.values())
+
+
+@pytest.mark.parametrize("name, fault, said", [
+    *FAULTS, *(pytest.param(*each, marks=pytest.mark.soak) for each in MORE)])
+def test_a_mistake_ends_a_run_and_is_told(run, store, tmp_path, name, fault, said):
+    result, _ = traced(run, store, tmp_path, name, fault, check=False)
+    assert result.returncode != 0
+    for text in said:
+        assert text in result.stderr, result.stderr
+
+
+def test_an_event_that_is_never_waited_for_is_told(run, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOFTDEV_FORGET_WAITS", "1")
+    result, _ = traced(run, store, tmp_path, "tp2_sequence", check=False)
+    assert result.returncode != 0
+    assert RACE in result.stderr and UNORDERED in result.stderr
+
+
+def steps_of(waits):
+    """Where those of the third step and of later ones are: before comes a certificate."""
+    return [i for i, wait in enumerate(waits) if wait["at"] == "event query"][-(STEPS - 2):]
+
+
+def within_steps(waits):
+    """What the host waits for between the ends of two steps."""
+    first, *_, last = steps_of(waits)
+    return [wait["at"] for wait in waits[first:last] if wait["at"] != "event query"]
+
+
+@pytest.mark.parametrize("name", [
+    "tp2_sequence", *(pytest.param(n, marks=pytest.mark.soak) for n in ("zero3", "cp2_ring"))])
+def test_a_wait_within_a_step_is_told_by_its_name(run, store, tmp_path, name):
+    _, waits = traced(run, store, tmp_path, name)
+    assert [within_steps(each) for each in waits] == [[], []]
+    before = waits[0][steps_of(waits[0])[-2]]
+    kernel = before["launches"] - before["collectives"] + 100
+    (tmp_path / "again").mkdir()
+    _, waits = traced(run, store, tmp_path / "again", name, f"extra_wait:{kernel}")
+    assert [within_steps(each) for each in waits] == [["device"], ["device"]]
