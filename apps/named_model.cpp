@@ -38,6 +38,22 @@ ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {
   return ComputeType::Fp32;
 }
 
+/// ConfigError where --device and --device-plugin do not fit.
+void check_device(const ModelCall& call) {
+  const bool wanted = call.device == "plugin";
+  if (wanted && call.device_plugin.empty()) {
+    throw ConfigError("device",
+                      "--device plugin needs the device's library: --device-plugin "
+                      "LIBRARY.so");
+  }
+  if (!wanted && call.device != "auto" && !call.device_plugin.empty()) {
+    throw ConfigError("device",
+                      fmt::format("--device-plugin {} brings a device that --device {} "
+                                  "leaves out; give --device plugin or auto",
+                                  call.device_plugin.string(), call.device));
+  }
+}
+
 /// The layout of the run that a checkpoint is of; nothing where there was none.
 std::optional<ParallelSection> run_parallel(const NamedModel& model,
                                             comm::Communicator& world) {
@@ -60,8 +76,10 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}))
       ->capture_default_str();
   verb.add_option("--device", call.device, "auto: a GPU where one is found")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "plugin"}))
       ->capture_default_str();
+  verb.add_option("--device-plugin", call.device_plugin,
+                  "a library that brings LibTorch a device (run.device_plugin)");
   verb.add_option("--tp", call.tp,
                   "ranks that split each matrix (parallel.tp); with none of these "
                   "several ranks take the run's layout")
@@ -122,6 +140,7 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,
                           int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
+  check_device(call);
   if (positions > model.config.max_position_embeddings) {
     throw InputError("model",
                      fmt::format("{} positions are needed, the model has {} "
@@ -131,6 +150,7 @@ train::Session load_model(const NamedModel& model, const ModelCall& call,
   }
   RunConfig config;
   config.run.device = call.device;
+  config.run.device_plugin = call.device_plugin;
   config.run.fused = !call.plain;
   config.model.config = model.config.source_path;
   config.data.seq_len = positions;

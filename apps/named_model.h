@@ -18,11 +18,12 @@ struct ModelCall {
   std::string model;
   std::string dtype = "auto";
   std::string device = "auto";
+  fs::path device_plugin;
   bool plain = false;
   std::optional<int64_t> tp, pp, cp, zero;
 };
 
-/// The model, --dtype, --device, --tp and --pp.
+/// The model, --dtype, --device, --device-plugin, --tp and --pp.
 void add_model_options(CLI::App& verb, ModelCall& call);
 
 /// Does the work of a verb with the ranks that a launcher started, else alone; none waits
@@ -51,7 +52,7 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
 
 /// Loads it for passes over sequences of up to `positions`, `micro_size` at a time.
 /// InputError when the model has fewer positions, ConfigError where the layout does not
-/// fit ranks or model. Collective.
+/// fit ranks or model, or the device not its library. Collective.
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,
                           int64_t micro_size, std::shared_ptr<comm::Communicator> world);
