@@ -15,7 +15,8 @@ class Cpu : public Kind {
   std::shared_ptr<comm::DeviceApi> collectives() const override { return nullptr; }
 };
 
-/// What a plug-in may export; its instance lives as long as the process.
+/// What a plug-in may export; its instance lives as long as the process, and is null
+/// where the device has none.
 using PluginCollectives = comm::DeviceApi*();
 constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 

@@ -340,8 +340,9 @@ class Collectives final : public Api {
 #pragma GCC visibility push(default)
 extern "C" {
 
-/// One for the process, never deleted.
+/// One for the process, never deleted; null where it is to have none.
 longhaul::comm::DeviceApi* longhaul_device_collectives() {
+  if (longhaul::softdev::setting("SOFTDEV_NO_COLLECTIVES", 0) != 0) return nullptr;
   static auto* const made = new longhaul::softdev::Collectives;
   return made;
 }

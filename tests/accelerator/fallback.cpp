@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
@@ -74,6 +75,7 @@ class Call {
       : op_(op), stack_(stack), name_(op.schema().name()) {}
 
   void run() {
+    const at::DisableRecordFunctionGuard no_operations_of_the_cpu;
     const auto& arguments = op_.schema().arguments();
     const size_t first = stack_.size() - arguments.size();
     for (size_t i = 0; i < arguments.size(); ++i) find_device(stack_[first + i]);

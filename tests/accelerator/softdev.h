@@ -22,11 +22,12 @@
 // counters as a JSON line at the end of a process and at each mark), SOFTDEV_TRACE (a
 // file that gets them at each synchronisation), SOFTDEV_COMPOSITE (1: the device has no
 // kernels of the program's operators, of attention, nor of products in bf16 added in
-// fp32), SOFTDEV_FAULT (a mistake that the device makes once in the program's place, the
-// Nth time that it can: forget_wait:N, one event; host_read:N, of an operand;
-// wrong_stream:N, of a collective; early_receive:N, ahead of the sends that it is grouped
-// with; early_reuse:N, of a buffer that another stream uses; extra_wait:N, for the
-// device).
+// fp32), SOFTDEV_NO_COLLECTIVES (1: no operations between
+// ranks: the program goes through the host), SOFTDEV_FAULT (a mistake that the device
+// makes once in the program's place, the Nth time that it can: forget_wait:N, one event;
+// host_read:N, of an operand; wrong_stream:N, of a collective; early_receive:N, ahead of
+// the sends that it is grouped with; early_reuse:N, of a buffer that another stream uses;
+// extra_wait:N, for the device).
 
 #pragma GCC visibility push(default)
 extern "C" {

@@ -52,6 +52,34 @@ def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     assert tensors(step_dir(first, STEPS)) == tensors(step_dir(second, STEPS))
 
 
+@pytest.mark.parametrize("name", ["tp2_sequence", "dp2",
+                                  *(pytest.param(n, marks=pytest.mark.soak) for n in NOW[1:])])
+def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained, name, tmp_path,
+                                                                        monkeypatch):
+    own = trained(LAYOUTS[name], *FP32, *DEVICE)
+    monkeypatch.setenv("SOFTDEV_NO_COLLECTIVES", "1")
+    monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
+    staged = trained(LAYOUTS[name], *FP32, *DEVICE, copy="staged")
+    counters = [json.loads(line) for line in (tmp_path / "counters").open()]
+    assert [c["collectives"] for c in counters] == [0, 0]
+    assert curve(staged) == curve(own)
+    assert tensors(step_dir(staged, STEPS)) == tensors(step_dir(own, STEPS))
+
+
+@pytest.mark.parametrize("name", every("tp2_sequence"))
+def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name):
+    ranks, keys = LAYOUTS[name]
+    train(run, write_run(tmp_path, store), *keys, *DEVICE, "profile.steps=[2]", "run.steps=3",
+          ranks=ranks)
+    (event,) = (r for r in map(json.loads, (tmp_path / "run/events.jsonl").open())
+                if r.get("event") == "profile")
+    assert event["clock"] == "softdev:0"
+    rows = {row["name"]: row for row in event["operations"]}
+    assert rows["aten::mm"]["calls"] > 0
+    assert "aten::resolve_conj" not in rows  # of the CPU's kernels, which stand in
+    assert 0 < sum(row["seconds"] for row in rows.values()) <= event["seconds"]
+
+
 def waits_of(path):
     """What each rank's host has waited for, in order."""
     by_rank = {}
