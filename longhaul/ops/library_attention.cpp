@@ -230,7 +230,7 @@ void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tens
     const at::Tensor now = at::logaddexp(before, fresh.lse);
     out.narrow(1, run.query, run.queries)
         .mul_(over_rows(at::exp(before - now)))
-        .add_(fresh.out.to(at::kFloat).mul_(over_rows(at::exp(fresh.lse - now))));
+        .addcmul_(fresh.out, over_rows(at::exp(fresh.lse - now)));
     before.copy_(now);
   }
 }
