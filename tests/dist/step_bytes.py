@@ -4,8 +4,8 @@
 
 trains a Llama in bf16 on the software accelerator, with 2 and 4 layers and 1 and 2 micro batches,
 and takes differences: the cost of a layer in a micro batch, of embedding and head in a micro
-batch, and of the update. Counted are elements that operations read and write, each once, in the
-third step.
+batch, and of the update. Counted are elements that operations read and write, each once, in one
+step.
 """
 
 import json
@@ -91,9 +91,12 @@ LAYER_PARAMETERS = H * (Q + 2 * K) + Q * H + 3 * H * F + 2 * H
 
 
 def step_of(path):
-    """Operations from the wait of the last step but one to that of the last."""
+    """Operations from the wait of a step to that of the next, the last of those with no other
+    wait in between: a slow machine measures the device's rate once more."""
     waits = [json.loads(line) for line in path.open()]
-    before, after = [w["operations"] for w in waits if w["at"] == "event query"][-2:]
+    before, after = [(first["operations"], second["operations"])
+                     for first, second in zip(waits, waits[1:])
+                     if first["at"] == second["at"] == "event query"][-1]
     return {name: [b - a for a, b in zip(before.get(name, (0, 0)), now)]
             for name, now in after.items()}
 
@@ -110,7 +113,7 @@ def measured(run, store, path):
                 return run(*words, env={**env, "SOFTDEV_TRACE": str(trace)}, **options)
 
             train(traced, write_run(place, store, num_hidden_layers=layers, **SIZES), *DEVICE,
-                  "run.steps=3", f"data.seq_len={SEQ}", f"batch.micro_size={ROWS}",
+                  "run.steps=6", f"data.seq_len={SEQ}", f"batch.micro_size={ROWS}",
                   f"batch.global_size={ROWS * count}")
             steps[layers, count] = step_of(place / "trace")
     return steps

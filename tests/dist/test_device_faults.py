@@ -1,10 +1,9 @@
 """Mistakes of a program on a device, made by the device in whole runs: each is told by name."""
 
-import json
-
 import pytest
 from layouts import FP32, LAYOUTS, train, write_run
 from programs import BIN
+from test_device_layouts import waits_of
 
 STEPS = 5
 DEVICE = ['run.device="plugin"',
@@ -44,11 +43,7 @@ def traced(run, store, path, name, fault="", check=True):
                    check=check, **options)
 
     result = train(with_fault, write_run(path, store), *keys, *DEVICE, ranks=ranks)
-    waits = {}
-    for line in (path / "trace").open():
-        wait = json.loads(line)
-        waits.setdefault(wait["pid"], []).append(wait)
-    return result, list(waits.values())
+    return result, list(waits_of(path / "trace"))
 
 
 @pytest.mark.parametrize("name, fault, said", [

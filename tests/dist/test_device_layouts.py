@@ -81,11 +81,13 @@ def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name
 
 
 def waits_of(path):
-    """What each rank's host has waited for, in order."""
+    """What each rank's host has waited for, in order; but for the measurements of the device's
+    rate between steps, whose events a slow machine has more of."""
     by_rank = {}
     for line in path.open():
         wait = json.loads(line)
-        by_rank.setdefault(wait["pid"], []).append(wait)
+        if wait["at"] != "event":
+            by_rank.setdefault(wait["pid"], []).append(wait)
     return by_rank.values()
 
 
@@ -97,9 +99,9 @@ def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_
     train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, ranks=ranks)
     for waits in waits_of(path):
         # Before them comes the certificate of the first update, after them the last save.
-        steps = [w for w in waits if w["at"] == "event query"][-(STEPS - 2):]
-        counts = [w["synchronizations"] for w in steps]
-        assert counts == list(range(counts[0], counts[0] + STEPS - 2))
+        places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(STEPS - 2):]
+        assert places == list(range(places[0], places[0] + STEPS - 2))
+        steps = [waits[i] for i in places]
         assert len({w["device_allocations"] for w in steps}) == 1
         assert len({w["used_bytes"] for w in steps}) == 1
 
