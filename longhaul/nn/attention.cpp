@@ -52,24 +52,39 @@ ops::AttentionMask Attention::mask(const ForwardContext& context) const {
   return out;
 }
 
-at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
-                              const ForwardContext& context) const {
-  const ops::LinearInput in = context.enter(x);
-  const auto heads = [&](const at::Tensor& y) {
+ops::Heads Attention::heads(const ops::LinearInput& in, const ops::RopeTable* rope,
+                            const ForwardContext& context) const {
+  const at::Tensor& positions = context.batch.positions;
+  const auto by_head = [&](const at::Tensor& y) {
     return y.view({y.size(0), -1, head_dim_});
   };
+  if (q_norm_) {
+    // The norms keep their inputs, and their kernels take whole rows: one matrix would
+    // stay beside copies of its parts.
+    const auto normed = [&](const Linear& projection, const RmsNorm& norm) {
+      const at::Tensor y =
+          norm.forward(by_head(projection.forward(in, context)), context);
+      return rope == nullptr ? y : ops::rope(y, *rope, positions, context.fused);
+    };
+    return {normed(q_, *q_norm_), normed(k_, *k_norm_), by_head(v_.forward(in, context))};
+  }
+  const auto y = Linear::forward_all({&q_, &k_, &v_}, in, context);
+  const ops::Heads plain{by_head(y[0]), by_head(y[1]), by_head(y[2])};
+  if (rope == nullptr) return plain;
+  if (context.fused) return ops::rope_in_place(plain, *rope, positions);
+  return {ops::rope(plain.q, *rope, positions, context.fused),
+          ops::rope(plain.k, *rope, positions, context.fused), plain.v};
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
+                              const ForwardContext& context) const {
   const auto sequences = [&](const at::Tensor& y) {
     return y.view({context.batch.rows, context.batch.seq, -1, head_dim_});
   };
-  const auto rotated = [&](const Linear& projection, const std::optional<RmsNorm>& norm) {
-    at::Tensor y = heads(projection.forward(in, context));
-    if (norm) y = norm->forward(y, context);
-    if (rope == nullptr) return sequences(y);
-    return sequences(ops::rope(y, *rope, context.batch.positions, context.fused));
-  };
-  const at::Tensor q = rotated(q_, q_norm_);
-  at::Tensor k = rotated(k_, k_norm_);
-  at::Tensor v = sequences(v_.forward(in, context));
+  const ops::Heads projected = heads(context.enter(x), rope, context);
+  const at::Tensor q = sequences(projected.q);
+  at::Tensor k = sequences(projected.k);
+  at::Tensor v = sequences(projected.v);
   if (context.cache != nullptr) {
     const int64_t number = layer_ - context.cache->first_layer;
     KvCache::Layer& seen = context.cache->layers.at(static_cast<size_t>(number));

@@ -39,6 +39,9 @@ class Attention {
 
  private:
   ops::AttentionMask mask(const ForwardContext& context) const;
+  /// Projected, normed and rotated: [T, heads, D] each.
+  ops::Heads heads(const ops::LinearInput& in, const ops::RopeTable* rope,
+                   const ForwardContext& context) const;
 
   Linear q_, k_, v_;
   OutLinear o_;

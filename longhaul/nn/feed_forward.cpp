@@ -14,15 +14,12 @@ FeedForward::FeedForward(ParameterSet& parameters, const std::string& name)
 
 at::Tensor FeedForward::forward(const at::Tensor& x,
                                 const ForwardContext& context) const {
-  const ops::LinearInput in = context.enter(x);
-  const at::Tensor gate = gate_.forward(in, context);
-  const at::Tensor up = up_.forward(in, context);
+  const auto inputs = Linear::forward_all({&gate_, &up_}, context.enter(x), context);
   const auto product = [fused = context.fused](const std::vector<at::Tensor>& t) {
     return ops::swiglu(t[0], t[1], fused);
   };
-  const ops::LinearInput inner = context.selective_recompute
-                                     ? ops::recomputed(product, {gate, up})
-                                     : product({gate, up});
+  const ops::LinearInput inner =
+      context.selective_recompute ? ops::recomputed(product, inputs) : product(inputs);
   return context.leave(down_.forward(inner, context));
 }
 

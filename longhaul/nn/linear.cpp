@@ -17,6 +17,19 @@ at::Tensor Linear::forward(const ops::LinearInput& x,
   return ops::linear(x, weight_, context.weight_gradients, bias_);
 }
 
+std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& layers,
+                                            const ops::LinearInput& x,
+                                            const ForwardContext& context) {
+  if (context.fused) {
+    std::vector<ops::Projection> projections;
+    for (const Linear* l : layers) projections.push_back({l->weight_, l->bias_});
+    return ops::joint_linear(x, projections, context.weight_gradients);
+  }
+  std::vector<at::Tensor> results;
+  for (const Linear* l : layers) results.push_back(l->forward(x, context));
+  return results;
+}
+
 OutLinear::OutLinear(ParameterSet& parameters, const std::string& name, Bias bias)
     : projection_(parameters, name) {
   if (bias == Bias::Yes) bias_ = parameters.take(name + ".bias");

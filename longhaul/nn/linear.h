@@ -16,6 +16,12 @@ class Linear {
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
 
+  /// forward() of each, in their order: one product where the weights' memory allows it
+  /// (ops::joint_linear), unless the context asks for the plain forms.
+  static std::vector<at::Tensor> forward_all(const std::vector<const Linear*>& layers,
+                                             const ops::LinearInput& x,
+                                             const ForwardContext& context);
+
  private:
   ParameterPtr weight_;
   ParameterPtr bias_;  ///< or null

@@ -20,6 +20,7 @@
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_attention.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/side_by_side.h"
 
 // Shapes: B sequences, S queries, K keys (P cached ones before the queries' own), Hq and
 // Hkv heads, G = Hq / Hkv, D head dim, n queries of a block, m keys that a block can see.
@@ -238,6 +239,15 @@ struct CompositeNode : Function<CompositeNode> {
   }
 };
 
+/// For the gradients of these, [B, L, heads, D], which lie as they do.
+tensor_list empty_gradients(const tensor_list& heads) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& x : heads) rows.push_back(x.flatten(0, 1).flatten(1));
+  tensor_list d = ColumnLayout(rows).empty(heads.front().options());
+  for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(heads[i].sizes());
+  return d;
+}
+
 struct FusedNode : Function<FusedNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v,
@@ -253,12 +263,11 @@ struct FusedNode : Function<FusedNode> {
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto t = ctx->get_saved_variables();
-    at::Tensor dq = at::empty_like(t[0], at::MemoryFormat::Contiguous);
-    at::Tensor dk = at::empty_like(t[1], at::MemoryFormat::Contiguous);
-    at::Tensor dv = at::empty_like(t[2], at::MemoryFormat::Contiguous);
+    tensor_list d = empty_gradients({t[0], t[1], t[2]});
     fused::attention_backward(grads[0].contiguous(), t[0], t[1], t[2],
-                              saved<AttentionMask>(ctx), t[3], t[4], dq, dk, dv);
-    return {dq, dk, dv, Variable()};
+                              saved<AttentionMask>(ctx), t[3], t[4], d[0], d[1], d[2]);
+    d.emplace_back();
+    return d;
   }
 };
 

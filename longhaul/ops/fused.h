@@ -33,7 +33,7 @@ void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y);
 
-/// gate, up, y [T, F].
+/// y, dy [T, F] contiguous; gate and up have one row stride, and dgate and dup.
 void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y);
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup);

@@ -1,12 +1,17 @@
 #include "longhaul/ops/linear.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
@@ -58,6 +63,111 @@ struct LinearNode : Function<LinearNode> {
   }
 };
 
+/// Projections whose weights follow each other in memory, in that order.
+struct Joint {
+  std::vector<ParameterPtr> weights;
+  std::vector<ParameterPtr> biases;  ///< or none
+
+  at::Tensor weight() const {
+    std::vector<at::Tensor> parts;
+    for (const ParameterPtr& w : weights) parts.push_back(w->weight());
+    return joined_rows(parts);
+  }
+
+  at::Tensor product(const at::Tensor& x) const {
+    if (biases.empty()) return at::linear(x, weight());
+    std::vector<at::Tensor> parts;
+    for (const ParameterPtr& b : biases) parts.push_back(b->weight());
+    return at::linear(x, weight(), at::cat(parts));
+  }
+
+  /// The columns of y [T, sum n], each its own tensor for autograd.
+  std::vector<at::Tensor> slices(const at::Tensor& y) const {
+    std::vector<at::Tensor> parts;
+    int64_t from = 0;
+    for (const ParameterPtr& w : weights) {
+      const int64_t width = w->slice().extent[0];
+      parts.push_back(y.narrow(1, from, width).detach());
+      from += width;
+    }
+    return parts;
+  }
+};
+
+struct JointSaved {
+  Joint joint;
+  WeightGradientsPtr gradients;
+  std::shared_ptr<SavedInput> again;
+};
+
+struct JointLinearNode : Function<JointLinearNode> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, JointSaved kept) {
+    if (!kept.again) {
+      ctx->save_for_backward({x});
+    } else if (!kept.joint.weights.front()->frozen()) {
+      kept.again->hold();
+    }
+    tensor_list parts = kept.joint.slices(kept.joint.product(x));
+    save(ctx, std::move(kept));
+    return parts;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    auto& [joint, gradients, again] = saved<JointSaved>(ctx);
+    at::Tensor dy = joined_columns(grads);
+    if (!dy.defined()) dy = at::cat(grads, 1);
+    const tensor_list parts = joint.slices(dy);
+    for (size_t i = 0; i < joint.biases.size(); ++i) {
+      add_bias_gradient(joint.biases[i], parts[i]);
+    }
+    at::Tensor dx;
+    if (ctx->needs_input_grad(0)) dx = at::mm(dy, joint.weight());
+    if (again) {
+      gradients->push(joint.weights, {at::Tensor(), std::move(again)}, dy);
+    } else {
+      gradients->push(joint.weights, ctx->get_saved_variables()[0], dy);
+    }
+    return {dx, Variable()};
+  }
+};
+
+/// Numbers of projections in the order of their memory, cut where a product has to end.
+std::vector<std::vector<size_t>> products_of(const std::vector<Projection>& projections) {
+  const auto weight = [&](size_t i) { return projections[i].weight; };
+  std::vector<size_t> order(projections.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    return reinterpret_cast<uintptr_t>(weight(i)->weight().data_ptr());
+  });
+  const auto joined = [&](size_t i, size_t next) {
+    const ParameterPtr &a = weight(i), &b = weight(next);
+    return a->frozen() == b->frozen() &&
+           joined_rows({a->weight(), b->weight()}).defined();
+  };
+  std::vector<std::vector<size_t>> products;
+  for (const size_t i : order) {
+    if (products.empty() || !joined(products.back().back(), i)) products.emplace_back();
+    products.back().push_back(i);
+  }
+  // By number: in which order gradients of the input add up is no matter of addresses.
+  std::ranges::sort(products, {}, [](const auto& p) { return std::ranges::min(p); });
+  return products;
+}
+
+void check_linear(const at::Tensor& x, const ParameterPtr& weight,
+                  const ParameterPtr& bias) {
+  LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[1], "linear",
+           "{} needs an input with {} features, got {} dims, last {}", weight->name(),
+           weight->slice().extent[1], x.dim(), x.size(-1));
+  LH_CHECK(!bias || bias->slice().extent[0] == weight->slice().extent[0], "linear",
+           "{} has {} elements for {} features", bias ? bias->name() : "",
+           bias ? bias->slice().extent[0] : 0, weight->slice().extent[0]);
+  LH_ASSERT(!at::GradMode::is_enabled() || x.requires_grad(),
+            "{}: its input is not part of a graph, so its gradient would "
+            "silently be lost",
+            weight->name());
+}
+
 struct BiasNode : Function<BiasNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y,
                             ParameterPtr bias) {
@@ -84,18 +194,38 @@ at::Tensor SavedInput::take() {
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients, const ParameterPtr& bias) {
   const at::Tensor& x = input.x;
-  LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[1], "linear",
-           "{} needs an input with {} features, got {} dims, last {}", weight->name(),
-           weight->slice().extent[1], x.dim(), x.size(-1));
-  LH_CHECK(!bias || bias->slice().extent[0] == weight->slice().extent[0], "linear",
-           "{} has {} elements for {} features", bias ? bias->name() : "",
-           bias ? bias->slice().extent[0] : 0, weight->slice().extent[0]);
+  check_linear(x, weight, bias);
   if (!at::GradMode::is_enabled()) return product(x, weight, bias);
-  LH_ASSERT(x.requires_grad(),
-            "{}: its input is not part of a graph, so its gradient would "
-            "silently be lost",
-            weight->name());
   return LinearNode::apply(x, LinearSaved{weight, bias, gradients, input.again});
+}
+
+std::vector<at::Tensor> joint_linear(const LinearInput& input,
+                                     const std::vector<Projection>& projections,
+                                     const WeightGradientsPtr& gradients) {
+  std::vector<at::Tensor> results(projections.size());
+  for (const std::vector<size_t>& product : products_of(projections)) {
+    if (product.size() == 1) {
+      const auto& [weight, bias] = projections[product[0]];
+      results[product[0]] = linear(input, weight, gradients, bias);
+      continue;
+    }
+    Joint joint;
+    for (const size_t i : product) {
+      const auto& [weight, bias] = projections[i];
+      check_linear(input.x, weight, bias);
+      joint.weights.push_back(weight);
+      if (bias) joint.biases.push_back(bias);
+    }
+    LH_ASSERT(joint.biases.empty() || joint.biases.size() == product.size(),
+              "{}: only some projections beside it have a bias",
+              joint.weights.front()->name());
+    const std::vector<at::Tensor> parts =
+        at::GradMode::is_enabled()
+            ? JointLinearNode::apply(input.x, JointSaved{joint, gradients, input.again})
+            : joint.slices(joint.product(input.x));
+    for (size_t i = 0; i < product.size(); ++i) results[product[i]] = parts[i];
+  }
+  return results;
 }
 
 at::Tensor add_bias(const at::Tensor& y, const ParameterPtr& bias) {

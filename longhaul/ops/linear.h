@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "longhaul/ops/linear_input.h"
 #include "longhaul/ops/weight_gradients.h"
 
@@ -15,6 +17,21 @@ namespace longhaul::ops {
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients,
                   const ParameterPtr& bias = nullptr);
+
+/// A weight [n, K] and its bias [n], or null.
+struct Projection {
+  ParameterPtr weight;
+  ParameterPtr bias;
+};
+
+/// linear() of one input with each of these, in their order; all have a bias, or none.
+/// Weights that lie side by side (joined_rows), as their gradients then do, are one
+/// product, forward and backward. Its results y_i [T, n_i] are slices of one matrix,
+/// which nothing keeps: they may be written. Their gradients are taken without a copy
+/// where they are slices of one matrix in the same order (ColumnLayout).
+std::vector<at::Tensor> joint_linear(const LinearInput& input,
+                                     const std::vector<Projection>& projections,
+                                     const WeightGradientsPtr& gradients);
 
 /// y + b, y [T, N], b [N]. The bias takes its gradient in the backward, summed over T in
 /// fp32.

@@ -12,6 +12,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
@@ -32,12 +33,12 @@ struct RopeSaved {
   RopeTable table;
 };
 
-/// x -> y, contiguous [T, heads, D], of which the table's features are rotated.
+/// x -> y [T, heads, D], of which the table's features are rotated. y may be x.
 void rotate(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
             bool inverse, at::Tensor& y) {
   const int64_t part = 2 * table.cos.size(1);
   const int64_t rest = x.size(2) - part;
-  if (rest > 0) y.narrow(2, part, rest).copy_(x.narrow(2, part, rest));
+  if (rest > 0 && !y.is_same(x)) y.narrow(2, part, rest).copy_(x.narrow(2, part, rest));
   at::Tensor rotated = y.narrow(2, 0, part);
   fused::rope(x.narrow(2, 0, part), table.cos, table.sin, positions, inverse, rotated);
 }
@@ -63,16 +64,77 @@ struct RopeNode : Function<RopeNode> {
 };
 
 at::Tensor composite(const at::Tensor& x, const RopeTable& table,
-                     const at::Tensor& positions) {
+                     const at::Tensor& positions, bool inverse = false) {
   const int64_t half = table.cos.size(1);
   const at::Tensor cos = at::index_select(table.cos, 0, positions).unsqueeze(1);
-  const at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
+  at::Tensor sin = at::index_select(table.sin, 0, positions).unsqueeze(1);
+  if (inverse) sin = sin * -1.0;
   const at::Tensor first = x.narrow(2, 0, half).to(at::kFloat);
   const at::Tensor second = x.narrow(2, half, half).to(at::kFloat);
   const at::Tensor rest = x.narrow(2, 2 * half, x.size(2) - 2 * half).to(at::kFloat);
   return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, 2)
       .to(x.scalar_type());
 }
+
+void rotate_anywhere(const at::Tensor& x, const RopeTable& table,
+                     const at::Tensor& positions, bool inverse, at::Tensor& y) {
+  if (fused::supports(fused::Form::Rope, x)) {
+    rotate(x.stride(2) == 1 ? x : x.contiguous(), table, positions, inverse, y);
+  } else {
+    y.copy_(composite(x, table, positions, inverse));
+  }
+}
+
+void check_rope(const at::Tensor& x, const RopeTable& table) {
+  LH_CHECK(x.dim() == 3 && x.size(2) >= 2 * table.cos.size(1), "rope",
+           "input of {} dims with head dim {}, table for {} features", x.dim(),
+           x.size(-1), 2 * table.cos.size(1));
+}
+
+/// [T, heads, D] as [T, heads * D].
+std::vector<at::Tensor> as_rows(const tensor_list& heads) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& x : heads) rows.push_back(x.flatten(1));
+  return rows;
+}
+
+struct HeadsSaved {
+  RopeTable table;
+  ColumnLayout layout;
+};
+
+struct RopeInPlaceNode : Function<RopeInPlaceNode> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v, RopeTable table,
+                             const at::Tensor& positions) {
+    tensor_list heads = {q.detach(), k.detach(), v.detach()};
+    for (const size_t i : {0, 1}) {
+      rotate_anywhere(heads[i], table, positions, /*inverse=*/false, heads[i]);
+    }
+    ctx->save_for_backward({positions});
+    save(ctx, HeadsSaved{std::move(table), ColumnLayout(as_rows(heads))});
+    return heads;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const auto& [table, layout] = saved<HeadsSaved>(ctx);
+    const at::Tensor positions = ctx->get_saved_variables()[0];
+    const std::vector<at::Tensor> rows = as_rows(grads), made = layout.reuse(rows);
+    tensor_list out;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const bool in_place = made[i].is_same(rows[i]);
+      out.push_back(in_place ? grads[i] : made[i].view(grads[i].sizes()));
+      if (i < 2) rotate_anywhere(grads[i], table, positions, /*inverse=*/true, out[i]);
+    }
+    if (layout.is_alone(2)) {
+      out[2] = grads[2];
+    } else if (!out[2].is_same(grads[2])) {
+      out[2].copy_(grads[2]);
+    }
+    out.resize(5);
+    return out;
+  }
+};
 
 }  // namespace
 
@@ -100,12 +162,21 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused) {
-  LH_CHECK(x.dim() == 3 && x.size(2) >= 2 * table.cos.size(1), "rope",
-           "input of {} dims with head dim {}, table for {} features", x.dim(),
-           x.size(-1), 2 * table.cos.size(1));
+  check_rope(x, table);
   if (fused && fused::supports(fused::Form::Rope, x))
     return RopeNode::apply(x.contiguous(), table, positions);
   return composite(x, table, positions);
+}
+
+Heads rope_in_place(const Heads& heads, const RopeTable& table,
+                    const at::Tensor& positions) {
+  const auto& [q, k, v] = heads;
+  for (const at::Tensor& x : {q, k}) {
+    check_rope(x, table);
+    LH_ASSERT(x.stride(2) == 1, "features of a head that do not follow each other");
+  }
+  const tensor_list out = RopeInPlaceNode::apply(q, k, v, table, positions);
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace longhaul::ops

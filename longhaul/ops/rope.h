@@ -26,4 +26,14 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
 
+struct Heads {
+  at::Tensor q, k, v;  ///< [T, heads of each, D]
+};
+
+/// q and k rotated in the memory in which they lie, which nobody else may need, on every
+/// device; v as it is. The gradients lie as q, k and v do (ColumnLayout), so those of a
+/// joint product are one matrix.
+Heads rope_in_place(const Heads& heads, const RopeTable& table,
+                    const at::Tensor& positions);
+
 }  // namespace longhaul::ops

@@ -9,14 +9,21 @@
 #include <mutex>
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_op.h"
+#include "longhaul/ops/side_by_side.h"
 
 namespace longhaul::ops {
 
 void WeightGradients::push(ParameterPtr weight, LinearInput x, at::Tensor dy) {
-  if (weight->frozen()) return;
-  Entry entry{std::move(weight), std::move(x), std::move(dy)};
+  push(std::vector{std::move(weight)}, std::move(x), std::move(dy));
+}
+
+void WeightGradients::push(std::vector<ParameterPtr> weights, LinearInput x,
+                           at::Tensor dy) {
+  if (weights.front()->frozen()) return;
+  Entry entry{std::move(weights), std::move(x), std::move(dy)};
   if (!immediate_ && entry.x.x.defined()) {
     // Its graph would keep what the backward has done with: inputs, and their gradients.
     entry.x.x = entry.x.x.detach();
@@ -36,7 +43,13 @@ void WeightGradients::drain() {
 
 void WeightGradients::compute(const Entry& entry) const {
   const at::Tensor x = entry.x.again ? entry.x.again->take() : entry.x.x;
-  accumulate_weight_gradient(entry.weight->grad(), x, entry.dy);
+  // Looked up now: gradients that do not stay have memory only while they are formed.
+  std::vector<at::Tensor> grads;
+  for (const ParameterPtr& weight : entry.weights) grads.push_back(weight->grad());
+  const at::Tensor grad = joined_rows(grads);
+  LH_ASSERT(grad.defined(), "{}: its gradient does not lie beside those of its product",
+            entry.weights.front()->name());
+  accumulate_weight_gradient(grad, x, entry.dy);
   if (after_each_) after_each_();
 }
 

@@ -21,6 +21,9 @@ class WeightGradients {
   /// x [T, K], or how to have it again when its turn comes; dy [T, N], weight [N, K].
   /// Frozen parameters are left out.
   void push(ParameterPtr weight, LinearInput x, at::Tensor dy);
+  /// Of weights [n_i, K], all frozen or none, whose gradients are one matrix
+  /// (joined_rows): one product. dy [T, sum n], in the order of the weights.
+  void push(std::vector<ParameterPtr> weights, LinearInput x, at::Tensor dy);
   /// Calls it in the order of the entries: when those before it are computed.
   void call(std::function<void()> between);
   /// Computes and forgets all entries.
@@ -37,7 +40,7 @@ class WeightGradients {
 
  private:
   struct Entry {
-    ParameterPtr weight;
+    std::vector<ParameterPtr> weights;
     LinearInput x;
     at::Tensor dy;
   };

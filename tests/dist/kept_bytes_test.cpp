@@ -13,6 +13,7 @@
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/parallel/tensor/region.h"
+#include "longhaul/tensor/side_by_side_test_support.h"
 #include "tests/dist/counted_memory.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
@@ -34,15 +35,16 @@ struct KeptCase {
   int cp = 1;
   ContextKind context = ContextKind::Ring;
   int64_t seq_len = 20;  ///< of a rank
+  bool flat = false;     ///< weights lie side by side, so that products are joint
 
   std::string text() const {
-    return fmt::format("{}{} {} {}-bit, recompute {}, tp {}{}, cp {}", family,
+    return fmt::format("{}{} {} {}-bit, recompute {}, tp {}{}, cp {}{}", family,
                        tied ? " tied" : "",
                        form.fused         ? "fused"
                        : form.fused_norms ? "composite but norms"
                                           : "composite",
                        8 * form.compute_bytes, static_cast<int>(form.recompute), tp,
-                       sequence ? " sequence" : "", cp);
+                       sequence ? " sequence" : "", cp, flat ? ", flat" : "");
   }
   at::ScalarType type() const {
     return form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
@@ -66,6 +68,7 @@ void bind_zeros(const KeptCase& c, const ShardPlan& plan, int64_t index,
     p->bind(at::zeros(p->slice().extent, c.type()),
             at::zeros(p->slice().extent, gradients));
   }
+  if (c.flat) testing::lay_side_by_side(model.parameters());
 }
 
 Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan,
@@ -109,7 +112,7 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   return held;
 }
 
-void check(const KeptCase& c) {
+void check_one(const KeptCase& c) {
   SCOPED_TRACE(c.text());
   CountedMemory::install();
   const ModelConfig config = testing::tiny_model(c.family, c.tied);
@@ -136,6 +139,13 @@ void check(const KeptCase& c) {
     EXPECT_EQ(mine.forward, kept.total()) << "rank " << rank;
     EXPECT_EQ(mine.put_off, put_off.total()) << "rank " << rank;
     EXPECT_EQ(mine.end, 0) << "rank " << rank;
+  }
+}
+
+void check(KeptCase c) {
+  for (const bool flat : {false, true}) {
+    c.flat = flat;
+    check_one(c);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "longhaul/tensor/init.h"
+#include "longhaul/tensor/side_by_side_test_support.h"
 
 // A model run by several ranks of tensor parallelism against its twin on one.
 
@@ -146,6 +147,8 @@ inline RankResult run_rank(const Model& model, const Case& c, comm::Communicator
   RankResult rank;
   rank.shards = apply_shard_plan(family.parameters, plan, index);
   bind_values(family.parameters, c.type);
+  // The twin multiplies with each matrix, the ranks with what lies side by side.
+  if (tp != nullptr) testing::lay_side_by_side(family.parameters);
   nn::ForwardContext context = context_of(c);
   std::optional<TensorRegion> region;
   std::optional<ForgetfulRegion> forgetful;
