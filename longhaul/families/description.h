@@ -49,6 +49,9 @@ struct ParameterDescription {
   std::optional<StoredForm> stored = {};
   bool decays = true;   ///< false: norms and biases, which weight decay leaves alone
   bool expert = false;  ///< shared by the ranks that have this expert, not by all of data
+  /// A matrix that is multiplied with what the matrix before it is multiplied with: in
+  /// memory both lie side by side where they can, for one product.
+  bool joint = false;
 
   int64_t num_elements() const;
   TensorSlice whole() const;

@@ -129,6 +129,8 @@ Feature UnitMaker::layer_norm(const std::string& name, const Feature& x,
 Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x,
                           ShardSplit split, std::optional<double> stddev) {
   add(name, {out, x.width}, {Init::Kind::Normal, stddev.value_or(stddev_)}, split);
+  unit_.parameters.back().joint = multiplied_ == x.number;
+  multiplied_ = x.number;
   add_products(static_cast<double>(out), x);
   if (!is_input_[x.number]) {
     is_input_[x.number] = true;

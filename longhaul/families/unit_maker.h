@@ -117,6 +117,7 @@ class UnitMaker {
   void add_products(double out, const Feature& x);
 
   double stddev_;
+  std::optional<size_t> multiplied_;  ///< what the last matrix is multiplied with
   UnitDescription unit_;
   std::vector<bool> again_;  ///< of each tensor: selective recomputation makes it again
   std::vector<bool> is_input_;  ///< of each tensor: of a linear layer

@@ -22,6 +22,26 @@ auto key_of(const BucketPlan& bucket) {
                     bucket.expert);
 }
 
+/// The matrix before this one, where both have to be in one bucket.
+std::optional<size_t> joint_with(std::span<const PlacedParameter> parameters, size_t i) {
+  if (!parameters[i].joint) return {};
+  for (size_t j = i; j-- > 0;) {
+    if (parameters[j].slice.extent.size() <= 1) continue;
+    if (key_of(parameters[j]) == key_of(parameters[i])) return j;
+    break;
+  }
+  return {};
+}
+
+/// Padded elements of a parameter and of those before it that have to be in its bucket.
+int64_t joint_elements(std::span<const PlacedParameter> parameters, size_t last) {
+  int64_t size = 0;
+  for (std::optional<size_t> i = last; i; i = joint_with(parameters, *i)) {
+    size += round_up(parameters[*i].slice.num_elements(), kFlatAlign);
+  }
+  return size;
+}
+
 void cut(BucketPlan& bucket, const FlatSharding& sharding) {
   FlatSharding s = sharding;
   if (bucket.expert && s.experts) {
@@ -48,6 +68,7 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
                                      const FlatSharding& sharding,
                                      int64_t max_bucket_elements) {
   std::vector<BucketPlan> buckets;
+  std::optional<size_t> joint;  // what has to follow the newest matrix
   for (size_t i = parameters.size(); i-- > 0;) {
     const PlacedParameter& p = parameters[i];
     const int64_t size = p.slice.num_elements();
@@ -57,13 +78,17 @@ std::vector<BucketPlan> plan_buckets(std::span<const PlacedParameter> parameters
       return key_of(b) == key_of(p);
     });
     BucketPlan* bucket = place == buckets.rend() ? nullptr : &*place;
-    if (bucket == nullptr || bucket->num_elements + padded > max_bucket_elements) {
+    const bool full =
+        bucket == nullptr ||
+        bucket->num_elements + joint_elements(parameters, i) > max_bucket_elements;
+    if (full && joint != i) {
       bucket = &buckets.emplace_back();
       std::tie(bucket->unit, bucket->sum_group, bucket->counted, bucket->frozen,
                bucket->expert) = key_of(p);
     }
     bucket->members.push_back({i, bucket->num_elements, size});
     bucket->num_elements += padded;
+    if (p.slice.extent.size() > 1) joint = joint_with(parameters, i);
   }
   for (BucketPlan& bucket : buckets) cut(bucket, sharding);
   return buckets;

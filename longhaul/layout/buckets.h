@@ -13,7 +13,7 @@ namespace longhaul {
 /// zeros; shards are cut there too, so that a cut never splits a block of a norm's
 /// partial sum and equal shards exist for every number of ranks.
 inline constexpr int64_t kFlatAlign = 1024;
-/// Bounds a bucket; a larger tensor has one of its own.
+/// Bounds a bucket; larger tensors that belong together have one of their own.
 inline constexpr int64_t kMaxBucketElements = int64_t{1} << 26;
 
 /// [begin, end) of a bucket's elements.
@@ -68,6 +68,9 @@ struct PlacedParameter {
   bool counted = true;
   bool frozen = false;
   bool expert = false;  ///< of an expert, which other ranks share than the rest
+  /// A matrix that goes into the bucket of the matrix before it, where they may be mixed,
+  /// whatever its size (ParameterDescription::joint).
+  bool joint = false;
 };
 
 struct BucketMember {

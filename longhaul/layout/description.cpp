@@ -197,6 +197,7 @@ std::vector<PlacedParameter> LayoutDescription::parameters(
         placed.push_back(place_parameter(std::move(shard), unit, frozen && frozen(p.name),
                                          tied_first));
         placed.back().expert = p.expert;
+        placed.back().joint = p.joint;
       }
       ++unit;
     }

@@ -233,5 +233,47 @@ TEST(LayoutDescription, OfManyRanksTakesLittleTime) {
   RecordProperty("milliseconds", static_cast<int>(1000 * watch.seconds()));
 }
 
+/// Of matrices that are multiplied with the same: the later one's name and how many
+/// elements lie between them; -1: another bucket.
+std::map<std::string, int64_t> gaps(const ModelDescription& model, int tp) {
+  const RunConfig config = config_of({"parallel.tp=" + std::to_string(tp)});
+  const LayoutDescription layout = describe_layout(config, model, tp);
+  const auto placed = layout.parameters(model, 0);
+  std::map<size_t, std::pair<size_t, BucketMember>> members;  // with their buckets
+  const auto buckets = plan_buckets(placed, layout.sharding(0));
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (const BucketMember& m : buckets[b].members) members[m.parameter] = {b, m};
+  }
+  std::map<std::string, int64_t> gaps;
+  size_t before = 0;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    if (placed[i].slice.extent.size() != 2) continue;
+    if (placed[i].joint) {
+      const auto& [bucket, mine] = members.at(i);
+      const auto& [other, next] = members.at(before);
+      gaps[placed[i].slice.name] =
+          bucket == other ? next.begin - mine.begin - mine.num_elements : -1;
+    }
+    before = i;
+  }
+  return gaps;
+}
+
+TEST(LayoutDescription, MatricesWithOneInputLieSideBySide) {
+  const ModelDescription large =
+      load_model_config(source_dir() / "tests/fixtures/configs/llama3-70b.json")
+          .description;
+  for (const int tp : {1, 8}) {
+    const auto of_large = gaps(large, tp);
+    EXPECT_EQ(of_large.size(), 3U * 80U);  // k, v and up
+    for (const auto& [name, gap] : of_large) EXPECT_EQ(gap, 0) << name;
+  }
+  // A rank of four has half of a key head: its ranks add up, and those of queries do not.
+  const auto replicated = gaps(small(false), 4);
+  const std::string layer = "model.layers.3.";
+  EXPECT_EQ(replicated.at(layer + "self_attn.k_proj.weight"), -1);
+  EXPECT_EQ(replicated.at(layer + "mlp.up_proj.weight"), 512);  // 24 rows of 64, padded
+}
+
 }  // namespace
 }  // namespace longhaul

@@ -43,8 +43,8 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
   std::vector<PlacedParameter> placed;
   for (const FlatParameter& p : parameters) {
     p.parameter->set_frozen(p.kind.frozen);
-    placed.push_back(
-        {p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen, p.expert});
+    placed.push_back({p.parameter->slice(), p.unit, p.sum_group, p.counted, p.kind.frozen,
+                      p.expert, p.joint});
   }
   for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();

@@ -29,6 +29,7 @@ struct FlatParameter {
   int sum_group = kNoSum;
   bool counted = true;
   bool expert = false;
+  bool joint = false;
 };
 
 /// All in one unit and of one class: what one rank alone holds.
@@ -61,7 +62,7 @@ struct Bucket : BucketShape {
 class FlatBuffers {
  public:
   /// `parameters` in forward order; `max_bucket_elements` bounds a bucket (a larger
-  /// tensor has one of its own). Weights and gradients start as zeros.
+  /// tensor, or joint ones, have one of their own). Weights and gradients start as zeros.
   FlatBuffers(const std::vector<FlatParameter>& parameters, const DTypePolicy& policy,
               at::Device device, const FlatSharding& sharding = {},
               int64_t max_bucket_elements = kMaxBucketElements);

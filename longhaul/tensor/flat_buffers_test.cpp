@@ -126,5 +126,38 @@ TEST(FlatBuffers, LargeTensorsGetBucketsOfTheirOwn) {
   EXPECT_EQ(flat.buckets().size(), 6U);
 }
 
+TEST(FlatBuffers, KeepJointMatricesInOneBucketWhateverItsSize) {
+  auto placed = parameters();
+  placed.pop_back();
+  // A vector between joint matrices does not part them.
+  for (const char* name : {"b.k", "b.k_bias", "b.v", "b.o"}) {
+    const bool vector = std::string(name) == "b.k_bias";
+    placed.push_back(
+        {make_parameter(
+             name, vector ? std::vector<int64_t>{16} : std::vector<int64_t>{64, 16}, {}),
+         {},
+         2});
+  }
+  const auto buckets_of_unit = [&](const char* frozen) {
+    for (FlatParameter& p : placed) {
+      const std::string& name = p.parameter->name();
+      p.joint = name == "b.k" || name == "b.v";
+      p.kind.frozen = name == frozen;
+    }
+    const FlatBuffers flat(placed, {DType::BF16}, at::kCPU, {}, 1024);
+    std::vector<std::string> names;
+    for (const Bucket& bucket : flat.buckets()) {
+      if (bucket.unit != 2) continue;
+      names.emplace_back();
+      for (const FlatMember& m : bucket.members)
+        names.back() += m.parameter->name() + ' ';
+    }
+    return names;
+  };
+  EXPECT_EQ(buckets_of_unit(""), (std::vector<std::string>{"b.o ", "b.v b.k b.w "}));
+  EXPECT_EQ(buckets_of_unit("b.k"),
+            (std::vector<std::string>{"b.o ", "b.v ", "b.k ", "b.w "}));
+}
+
 }  // namespace
 }  // namespace longhaul

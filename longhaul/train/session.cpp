@@ -127,7 +127,7 @@ std::vector<FlatParameter> build_chunks(
               "{} stands where {} is described", parameters[i]->name(), place.slice.name);
     parameters[i]->set_slice(place.slice);
     placed.push_back({parameters[i], classes.at(place.slice.name), place.unit,
-                      place.sum_group, place.counted, place.expert});
+                      place.sum_group, place.counted, place.expert, place.joint});
   }
   return placed;
 }
