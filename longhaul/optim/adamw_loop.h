@@ -20,10 +20,7 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
   for (int64_t i = begin; i < end; ++i) {
     const auto [m, v] =
         next_moments(get(grad, i), get(exp_avg, i), get(exp_avg_sq, i), s);
-    const float denom = __builtin_sqrtf(v) / s.denom_scale + s.eps;
-    float p = get(master, i) * s.keep;
-    p = p - s.step_size * m / denom;
-    p = p - s.decay_after * p;
+    const float p = adamw_moved(get(master, i), m, v, s);
     rounding.template put_rounded<kRoundExpAvg>(exp_avg, i, m);
     rounding.template put_rounded<kRoundExpAvgSq>(exp_avg_sq, i, v);
     rounding.template put_rounded<kRoundMaster>(master, i, p);

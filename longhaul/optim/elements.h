@@ -5,24 +5,19 @@
 // sets include it.
 
 #include <cstdint>
-#include <type_traits>
 
-#include "longhaul/optim/adamw_kernel.h"
-#include "longhaul/optim/rounding.h"
+#include "longhaul/optim/element.h"
 
 namespace longhaul::optim {
 namespace {
 
-[[gnu::always_inline]] inline float get(const float* p, int64_t i) { return p[i]; }
-[[gnu::always_inline]] inline float get(const uint16_t* p, int64_t i) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(p[i]) << 16);
+template <typename T>
+[[gnu::always_inline]] inline float get(const T* p, int64_t i) {
+  return widened(p[i]);
 }
-[[gnu::always_inline]] inline void put(float* p, int64_t i, float x) { p[i] = x; }
-[[gnu::always_inline]] inline void put(uint16_t* p, int64_t i, float x) {
-  const auto bits = __builtin_bit_cast(uint32_t, x);
-  const uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
-  p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : rounded);
+template <typename T>
+[[gnu::always_inline]] inline void put(T* p, int64_t i, float x) {
+  assign_nearest(p[i], x);
 }
 /// The weight is the master.
 struct NoWeight {};
@@ -31,7 +26,7 @@ struct NoWeight {};
 /// A sum of squares by running sums side by side: the order of addition is fixed, and
 /// vectors are possible.
 struct SquareLanes {
-  static constexpr int64_t kLanes = 16;
+  static constexpr int64_t kLanes = kSquareLanes;
   double of[kLanes] = {};
 
   template <typename T>
@@ -55,17 +50,6 @@ struct SquareLanes {
   }
 };
 
-struct Moments {
-  float first, second;
-};
-/// exp_avg and exp_avg_sq after a gradient.
-[[gnu::always_inline]] inline Moments next_moments(float grad, float first, float second,
-                                                   const AdamWScalars& s) {
-  const float g = grad * s.grad_scale;
-  return {__builtin_fmaf(s.one_minus_beta1, g - first, first),
-          __builtin_fmaf(s.one_minus_beta2 * g, g, second * s.beta2)};
-}
-
 /// Calls act(begin, end) for blocks of `block` elements, on several threads.
 template <typename Act>
 void for_blocks(int64_t count, int64_t block, const Act& act) {
@@ -77,13 +61,6 @@ void for_blocks(int64_t count, int64_t block, const Act& act) {
   }
 }
 
-/// Two rounds of a 32-bit mixer (multiply and fold), which vector units have.
-[[gnu::always_inline]] inline uint32_t mixed(uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7FEB352DU;
-  x = (x ^ (x >> 15)) * 0x846CA68BU;
-  return x ^ (x >> 16);
-}
-
 /// To the nearest, ties to even.
 struct Nearest {
   template <RoundingOf kOf, typename T>
@@ -92,9 +69,8 @@ struct Nearest {
   }
 };
 
-/// Up or down at random, so that the mean is x: random bits below the 16 that stay are
-/// added before the rest is cut off. Elements i from `begin` on have the numbers from
-/// `first` on in their tensor.
+/// Up or down at random. Elements i from `begin` on have the numbers from `first` on in
+/// their tensor.
 struct Stochastic {
   RoundingKeys keys = {};
   uint32_t first = 0;
@@ -102,16 +78,7 @@ struct Stochastic {
 
   template <RoundingOf kOf, typename T>
   [[gnu::always_inline]] void put_rounded(T* p, int64_t i, float x) const {
-    if constexpr (std::is_same_v<T, uint16_t>) {
-      const uint32_t number = first + static_cast<uint32_t>(i - begin);
-      const uint32_t random =
-          mixed(mixed(number + keys.of[kOf][0]) ^ keys.of[kOf][1]) >> 16;
-      const auto bits = __builtin_bit_cast(uint32_t, x);
-      const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
-      p[i] = static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : (bits + random) >> 16);
-    } else {
-      put(p, i, x);
-    }
+    assign_random<kOf>(p[i], x, first + static_cast<uint32_t>(i - begin), keys);
   }
 };
 
@@ -125,7 +92,7 @@ void for_numbered(const Rounding& rounding, int64_t update, int64_t begin, int64
   int64_t high = -1;
   while (begin < end) {
     const int64_t own = place.begin + begin;
-    const int64_t number = own / place.row * place.stride + place.first + own % place.row;
+    const int64_t number = number_of(place, own);
     int64_t length = place.row - own % place.row;
     const int64_t before_carry = (int64_t{1} << 32) - (number & 0xFFFFFFFF);
     if (before_carry < length) length = before_carry;

@@ -32,8 +32,8 @@ void directions(int64_t begin, int64_t end, const P* __restrict master,
                 const M* __restrict exp_avg, const M* __restrict exp_avg_sq,
                 float* __restrict direction, const AdamWScalars s, float decay) {
   for (int64_t i = begin; i < end; ++i) {
-    const float denom = __builtin_sqrtf(get(exp_avg_sq, i)) / s.denom_scale + s.eps;
-    direction[i - begin] = s.step_size * get(exp_avg, i) / denom + decay * get(master, i);
+    direction[i - begin] =
+        lamb_direction(get(master, i), get(exp_avg, i), get(exp_avg_sq, i), s, decay);
   }
 }
 
@@ -71,8 +71,7 @@ void apply_block(int64_t begin, int64_t end, P* __restrict master,
                  const M* __restrict exp_avg, const M* __restrict exp_avg_sq,
                  W* __restrict weight, const AdamWScalars s, const R rounding) {
   for (int64_t i = begin; i < end; ++i) {
-    const float denom = __builtin_sqrtf(get(exp_avg_sq, i)) / s.denom_scale + s.eps;
-    const float p = get(master, i) * s.keep - s.step_size * get(exp_avg, i) / denom;
+    const float p = lamb_moved(get(master, i), get(exp_avg, i), get(exp_avg_sq, i), s);
     rounding.template put_rounded<kRoundMaster>(master, i, p);
     put(weight, i, p);
   }

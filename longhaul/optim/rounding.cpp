@@ -4,7 +4,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/random.h"
-#include "longhaul/optim/elements.h"
+#include "longhaul/optim/element.h"
 
 namespace longhaul::optim {
 
@@ -29,22 +29,14 @@ uint64_t rounding_key(uint64_t seed, std::string_view tensor) {
 }
 
 RoundingKeys rounding_keys(uint64_t key, int64_t update, int64_t high) {
-  RoundingKeys keys;
-  for (int of = 0; of < kRoundings; ++of) {
-    const auto words =
-        philox(key, static_cast<uint64_t>(update),
-               static_cast<uint64_t>(high) << 8 | static_cast<uint64_t>(of));
-    keys.of[of][0] = words[0];
-    keys.of[of][1] = words[1];
-  }
-  return keys;
+  return drawn_keys(key, update, high);
 }
 
 uint32_t rounding_bits(const Rounding& rounding, RoundingOf of, int64_t update,
                        int64_t number) {
   const RoundingKeys keys = rounding_keys(rounding.key, update, number >> 32);
-  return mixed(mixed(static_cast<uint32_t>(number) + keys.of[of][0]) ^ keys.of[of][1]) >>
-         16;
+  const auto low = static_cast<uint32_t>(number);
+  return mixed(mixed(low + keys.of[of][0]) ^ keys.of[of][1]) >> 16;
 }
 
 }  // namespace longhaul::optim

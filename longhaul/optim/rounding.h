@@ -26,6 +26,9 @@ struct ElementPlace {
   int64_t stride = 0;
   int64_t first = 0;
 };
+[[gnu::always_inline]] constexpr int64_t number_of(const ElementPlace& place, int64_t j) {
+  return j / place.row * place.stride + place.first + j % place.row;
+}
 
 /// For elements of the slice from `begin` on. Internal error where the slice is cut in
 /// more than one dim.

@@ -1,0 +1,124 @@
+#pragma once
+
+// What an update does to one element: the same IEEE operations in the CPU's loops and in
+// the CUDA kernels. `constexpr` is what lets nvcc compile a function for the GPU too; it
+// never has to be constant, which only templates may say. Internal linkage, since files
+// of several instruction sets include it.
+
+#include <cstdint>
+
+#include "longhaul/base/random.h"
+#include "longhaul/optim/update.h"
+
+namespace longhaul::optim {
+namespace {
+
+/// A state or weight as fp32: uint16_t is bf16.
+[[gnu::always_inline]] constexpr float widened(float x) { return x; }
+[[gnu::always_inline]] constexpr float widened(uint16_t x) {
+  return __builtin_bit_cast(float, static_cast<uint32_t>(x) << 16);
+}
+
+/// bf16 of fp32 bits, to which `added` rounds; NaN stays NaN.
+[[gnu::always_inline]] constexpr uint16_t cut_off(uint32_t bits, uint32_t added) {
+  const bool nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+  return static_cast<uint16_t>(nan ? (bits >> 16) | 0x40U : (bits + added) >> 16);
+}
+
+/// To the nearest, ties to even.
+[[gnu::always_inline]] constexpr void assign_nearest(float& to, float x) { to = x; }
+[[gnu::always_inline]] constexpr void assign_nearest(uint16_t& to, float x) {
+  const auto bits = __builtin_bit_cast(uint32_t, x);
+  to = cut_off(bits, 0x7FFFU + ((bits >> 16) & 1U));
+}
+
+/// Two rounds of a 32-bit mixer (multiply and fold), which vector units have.
+[[gnu::always_inline]] constexpr uint32_t mixed(uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7FEB352DU;
+  x = (x ^ (x >> 15)) * 0x846CA68BU;
+  return x ^ (x >> 16);
+}
+
+/// rounding_keys, where that can not be called.
+constexpr RoundingKeys drawn_keys(uint64_t key, int64_t update, int64_t high) {
+  RoundingKeys keys = {};
+  for (int of = 0; of < kRoundings; ++of) {
+    const auto words =
+        philox(key, static_cast<uint64_t>(update),
+               static_cast<uint64_t>(high) << 8 | static_cast<uint64_t>(of));
+    keys.of[of][0] = words[0];
+    keys.of[of][1] = words[1];
+  }
+  return keys;
+}
+
+/// The 16 random bits below those that stay, for an element whose number in its tensor
+/// has these lower 32 bits: rounding_bits.
+template <RoundingOf kOf>
+[[gnu::always_inline]] constexpr uint32_t random_bits(uint32_t number,
+                                                      const RoundingKeys& keys) {
+  return mixed(mixed(number + keys.of[kOf][0]) ^ keys.of[kOf][1]) >> 16;
+}
+
+/// Up or down at random, so that the mean is x: random bits below the 16 that stay are
+/// added before the rest is cut off.
+template <RoundingOf kOf>
+[[gnu::always_inline]] constexpr void assign_random(uint16_t& to, float x,
+                                                    uint32_t number,
+                                                    const RoundingKeys& keys) {
+  to = cut_off(__builtin_bit_cast(uint32_t, x), random_bits<kOf>(number, keys));
+}
+template <RoundingOf kOf>
+[[gnu::always_inline]] constexpr void assign_random(float& to, float x, uint32_t,
+                                                    const RoundingKeys&) {
+  to = x;
+}
+
+struct Moments {
+  float first, second;
+};
+/// exp_avg and exp_avg_sq after a gradient.
+template <typename Scalars>
+[[gnu::always_inline]] constexpr Moments next_moments(float grad, float first,
+                                                      float second, const Scalars& s) {
+  const float g = grad * s.grad_scale;
+  return {__builtin_fmaf(s.one_minus_beta1, g - first, first),
+          __builtin_fmaf(s.one_minus_beta2 * g, g, second * s.beta2)};
+}
+
+template <typename Scalars>
+[[gnu::always_inline]] constexpr float denominator(float second, const Scalars& s) {
+  return __builtin_sqrtf(second) / s.denom_scale + s.eps;
+}
+
+/// A master as AdamW moves it.
+template <typename Scalars>
+[[gnu::always_inline]] constexpr float adamw_moved(float master, float first,
+                                                   float second, const Scalars& s) {
+  const float denom = denominator(second, s);
+  float p = master * s.keep;
+  p = p - s.step_size * first / denom;
+  return p - s.decay_after * p;
+}
+
+/// Where moments, as the second pass will read them, move a master in LAMB.
+template <typename Scalars>
+[[gnu::always_inline]] constexpr float lamb_direction(float master, float first,
+                                                      float second, const Scalars& s,
+                                                      float decay) {
+  return s.step_size * first / denominator(second, s) + decay * master;
+}
+
+/// A master as LAMB's second pass moves it.
+template <typename Scalars>
+[[gnu::always_inline]] constexpr float lamb_moved(float master, float first, float second,
+                                                  const Scalars& s) {
+  return master * s.keep - s.step_size * first / denominator(second, s);
+}
+
+/// Running sums side by side of which a sum of squares is made: element i goes to the
+/// sum i % kSquareLanes, and the sums are added in their order.
+constexpr int kSquareLanes = 16;
+
+}  // namespace
+}  // namespace longhaul::optim

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "longhaul/format/dtype.h"
+#include "longhaul/optim/rounding.h"
+
+// What an update works on, for loops of every device: these headers bring nothing that
+// nvcc would not compile.
+
+namespace longhaul::optim {
+
+/// One contiguous range of elements with its state. Nothing overlaps, but for `weight`,
+/// which may be `master` itself.
+struct AdamWRange {
+  int64_t count = 0;
+  const void* grad = nullptr;  ///< F32 or BF16
+  DType grad_dtype = DType::F32;
+  void* master = nullptr;  ///< F32, or BF16: then it is the weight, and `rounding` is set
+  void* exp_avg = nullptr;     ///< F32 or BF16
+  void* exp_avg_sq = nullptr;  ///< as exp_avg
+  DType moments_dtype = DType::F32;
+  void* weight = nullptr;  ///< F32 or BF16: the updated master, rounded to nearest even
+  DType weight_dtype = DType::F32;
+  /// How a BF16 master is rounded, and BF16 moments with it; null: to the nearest.
+  const Rounding* rounding = nullptr;
+};
+
+/// The scalars of one update, rounded to fp32 once.
+struct AdamWScalars {
+  float grad_scale;
+  float one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float eps;
+  float keep;         ///< torch: 1 - lr * decay, before the update; hf: 1
+  float denom_scale;  ///< torch: sqrt(1 - beta2^t); hf: 1
+  float step_size;    ///< torch: lr / (1 - beta1^t); hf: that * sqrt(1 - beta2^t)
+  float decay_after;  ///< hf: lr * decay; torch: 0
+};
+
+}  // namespace longhaul::optim
