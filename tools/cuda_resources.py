@@ -50,7 +50,8 @@ def short_names(mangled):
         text = re.sub(r"longhaul::(\w+::)*", "", text)
         text = re.sub(r"_GLOBAL__N__\w+::|\(anonymous namespace\)::", "", text)
         text = re.sub(r"^void ", "", text)
-        names[symbol] = text.split("(")[0].replace(", ", ",")
+        text = text.split("(")[0].replace("unsigned short", "uint16_t")
+        names[symbol] = text.replace(" ", "")  # a word of the table
     return names
 
 

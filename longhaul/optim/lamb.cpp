@@ -9,12 +9,21 @@
 
 namespace longhaul::optim {
 
+AdamWScalars lamb_moments_scalars(const AdamWStep& step) {
+  AdamWStep direction = step;
+  direction.lr = 1.0;
+  return lamb_apply_scalars(direction);
+}
+
+AdamWScalars lamb_apply_scalars(const AdamWStep& step) {
+  AdamWStep move = step;
+  move.convention = AdamConvention::Torch;
+  return adamw_scalars(move);
+}
+
 LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
   check_range(range, step);
-  AdamWStep direction = step;
-  direction.convention = AdamConvention::Torch;
-  direction.lr = 1.0;
-  const AdamWScalars s = adamw_scalars(direction);
+  const AdamWScalars s = lamb_moments_scalars(step);
   const auto decay = static_cast<float>(step.weight_decay);
   std::vector<LambSums> partial(
       static_cast<size_t>((range.count + kNormBlock - 1) / kNormBlock));
@@ -33,12 +42,11 @@ LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
 
 void lamb_apply(const AdamWRange& range, const AdamWStep& step, Isa isa) {
   check_range(range, step);
-  AdamWStep move = step;
-  move.convention = AdamConvention::Torch;
+  const AdamWScalars s = lamb_apply_scalars(step);
   if (isa != Isa::Avx2) {
-    lamb_apply_avx512(range, adamw_scalars(move), step.update);
+    lamb_apply_avx512(range, s, step.update);
   } else {
-    lamb_apply_avx2(range, adamw_scalars(move), step.update);
+    lamb_apply_avx2(range, s, step.update);
   }
 }
 

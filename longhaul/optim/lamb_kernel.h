@@ -5,8 +5,12 @@
 
 namespace longhaul::optim {
 
-/// `s` of lr = 1; `partial`: one for each block of kNormBlock elements; `update`: for
-/// stochastic rounding.
+/// What lamb_moments and lamb_apply make of a step: neither looks at its convention.
+AdamWScalars lamb_moments_scalars(const AdamWStep& step);
+AdamWScalars lamb_apply_scalars(const AdamWStep& step);
+
+/// `s` of lamb_moments_scalars; `partial`: one for each block of kNormBlock elements;
+/// `update`: for stochastic rounding.
 void lamb_moments_avx2(const AdamWRange& range, const AdamWScalars& s, float decay,
                        int64_t update, LambSums* partial);
 void lamb_moments_avx512(const AdamWRange& range, const AdamWScalars& s, float decay,

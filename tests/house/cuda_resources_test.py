@@ -70,6 +70,11 @@ class Resources(unittest.TestCase):
                           "_Z1bPf": {"load": {}, "store": {32: 1}}},
                          cuda_resources.accesses(PTX))
 
+    def test_a_kernels_name_is_one_word_that_has_all_its_types(self):
+        # void longhaul::kernels::a<longhaul::b<float, unsigned short>, 4>(int)
+        symbol = "_ZN8longhaul7kernels1aINS_1bIftEELi4EEEvi"
+        self.assertEqual({symbol: "a<b<float,uint16_t>,4>"}, cuda_resources.short_names([symbol]))
+
     def test_the_build_and_the_table_have_the_same_settings(self):
         self.assertEqual(["sm_80", "sm_90a", "sm_100"],
                          cuda_resources.setting("LONGHAUL_CUDA_ARCH"))
