@@ -34,12 +34,11 @@ AdamWScalars adamw_scalars(const AdamWStep& step) {
           .decay_after = f(torch ? 0.0 : decay)};
 }
 
-void check_range(const AdamWRange& range, const AdamWStep& step) {
+void check_range(const AdamWRange& range, int64_t update) {
   check_dtype("gradients", range.grad_dtype);
   check_dtype("moments", range.moments_dtype);
   check_dtype("weights", range.weight_dtype);
-  LH_CHECK(step.update >= 1, "optim", "AdamW: update = {}; updates count from 1",
-           step.update);
+  LH_CHECK(update >= 1, "optim", "AdamW: update = {}; updates count from 1", update);
   const bool shared = range.weight == range.master;
   LH_CHECK(range.rounding != nullptr || !shared || range.weight_dtype == DType::F32,
            "optim", "AdamW: a BF16 master is rounded stochastically or not at all{}", "");
@@ -48,10 +47,14 @@ void check_range(const AdamWRange& range, const AdamWStep& step) {
            "");
 }
 
+void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update, Isa isa) {
+  const auto loop = isa == Isa::Avx2 ? adamw_avx2 : adamw_avx512;
+  loop(range, s, update);
+}
+
 void adamw_update(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step);
-  const auto update = isa == Isa::Avx2 ? adamw_avx2 : adamw_avx512;
-  update(range, adamw_scalars(step), step.update);
+  check_range(range, step.update);
+  adamw_loop(range, adamw_scalars(step), step.update, isa);
 }
 
 }  // namespace longhaul::optim

@@ -10,7 +10,9 @@
 
 namespace longhaul::optim {
 
-void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
+namespace {
+
+void update_part(const AdamWTensors& t, const AdamWStep& step) {
   const auto updates = static_cast<double>(step.update);
   const double correction1 = 1.0 - std::pow(step.beta1, updates);
   const double correction2 = 1.0 - std::pow(step.beta2, updates);
@@ -32,9 +34,28 @@ void adamw_composite(const AdamWTensors& t, const AdamWStep& step) {
   store_composite(t.exp_avg_sq, v, kRoundExpAvgSq, t, step.update);
   if (t.rounding) {
     store_composite(t.master, p, kRoundMaster, t, step.update);
-  } else if (!t.weight.is_same(p)) {
+  } else if (t.weight.data_ptr() != p.data_ptr()) {
     t.weight.copy_(p);
   }
+}
+
+}  // namespace
+
+std::vector<AdamWTensors> parts_of(const AdamWTensors& t, int64_t most) {
+  if (most == 0) most = t.rounding ? kRoundedElements : kCompositeElements;
+  std::vector<AdamWTensors> parts;
+  for (int64_t begin = 0; begin < t.master.numel(); begin += most) {
+    const int64_t size = std::min(most, t.master.numel() - begin);
+    const auto cut = [&](const at::Tensor& x) { return x.narrow(0, begin, size); };
+    parts.push_back({cut(t.gradient), cut(t.master), cut(t.exp_avg), cut(t.exp_avg_sq),
+                     cut(t.weight), t.rounding});
+    if (t.rounding) parts.back().rounding->place.begin += begin;
+  }
+  return parts;
+}
+
+void adamw_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most) {
+  for (const AdamWTensors& part : parts_of(t, most)) update_part(part, step);
 }
 
 void add_squares_composite(const at::Tensor& x, const at::Tensor& into) {

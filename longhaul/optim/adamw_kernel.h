@@ -9,7 +9,11 @@ namespace longhaul::optim {
 AdamWScalars adamw_scalars(const AdamWStep& step);
 
 /// Error (Internal) for what the loops do not know: see adamw_update.
-void check_range(const AdamWRange& range, const AdamWStep& step);
+void check_range(const AdamWRange& range, int64_t update);
+
+/// adamw_update of a checked range, from its scalars.
+void adamw_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+                Isa isa = best_isa());
 
 /// `update`: for stochastic rounding.
 void adamw_avx2(const AdamWRange& range, const AdamWScalars& s, int64_t update);

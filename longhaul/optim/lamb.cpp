@@ -21,17 +21,12 @@ AdamWScalars lamb_apply_scalars(const AdamWStep& step) {
   return adamw_scalars(move);
 }
 
-LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step);
-  const AdamWScalars s = lamb_moments_scalars(step);
-  const auto decay = static_cast<float>(step.weight_decay);
+LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
+                           int64_t update, Isa isa) {
   std::vector<LambSums> partial(
       static_cast<size_t>((range.count + kNormBlock - 1) / kNormBlock));
-  if (isa != Isa::Avx2) {
-    lamb_moments_avx512(range, s, decay, step.update, partial.data());
-  } else {
-    lamb_moments_avx2(range, s, decay, step.update, partial.data());
-  }
+  const auto loop = isa == Isa::Avx2 ? lamb_moments_avx2 : lamb_moments_avx512;
+  loop(range, s, decay, update, partial.data());
   LambSums sums;
   for (const LambSums& block : partial) {
     sums.weight += block.weight;
@@ -40,14 +35,21 @@ LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
   return sums;
 }
 
+void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+                     Isa isa) {
+  const auto loop = isa == Isa::Avx2 ? lamb_apply_avx2 : lamb_apply_avx512;
+  loop(range, s, update);
+}
+
+LambSums lamb_moments(const AdamWRange& range, const AdamWStep& step, Isa isa) {
+  check_range(range, step.update);
+  return lamb_moments_loop(range, lamb_moments_scalars(step),
+                           static_cast<float>(step.weight_decay), step.update, isa);
+}
+
 void lamb_apply(const AdamWRange& range, const AdamWStep& step, Isa isa) {
-  check_range(range, step);
-  const AdamWScalars s = lamb_apply_scalars(step);
-  if (isa != Isa::Avx2) {
-    lamb_apply_avx512(range, s, step.update);
-  } else {
-    lamb_apply_avx2(range, s, step.update);
-  }
+  check_range(range, step.update);
+  lamb_apply_loop(range, lamb_apply_scalars(step), step.update, isa);
 }
 
 double trust_ratio(const LambSums& sums) {

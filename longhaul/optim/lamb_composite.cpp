@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sqrt.h>
-#include <ATen/ops/stack.h>
 
 #include <cmath>
 
@@ -21,9 +20,7 @@ at::Tensor direction(const AdamWTensors& t, const AdamWStep& step) {
          t.master.to(at::kFloat) * step.weight_decay;
 }
 
-}  // namespace
-
-LambSums lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step) {
+void moments_of_part(const AdamWTensors& t, const AdamWStep& step) {
   const at::Tensor g = t.gradient.to(at::kFloat) * step.grad_scale;
   store_composite(t.exp_avg,
                   t.exp_avg.to(at::kFloat) * step.beta1 + g * (1.0 - step.beta1),
@@ -31,19 +28,25 @@ LambSums lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step) {
   store_composite(t.exp_avg_sq,
                   t.exp_avg_sq.to(at::kFloat) * step.beta2 + g * g * (1.0 - step.beta2),
                   kRoundExpAvgSq, t, step.update);
-  const auto squares = [](const at::Tensor& x) {
-    const at::Tensor wide = x.to(at::kDouble);
-    return (wide * wide).sum();
-  };
-  const at::Tensor sums =
-      at::stack({squares(t.master), squares(direction(t, step))}).cpu();
-  return {sums[0].item<double>(), sums[1].item<double>()};
 }
 
-void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step) {
-  const at::Tensor p = t.master.to(at::kFloat) - direction(t, step) * step.lr;
-  store_composite(t.master, p, kRoundMaster, t, step.update);
-  if (!t.rounding) t.weight.copy_(p);
+}  // namespace
+
+void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
+                            const at::Tensor& sums, int64_t most) {
+  for (const AdamWTensors& part : parts_of(t, most)) {
+    moments_of_part(part, step);
+    add_squares_composite(part.master, sums.narrow(0, 0, 1));
+    add_squares_composite(direction(part, step), sums.narrow(0, 1, 1));
+  }
+}
+
+void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most) {
+  for (const AdamWTensors& part : parts_of(t, most)) {
+    const at::Tensor p = part.master.to(at::kFloat) - direction(part, step) * step.lr;
+    store_composite(part.master, p, kRoundMaster, part, step.update);
+    if (!part.rounding) part.weight.copy_(p);
+  }
 }
 
 }  // namespace longhaul::optim

@@ -6,8 +6,10 @@
 namespace longhaul::optim {
 
 /// lamb_moments and lamb_apply in ATen operations, for any device: the reference of the
-/// fused form. Sums take one round trip to the device.
-LambSums lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step);
-void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step);
+/// fused form. LambSums are added to `sums`, fp64 [2] on the device: nothing is waited
+/// for. `most`: as parts_of has it.
+void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
+                            const at::Tensor& sums, int64_t most = 0);
+void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most = 0);
 
 }  // namespace longhaul::optim

@@ -9,6 +9,12 @@ namespace longhaul::optim {
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
+/// Both passes of a checked range, from their scalars and the weight decay.
+LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
+                           int64_t update, Isa isa = best_isa());
+void lamb_apply_loop(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+                     Isa isa = best_isa());
+
 /// `s` of lamb_moments_scalars; `partial`: one for each block of kNormBlock elements;
 /// `update`: for stochastic rounding.
 void lamb_moments_avx2(const AdamWRange& range, const AdamWScalars& s, float decay,

@@ -4,17 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <span>
 #include <string_view>
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/optim/adamw.h"
-#include "longhaul/optim/adamw_composite.h"
 #include "longhaul/optim/grad_norm.h"
-#include "longhaul/optim/lamb_composite.h"
+#include "longhaul/optim/operators.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::optim {
@@ -51,13 +48,6 @@ std::vector<ClassRun> runs_of(const Bucket& bucket) {
   return runs;
 }
 
-/// Into fp64 of one element.
-void add_squares(const at::Tensor& gradient, const at::Tensor& into) {
-  if (!gradient.is_cpu()) return add_squares_composite(gradient, into);
-  *into.data_ptr<double>() += sum_of_squares(gradient.data_ptr(), gradient.numel(),
-                                             from_scalar_type(gradient.scalar_type()));
-}
-
 /// What belongs to a range of a bucket's owned elements, counted from their first.
 AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
                            FlatRange range) {
@@ -66,45 +56,14 @@ AdamWTensors owned_tensors(const Bucket& bucket, const BucketState& state,
           part(bucket.owned_weights, range)};
 }
 
-AdamWRange range_of(const AdamWTensors& t) {
-  return {t.master.numel(),
-          t.gradient.data_ptr(),
-          from_scalar_type(t.gradient.scalar_type()),
-          t.master.data_ptr(),
-          t.exp_avg.data_ptr(),
-          t.exp_avg_sq.data_ptr(),
-          from_scalar_type(t.exp_avg.scalar_type()),
-          t.weight.data_ptr(),
-          from_scalar_type(t.weight.scalar_type()),
-          t.rounding ? &*t.rounding : nullptr};
-}
-
-void update(const AdamWTensors& t, const AdamWStep& step) {
-  t.master.is_cpu() ? adamw_update(range_of(t), step) : adamw_composite(t, step);
-}
-
-LambSums update_moments(const AdamWTensors& t, const AdamWStep& step) {
-  return t.master.is_cpu() ? lamb_moments(range_of(t), step)
-                           : lamb_moments_composite(t, step);
-}
-
-void apply(const AdamWTensors& t, const AdamWStep& step) {
-  t.master.is_cpu() ? lamb_apply(range_of(t), step) : lamb_apply_composite(t, step);
-}
-
-/// Elements that the composite rounds at a time: it forms their numbers in 64 bits.
-constexpr int64_t kCompositeElements = int64_t{1} << 22;
-
 /// Part of a tensor that this rank updates, and whether it alone counts it in norms.
 struct CountedRange {
   FlatRange range;  ///< of the bucket
   bool counted = false;
 };
 
-/// In ascending order. One side of `saved` after the other, and no part longer than
-/// `most`.
-std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& piece,
-                                        int64_t most) {
+/// In ascending order: one side of `saved` after the other.
+std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& piece) {
   const FlatRange all{piece.in_bucket, piece.in_bucket + piece.in_member.size()};
   const int64_t begin = std::clamp(bucket.saved.begin, all.begin, all.end);
   const int64_t end = std::clamp(bucket.saved.end, begin, all.end);
@@ -112,9 +71,7 @@ std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& p
   for (const CountedRange& side : {CountedRange{{all.begin, begin}, false},
                                    {{begin, end}, true},
                                    {{end, all.end}, false}}) {
-    for (int64_t from = side.range.begin; from < side.range.end; from += most) {
-      parts.push_back({{from, std::min(side.range.end, from + most)}, side.counted});
-    }
+    if (side.range.size() > 0) parts.push_back(side);
   }
   return parts;
 }
@@ -228,45 +185,39 @@ void Optimizer::adamw_step(double lr, double gradient_scale) {
   const auto& buckets = flat_.buckets();
   if (rounding_) {
     for_pieces([&](size_t i, const FlatPiece& piece) {
-      const AdamWStep step = step_of(piece.member->kind, lr, gradient_scale);
-      for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
-        update(tensors_of(i, piece, p.range), step);
-      }
+      const int64_t begin = piece.in_bucket;
+      update_adamw(tensors_of(i, piece, {begin, begin + piece.in_member.size()}),
+                   step_of(piece.member->kind, lr, gradient_scale));
     });
     return;
   }
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].frozen) continue;
     for (const ClassRun& run : runs_of(buckets[i])) {
-      update(owned_tensors(buckets[i], states_[i], run.range),
-             step_of(run.kind, lr, gradient_scale));
+      update_adamw(owned_tensors(buckets[i], states_[i], run.range),
+                   step_of(run.kind, lr, gradient_scale));
     }
   }
 }
 
 void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& world) {
   const auto& buckets = flat_.buckets();
-  ratios_->begin();
+  ratios_->begin(flat_.device());
   for_pieces([&](size_t i, const FlatPiece& piece) {
     const AdamWStep step = step_of(piece.member->kind, lr, gradient_scale);
-    for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
-      const LambSums sums = update_moments(tensors_of(i, piece, p.range), step);
-      if (p.counted) ratios_->add(piece.member->parameter->name(), sums);
+    for (const CountedRange& p : counted_parts(buckets[i], piece)) {
+      update_lamb_moments(tensors_of(i, piece, p.range), step,
+                          ratios_->sums_of(piece.member->parameter->name(), p.counted));
     }
   });
   ratios_->finish(world);
   for_pieces([&](size_t i, const FlatPiece& piece) {
     const double rate = lr * trust_ratio(*piece.member);
     const AdamWStep step = step_of(piece.member->kind, rate, gradient_scale);
-    for (const CountedRange& p : counted_parts(buckets[i], piece, most_at_once())) {
-      apply(tensors_of(i, piece, p.range), step);
+    for (const CountedRange& p : counted_parts(buckets[i], piece)) {
+      apply_lamb(tensors_of(i, piece, p.range), step);
     }
   });
-}
-
-int64_t Optimizer::most_at_once() const {
-  const bool cut = rounding_ && !flat_.device().is_cpu();
-  return cut ? kCompositeElements : std::numeric_limits<int64_t>::max() / 2;
 }
 
 double Optimizer::trust_ratio(const FlatMember& member) const {

@@ -77,7 +77,6 @@ class Optimizer {
   void for_pieces(const Act& act);
   /// The state of a part of a piece; `range` is of the bucket.
   AdamWTensors tensors_of(size_t bucket, const FlatPiece& piece, FlatRange range) const;
-  int64_t most_at_once() const;  ///< elements of a part
   void adamw_step(double lr, double gradient_scale);
   void lamb_step(double lr, double gradient_scale, comm::Communicator& world);
 

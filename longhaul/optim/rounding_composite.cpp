@@ -38,8 +38,9 @@ at::Tensor numbers(const ElementPlace& place, const at::Tensor& like) {
 at::Tensor rounded_composite(const at::Tensor& x, const Rounding& rounding, RoundingOf of,
                              int64_t update) {
   const at::Tensor number = numbers(rounding.place, x);
-  const int64_t first = number[0].item<int64_t>() >> 32;
-  const int64_t last = number[-1].item<int64_t>() >> 32;
+  const int64_t begin = rounding.place.begin;
+  const int64_t first = number_of(rounding.place, begin) >> 32;
+  const int64_t last = number_of(rounding.place, begin + x.numel() - 1) >> 32;
   at::Tensor random;
   for (int64_t high = first; high <= last; ++high) {
     const RoundingKeys keys = rounding_keys(rounding.key, update, high);

@@ -1,45 +1,45 @@
 #include "longhaul/optim/trust_ratios.h"
 
-#include <utility>
-#include <vector>
+#include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
 
 namespace longhaul::optim {
 
-TrustRatios::TrustRatios(TensorOfParameter tensor_of) : tensor_of_(std::move(tensor_of)) {
-  begin();
+TrustRatios::TrustRatios(TensorOfParameter tensor_of) {
+  std::map<std::string, int64_t> row_of_tensor;
+  for (const auto& [parameter, tensor] : tensor_of) row_of_tensor[tensor] = 0;
+  for (auto& [tensor, row] : row_of_tensor) row = tensors_++;
+  for (const auto& [parameter, tensor] : tensor_of) {
+    rows_[parameter] = row_of_tensor.at(tensor);
+  }
+  totals_.resize(static_cast<size_t>(2 * tensors_));
 }
 
-void TrustRatios::begin() {
-  for (const auto& [parameter, tensor] : tensor_of_) sums_[tensor] = {};
+void TrustRatios::begin(at::Device device) {
+  sums_ = at::zeros({tensors_ + 1, 2}, at::TensorOptions(at::kDouble).device(device));
 }
 
-void TrustRatios::add(const std::string& parameter, const LambSums& sums) {
-  const auto found = tensor_of_.find(parameter);
-  LH_ASSERT(found != tensor_of_.end(), "{} is no parameter of the model", parameter);
-  LambSums& total = sums_.at(found->second);
-  total.weight += sums.weight;
-  total.update += sums.update;
+at::Tensor TrustRatios::sums_of(const std::string& parameter, bool counted) const {
+  return sums_.select(0, counted ? row_of(parameter) : tensors_);
 }
 
 void TrustRatios::finish(comm::Communicator& world) {
-  std::vector<double> flat;
-  for (const auto& [tensor, sums] : sums_) {
-    flat.push_back(sums.weight);
-    flat.push_back(sums.update);
-  }
-  world.all_reduce_wait({flat.data(), static_cast<int64_t>(flat.size()), DType::F64},
-                        comm::ReduceOp::Sum);
-  size_t i = 0;
-  for (auto& [tensor, sums] : sums_) {
-    sums = {flat[i], flat[i + 1]};
-    i += 2;
-  }
+  const at::Tensor read = sums_.cpu();
+  const double* values = read.const_data_ptr<double>();
+  totals_.assign(values, values + 2 * tensors_);
+  world.all_reduce_wait({totals_.data(), 2 * tensors_, DType::F64}, comm::ReduceOp::Sum);
 }
 
 double TrustRatios::of(const std::string& parameter) const {
-  return trust_ratio(sums_.at(tensor_of_.at(parameter)));
+  const auto at = static_cast<size_t>(2 * row_of(parameter));
+  return trust_ratio({totals_[at], totals_[at + 1]});
+}
+
+int64_t TrustRatios::row_of(const std::string& parameter) const {
+  const auto found = rows_.find(parameter);
+  LH_ASSERT(found != rows_.end(), "{} is no parameter of the model", parameter);
+  return found->second;
 }
 
 }  // namespace longhaul::optim

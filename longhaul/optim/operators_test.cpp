@@ -1,0 +1,249 @@
+// What an optimizer does on a device: by its operators where it has them, else without a
+// wait for it. The device is one that a test makes up.
+#include "longhaul/optim/operators.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "longhaul/comm/backend.h"
+#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/lamb_composite.h"
+#include "longhaul/optim/lamb_kernel.h"
+#include "longhaul/optim/operator_kernels.h"
+#include "longhaul/optim/optimizer.h"
+#include "longhaul/tensor/test_device.h"
+
+namespace longhaul::optim {
+namespace {
+
+using longhaul::testing::kDevice;
+using longhaul::testing::make_device;
+using longhaul::testing::waits;
+
+constexpr int64_t kElements = 5003;
+
+/// How masters, moments and weights are held.
+struct Held {
+  at::ScalarType gradient, moments, weight;
+  bool rounded;
+};
+constexpr Held kHeld[] = {{at::kFloat, at::kFloat, at::kFloat, false},
+                          {at::kFloat, at::kFloat, at::kBFloat16, false},
+                          {at::kBFloat16, at::kBFloat16, at::kBFloat16, false},
+                          {at::kFloat, at::kFloat, at::kBFloat16, true},
+                          {at::kBFloat16, at::kBFloat16, at::kBFloat16, true}};
+
+/// The same numbers each time.
+AdamWTensors state(const Held& held, at::Device device = at::kCPU) {
+  at::manual_seed(6);
+  const auto on = [&](const at::Tensor& x) { return x.to(device); };
+  const auto some = [&] { return at::randn({kElements}); };
+  AdamWTensors t{on(some().to(held.gradient)),
+                 on(some()),
+                 on((some() * 0.1).to(held.moments)),
+                 on((some().abs() * 0.1).to(held.moments)),
+                 {}};
+  t.weight = held.weight == at::kFloat ? t.master : t.master.to(held.weight);
+  if (held.rounded) {
+    t.master = t.weight;
+    t.rounding = {rounding_key(4, "w"), {11, 333, 1000, (int64_t{2} << 32) - 6000}};
+  }
+  return t;
+}
+
+AdamWRange range(const AdamWTensors& t) {
+  return range_of(t.gradient, t.master, t.exp_avg, t.exp_avg_sq, t.weight, 1, t.rounding);
+}
+
+void expect_same(const AdamWTensors& a, const AdamWTensors& b) {
+  EXPECT_TRUE(a.master.cpu().equal(b.master.cpu()));
+  EXPECT_TRUE(a.exp_avg.cpu().equal(b.exp_avg.cpu()));
+  EXPECT_TRUE(a.exp_avg_sq.cpu().equal(b.exp_avg_sq.cpu()));
+  EXPECT_TRUE(a.weight.cpu().equal(b.weight.cpu()));
+}
+
+AdamWStep step_of(AdamConvention convention) {
+  return {.convention = convention,
+          .beta1 = 0.9,
+          .beta2 = 0.95,
+          .eps = 1e-6,
+          .lr = 1e-2,
+          .weight_decay = 0.1,
+          .grad_scale = 0.7,
+          .update = 3};
+}
+
+/// That the calls have the bits of the CPU's loops, on a device.
+void expect_loops(at::Device device) {
+  for (const Held& held : kHeld) {
+    for (const auto convention : {AdamConvention::Torch, AdamConvention::Hf}) {
+      const AdamWStep step = step_of(convention);
+      const AdamWTensors a = state(held, device), b = state(held);
+      update_adamw(a, step);
+      adamw_update(range(b), step);
+      expect_same(a, b);
+    }
+    const AdamWStep step = step_of(AdamConvention::Hf);
+    const AdamWTensors a = state(held, device), b = state(held);
+    const at::Tensor sums = at::full({2}, 0.5, at::kDouble).to(device);
+    update_lamb_moments(a, step, sums);
+    const LambSums expected = lamb_moments(range(b), step);
+    EXPECT_EQ(sums.cpu()[0].item<double>(), 0.5 + expected.weight);
+    EXPECT_EQ(sums.cpu()[1].item<double>(), 0.5 + expected.update);
+    apply_lamb(a, step);
+    lamb_apply(range(b), step);
+    expect_same(a, b);
+    const at::Tensor into = at::full({1}, 0.5, at::kDouble).to(device);
+    add_squares(a.gradient, into);
+    EXPECT_EQ(into.cpu().item<double>(),
+              0.5 + sum_of_squares(b.gradient.data_ptr(), kElements,
+                                   from_scalar_type(held.gradient)));
+  }
+}
+
+TEST(UpdateOperators, OfTheCpuHaveTheBitsOfItsLoops) { expect_loops(at::kCPU); }
+
+int plugin_calls = 0;
+
+/// Kernels that a plug-in brings.
+struct OfAPlugin {
+  static void adamw(const AdamWRange& r, const AdamWScalars& s, int64_t update,
+                    at::Device device) {
+    EXPECT_EQ(device, kDevice);
+    ++plugin_calls;
+    adamw_loop(r, s, update);
+  }
+  static void lamb_moments(const AdamWRange& r, const AdamWScalars& s, float decay,
+                           int64_t update, double* sums, at::Device /*device*/) {
+    ++plugin_calls;
+    const LambSums added = lamb_moments_loop(r, s, decay, update);
+    sums[0] += added.weight;
+    sums[1] += added.update;
+  }
+  static void lamb_apply(const AdamWRange& r, const AdamWScalars& s, int64_t update,
+                         at::Device /*device*/) {
+    ++plugin_calls;
+    lamb_apply_loop(r, s, update);
+  }
+  static void add_squares(const void* x, int64_t count, DType dtype, double* into,
+                          at::Device /*device*/) {
+    ++plugin_calls;
+    *into += sum_of_squares(x, count, dtype);
+  }
+};
+
+TEST(UpdateOperators, OfAPluginAreTakenOnItsDevice) {
+  make_device();
+  torch::Library library(torch::Library::IMPL, "longhaul", c10::DispatchKey::PrivateUse1,
+                         __FILE__, __LINE__);
+  register_updates<OfAPlugin>(library);
+  plugin_calls = 0;
+  expect_loops(kDevice);
+  EXPECT_EQ(plugin_calls, 5 * std::ssize(kHeld));
+}
+
+TEST(UpdateComposites, OfAnUpdateInPartsHaveTheBitsOfOneInOne) {
+  for (const Held& held : kHeld) {
+    const AdamWStep step = step_of(AdamConvention::Torch);
+    const AdamWTensors whole = state(held), parts = state(held);
+    adamw_composite(whole, step);
+    adamw_composite(parts, step, 777);
+    expect_same(parts, whole);
+    const at::Tensor one = at::zeros({2}, at::kDouble), two = at::zeros({2}, at::kDouble);
+    lamb_moments_composite(whole, step, one);
+    lamb_moments_composite(parts, step, two, 777);
+    EXPECT_TRUE(at::allclose(one, two, 1e-12, 0.0));
+    EXPECT_GT(one[1].item<double>(), 1.0);
+    lamb_apply_composite(whole, step);
+    lamb_apply_composite(parts, step, 777);
+    expect_same(parts, whole);
+  }
+}
+
+TEST(UpdateComposites, TakeABoundedNumberOfElementsAtATime) {
+  const at::Tensor many = at::zeros({1}).expand({2 * kCompositeElements + 3});
+  AdamWTensors t{many, many, many, many, many};
+  const auto sizes = [&] {
+    std::vector<int64_t> found;
+    for (const AdamWTensors& part : parts_of(t)) {
+      found.push_back(part.weight.numel());
+      EXPECT_EQ(part.gradient.numel(), found.back());
+    }
+    return found;
+  };
+  EXPECT_EQ(sizes(), (std::vector<int64_t>{kCompositeElements, kCompositeElements, 3}));
+  t.rounding = {1, {17, 100, 200, 5}};
+  const auto rounded = parts_of(t);
+  ASSERT_EQ(rounded.size(), 9U);
+  EXPECT_EQ(rounded[2].master.numel(), kRoundedElements);
+  EXPECT_EQ(rounded[2].rounding->place.begin, 17 + 2 * kRoundedElements);
+}
+
+/// Two trained parameters of one tensor, and one of another.
+struct OnADevice {
+  OnADevice(at::Device device, DType states)
+      : flat(flat_parameters(parameters, {1.0, 0.1, false}),
+             {DType::BF16, states, states}, device) {
+    at::manual_seed(8);
+    for (const ParameterPtr& p : parameters) {
+      p->weight().copy_(at::randn(p->slice().extent) * 0.1);
+      p->grad().copy_(at::randn(p->slice().extent));
+    }
+  }
+  std::vector<ParameterPtr> parameters = {make_parameter("b", {40, 50}, {}),
+                                          make_parameter("a", {70, 10}, {}),
+                                          make_parameter("c", {30, 20}, {})};
+  FlatBuffers flat;
+};
+
+Optimizer optimizer_of(OnADevice& model, OptimizerKind kind) {
+  OptimizerSection settings;
+  settings.kind = kind;
+  return {model.flat, settings, {{{"a", "ab"}, {"b", "ab"}, {"c", "c"}}, 17}};
+}
+
+/// Waits of one update after another.
+std::vector<std::string> waits_of_an_update(OptimizerKind kind, DType states) {
+  make_device();
+  OnADevice model(kDevice, states);
+  Optimizer optimizer = optimizer_of(model, kind);
+  optimizer.step(0.01, 0.5, *comm::self_world());
+  waits.take();
+  optimizer.step(0.01, 0.5, *comm::self_world());
+  return waits.take();
+}
+
+TEST(OptimizerOnADevice, WaitsForItInLambAlone) {
+  for (const DType states : {DType::F32, DType::BF16}) {
+    EXPECT_TRUE(waits_of_an_update(OptimizerKind::AdamW, states).empty());
+    // The sums of all tensors together.
+    const auto lamb = waits_of_an_update(OptimizerKind::Lamb, states);
+    EXPECT_EQ(std::ranges::count(lamb, "a blocking copy"), 1);
+    EXPECT_EQ(std::ranges::count(lamb, "a scalar is read"), 0);
+  }
+}
+
+TEST(OptimizerOnADevice, HasTheRatiosOfTheCpus) {
+  make_device();
+  OnADevice there(kDevice, DType::F32), here(at::kCPU, DType::F32);
+  Optimizer a = optimizer_of(there, OptimizerKind::Lamb);
+  Optimizer b = optimizer_of(here, OptimizerKind::Lamb);
+  for (int i = 0; i < 2; ++i) {
+    a.step(0.01, 0.5, *comm::self_world());
+    b.step(0.01, 0.5, *comm::self_world());
+  }
+  std::map<std::string, double> ratios;
+  for (const FlatMember& member : there.flat.buckets()[0].members) {
+    ratios[member.parameter->name()] = a.trust_ratio(member);
+    EXPECT_NEAR(a.trust_ratio(member), b.trust_ratio(member), 1e-6);
+    EXPECT_LT(a.trust_ratio(member), 1.0);
+  }
+  EXPECT_EQ(ratios.at("a"), ratios.at("b"));
+  EXPECT_NE(ratios.at("a"), ratios.at("c"));
+}
+
+}  // namespace
+}  // namespace longhaul::optim
