@@ -17,7 +17,7 @@ constexpr const char* kUpdate = "optimizer and norm";
 constexpr const char* kOutside = "outside of operations";
 
 /// The first pattern that an operation's name has, says what it is for.
-constexpr std::array<std::pair<std::string_view, const char*>, 22> kCauses = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 23> kCauses = {{
     {"wait: ", "waiting for other ranks"},
     {"attention", kAttention},
     {"adamw", kUpdate},
@@ -25,6 +25,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 22> kCauses = {{
     {"squares", kUpdate},
     {"cross_entropy", "loss of the head"},
     {"longhaul::weight_gradient", kProducts},
+    {"longhaul::embedding", "embedding"},
     {"longhaul::", "norms, rotations, activations"},
     {"aten::mm", kProducts},
     {"aten::bmm", kProducts},

@@ -3,7 +3,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/sort.h>
 
+#include <optional>
+
+#include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
 namespace longhaul::ops {
@@ -32,6 +36,14 @@ at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
 
 void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
   at::Tensor grad = table.grad();
+  if (fused::supports(fused::Form::EmbeddingGradient, dy) &&
+      fused::supports_gradient(grad)) {
+    // Each row's tokens in their order, so that its sum has the same bits in every run.
+    const auto [rows, order] = at::sort(ids - table.slice().offset[0],
+                                        /*stable=*/std::optional(true));
+    fused::embedding_gradient(dy.contiguous(), rows.to(at::kLong), order, grad);
+    return;
+  }
   const auto [rows, outside] = local_rows(ids, table);
   if (!outside.defined()) {
     grad.index_add_(0, rows, dy.to(grad.scalar_type()));

@@ -36,6 +36,9 @@ TORCH_LIBRARY(longhaul, library) {
   library.def(
       "cross_entropy_gradient(Tensor(a!) logits, Tensor targets, Tensor lse, "
       "Tensor row_scale, float z_loss) -> ()");
+  // No kernel of the CPU: there index_add_ is repeatable.
+  library.def(
+      "embedding_gradient(Tensor dy, Tensor rows, Tensor order, Tensor(a!) grad) -> ()");
 }
 
 struct OnCpu {
@@ -62,6 +65,8 @@ using CrossEntropyStatistics = Operator<void(const Tensor&, const Tensor&, const
                                              const Tensor&, const Tensor&)>;
 using CrossEntropyGradient =
     Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double)>;
+using EmbeddingGradient =
+    Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>;
 
 /// Found once, after the library above was registered.
 struct Operators {
@@ -73,6 +78,7 @@ struct Operators {
   CrossEntropy cross_entropy{"longhaul::cross_entropy"};
   CrossEntropyStatistics statistics{"longhaul::cross_entropy_statistics"};
   CrossEntropyGradient gradient{"longhaul::cross_entropy_gradient"};
+  EmbeddingGradient embedding_gradient{"longhaul::embedding_gradient"};
 };
 
 const Operators& operators() {
@@ -152,6 +158,8 @@ bool supports(Form form, const at::Tensor& x) {
       return all.cross_entropy.serves(x);
     case Form::SplitCrossEntropy:
       return all.statistics.serves(x) && all.gradient.serves(x);
+    case Form::EmbeddingGradient:
+      return all.embedding_gradient.serves(x);
   }
   return false;
 }
@@ -261,6 +269,11 @@ void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse, const at::Tensor& row_scale,
                             double z_loss) {
   operators().gradient.on(logits, logits, targets, lse, row_scale, z_loss);
+}
+
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
+                        const at::Tensor& order, const at::Tensor& grad) {
+  operators().embedding_gradient.on(dy, dy, rows, order, grad);
 }
 
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,

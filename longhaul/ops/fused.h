@@ -10,7 +10,14 @@ namespace longhaul::ops::fused {
 // has not checked, allocate nothing, and are called only where supports...() said yes.
 // Everything is contiguous unless said otherwise.
 
-enum class Form { RmsNorm, Rope, Swiglu, CrossEntropy, SplitCrossEntropy };
+enum class Form {
+  RmsNorm,
+  Rope,
+  Swiglu,
+  CrossEntropy,
+  SplitCrossEntropy,
+  EmbeddingGradient
+};
 /// The form has kernels for this tensor's device and dtype. They are operators of
 /// LibTorch's dispatcher (fused.cpp has their schemas), so that the library of a device
 /// brings its own.
@@ -75,6 +82,11 @@ void cross_entropy_statistics(const at::Tensor& logits, const at::Tensor& target
 void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
                             const at::Tensor& lse, const at::Tensor& row_scale,
                             double z_loss);
+
+/// grad[rows[i]] += dy[order[i]] for ascending i: grad [V, H] fp32; dy [T, H]; rows [T]
+/// int64, ascending, of which those outside of [0, V) are left out; order [T] int64.
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
+                        const at::Tensor& order, const at::Tensor& grad);
 
 /// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
 /// false: no such kernel here, nothing done.

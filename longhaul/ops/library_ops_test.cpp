@@ -4,6 +4,7 @@
 
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/device_precision.h"
+#include "longhaul/ops/embedding.h"
 #include "longhaul/ops/flash_reference.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_attention.h"
@@ -301,6 +302,78 @@ TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
     EXPECT_FALSE(fused::supports(form, x.to(at::kDouble)));
     EXPECT_FALSE(fused::supports(form, x.to(at::kMeta)));
   }
+  EXPECT_FALSE(fused::supports(Form::EmbeddingGradient, x));  // index_add_ is repeatable
+}
+
+// ---- The gradient of an embedding
+
+int embedding_gradients = 0;
+
+/// As the operator's contract has it.
+void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows,
+                                    const at::Tensor& order, const at::Tensor& grad) {
+  ++embedding_gradients;
+  const at::Tensor from = testing::host_view(dy), into = testing::host_view(grad);
+  ASSERT_TRUE(dy.is_contiguous());
+  ASSERT_EQ(rows.scalar_type(), at::kLong);
+  ASSERT_EQ(order.scalar_type(), at::kLong);
+  const auto* row = static_cast<const int64_t*>(rows.data_ptr());
+  const auto* token = static_cast<const int64_t*>(order.data_ptr());
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    const bool ascends = i == 0 || row[i - 1] < row[i] ||
+                         (row[i - 1] == row[i] && token[i - 1] < token[i]);
+    ASSERT_TRUE(ascends) << i;
+    if (row[i] >= 0 && row[i] < grad.size(0)) into[row[i]].add_(from[token[i]]);
+  }
+}
+
+/// The gradient of rows [begin, end) of a table on a device, added to what was there.
+at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
+                                 at::ScalarType type) {
+  at::manual_seed(9);
+  const at::Tensor ids = at::randint(0, 60, {400}, at::kInt);  // many more than once
+  const at::Tensor dy = at::randn({400, 24}).to(type);
+  const ParameterPtr table = make_parameter("table", {101, 24}, {});
+  TensorSlice slice = table->slice();
+  slice.offset[0] = begin;
+  slice.extent[0] = end - begin;
+  table->set_slice(slice);
+  table->set_frozen(false);
+  const at::Tensor weight = at::randn({end - begin, 24}).to(type);
+  table->bind(weight.to(device), at::ones({end - begin, 24}).to(device));
+  const at::Tensor y = embedding(ids.to(device), table);
+  const at::Tensor gradient = dy.to(device);
+  waits.take();
+  backward(y, gradient);
+  EXPECT_TRUE(waits.take().empty());
+  return table->grad().cpu();
+}
+
+TEST(EmbeddingOnADevice, AddsARowsGradientsInTheOrderOfItsTokensWhereItHasTheKernel) {
+  make_device();
+  torch::Library library(torch::Library::IMPL, "longhaul", c10::DispatchKey::PrivateUse1,
+                         __FILE__, __LINE__);
+  library.impl("embedding_gradient", &embedding_gradient_of_a_plugin);
+  embedding_gradients = 0;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const auto& [begin, end] :
+         {std::pair<int64_t, int64_t>{0, 101}, {0, 34}, {34, 68}}) {
+      const at::Tensor expected = embedding_gradient_on(at::kCPU, begin, end, type);
+      EXPECT_TRUE(embedding_gradient_on(kDevice, begin, end, type).equal(expected));
+      EXPECT_GT((expected - 1.0).abs().max().item<float>(), 3.0F);
+    }
+  }
+  EXPECT_EQ(embedding_gradients, 6);
+}
+
+TEST(EmbeddingOnADevice, IsTheCpusWithoutTheKernel) {
+  make_device();
+  embedding_gradients = 0;
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 101}, {34, 68}}) {
+    expect_close(embedding_gradient_on(kDevice, begin, end, at::kFloat),
+                 embedding_gradient_on(at::kCPU, begin, end, at::kFloat), 1e-6, "table");
+  }
+  EXPECT_EQ(embedding_gradients, 0);
 }
 
 TEST(DevicePrecision, SumsOfProductsAreNotReduced) {
