@@ -1,8 +1,13 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <ATen/ops/empty.h>
+
 #include "longhaul/ops/fused_kernels.h"
 #include "longhaul/ops/kernels/cuda.h"
+#include "longhaul/optim/cuda/kernels.h"
+#include "longhaul/optim/grad_norm.h"
+#include "longhaul/optim/operator_kernels.h"
 
 namespace longhaul::cuda {
 namespace {
@@ -15,8 +20,70 @@ struct OnStream {
   }
 };
 
+void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
+                        const at::Tensor& order, const at::Tensor& grad) {
+  using ops::fused::pointer;
+  ops::fused::with_type(dy, [&]<typename T>(T) {
+    OnStream::run(
+        kernels::cuda::EmbeddingGradient<T>{
+            pointer<T>(dy), pointer<int64_t>(rows), pointer<int64_t>(order), dy.size(0),
+            dy.size(1), grad.size(0), pointer<float>(grad)},
+        dy.device());
+  });
+}
+
+/// Calls act(stream), where kernels of this device are enqueued.
+template <typename Act>
+void on_stream(at::Device device, const Act& act) {
+  const c10::cuda::CUDAGuard guard(device);
+  act(c10::cuda::getCurrentCUDAStream().stream());
+}
+
+/// Adds to `into` what enqueue(partial, stream) makes of each block of the elements.
+template <typename Enqueue>
+void add_sums(int64_t count, int series, double* into, at::Device device,
+              const Enqueue& enqueue) {
+  on_stream(device, [&](auto stream) {
+    const int64_t blocks = (count + optim::kNormBlock - 1) / optim::kNormBlock;
+    const at::Tensor partial =
+        at::empty({blocks, series}, at::TensorOptions(at::kDouble).device(device));
+    auto* sums = static_cast<double*>(partial.data_ptr());
+    enqueue(sums, stream);
+    optim::cuda::enqueue_total(sums, blocks, series, into, stream);
+  });
+}
+
+/// Updates for register_updates.
+struct Updates {
+  static void adamw(const optim::AdamWRange& range, const optim::AdamWScalars& s,
+                    int64_t update, at::Device device) {
+    on_stream(device,
+              [&](auto stream) { optim::cuda::enqueue_adamw(range, s, update, stream); });
+  }
+  static void lamb_moments(const optim::AdamWRange& range, const optim::AdamWScalars& s,
+                           float decay, int64_t update, double* sums, at::Device device) {
+    add_sums(range.count, 2, sums, device, [&](double* partial, auto stream) {
+      optim::cuda::enqueue_lamb_moments(range, s, decay, update, partial, stream);
+    });
+  }
+  static void lamb_apply(const optim::AdamWRange& range, const optim::AdamWScalars& s,
+                         int64_t update, at::Device device) {
+    on_stream(device, [&](auto stream) {
+      optim::cuda::enqueue_lamb_apply(range, s, update, stream);
+    });
+  }
+  static void add_squares(const void* x, int64_t count, DType dtype, double* into,
+                          at::Device device) {
+    add_sums(count, 1, into, device, [&](double* partial, auto stream) {
+      optim::cuda::enqueue_squares(x, count, dtype, partial, stream);
+    });
+  }
+};
+
 TORCH_LIBRARY_IMPL(longhaul, CUDA, library) {
   ops::fused::register_kernels<OnStream>(library);
+  library.impl("embedding_gradient", &embedding_gradient);
+  optim::register_updates<Updates>(library);
 }
 
 }  // namespace

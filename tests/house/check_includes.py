@@ -17,7 +17,7 @@ ROWS = {
     "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
     "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
-    "cuda": {"device", "ops"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
+    "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
     "checkpoint": {"comm", "tensor"}, "imports": {"checkpoint"}, "infer": {"models", "parallel", "data"},
     "plan": {"models", "parallel", "optim", "data", "checkpoint"},
