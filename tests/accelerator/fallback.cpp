@@ -44,6 +44,10 @@ constexpr std::array<std::string_view, 4> kPicking = {
 constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
                                                      "aten::scatter_add"};
 
+/// Names of tensors of ours that are read before they are written, whatever follows them.
+constexpr std::array<std::string_view, 5> kUpdated = {"master", "exp_avg", "exp_avg_sq",
+                                                      "sums", "into"};
+
 /// Whether a tensor that is written is read before.
 bool reads_too(const c10::FunctionSchema& schema, size_t argument) {
   const std::string& name = schema.name();
@@ -51,7 +55,11 @@ bool reads_too(const c10::FunctionSchema& schema, size_t argument) {
     return argument == 0 && name.ends_with('_') && name.find("fill_") == name.npos &&
            name.find("zero_") == name.npos && name.find("copy_") == name.npos;
   }
-  // Of ours, results come behind all that is read.
+  // Of ours, results come behind all that is read, but for states that are updated.
+  if (std::ranges::find(kUpdated, schema.arguments()[argument].name()) !=
+      kUpdated.end()) {
+    return true;
+  }
   for (size_t i = argument + 1; i < schema.arguments().size(); ++i) {
     const c10::Argument& later = schema.arguments()[i];
     const bool is_tensor = later.type()->isSubtypeOf(*c10::TensorType::get());

@@ -1,10 +1,10 @@
 """A step on an accelerator launches and moves what fused operations need, and little more."""
 
 import pytest
-from step_bytes import DESIGN, design_of, measured, parts, table, total
+from step_bytes import BF16, DESIGN, K, T, design_of, measured, parts, table, total
 
-# Times the bytes of the fused design. The update is still made of LibTorch's operations.
-MOST = {"layer": 1.15, "embedding and head": 1.15, "update": 5.4}
+# Times the bytes of the fused design.
+MOST = {"layer": 1.03, "embedding and head": 1.15, "update": 1.05}
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,10 @@ def test_a_step_moves_few_bytes_more_than_the_fused_design(found, part):
 
 
 def test_a_layer_is_made_of_the_operations_of_the_design(found):
-    """No copy, cast or fill of zeros; what is fused is exactly what it is said to be."""
-    layer = found["layer"]
+    """No cast or fill of zeros; what is fused is exactly what it is said to be. One copy: the
+    gradient of the values, from attention's kernel into the matrix of all three."""
+    layer = dict(found["layer"])
+    assert layer.pop("aten::copy_") == [1, 2 * BF16 * T * K], table(found)
     assert layer.keys() == DESIGN["layer"].keys(), table(found)
     for name in ("longhaul::rms_norm_forward", "longhaul::rms_norm_backward",
                  "longhaul::swiglu_forward", "longhaul::swiglu_backward"):

@@ -56,7 +56,7 @@ def test_a_runs_step_is_told_cause_by_cause(run, tmp_path, profile):
                  "--set", "run.threads=0", cwd=tmp_path)
     told = json.loads(result.stdout.splitlines()[-1])
     causes = {cause["cause"]: cause for cause in told["causes"]}
-    assert {"matrix products", "attention",
+    assert {"matrix products", "attention", "optimizer and norm",
             "outside of operations"} <= set(causes)
     assert sum(c["seconds"] for c in causes.values()) == pytest.approx(
         told["profiled_seconds"], rel=1e-6)
