@@ -39,10 +39,11 @@ def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_pa
         assert launches >= STEPS
 
 
-def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(trained, monkeypatch):
-    plain = trained(ONE, *FP32, *DEVICE, *PLAIN)
+def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, monkeypatch):
+    plain = judged(ONE, *FP32, *DEVICE, *PLAIN)
     monkeypatch.setenv("SOFTDEV_COMPOSITE", "1")
-    assert curve(trained(ONE, *FP32, *DEVICE)) == curve(plain)
+    # Not bit by bit: only the plain run multiplies q, k and v one by one.
+    assert not violations(judged(ONE, *FP32, *DEVICE), plain, IN_FP32)
 
 
 @pytest.mark.parametrize("name", every("tp2_sequence"))

@@ -48,7 +48,7 @@ def test_a_missing_file_in_a_configuration_is_named(run, root, key):
 @pytest.mark.parametrize("arguments,words", [
     ([], ["no verb", "train", "--help"]),
     (["trian", "run.toml"], ["there is no verb 'trian'", "did you mean 'train'"]),
-    (["plan", "run.toml"], ["plan is not available yet", "available: compare, config, data"]),
+    (["plan", "run.toml"], ["plan is not available yet", "available: bench, compare, config"]),
     (["eval"], ["model is required", "longhaul eval --help"]),
     (["eval", "models/small", "--data", "data/mine", "--frob"], ["--frob"]),
     (["eval", "models/small", "--data", "data/mine", "--micro-size", "0"], ["--micro-size"]),
@@ -61,8 +61,8 @@ def test_a_wrong_command_line(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-VERBS = ["compare", "config", "data", "data build", "data train-tokenizer", "doctor", "drill",
-         "eval", "export", "generate", "import", "inspect", "launch", "recipe", "recipe list",
+VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "doctor",
+         "drill", "eval", "export", "generate", "import", "inspect", "launch", "recipe", "recipe list",
          "recipe show", "report", "submit", "supervise", "train", "verify", "watch"]
 
 
