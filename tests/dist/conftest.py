@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from layouts import build_store, run_layout, train, write_run
 
@@ -8,13 +10,18 @@ def store(run, tmp_path_factory):
     return build_store(run, tmp_path_factory.mktemp("data"))
 
 
+def of_the_device():
+    """What a test has told the software accelerator: a run under it is another run."""
+    return sorted(kv for kv in os.environ.items() if kv[0].startswith("SOFTDEV_"))
+
+
 @pytest.fixture(scope="session")
 def judged(run, store, tmp_path_factory):
     """Trains a layout as the comparisons want it, each kind of run once per suite."""
     done = {}
 
     def call(layout, *sets, **model_changes):
-        key = repr((layout, sets, sorted(model_changes.items())))
+        key = repr((layout, sets, sorted(model_changes.items()), of_the_device()))
         if key not in done:
             done[key] = run_layout(run, tmp_path_factory.mktemp("judged"), store, layout, *sets,
                                    **model_changes)
@@ -29,7 +36,7 @@ def trained(run, store, tmp_path_factory):
     done = {}
 
     def call(layout, *sets, copy=0, **model_changes):
-        key = repr((layout, sets, copy, model_changes))
+        key = repr((layout, sets, copy, model_changes, of_the_device()))
         if key not in done:
             path = tmp_path_factory.mktemp("trained")
             ranks, keys = layout

@@ -60,7 +60,7 @@ def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained
     own = trained(LAYOUTS[name], *FP32, *DEVICE)
     monkeypatch.setenv("SOFTDEV_NO_COLLECTIVES", "1")
     monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
-    staged = trained(LAYOUTS[name], *FP32, *DEVICE, copy="staged")
+    staged = trained(LAYOUTS[name], *FP32, *DEVICE)
     counters = [json.loads(line) for line in (tmp_path / "counters").open()]
     assert [c["collectives"] for c in counters] == [0, 0]
     assert curve(staged) == curve(own)
