@@ -79,8 +79,8 @@ bool is_device(const at::Tensor& t) { return t.defined() && t.is_privateuseone()
 /// One call of an operation: its arguments as the CPU's kernel gets them, and back.
 class Call {
  public:
-  explicit Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
-      : op_(op), stack_(stack), name_(op.schema().name()) {}
+  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack, HostKernel* kernel)
+      : op_(op), stack_(stack), kernel_(kernel), name_(op.schema().name()) {}
 
   void run() {
     const at::DisableRecordFunctionGuard no_operations_of_the_cpu;
@@ -98,7 +98,7 @@ class Call {
     const bool is_view = views();
     count_rows();
     if (!is_view) begin_kernel(stream, name_, uses_);
-    op_.callBoxedForDispatchKey(c10::DispatchKey::CPU, stack_);
+    kernel_(op_, &stack_);
     for (Alias& alias : aliases_) follow_resize(alias);
     bool tells_host = waits_ || std::ranges::find(kWaiting, name_) != kWaiting.end();
     for (size_t i = stack_.size() - op_.schema().returns().size(); i < stack_.size();
@@ -135,6 +135,11 @@ class Call {
     if (picks_) uses_.front().moved = 0;
     if (is_one_of(kAdding) && uses_.back().data == uses_.front().data) {
       uses_.front().moved = uses_.back().moved = uses_[uses_.size() - 2].moved;
+    }
+    // Of the table a row for each token, read and written: there may be as many.
+    if (name_ == "longhaul::embedding_gradient") {
+      const at::Tensor &dy = aliases_.front().cpu, &grad = aliases_.back().cpu;
+      uses_.back().moved = 2 * static_cast<size_t>(dy.numel()) * grad.itemsize();
     }
   }
 
@@ -256,6 +261,7 @@ class Call {
 
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
+  HostKernel* kernel_;
   const std::string& name_;
   c10::Device device_{c10::DeviceType::PrivateUse1};
   std::map<c10::StorageImpl*, c10::Storage> storages_;
@@ -287,8 +293,15 @@ Use use_of(const at::Tensor& t, bool writes) {
           static_cast<size_t>(elements) * t.itemsize()};
 }
 
+void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                   HostKernel* kernel) {
+  Call(op, *stack, kernel).run();
+}
+
 void cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  Call(op, *stack).run();
+  run_on_device(op, stack, [](const c10::OperatorHandle& of, torch::jit::Stack* on) {
+    of.callBoxedForDispatchKey(c10::DispatchKey::CPU, *on);
+  });
 }
 
 }  // namespace longhaul::softdev

@@ -14,7 +14,13 @@ at::Tensor cpu_alias(const at::Tensor& t);
 /// The bytes from the tensor's first to its last element; those of its elements move.
 Use use_of(const at::Tensor& t, bool writes);
 
-/// Runs an operation of the device by the CPU's kernel, over the device's memory.
+/// What computes an operation, on tensors of the CPU.
+using HostKernel = void(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+/// Runs an operation of the device by `kernel`, over the device's memory.
+void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack,
+                   HostKernel* kernel);
+/// The same by the CPU's kernel.
 void cpu_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 }  // namespace longhaul::softdev

@@ -9,8 +9,8 @@
 #include "tests/accelerator/fallback.h"
 
 // Kernels that the program asks a device for, each one launch: the program's own
-// operators, as many as it has; LibTorch's flash attention, and its product in bf16 that
-// is added to an fp32 matrix. With SOFTDEV_COMPOSITE=1 there are none of them, and the
+// operators; LibTorch's flash attention, and its product in bf16 that is added to an fp32
+// matrix. With SOFTDEV_COMPOSITE=1 there are none of them, and the
 // program runs its composite forms.
 
 namespace longhaul::softdev {
@@ -58,6 +58,19 @@ void wide_addmm(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, {out});
 }
 
+/// Row by row, and in a row token by token: index_add_ of a CPU goes in this order.
+void embedding_gradient(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  at::Tensor grad = given["grad"].toTensor();
+  const at::Tensor rows = given["rows"].toTensor();
+  const at::Tensor here =
+      rows.ge(0).logical_and(rows.lt(grad.size(0))).nonzero().squeeze(1);
+  const at::Tensor tokens = given["order"].toTensor().index_select(0, here);
+  grad.index_add_(0, rows.index_select(0, here),
+                  wide(given, "dy").index_select(0, tokens));
+  given.give(stack, {});
+}
+
 class Kernels {
  public:
   Kernels() {
@@ -65,33 +78,29 @@ class Kernels {
       const auto op = c10::Dispatcher::singleton().findOp(name);
       if (name.name.starts_with("longhaul::") &&
           op->hasKernelForDispatchKey(DispatchKey::CPU)) {
-        on_device("longhaul", name);
+        add<&cpu_kernel>("longhaul", name);
       }
     }
-    add<&flash_forward>({"aten::_flash_attention_forward", ""});
-    add<&flash_backward>({"aten::_flash_attention_backward", ""});
-    add<&wide_addmm>({"aten::addmm", "dtype_out"});
+    // The CPU has none of these.
+    add<&of_host<&embedding_gradient>>("longhaul", {"longhaul::embedding_gradient", ""});
+    add<&of_host<&flash_forward>>("aten", {"aten::_flash_attention_forward", ""});
+    add<&of_host<&flash_backward>>("aten", {"aten::_flash_attention_backward", ""});
+    add<&of_host<&wide_addmm>>("aten", {"aten::addmm", "dtype_out"});
   }
 
  private:
-  torch::Library& library(const char* space, DispatchKey key) {
-    return *all_.emplace_back(std::make_unique<torch::Library>(
-        torch::Library::IMPL, space, key, __FILE__, __LINE__));
+  template <HostKernel* kernel>
+  static void of_host(const c10::OperatorHandle& op, Stack* stack) {
+    run_on_device(op, stack, kernel);
   }
   static std::string text(const c10::OperatorName& name) {
     return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
   }
-  void on_device(const char* space, const c10::OperatorName& name) {
-    library(space, DispatchKey::PrivateUse1)
-        .impl(text(name).c_str(),
-              torch::CppFunction::makeFromBoxedFunction<&cpu_kernel>());
-  }
-  /// The CPU has none, whose kernels the device's are.
-  template <c10::KernelFunction::BoxedKernelFunction* kernel>
-  void add(const c10::OperatorName& name) {
-    library("aten", DispatchKey::CPU)
-        .impl(text(name).c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
-    on_device("aten", name);
+  template <HostKernel* kernel>
+  void add(const char* space, const c10::OperatorName& name) {
+    auto& library = *all_.emplace_back(std::make_unique<torch::Library>(
+        torch::Library::IMPL, space, DispatchKey::PrivateUse1, __FILE__, __LINE__));
+    library.impl(text(name).c_str(), torch::CppFunction::makeFromBoxedFunction<kernel>());
   }
 
   std::vector<std::unique_ptr<torch::Library>> all_;

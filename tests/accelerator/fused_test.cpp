@@ -56,6 +56,27 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
             Moved(1, 4 * (2 * 48 + 6 + 6) + 8 * 6));
 }
 
+TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
+  at::manual_seed(4);
+  const at::Tensor dy = at::randn({6, 8}), table = at::randn({5, 8});
+  // Rows of other parts of the table lie before and behind; 2 has three tokens.
+  const at::Tensor rows = at::tensor({-1, 0, 2, 2, 2, 5}, at::kLong),
+                   order = at::tensor({4, 5, 3, 0, 2, 1}, at::kLong);
+  at::Tensor expected = table.clone();
+  expected[0] += dy[5];
+  for (const int64_t token : {3, 0, 2}) expected[2] += dy[token];
+  const at::Tensor there = dy.to(device()), grad = table.to(device());
+  ASSERT_TRUE(ops::fused::supports(ops::fused::Form::EmbeddingGradient, there));
+  EXPECT_FALSE(ops::fused::supports(ops::fused::Form::EmbeddingGradient, dy));
+  EXPECT_EQ(added("longhaul::embedding_gradient",
+                  [&] {
+                    ops::fused::embedding_gradient(there, rows.to(device()),
+                                                   order.to(device()), grad);
+                  }),
+            Moved(1, 4 * (48 + 2 * 48) + 2 * 8 * 6));
+  EXPECT_TRUE(at::equal(grad.cpu(), expected));
+}
+
 TEST(Bytes, AreThoseOfTheElements) {
   const at::Tensor x = at::ones({6, 8}, device()), y = at::ones({6, 2}, device());
   EXPECT_EQ(added("aten::add", [&] { x.narrow(1, 3, 2) + y; }), Moved(1, 3 * 48));
