@@ -182,6 +182,33 @@ TEST(UpdateComposites, TakeABoundedNumberOfElementsAtATime) {
   EXPECT_EQ(rounded[2].rounding->place.begin, 17 + 2 * kRoundedElements);
 }
 
+/// Bytes that a call has on the device at most, beside those that it finds there.
+template <typename Call>
+int64_t taken_by(const Call& call) {
+  const int64_t before = longhaul::testing::device_bytes;
+  longhaul::testing::device_memory.peak = before;
+  call();
+  return longhaul::testing::device_memory.peak - before;
+}
+
+TEST(UpdateComposites, TakeMemoryForAPartAndNotForTheWhole) {
+  make_device();
+  constexpr int64_t kPart = 100;
+  for (const Held& held : kHeld) {
+    const AdamWStep step = step_of(AdamConvention::Torch);
+    const AdamWTensors t = state(held, kDevice);
+    const at::Tensor sums = at::zeros({2}, at::kDouble).to(kDevice);
+    // Sixteen copies of 8 bytes an element: numbers that round, squares in fp64.
+    const auto expect_bounded = [&](const auto& update) {
+      EXPECT_GT(taken_by([&] { update(kElements); }), 4 * 4 * kElements);
+      EXPECT_LT(taken_by([&] { update(kPart); }), 16 * 8 * kPart);
+    };
+    expect_bounded([&](int64_t most) { adamw_composite(t, step, most); });
+    expect_bounded([&](int64_t most) { lamb_moments_composite(t, step, sums, most); });
+    expect_bounded([&](int64_t most) { lamb_apply_composite(t, step, most); });
+  }
+}
+
 /// Two trained parameters of one tensor, and one of another.
 struct OnADevice {
   OnADevice(at::Device device, DType states)

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -69,6 +70,7 @@ struct CountedMemory final : c10::Allocator {
     auto* block =
         new Block{c10::GetCPUAllocator()->allocate(size), static_cast<int64_t>(size)};
     counter += block->size;
+    peak = std::max<int64_t>(peak, counter);
     note(block, true);
     return {block->data.get(), block, &release, device};
   }
@@ -99,6 +101,7 @@ struct CountedMemory final : c10::Allocator {
   }
   static inline std::mutex mutex;
   static inline std::map<const std::byte*, int64_t> blocks;
+  static inline std::atomic<int64_t> peak = 0;  ///< most bytes at a time
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t size) const override {
     std::memcpy(to, from, size);
