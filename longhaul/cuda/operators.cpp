@@ -67,9 +67,10 @@ struct Updates {
     });
   }
   static void lamb_apply(const optim::AdamWRange& range, const optim::AdamWScalars& s,
-                         int64_t update, at::Device device) {
+                         const optim::LambRate& of, const double* rate, int64_t update,
+                         at::Device device) {
     on_stream(device, [&](auto stream) {
-      optim::cuda::enqueue_lamb_apply(range, s, update, stream);
+      optim::cuda::enqueue_lamb_apply(range, s, of, rate, update, stream);
     });
   }
   static void add_squares(const void* x, int64_t count, DType dtype, double* into,

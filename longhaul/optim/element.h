@@ -116,6 +116,16 @@ template <typename Scalars>
   return master * s.keep - s.step_size * first / denominator(second, s);
 }
 
+/// The scalars of LAMB's second pass, of a step whose lr is times `rate`: what
+/// lamb_apply_scalars makes of the product.
+[[gnu::always_inline]] constexpr AdamWScalars at_rate(AdamWScalars s, const LambRate& of,
+                                                      double rate) {
+  const double lr = rate * of.lr;
+  s.keep = static_cast<float>(1.0 - lr * of.decay);
+  s.step_size = static_cast<float>(lr / of.correction1);
+  return s;
+}
+
 /// Running sums side by side of which a sum of squares is made: element i goes to the
 /// sum i % kSquareLanes, and the sums are added in their order.
 constexpr int kSquareLanes = 16;

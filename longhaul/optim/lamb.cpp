@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "longhaul/optim/element.h"
 #include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/lamb_kernel.h"
 
@@ -19,6 +20,15 @@ AdamWScalars lamb_apply_scalars(const AdamWStep& step) {
   AdamWStep move = step;
   move.convention = AdamConvention::Torch;
   return adamw_scalars(move);
+}
+
+LambRate lamb_rate(const AdamWStep& step) {
+  const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.update));
+  return {step.lr, step.weight_decay, correction1};
+}
+
+AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double rate) {
+  return at_rate(s, of, rate);
 }
 
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,

@@ -41,9 +41,11 @@ void lamb_moments_composite(const AdamWTensors& t, const AdamWStep& step,
   }
 }
 
-void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step, int64_t most) {
+void lamb_apply_composite(const AdamWTensors& t, const AdamWStep& step,
+                          const at::Tensor& rate, int64_t most) {
+  const at::Tensor lr = (rate * step.lr).to(at::kFloat);
   for (const AdamWTensors& part : parts_of(t, most)) {
-    const at::Tensor p = part.master.to(at::kFloat) - direction(part, step) * step.lr;
+    const at::Tensor p = part.master.to(at::kFloat) - direction(part, step) * lr;
     store_composite(part.master, p, kRoundMaster, part, step.update);
     if (!part.rounding) part.weight.copy_(p);
   }

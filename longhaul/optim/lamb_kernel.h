@@ -9,6 +9,10 @@ namespace longhaul::optim {
 AdamWScalars lamb_moments_scalars(const AdamWStep& step);
 AdamWScalars lamb_apply_scalars(const AdamWStep& step);
 
+/// What at_rate of element.h needs beside them, and at_rate itself.
+LambRate lamb_rate(const AdamWStep& step);
+AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double rate);
+
 /// Both passes of a checked range, from their scalars and the weight decay.
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, Isa isa = best_isa());

@@ -33,6 +33,17 @@ inline AdamWScalars scalars_of(c10::ArrayRef<double> list) {
   return std::bit_cast<AdamWScalars>(values);
 }
 
+using RateList = std::array<double, sizeof(LambRate) / sizeof(double)>;
+
+/// In the order of LambRate.
+inline RateList list_of(const LambRate& rate) { return std::bit_cast<RateList>(rate); }
+inline LambRate rate_of(c10::ArrayRef<double> list) {
+  RateList values{};
+  LH_ASSERT(list.size() == values.size(), "{} numbers of a rate", list.size());
+  std::ranges::copy(list, values.begin());
+  return std::bit_cast<LambRate>(values);
+}
+
 /// Empty: to the nearest. Else the key and the fields of ElementPlace.
 inline std::vector<int64_t> list_of(const std::optional<Rounding>& rounding) {
   if (!rounding) return {};
@@ -90,15 +101,16 @@ void register_updates(torch::Library& library) {
         scalars_of(scalars), static_cast<float>(decay), update,
         static_cast<double*>(sums.data_ptr()), master.device());
   });
-  library.impl(
-      "lamb_apply", [](const Tensor& master, const Tensor& exp_avg,
-                       const Tensor& exp_avg_sq, const Tensor& weight, Scalars scalars,
-                       int64_t update, c10::IntArrayRef rounding) {
-        const auto rounded = rounding_of(rounding);
-        Launch::lamb_apply(
-            range_of(master, master, exp_avg, exp_avg_sq, weight, update, rounded),
-            scalars_of(scalars), update, master.device());
-      });
+  library.impl("lamb_apply", [](const Tensor& master, const Tensor& exp_avg,
+                                const Tensor& exp_avg_sq, const Tensor& rate,
+                                const Tensor& weight, Scalars scalars, Scalars of_rate,
+                                int64_t update, c10::IntArrayRef rounding) {
+    const auto rounded = rounding_of(rounding);
+    Launch::lamb_apply(
+        range_of(master, master, exp_avg, exp_avg_sq, weight, update, rounded),
+        scalars_of(scalars), rate_of(of_rate),
+        static_cast<const double*>(rate.data_ptr()), update, master.device());
+  });
   library.impl("add_squares", [](const Tensor& x, const Tensor& into) {
     Launch::add_squares(x.data_ptr(), x.numel(), from_scalar_type(x.scalar_type()),
                         static_cast<double*>(into.data_ptr()), x.device());

@@ -29,9 +29,11 @@ TORCH_LIBRARY_FRAGMENT(longhaul, library) {
       "lamb_moments(Tensor gradient, Tensor master, Tensor(a!) exp_avg, "
       "Tensor(b!) exp_avg_sq, float[] scalars, float decay, int update, "
       "int[] rounding, Tensor(c!) sums) -> ()");
+  // `rate`: fp64, one element, read when the kernel runs; `of_rate`: those of LambRate.
   library.def(
-      "lamb_apply(Tensor(a!) master, Tensor exp_avg, Tensor exp_avg_sq, "
-      "Tensor(b!) weight, float[] scalars, int update, int[] rounding) -> ()");
+      "lamb_apply(Tensor(a!) master, Tensor exp_avg, Tensor exp_avg_sq, Tensor rate, "
+      "Tensor(b!) weight, float[] scalars, float[] of_rate, int update, "
+      "int[] rounding) -> ()");
   // Adds to `into`, fp64 of one element.
   library.def("add_squares(Tensor x, Tensor(a!) into) -> ()");
 }
@@ -47,9 +49,10 @@ struct OnCpu {
     sums[0] += added.weight;
     sums[1] += added.update;
   }
-  static void lamb_apply(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+  static void lamb_apply(const AdamWRange& range, const AdamWScalars& s,
+                         const LambRate& of, const double* rate, int64_t update,
                          at::Device /*device*/) {
-    lamb_apply_loop(range, s, update);
+    lamb_apply_loop(range, lamb_scalars_at(s, of, *rate), update);
   }
   static void add_squares(const void* x, int64_t count, DType dtype, double* into,
                           at::Device /*device*/) {
@@ -70,8 +73,8 @@ struct UpdateOperators {
   Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, Scalars,
                 double, int64_t, Numbers, const Tensor&)>
       lamb_moments{"longhaul::lamb_moments"};
-  Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, Scalars,
-                int64_t, Numbers)>
+  Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                Scalars, Scalars, int64_t, Numbers)>
       lamb_apply{"longhaul::lamb_apply"};
   Operator<void(const Tensor&, const Tensor&)> add_squares{"longhaul::add_squares"};
 };
@@ -99,11 +102,12 @@ void update_lamb_moments(const AdamWTensors& t, const AdamWStep& step,
              list_of(t.rounding), sums);
 }
 
-void apply_lamb(const AdamWTensors& t, const AdamWStep& step) {
+void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const Tensor& rate) {
   const auto& apply = operators().lamb_apply;
-  if (!apply.serves(t.master)) return lamb_apply_composite(t, step);
-  apply.on(t.master, t.master, t.exp_avg, t.exp_avg_sq, t.weight,
-           list_of(lamb_apply_scalars(step)), step.update, list_of(t.rounding));
+  if (!apply.serves(t.master)) return lamb_apply_composite(t, step, rate);
+  apply.on(t.master, t.master, t.exp_avg, t.exp_avg_sq, rate, t.weight,
+           list_of(lamb_apply_scalars(step)), list_of(lamb_rate(step)), step.update,
+           list_of(t.rounding));
 }
 
 void add_squares(const Tensor& x, const Tensor& into) {

@@ -16,8 +16,8 @@ void update_adamw(const AdamWTensors& t, const AdamWStep& step);
 /// lamb_moments; its sums are added to `sums`, fp64 [2].
 void update_lamb_moments(const AdamWTensors& t, const AdamWStep& step,
                          const at::Tensor& sums);
-/// lamb_apply.
-void apply_lamb(const AdamWTensors& t, const AdamWStep& step);
+/// lamb_apply at step.lr times `rate`: fp64 of one element, on the tensors' device.
+void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const at::Tensor& rate);
 
 /// Adds sum_of_squares to `into`, fp64 of one element.
 void add_squares(const at::Tensor& x, const at::Tensor& into);

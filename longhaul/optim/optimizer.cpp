@@ -210,12 +210,15 @@ void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& 
                           ratios_->sums_of(piece.member->parameter->name(), p.counted));
     }
   });
-  ratios_->finish(world);
+  ratios_->finish(world, lr);
   for_pieces([&](size_t i, const FlatPiece& piece) {
-    const double rate = lr * trust_ratio(*piece.member);
-    const AdamWStep step = step_of(piece.member->kind, rate, gradient_scale);
+    const FlatMember& member = *piece.member;
+    const AdamWStep step = step_of(member.kind, 1.0, gradient_scale);
+    const at::Tensor rate = member.kind.weight_decay == 0.0
+                                ? ratios_->rate_without_ratio()
+                                : ratios_->rate_of(member.parameter->name());
     for (const CountedRange& p : counted_parts(buckets[i], piece)) {
-      apply_lamb(tensors_of(i, piece, p.range), step);
+      apply_lamb(tensors_of(i, piece, p.range), step, rate);
     }
   });
 }

@@ -51,11 +51,12 @@ class Optimizer {
                        const std::vector<std::string>& names) const;
 
   /// One update with owned gradients times `gradient_scale`; writes the owned weights.
-  /// Collective over `world` for LAMB, whose tensors' norms span ranks.
+  /// Collective over `world` for LAMB, whose tensors' norms span ranks: all ranks, for
+  /// tensors of the buffers' device, which is not waited for.
   void step(double lr, double gradient_scale, comm::Communicator& world);
 
   /// What the last update's rate was multiplied with for this parameter: 1 but for LAMB,
-  /// and for parameters without weight decay.
+  /// and for parameters without weight decay. Waits for the device.
   double trust_ratio(const FlatMember& member) const;
 
   /// Copies the masters to the owned weights, after masters were written from outside.

@@ -1,10 +1,31 @@
 #include "longhaul/optim/trust_ratios.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/tensor/buffer_of.h"
 
 namespace longhaul::optim {
+
+at::Tensor trust_ratios(const at::Tensor& sums) {
+  if (sums.is_cpu()) {
+    // Of ATen's square roots a library has the last bit.
+    at::Tensor ratios = at::empty({sums.size(0)}, sums.options());
+    const auto from = sums.accessor<double, 2>();
+    for (int64_t i = 0; i < sums.size(0); ++i) {
+      ratios.data_ptr<double>()[i] = trust_ratio({from[i][0], from[i][1]});
+    }
+    return ratios;
+  }
+  const at::Tensor weight = sums.select(-1, 0), update = sums.select(-1, 1);
+  at::Tensor ratio = at::sqrt(weight) / at::sqrt(update);
+  // Where there is no update it is infinite, or no number, and so not below 1.
+  const at::Tensor holds = ratio.lt(1.0).logical_and(weight.gt(0.0));
+  return ratio.masked_fill_(holds.logical_not(), 1.0);
+}
 
 TrustRatios::TrustRatios(TensorOfParameter tensor_of) {
   std::map<std::string, int64_t> row_of_tensor;
@@ -13,7 +34,6 @@ TrustRatios::TrustRatios(TensorOfParameter tensor_of) {
   for (const auto& [parameter, tensor] : tensor_of) {
     rows_[parameter] = row_of_tensor.at(tensor);
   }
-  totals_.resize(static_cast<size_t>(2 * tensors_));
 }
 
 void TrustRatios::begin(at::Device device) {
@@ -24,16 +44,25 @@ at::Tensor TrustRatios::sums_of(const std::string& parameter, bool counted) cons
   return sums_.select(0, counted ? row_of(parameter) : tensors_);
 }
 
-void TrustRatios::finish(comm::Communicator& world) {
-  const at::Tensor read = sums_.cpu();
-  const double* values = read.const_data_ptr<double>();
-  totals_.assign(values, values + 2 * tensors_);
-  world.all_reduce_wait({totals_.data(), 2 * tensors_, DType::F64}, comm::ReduceOp::Sum);
+void TrustRatios::finish(comm::Communicator& world, double lr) {
+  at::Tensor totals = sums_.narrow(0, 0, tensors_);
+  if (world.size() > 1) world.all_reduce_order(buffer_of(totals), comm::ReduceOp::Sum);
+  ratios_ = trust_ratios(sums_);
+  ratios_.narrow(0, tensors_, 1).fill_(1.0);
+  rates_ = ratios_ * lr;
+}
+
+at::Tensor TrustRatios::rate_of(const std::string& parameter) const {
+  return rates_.narrow(0, row_of(parameter), 1);
+}
+
+at::Tensor TrustRatios::rate_without_ratio() const {
+  return rates_.narrow(0, tensors_, 1);
 }
 
 double TrustRatios::of(const std::string& parameter) const {
-  const auto at = static_cast<size_t>(2 * row_of(parameter));
-  return trust_ratio({totals_[at], totals_[at + 1]});
+  LH_ASSERT(ratios_.defined(), "no update was made{}", "");
+  return ratios_.select(0, row_of(parameter)).item<double>();
 }
 
 int64_t TrustRatios::row_of(const std::string& parameter) const {

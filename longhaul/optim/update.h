@@ -38,4 +38,11 @@ struct AdamWScalars {
   float decay_after;  ///< hf: lr * decay; torch: 0
 };
 
+/// Of LAMB's second pass, whose rate is known when it runs: see at_rate in element.h.
+struct LambRate {
+  double lr;           ///< times that rate
+  double decay;        ///< weight decay
+  double correction1;  ///< 1 - beta1^t
+};
+
 }  // namespace longhaul::optim

@@ -140,6 +140,9 @@ Layout make_layout(LayoutDescription description, const RunConfig& config,
         config.parallel.context, *layout.for_tensors(layout.mesh->cp()));
   }
   layout.boundaries = layout.for_tensors(layout.mesh->pp());
+  comm::Communicator& all = layout.mesh->world();
+  const bool adds = config.optimizer.kind == OptimizerKind::Lamb;
+  layout.everyone = adds ? layout.for_tensors(all) : &all;
   return layout;
 }
 

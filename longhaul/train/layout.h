@@ -27,6 +27,8 @@ struct Layout : LayoutDescription {
   nn::AttentionCore attention;
   /// For what passes between stages.
   comm::Communicator* boundaries = nullptr;
+  /// All ranks, for what LAMB adds up: for tensors where that is the optimizer.
+  comm::Communicator* everyone = nullptr;
 
   /// Where its activations lie in those of all ranks.
   ActivationPlace activation_place(const RunConfig& config) const;

@@ -243,7 +243,7 @@ class Trainer {
   void update(double lr, double norm) {
     phase("update", history_.step + 1);
     session_.optimizer->step(lr, optim::clip_coefficient(norm, config().optimizer.clip),
-                             *session_.world);
+                             *session_.layout.everyone);
     session_.replicas->share_weights();
     hooks_.updated(history_.step + 1);
   }

@@ -10,6 +10,7 @@ from programs import BIN
 DEVICE = ['run.device="plugin"',
           f'run.device_plugin="{BIN / "liblonghaul_software_accelerator.so"}"']
 PLAIN = ["run.fused=false"]
+LAMB = ['optimizer.kind="lamb"']
 ONE = (1, [])
 SAME = Tolerance(1e-6, 1e-6, 1e-6)
 NOW = ["tp2_sequence", "cp2_ring", "pp2_interleaved", "zero3"]
@@ -92,12 +93,20 @@ def waits_of(path):
     return by_rank.values()
 
 
+@pytest.mark.parametrize("name", every("tp2_sequence", "zero3"))
+def test_lamb_on_a_device_is_that_of_a_cpu(judged, name):
+    ours = judged(LAYOUTS[name], *FP32, *LAMB, *DEVICE, *PLAIN)
+    assert not violations(ours, judged(LAYOUTS[name], *FP32, *LAMB, *PLAIN), SAME)
+
+
+@pytest.mark.parametrize("optimizer", [[], LAMB], ids=["adamw", "lamb"])
 @pytest.mark.parametrize("name", every("pp2_interleaved", "zero3"))
-def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_path, monkeypatch, name):
+def test_a_step_waits_for_its_device_once_and_allocates_nothing(run, store, tmp_path, monkeypatch, name,
+                                                                optimizer):
     ranks, keys = LAYOUTS[name]
     path = tmp_path / "waits.jsonl"
     monkeypatch.setenv("SOFTDEV_TRACE", str(path))
-    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, ranks=ranks)
+    train(run, write_run(tmp_path, store), *keys, *FP32, *DEVICE, *optimizer, ranks=ranks)
     for waits in waits_of(path):
         # Before them comes the certificate of the first update, after them the last save.
         places = [i for i, w in enumerate(waits) if w["at"] == "event query"][-(STEPS - 2):]

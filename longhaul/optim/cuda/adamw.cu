@@ -43,8 +43,11 @@ struct LambApply {
   const M *exp_avg, *exp_avg_sq;
   W* weight;
   AdamWScalars s;
+  LambRate of;
+  const double* rate;
   R rounding;
 
+  __device__ void begin() { s = at_rate(s, of, *rate); }
   template <int N>
   __device__ void at(int64_t i) const {
     auto p = load<N>(master + i);
@@ -87,21 +90,24 @@ void enqueue_adamw(const AdamWRange& r, const AdamWScalars& s, int64_t update,
       });
 }
 
-void enqueue_lamb_apply(const AdamWRange& r, const AdamWScalars& s, int64_t update,
-                        Stream stream) {
+void enqueue_lamb_apply(const AdamWRange& r, const AdamWScalars& s, const LambRate& of,
+                        const double* rate, int64_t update, Stream stream) {
   with_weight(
       r, update,
       [&]<typename P, typename W, typename R>(P* master, W* weight, const R& rounding) {
         with_type(r.moments_dtype, [&]<typename M>(M*) {
-          const LambApply<P, M, W, R> of{master,
-                                         static_cast<const M*>(r.exp_avg),
-                                         static_cast<const M*>(r.exp_avg_sq),
-                                         weight,
-                                         s,
-                                         rounding};
-          enqueue_update("lamb_apply", of, r.count,
-                         lead_of(rounding, of.master, of.exp_avg, of.exp_avg_sq, weight),
-                         stream);
+          const LambApply<P, M, W, R> apply{master,
+                                            static_cast<const M*>(r.exp_avg),
+                                            static_cast<const M*>(r.exp_avg_sq),
+                                            weight,
+                                            s,
+                                            of,
+                                            rate,
+                                            rounding};
+          enqueue_update(
+              "lamb_apply", apply, r.count,
+              lead_of(rounding, apply.master, apply.exp_avg, apply.exp_avg_sq, weight),
+              stream);
         });
       });
 }

@@ -54,6 +54,7 @@ __device__ void for_each_of(int64_t first, int64_t count, bool aligned, Act& act
 template <typename Update>
 __global__ void update_kernel(Update update, int64_t count, int lead) {
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+  if constexpr (requires { update.begin(); }) update.begin();
   for_each_of(place * kEach - (lead > 0 ? lead : 0), count, lead >= 0, update);
 }
 

@@ -22,8 +22,9 @@ void enqueue_adamw(const AdamWRange& range, const AdamWScalars& s, int64_t updat
 void enqueue_lamb_moments(const AdamWRange& range, const AdamWScalars& s, float decay,
                           int64_t update, double* partial, Stream stream);
 
-/// lamb_apply.
-void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s, int64_t update,
+/// lamb_apply at the rate, of device memory, that is there when the kernel runs.
+void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
+                        const LambRate& of, const double* rate, int64_t update,
                         Stream stream);
 
 /// sum_of_squares of each block.

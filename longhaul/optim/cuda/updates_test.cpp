@@ -199,13 +199,18 @@ Sums total(int64_t count, int series, const Enqueue& enqueue) {
   return out;
 }
 
+/// What a tensor's ratio makes of the rate: in fp32 it would be another.
+constexpr double kRate = 1.0 / 3.0 + 1e-9;
+
 TEST(CudaLamb, HasTheBitsOfTheCpus) {
   const auto decay = static_cast<float>(kStep.weight_decay);
   expect_same_update(
       {1, 33, 2048, 5003},
       [&](const AdamWRange& range) {
         const LambSums sums = lamb_moments(range, kStep);
-        lamb_apply(range, kStep);
+        AdamWStep slower = kStep;
+        slower.lr = kRate * kStep.lr;
+        lamb_apply(range, slower);
         return Sums{kBefore[0] + sums.weight, kBefore[1] + sums.update};
       },
       [&](const AdamWRange& range) {
@@ -213,7 +218,9 @@ TEST(CudaLamb, HasTheBitsOfTheCpus) {
           enqueue_lamb_moments(range, lamb_moments_scalars(kStep), decay, kStep.update,
                                partial, nullptr);
         });
-        enqueue_lamb_apply(range, lamb_apply_scalars(kStep), kStep.update, nullptr);
+        Guarded<double> rate({kRate}, Edge::End);
+        enqueue_lamb_apply(range, lamb_apply_scalars(kStep), lamb_rate(kStep),
+                           rate.data(), kStep.update, nullptr);
         return sums;
       });
 }
