@@ -32,6 +32,25 @@ void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
   });
 }
 
+void gelu_forward(const at::Tensor& x, bool tanh, const at::Tensor& y) {
+  using ops::fused::pointer;
+  ops::fused::with_type(x, [&]<typename T>(T) {
+    OnStream::run(
+        kernels::cuda::GeluForward<T>{pointer<T>(x), x.numel(), tanh, pointer<T>(y)},
+        x.device());
+  });
+}
+
+void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh,
+                   const at::Tensor& dx) {
+  using ops::fused::pointer;
+  ops::fused::with_type(x, [&]<typename T>(T) {
+    OnStream::run(kernels::cuda::GeluBackward<T>{pointer<T>(dy), pointer<T>(x), x.numel(),
+                                                 tanh, pointer<T>(dx)},
+                  x.device());
+  });
+}
+
 /// Calls act(stream), where kernels of this device are enqueued.
 template <typename Act>
 void on_stream(at::Device device, const Act& act) {
@@ -84,6 +103,8 @@ struct Updates {
 TORCH_LIBRARY_IMPL(longhaul, CUDA, library) {
   ops::fused::register_kernels<OnStream>(library);
   library.impl("embedding_gradient", &embedding_gradient);
+  library.impl("gelu_forward", &gelu_forward);
+  library.impl("gelu_backward", &gelu_backward);
   optim::register_updates<Updates>(library);
 }
 

@@ -1,7 +1,5 @@
 #include "longhaul/nn/feed_forward.h"
 
-#include <ATen/ops/gelu.h>
-
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/swiglu.h"
 
@@ -32,8 +30,9 @@ GeluFeedForward::GeluFeedForward(ParameterSet& parameters, const std::string& na
 at::Tensor GeluFeedForward::forward(const at::Tensor& x,
                                     const ForwardContext& context) const {
   const at::Tensor up = up_.forward(context.enter(x), context);
-  const auto gelu = [form = form_](const std::vector<at::Tensor>& t) {
-    return at::gelu(t[0], form == Gelu::Tanh ? "tanh" : "none");
+  const auto gelu = [form = form_,
+                     fused = context.fused](const std::vector<at::Tensor>& t) {
+    return ops::gelu(t[0], form, fused);
   };
   return down_.forward(
       context.selective_recompute ? ops::recomputed(gelu, {up}) : gelu({up}), context);

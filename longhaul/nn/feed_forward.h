@@ -2,6 +2,7 @@
 
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
+#include "longhaul/ops/gelu.h"
 
 namespace longhaul::nn {
 
@@ -18,9 +19,7 @@ class FeedForward {
   Linear gate_, up_, down_;
 };
 
-/// x times the normal distribution's share below it, or that by its tanh form (Hendrycks
-/// and Gimpel, "Gaussian Error Linear Units").
-enum class Gelu { Exact, Tanh };
+using ops::Gelu;
 
 /// down(gelu(up x)), both with a bias. Inside a SplitRegion up has a part of the inner
 /// features.

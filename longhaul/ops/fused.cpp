@@ -36,7 +36,9 @@ TORCH_LIBRARY(longhaul, library) {
   library.def(
       "cross_entropy_gradient(Tensor(a!) logits, Tensor targets, Tensor lse, "
       "Tensor row_scale, float z_loss) -> ()");
-  // No kernel of the CPU: there index_add_ is repeatable.
+  // No kernels of the CPU: there LibTorch's gelu is one pass, and index_add_ repeatable.
+  library.def("gelu_forward(Tensor x, bool tanh, Tensor(a!) y) -> ()");
+  library.def("gelu_backward(Tensor dy, Tensor x, bool tanh, Tensor(a!) dx) -> ()");
   library.def(
       "embedding_gradient(Tensor dy, Tensor rows, Tensor order, Tensor(a!) grad) -> ()");
 }
@@ -59,6 +61,8 @@ using Rope = Operator<void(const Tensor&, const Tensor&, const Tensor&, const Te
 using SwigluForward = Operator<void(const Tensor&, const Tensor&, const Tensor&)>;
 using SwigluBackward = Operator<void(const Tensor&, const Tensor&, const Tensor&,
                                      const Tensor&, const Tensor&)>;
+using GeluForward = Operator<void(const Tensor&, bool, const Tensor&)>;
+using GeluBackward = Operator<void(const Tensor&, const Tensor&, bool, const Tensor&)>;
 using CrossEntropy = Operator<void(const Tensor&, const Tensor&, double, double, bool,
                                    const Tensor&, const Tensor&)>;
 using CrossEntropyStatistics = Operator<void(const Tensor&, const Tensor&, const Tensor&,
@@ -75,6 +79,8 @@ struct Operators {
   Rope rope{"longhaul::rope"};
   SwigluForward swiglu_forward{"longhaul::swiglu_forward"};
   SwigluBackward swiglu_backward{"longhaul::swiglu_backward"};
+  GeluForward gelu_forward{"longhaul::gelu_forward"};
+  GeluBackward gelu_backward{"longhaul::gelu_backward"};
   CrossEntropy cross_entropy{"longhaul::cross_entropy"};
   CrossEntropyStatistics statistics{"longhaul::cross_entropy_statistics"};
   CrossEntropyGradient gradient{"longhaul::cross_entropy_gradient"};
@@ -154,6 +160,8 @@ bool supports(Form form, const at::Tensor& x) {
       return all.rope.serves(x);
     case Form::Swiglu:
       return all.swiglu_forward.serves(x) && all.swiglu_backward.serves(x);
+    case Form::Gelu:
+      return all.gelu_forward.serves(x) && all.gelu_backward.serves(x);
     case Form::CrossEntropy:
       return all.cross_entropy.serves(x);
     case Form::SplitCrossEntropy:
@@ -195,6 +203,14 @@ void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y)
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup) {
   operators().swiglu_backward.on(gate, dy, gate, up, dgate, dup);
+}
+
+void gelu_forward(const at::Tensor& x, bool tanh, at::Tensor& y) {
+  operators().gelu_forward.on(x, x, tanh, y);
+}
+
+void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh, at::Tensor& dx) {
+  operators().gelu_backward.on(x, dy, x, tanh, dx);
 }
 
 bool supports_dropout(const at::Tensor& x) { return x.is_cpu() && has_element_type(x); }

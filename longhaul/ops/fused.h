@@ -14,6 +14,7 @@ enum class Form {
   RmsNorm,
   Rope,
   Swiglu,
+  Gelu,
   CrossEntropy,
   SplitCrossEntropy,
   EmbeddingGradient
@@ -44,6 +45,10 @@ void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
 void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y);
 void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
                      at::Tensor& dgate, at::Tensor& dup);
+
+/// x, y, dy, dx of one shape; y may be x, and dx dy. `tanh`: by its tanh form.
+void gelu_forward(const at::Tensor& x, bool tanh, at::Tensor& y);
+void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh, at::Tensor& dx);
 
 bool supports_dropout(const at::Tensor& x);
 /// x, y [T, H]; y may be x.

@@ -303,6 +303,7 @@ TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
     EXPECT_FALSE(fused::supports(form, x.to(at::kMeta)));
   }
   EXPECT_FALSE(fused::supports(Form::EmbeddingGradient, x));  // index_add_ is repeatable
+  EXPECT_FALSE(fused::supports(Form::Gelu, x));               // LibTorch's is one pass
 }
 
 // ---- The gradient of an embedding

@@ -4,6 +4,7 @@
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/gelu.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
@@ -108,6 +109,18 @@ TEST_P(GpuOps, SwigluIsTheSame) {
     backward(y, dy.to(device));
     return {y, g.grad(), u.grad()};
   });
+}
+
+TEST_P(GpuOps, GeluIsTheSame) {
+  const at::Tensor x = random({21, 41}), dy = random({21, 41});
+  for (const Gelu form : {Gelu::Exact, Gelu::Tanh}) {
+    compare([&](at::Device device) -> Results {
+      const at::Tensor in = leaf(x.to(device));
+      const at::Tensor y = gelu(in, form, fused());
+      backward(y, dy.to(device));
+      return {y, in.grad()};
+    });
+  }
 }
 
 TEST_P(GpuOps, AttentionIsTheSame) {

@@ -71,6 +71,23 @@ void embedding_gradient(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, {});
 }
 
+std::string gelu_form(const Given& given) {
+  return given["tanh"].toBool() ? "tanh" : "none";
+}
+
+void gelu_forward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  given["y"].toTensor().copy_(at::gelu(given["x"].toTensor(), gelu_form(given)));
+  given.give(stack, {});
+}
+
+void gelu_backward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  given["dx"].toTensor().copy_(
+      at::gelu_backward(given["dy"].toTensor(), given["x"].toTensor(), gelu_form(given)));
+  given.give(stack, {});
+}
+
 class Kernels {
  public:
   Kernels() {
@@ -83,6 +100,8 @@ class Kernels {
     }
     // The CPU has none of these.
     add<&of_host<&embedding_gradient>>("longhaul", {"longhaul::embedding_gradient", ""});
+    add<&of_host<&gelu_forward>>("longhaul", {"longhaul::gelu_forward", ""});
+    add<&of_host<&gelu_backward>>("longhaul", {"longhaul::gelu_backward", ""});
     add<&of_host<&flash_forward>>("aten", {"aten::_flash_attention_forward", ""});
     add<&of_host<&flash_backward>>("aten", {"aten::_flash_attention_backward", ""});
     add<&of_host<&wide_addmm>>("aten", {"aten::addmm", "dtype_out"});

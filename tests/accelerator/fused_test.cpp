@@ -7,6 +7,7 @@
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/fused.h"
+#include "longhaul/ops/gelu.h"
 #include "longhaul/ops/weight_gradients.h"
 #include "tests/accelerator/loaded.h"
 
@@ -75,6 +76,32 @@ TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
                   }),
             Moved(1, 4 * (48 + 2 * 48) + 2 * 8 * 6));
   EXPECT_TRUE(at::equal(grad.cpu(), expected));
+}
+
+TEST(FusedForms, HaveGeluAndItsGradientInOneLaunchEach) {
+  at::manual_seed(6);
+  const at::Tensor x = at::randn({5, 7}), dy = at::randn({5, 7});
+  for (const ops::Gelu form : {ops::Gelu::Exact, ops::Gelu::Tanh}) {
+    const auto run = [&](at::Device on, bool fused) {
+      const device::BackwardHere here;
+      const at::Tensor in = x.clone().to(on).set_requires_grad(true);
+      const at::Tensor y = ops::gelu(in, form, fused);
+      torch::autograd::backward({y}, {dy.to(on)});
+      return std::pair(y.detach().cpu(), in.grad().cpu());
+    };
+    std::pair<at::Tensor, at::Tensor> found;
+    EXPECT_EQ(added("longhaul::gelu_forward",
+                    [&] {
+                      EXPECT_EQ(added("longhaul::gelu_backward",
+                                      [&] { found = run(device(), true); }),
+                                Moved(1, 4 * 3 * 35));
+                    }),
+              Moved(1, 4 * 2 * 35));
+    const auto expected = run(at::kCPU, true);
+    EXPECT_TRUE(at::equal(found.first, expected.first));
+    EXPECT_TRUE(at::equal(found.second, expected.second));
+    EXPECT_EQ(added("longhaul::gelu_forward", [&] { run(device(), false); }).first, 0);
+  }
 }
 
 TEST(Bytes, AreThoseOfTheElements) {

@@ -40,6 +40,21 @@ def test_a_layout_with_a_devices_attention_is_that_of_a_cpu(judged, name, tmp_pa
         assert launches >= STEPS
 
 
+@pytest.mark.parametrize("settings", [[], ['memory.recompute="selective"']],
+                         ids=["kept", "recomputed"])
+@pytest.mark.parametrize("family", ["gpt2", "gpt_neox"])
+def test_gelu_of_a_device_is_that_of_a_cpu(judged, tmp_path, monkeypatch, family, settings):
+    """In both forms, of which each family has one; for as many steps as its layouts agree."""
+    monkeypatch.setenv("SOFTDEV_REPORT", str(tmp_path / "counters"))
+    model = {"model_type": family, "steps": 10}
+    ours = judged(LAYOUTS["tp2_sequence"], *FP32, *DEVICE, *settings, **model)
+    assert not violations(ours, judged(LAYOUTS["tp2_sequence"], *FP32, *PLAIN, **model), IN_FP32)
+    for line in (tmp_path / "counters").open():
+        operations = json.loads(line)["operations"]
+        assert operations["longhaul::gelu_backward"][0] >= 10
+        assert "aten::gelu" not in operations
+
+
 def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, monkeypatch):
     plain = judged(ONE, *FP32, *DEVICE, *PLAIN)
     monkeypatch.setenv("SOFTDEV_COMPOSITE", "1")

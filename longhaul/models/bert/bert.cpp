@@ -1,7 +1,6 @@
 #include "longhaul/models/bert/bert.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/gelu.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
@@ -15,6 +14,7 @@
 #include "longhaul/nn/dropout.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"
+#include "longhaul/ops/gelu.h"
 
 // Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V vocabulary.
 
@@ -131,8 +131,7 @@ class BertHead {
     const at::Tensor masked =
         at::index_select(all, 0, nn::rows_with_target(context.batch));
     const at::Tensor inner = dense_.forward(masked, context);
-    nn::Tensors out = {
-        norm_.forward(at::gelu(inner, gelu_ == nn::Gelu::Tanh ? "tanh" : "none"))};
+    nn::Tensors out = {norm_.forward(ops::gelu(inner, gelu_, context.fused))};
     if (next_sentence_) out.push_back(next_sentence_->forward(all, context));
     return out;
   }

@@ -29,6 +29,25 @@ struct EmbeddingGradient {
   float* gradient;
 };
 
+/// y = gelu(x): x times the normal distribution's share below it, or that by its tanh
+/// form. y may be x.
+template <typename T>
+struct GeluForward {
+  const T* x;
+  int64_t count;
+  bool tanh;
+  T* y;
+};
+
+/// dx may be dy.
+template <typename T>
+struct GeluBackward {
+  const T *dy, *x;
+  int64_t count;
+  bool tanh;
+  T* dx;
+};
+
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream);
 template <typename T>
@@ -47,5 +66,9 @@ template <typename T>
 void run(const CrossEntropyGradient<T>& a, Stream stream);
 template <typename T>
 void run(const EmbeddingGradient<T>& a, Stream stream);
+template <typename T>
+void run(const GeluForward<T>& a, Stream stream);
+template <typename T>
+void run(const GeluBackward<T>& a, Stream stream);
 
 }  // namespace longhaul::kernels::cuda

@@ -75,6 +75,57 @@ __global__ void swiglu_backward_kernel(SwigluBackward<T> a) {
   }
 }
 
+constexpr float kRootHalf = 0.70710678118654752F;
+constexpr float kRootHalfOverPi = 0.39894228040143268F;  // sqrt(1 / (2 pi))
+constexpr float kRootTwoOverPi = 0.79788456080286536F;   // sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715F;
+
+/// The tanh form has (1 + tanh(u)) / 2 for the normal distribution below x.
+__device__ float gelu_tanh(float x) {
+  return tanhf(kRootTwoOverPi * (x + kGeluCube * x * x * x));
+}
+
+template <bool kTanh>
+__device__ float gelu(float x) {
+  const float wave = kTanh ? gelu_tanh(x) : erff(x * kRootHalf);
+  return 0.5F * x * (1.0F + wave);
+}
+
+template <bool kTanh>
+__device__ float gelu_slope(float x) {
+  if constexpr (kTanh) {
+    const float wave = gelu_tanh(x);
+    const float inner = kRootTwoOverPi * (1.0F + 3.0F * kGeluCube * x * x);
+    return 0.5F * (1.0F + wave) + 0.5F * x * (1.0F - wave * wave) * inner;
+  } else {
+    const float below = 0.5F * (1.0F + erff(x * kRootHalf));
+    return below + x * kRootHalfOverPi * expf(-0.5F * x * x);
+  }
+}
+
+/// N elements a thread; `count` is a multiple of N.
+template <typename T, int N, bool kTanh>
+__global__ void gelu_forward_kernel(GeluForward<T> a) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x) * N;
+  if (i >= a.count) return;
+  auto x = load<N>(a.x + i);
+  for (int j = 0; j < N; ++j) assign(x.of[j], gelu<kTanh>(to_float(x.of[j])));
+  store(a.y + i, x);
+}
+
+/// N elements a thread; `count` is a multiple of N.
+template <typename T, int N, bool kTanh>
+__global__ void gelu_backward_kernel(GeluBackward<T> a) {
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x) * N;
+  if (i >= a.count) return;
+  auto d = load<N>(a.dy + i);
+  const auto x = load<N>(a.x + i);
+  for (int j = 0; j < N; ++j) {
+    assign(d.of[j], to_float(d.of[j]) * gelu_slope<kTanh>(to_float(x.of[j])));
+  }
+  store(a.dx + i, d);
+}
+
 /// Whether all of these are multiples of the elements in 16 bytes.
 template <typename T, typename... Sizes>
 bool in_wide_steps(Sizes... sizes) {
@@ -113,11 +164,35 @@ void run(const SwigluBackward<T>& a, Stream stream) {
   });
 }
 
+template <typename T>
+void run(const GeluForward<T>& a, Stream stream) {
+  if (a.count == 0) return;
+  with_width<T>(aligned(a.x, a.y) && in_wide_steps<T>(a.count), [&](auto n) {
+    const auto kernel =
+        a.tanh ? gelu_forward_kernel<T, n, true> : gelu_forward_kernel<T, n, false>;
+    launch("gelu_forward", kernel, blocks_of(a.count, kBlock * n), stream, a);
+  });
+}
+
+template <typename T>
+void run(const GeluBackward<T>& a, Stream stream) {
+  if (a.count == 0) return;
+  with_width<T>(aligned(a.dy, a.x, a.dx) && in_wide_steps<T>(a.count), [&](auto n) {
+    const auto kernel =
+        a.tanh ? gelu_backward_kernel<T, n, true> : gelu_backward_kernel<T, n, false>;
+    launch("gelu_backward", kernel, blocks_of(a.count, kBlock * n), stream, a);
+  });
+}
+
 template void run(const Rope<float>&, Stream);
 template void run(const Rope<Bf16>&, Stream);
 template void run(const SwigluForward<float>&, Stream);
 template void run(const SwigluForward<Bf16>&, Stream);
 template void run(const SwigluBackward<float>&, Stream);
 template void run(const SwigluBackward<Bf16>&, Stream);
+template void run(const GeluForward<float>&, Stream);
+template void run(const GeluForward<Bf16>&, Stream);
+template void run(const GeluBackward<float>&, Stream);
+template void run(const GeluBackward<Bf16>&, Stream);
 
 }  // namespace longhaul::kernels::cuda

@@ -1,4 +1,9 @@
-// Norms, rotations, SwiGLU and the loss: kernels for a GPU against those of the CPU.
+// Norms, rotations, SwiGLU and the loss: kernels for a GPU against those of the CPU; an
+// embedding's gradient and GELU, which have none there, against their definitions.
+#include <cmath>
+#include <numbers>
+#include <utility>
+
 #include "longhaul/ops/kernels/cuda/host/guarded.h"
 
 namespace longhaul::cuda_host {
@@ -95,6 +100,74 @@ TEST_P(CudaKernels, SwigluIsTheCpus) {
       });
     }
   });
+}
+
+/// GELU and its derivative, from the definition.
+std::pair<double, double> gelu_and_slope(double x, bool tanh) {
+  if (!tanh) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
+    return {x * below, below + x * density};
+  }
+  const double root = std::sqrt(2.0 / std::numbers::pi);
+  const double wave = std::tanh(root * (x + 0.044715 * x * x * x));
+  const double inner = root * (1.0 + 3.0 * 0.044715 * x * x);
+  return {0.5 * x * (1.0 + wave),
+          0.5 * (1.0 + wave) + 0.5 * x * (1.0 - wave * wave) * inner};
+}
+
+TEST_P(CudaKernels, GeluIsItsDefinition) {
+  report_crossings();
+  for_types([&]<typename T>(T) {
+    auto x = random_values<T>(rows() * width(), 1, 3.0F);
+    const auto dy = random_values<T>(rows() * width(), 2);
+    for (const bool tanh : {false, true}) {
+      std::vector<double> y, dx;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const auto [value, slope] = gelu_and_slope(kernels::testing::widen(x[i]), tanh);
+        y.push_back(value);
+        dx.push_back(slope * kernels::testing::widen(dy[i]));
+      }
+      const double element = kRounding<T> + kSums;
+      for (const Edge edge : kEdges) {
+        SCOPED_TRACE(::testing::Message() << tanh << " " << static_cast<int>(edge));
+        Guarded<T> in(x, edge), out(std::vector<T>(size()), edge), gradient(dy, edge),
+            din(std::vector<T>(size()), edge);
+        using kernels::cuda::GeluForward, kernels::cuda::GeluBackward;
+        const auto count = static_cast<int64_t>(size());
+        kernels::cuda::run(GeluForward<T>{in.data(), count, tanh, out.data()}, nullptr);
+        kernels::cuda::run(
+            GeluBackward<T>{gradient.data(), in.data(), count, tanh, din.data()},
+            nullptr);
+        expect_close(output(out.values(), element), {y, element, 0.0});
+        expect_close(output(din.values(), element), {dx, element, 0.0});
+        // In place.
+        const auto written = din.values();
+        kernels::cuda::run(
+            GeluBackward<T>{gradient.data(), in.data(), count, tanh, gradient.data()},
+            nullptr);
+        EXPECT_EQ(std::memcmp(gradient.data(), written.data(), size() * sizeof(T)), 0);
+        kernels::cuda::run(GeluForward<T>{in.data(), count, tanh, in.data()}, nullptr);
+        EXPECT_EQ(std::memcmp(in.data(), out.data(), size() * sizeof(T)), 0);
+      }
+    }
+  });
+}
+
+TEST(CudaGelu, OfValuesFarOutIsZeroOrTheValue) {
+  report_crossings();
+  for (const bool tanh : {false, true}) {
+    Guarded<float> x({-1e9F, -40.0F, 0.0F, 40.0F, 1e9F}, Edge::Begin);
+    Guarded<float> y(std::vector<float>(5, 7.0F), Edge::Begin);
+    Guarded<float> dx(std::vector<float>(5, 1.0F), Edge::Begin);
+    kernels::cuda::run(kernels::cuda::GeluForward<float>{x.data(), 5, tanh, y.data()},
+                       nullptr);
+    kernels::cuda::run(
+        kernels::cuda::GeluBackward<float>{dx.data(), x.data(), 5, tanh, dx.data()},
+        nullptr);
+    EXPECT_EQ(y.values(), (std::vector<float>{0.0F, 0.0F, 0.0F, 40.0F, 1e9F}));
+    EXPECT_EQ(dx.values(), (std::vector<float>{0.0F, 0.0F, 0.5F, 1.0F, 1.0F}));
+  }
 }
 
 TEST_P(CudaKernels, CrossEntropyIsTheCpus) {

@@ -1,0 +1,39 @@
+#include "longhaul/ops/gelu.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/gelu.h>
+
+#include "longhaul/ops/fused.h"
+#include "longhaul/ops/node.h"
+
+namespace longhaul::ops {
+namespace {
+
+struct GeluNode : Function<GeluNode> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, bool tanh) {
+    ctx->save_for_backward({x});
+    save(ctx, tanh);
+    at::Tensor y = at::empty_like(x);
+    fused::gelu_forward(x, tanh, y);
+    return y;
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const at::Tensor x = ctx->get_saved_variables()[0];
+    at::Tensor dx = at::empty_like(x);
+    fused::gelu_backward(grads[0].contiguous(), x, saved<bool>(ctx), dx);
+    return {dx, Variable()};
+  }
+};
+
+}  // namespace
+
+at::Tensor gelu(const at::Tensor& x, Gelu form, bool fused) {
+  const bool tanh = form == Gelu::Tanh;
+  if (fused && fused::supports(fused::Form::Gelu, x)) {
+    return GeluNode::apply(x.contiguous(), tanh);
+  }
+  return at::gelu(x, tanh ? "tanh" : "none");
+}
+
+}  // namespace longhaul::ops
