@@ -156,13 +156,13 @@ void pointwise(Isa isa, const Report& report) {
   std::vector<float> dweight(kHidden);
   const auto bytes = [](int64_t count) { return 2.0 * static_cast<double>(count); };
   report("norm", bytes(2 * kTokens * kHidden), "GB/s", [&] {
-    run(RmsNormForward<Bf16>{x.data(), weight.data(), 1e-5, kTokens, kHidden, y.data(),
-                             inverse.data()},
+    run(RmsNormForward<Bf16>{x.data(), kHidden, weight.data(), 1e-5, kTokens, 1, kHidden,
+                             y.data(), inverse.data()},
         isa);
   });
   report("norm backward", bytes(3 * kTokens * kHidden), "GB/s", [&] {
-    run(RmsNormBackward<Bf16>{y.data(), x.data(), inverse.data(), weight.data(), kTokens,
-                              kHidden, h.data(), dweight.data()},
+    run(RmsNormBackward<Bf16>{y.data(), x.data(), kHidden, inverse.data(), weight.data(),
+                              kTokens, 1, kHidden, h.data(), kHidden, dweight.data()},
         isa);
   });
   const std::vector<float> table(1024 * 32, 0.5F);

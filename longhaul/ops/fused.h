@@ -28,10 +28,11 @@ bool supports_gradient(const at::Tensor& grad);
 /// Head dims that the attention kernel takes.
 bool supports_attention(const at::Tensor& q, int64_t head_dim);
 
-/// x, y [T, H]; inverse_rms [T] fp32.
+/// x [T, H], or [T, heads, H] of which the last two dims are contiguous, so that it may
+/// be part of a wider matrix; y the same; inverse_rms [T] or [T, heads] fp32.
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
                       at::Tensor& y, at::Tensor& inverse_rms);
-/// Adds to dweight [H] fp32.
+/// Adds to dweight [H] fp32. dx may lie as x may.
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
                        at::Tensor& dx, const at::Tensor& dweight);

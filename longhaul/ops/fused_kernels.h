@@ -26,27 +26,41 @@ void with_type(const at::Tensor& x, const Run& run) {
   }
 }
 
+/// x [T, H], or [T, heads, H], whose tokens may lie apart.
+struct RowsOf {
+  explicit RowsOf(const at::Tensor& x)
+      : tokens(x.size(0)),
+        heads(x.dim() == 3 ? x.size(1) : 1),
+        features(x.size(-1)),
+        token_stride(x.stride(0)) {}
+  int64_t tokens, heads, features, token_stride;
+};
+
 template <typename Launch>
 void register_layers(torch::Library& library) {
   using at::Tensor;
   library.impl("rms_norm_forward", [](const Tensor& x, const Tensor& weight, double eps,
                                       const Tensor& y, const Tensor& inverse_rms) {
+    const RowsOf rows(x);
     with_type(x, [&]<typename T>(T) {
-      Launch::run(kernels::RmsNormForward<T>{pointer<T>(x), pointer<T>(weight), eps,
-                                             x.size(0), x.size(1), pointer<T>(y),
-                                             pointer<float>(inverse_rms)},
-                  x.device());
+      Launch::run(
+          kernels::RmsNormForward<T>{pointer<T>(x), rows.token_stride, pointer<T>(weight),
+                                     eps, rows.tokens, rows.heads, rows.features,
+                                     pointer<T>(y), pointer<float>(inverse_rms)},
+          x.device());
     });
   });
   library.impl("rms_norm_backward", [](const Tensor& dy, const Tensor& x,
                                        const Tensor& inverse_rms, const Tensor& weight,
                                        const Tensor& dx, const Tensor& dweight) {
+    const RowsOf rows(x);
     with_type(x, [&]<typename T>(T) {
-      Launch::run(kernels::RmsNormBackward<T>{pointer<T>(dy), pointer<T>(x),
-                                              pointer<float>(inverse_rms),
-                                              pointer<T>(weight), x.size(0), x.size(1),
-                                              pointer<T>(dx), pointer<float>(dweight)},
-                  x.device());
+      Launch::run(
+          kernels::RmsNormBackward<T>{
+              pointer<T>(dy), pointer<T>(x), rows.token_stride,
+              pointer<float>(inverse_rms), pointer<T>(weight), rows.tokens, rows.heads,
+              rows.features, pointer<T>(dx), dx.stride(0), pointer<float>(dweight)},
+          x.device());
     });
   });
   library.impl("rope", [](const Tensor& x, const Tensor& cos, const Tensor& sin,

@@ -31,25 +31,32 @@ std::string cpu_name();
 // ---------------------------------------------------------------------------
 
 /// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps).
-/// x, y [rows, features]; weight [features]; inverse_rms [rows].
+/// x, y [tokens, heads, features], each head a row of its own; y is contiguous, the heads
+/// of a token of x follow each other (as part of a wider matrix has them); weight
+/// [features]; inverse_rms [tokens, heads].
 template <typename T>
 struct RmsNormForward {
-  const T *x, *weight;
+  const T* x;
+  int64_t x_token_stride;
+  const T* weight;
   double eps;
-  int64_t rows, features;
+  int64_t tokens, heads, features;
   T* y;
   float* inverse_rms;
 };
 
-/// dx = gradient of the norm with respect to its input. dweight [features] += sum over
-/// rows, null: not wanted. dx may be dy itself.
+/// dx = gradient of the norm with respect to its input, which lies like x, with a stride
+/// of its own. dy is contiguous. dweight [features] += sum over rows, null: not wanted.
+/// dx may be dy itself.
 template <typename T>
 struct RmsNormBackward {
   const T *dy, *x;
+  int64_t x_token_stride;
   const float* inverse_rms;
   const T* weight;
-  int64_t rows, features;
+  int64_t tokens, heads, features;
   T* dx;
+  int64_t dx_token_stride;
   float* dweight;
 };
 

@@ -5,6 +5,12 @@
 namespace longhaul::kernels {
 namespace {
 
+/// Where row r begins: the heads of a token follow each other.
+template <typename Norm>
+LH_INLINE int64_t start_of_row(const Norm& a, int64_t r, int64_t token_stride) {
+  return r / a.heads * token_stride + r % a.heads * a.features;
+}
+
 template <typename T>
 LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features, T* y,
                         float* inverse_rms) {
@@ -24,10 +30,11 @@ LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features
 
 template <typename T>
 void rms_norm_forward_loop(const RmsNormForward<T>& a) {
-#pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
-  for (int64_t r = 0; r < a.rows; ++r) {
-    const int64_t at = r * a.features;
-    norm_row(a.x + at, a.weight, static_cast<float>(a.eps), a.features, a.y + at,
+  const int64_t rows = a.tokens * a.heads;
+#pragma omp parallel for schedule(static) if (rows * a.features > kParallelElements)
+  for (int64_t r = 0; r < rows; ++r) {
+    norm_row(a.x + start_of_row(a, r, a.x_token_stride), a.weight,
+             static_cast<float>(a.eps), a.features, a.y + r * a.features,
              a.inverse_rms + r);
   }
 }
@@ -59,7 +66,7 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
 /// threads have no say in it.
 template <typename T>
 void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
-  const int64_t rows = a.rows;
+  const int64_t rows = a.tokens * a.heads;
   const int64_t features = a.features;
   float* dweight = a.dweight;
   const int64_t chunk = larger(16, ceil_div(rows, 64));
@@ -75,9 +82,9 @@ void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
       }
       const int64_t end = smaller(rows, (c + 1) * chunk);
       for (int64_t r = c * chunk; r < end; ++r) {
-        const int64_t at = r * features;
-        norm_backward_row(a.dy + at, a.x + at, a.inverse_rms[r], a.weight, features,
-                          a.dx + at, partial);
+        norm_backward_row(a.dy + r * features, a.x + start_of_row(a, r, a.x_token_stride),
+                          a.inverse_rms[r], a.weight, features,
+                          a.dx + start_of_row(a, r, a.dx_token_stride), partial);
       }
     }
     if (dweight != nullptr) {

@@ -27,7 +27,7 @@ TEST(RmsNorm, EqualsTheReference) {
       const auto weight = random_values<T>(F, 3);
       std::vector<T> y(x.size());
       std::vector<float> inverse(static_cast<size_t>(rows));
-      run(RmsNormForward<T>{x.data(), weight.data(), 1e-5, rows, F, y.data(),
+      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
                             inverse.data()},
           isa);
       Doubles want_y(x.size()), want_inverse(inverse.size());
@@ -57,12 +57,12 @@ TEST(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
       const auto weight = random_values<T>(F, 4);
       std::vector<float> inverse(static_cast<size_t>(rows));
       std::vector<T> y(x.size()), dx(x.size());
-      run(RmsNormForward<T>{x.data(), weight.data(), 1e-5, rows, F, y.data(),
+      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
                             inverse.data()},
           isa);
       std::vector<float> dweight(static_cast<size_t>(F), 0.5F);
-      run(RmsNormBackward<T>{dy.data(), x.data(), inverse.data(), weight.data(), rows, F,
-                             dx.data(), dweight.data()},
+      run(RmsNormBackward<T>{dy.data(), x.data(), F, inverse.data(), weight.data(), rows,
+                             1, F, dx.data(), F, dweight.data()},
           isa);
       Doubles want_dx(x.size()), want_dweight(dweight.size(), 0.5);
       for (int64_t r = 0; r < rows; ++r) {
@@ -100,14 +100,64 @@ TEST(RmsNorm, BackwardDependsNeitherOnTheRunNorOnTheThreads) {
       omp_set_num_threads(threads);
       std::vector<float> dweight(kFeatures, 1.0F);
       std::vector<T> dx(x.size());
-      run(RmsNormBackward<T>{dy.data(), x.data(), inverse.data(), weight.data(), kRows,
-                             kFeatures, dx.data(), dweight.data()},
+      run(RmsNormBackward<T>{dy.data(), x.data(), kFeatures, inverse.data(),
+                             weight.data(), kRows, 1, kFeatures, dx.data(), kFeatures,
+                             dweight.data()},
           isa);
       if (first.empty()) first = dweight;
       EXPECT_TRUE(same_bits(first, dweight)) << threads;
     }
   });
   omp_set_num_threads(before);
+}
+
+TEST(RmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
+  struct Heads {
+    int64_t tokens, heads, features, stride;
+  };
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [tokens, heads, F, stride] :
+         {Heads{1, 1, 8, 9}, Heads{3, 2, 37, 80}, Heads{61, 3, 20, 60},
+          Heads{33, 5, 128, 1000}}) {
+      const auto matrix = random_values<T>(tokens * stride, 1);
+      const int64_t rows = tokens * heads, size = rows * F;
+      std::vector<T> x;
+      for (int64_t i = 0; i < tokens; ++i) {
+        x.insert(x.end(), &matrix[static_cast<size_t>(i * stride)],
+                 &matrix[static_cast<size_t>(i * stride)] + heads * F);
+      }
+      const auto dy = random_values<T>(size, 2), weight = random_values<T>(F, 3);
+      struct Found {
+        std::vector<T> y, dx;
+        std::vector<float> inverse, dweight;
+      };
+      const auto norm = [&](const T* from, int64_t n, int64_t of_token, int64_t step) {
+        Found out{std::vector<T>(x.size()),
+                  std::vector<T>(static_cast<size_t>(n * step), T{}),
+                  std::vector<float>(static_cast<size_t>(rows)),
+                  std::vector<float>(static_cast<size_t>(F), 0.5F)};
+        run(RmsNormForward<T>{from, step, weight.data(), 1e-5, n, of_token, F,
+                              out.y.data(), out.inverse.data()},
+            isa);
+        run(RmsNormBackward<T>{dy.data(), from, step, out.inverse.data(), weight.data(),
+                               n, of_token, F, out.dx.data(), step, out.dweight.data()},
+            isa);
+        return out;
+      };
+      const Found apart = norm(x.data(), rows, 1, F);
+      const Found wide = norm(matrix.data(), tokens, heads, stride);
+      EXPECT_TRUE(same_bits(wide.y, apart.y));
+      EXPECT_TRUE(same_bits(wide.inverse, apart.inverse));
+      EXPECT_TRUE(same_bits(wide.dweight, apart.dweight));
+      std::vector<T> dx(matrix.size(), T{});  // nothing is written beside the heads
+      for (int64_t i = 0; i < size; ++i) {
+        dx[static_cast<size_t>(i / (heads * F) * stride + i % (heads * F))] =
+            apart.dx[static_cast<size_t>(i)];
+      }
+      EXPECT_TRUE(same_bits(wide.dx, dx));
+    }
+  });
 }
 
 TEST(Rope, RotatesHalvesAndBack) {

@@ -3,10 +3,17 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
+/// Where the row of this block begins: the heads of a token follow each other.
+template <typename Norm>
+__device__ int64_t start_of_row(const Norm& a, int64_t token_stride) {
+  const auto heads = static_cast<unsigned>(a.heads);
+  return blockIdx.x / heads * token_stride + blockIdx.x % heads * a.features;
+}
+
 /// One block a row, N elements a thread at a time.
 template <typename T, int N>
 __global__ void forward_kernel(RmsNormForward<T> a) {
-  const T* x = a.x + static_cast<int64_t>(blockIdx.x) * a.features;
+  const T* x = a.x + start_of_row(a, a.x_token_stride);
   T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
   float squares = 0.0F;
@@ -31,10 +38,10 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
 /// One block a row, N elements a thread at a time.
 template <typename T, int N>
 __global__ void input_gradient_kernel(RmsNormBackward<T> a) {
-  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.features;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
-  const T* dy = a.dy + start;
-  const T* x = a.x + start;
+  const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
+  const T* x = a.x + start_of_row(a, a.x_token_stride);
+  T* dx = a.dx + start_of_row(a, a.dx_token_stride);
   const float inverse = a.inverse_rms[blockIdx.x];
   float dot = 0.0F;
   for (int64_t i = first; i < a.features; i += kBlock * N) {
@@ -55,7 +62,7 @@ __global__ void input_gradient_kernel(RmsNormBackward<T> a) {
       assign(d.of[j],
              inverse * (to_float(d.of[j]) * to_float(weight.of[j]) - normal * mean));
     }
-    store(a.dx + start + i, d);
+    store(dx + i, d);
   }
 }
 
@@ -74,12 +81,22 @@ __global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWidth;
   float sums[N] = {};
   if (first + across < a.features) {
-    for (int64_t r = down; r < a.rows; r += kDown) {
+    // The token and the head of row r, without a division for each row.
+    int64_t token = down / a.heads, head = down % a.heads;
+    const int64_t tokens = kDown / a.heads, heads = kDown % a.heads;
+    for (int64_t r = down; r < a.tokens * a.heads; r += kDown) {
+      const T* x = a.x + token * a.x_token_stride + head * a.features;
       const auto d = load<N>(a.dy + r * a.features + first + across);
-      const auto in = load<N>(a.x + r * a.features + first + across);
+      const auto in = load<N>(x + first + across);
       const float inverse = a.inverse_rms[r];
       for (int j = 0; j < N; ++j) {
         sums[j] += to_float(d.of[j]) * to_float(in.of[j]) * inverse;
+      }
+      token += tokens;
+      head += heads;
+      if (head >= a.heads) {
+        head -= a.heads;
+        ++token;
       }
     }
   }
@@ -92,26 +109,37 @@ __global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
   a.dweight[first + own] += total;
 }
 
+/// Steps of so many elements keep the alignment.
+template <typename T, typename... Steps>
+bool whole_accesses(Steps... steps) {
+  return ((steps % kWide<T> == 0) && ...);
+}
+
 }  // namespace
 
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream) {
-  if (a.rows == 0) return;
-  with_width<T>(aligned(a.x, a.weight, a.y) && a.features % kWide<T> == 0, [&](auto n) {
-    launch("rms_norm_forward", forward_kernel<T, n>, a.rows, stream, a);
+  const int64_t rows = a.tokens * a.heads;
+  if (rows == 0) return;
+  const bool wide =
+      aligned(a.x, a.weight, a.y) && whole_accesses<T>(a.features, a.x_token_stride);
+  with_width<T>(wide, [&](auto n) {
+    launch("rms_norm_forward", forward_kernel<T, n>, rows, stream, a);
   });
 }
 
 template <typename T>
 void run(const RmsNormBackward<T>& a, Stream stream) {
-  if (a.rows == 0) return;
-  const bool wide = aligned(a.dy, a.x, a.weight, a.dx) && a.features % kWide<T> == 0;
+  const int64_t rows = a.tokens * a.heads;
+  if (rows == 0) return;
+  const bool wide = aligned(a.dy, a.x, a.weight, a.dx) &&
+                    whole_accesses<T>(a.features, a.x_token_stride, a.dx_token_stride);
   with_width<T>(wide, [&](auto n) {
     if (a.dweight != nullptr) {
       launch("rms_norm_weight_gradient", weight_gradient_kernel<T, n>,
              blocks_of(a.features, kAcross * n), stream, a);
     }
-    launch("rms_norm_input_gradient", input_gradient_kernel<T, n>, a.rows, stream, a);
+    launch("rms_norm_input_gradient", input_gradient_kernel<T, n>, rows, stream, a);
   });
 }
 

@@ -23,6 +23,10 @@ constexpr Shape kShapes[] = {{1, 1},   {3, 3},     {5, 31},   {4, 32},
                              {2, 33},  {3, 255},   {3, 256},  {2, 257},
                              {3, 264}, {33, 1000}, {1, 2056}, {2, 4104}};
 
+struct Heads {
+  int64_t tokens, heads, dim;
+};
+
 class CudaKernels : public ::testing::TestWithParam<Shape> {
  protected:
   int64_t rows() const { return GetParam().rows; }
@@ -55,14 +59,14 @@ TEST_P(CudaKernels, RmsNormIsTheCpus) {
       auto weight = on.buffer(w);
       auto y = on.buffer(std::vector<T>(size()));
       auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows())));
-      on.run(kernels::RmsNormForward<T>{in.data(), weight.data(), 1e-5, rows(), width(),
-                                        y.data(), inverse.data()});
+      on.run(kernels::RmsNormForward<T>{in.data(), width(), weight.data(), 1e-5, rows(),
+                                        1, width(), y.data(), inverse.data()});
       auto gradient = on.buffer(dy);
       auto dx = on.buffer(std::vector<T>(size()));
       auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
-      kernels::RmsNormBackward<T> back{gradient.data(), in.data(),     inverse.data(),
-                                       weight.data(),   rows(),        width(),
-                                       dx.data(),       dweight.data()};
+      kernels::RmsNormBackward<T> back{
+          gradient.data(), in.data(), width(), inverse.data(), weight.data(), rows(), 1,
+          width(),         dx.data(), width(), dweight.data()};
       on.run(back);
       // In place, and for a frozen weight.
       back.dx = gradient.data();
@@ -74,6 +78,76 @@ TEST_P(CudaKernels, RmsNormIsTheCpus) {
               output(dx.values(), element, 1.0), output(dweight.values(), kSums),
               output(gradient.values(), element, 1.0)};
     });
+  });
+}
+
+TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    // A token has fewer heads than a block has rows at a time, as many, and more.
+    for (const auto [tokens, heads, dim] :
+         {Heads{66, 1, 16}, Heads{23, 3, 20}, Heads{2, 64, 8}, Heads{2, 66, 33}}) {
+      SCOPED_TRACE(heads);
+      const int64_t rows = tokens * heads;
+      const auto dy = random_values<T>(rows * dim, 2);
+      const auto w = random_values<T>(dim, 3);
+      for (const int64_t gap : {3, 8}) {
+        const int64_t stride = heads * dim + gap;
+        const auto x = random_values<T>(tokens * stride, 1);
+        expect_same_on_gpu([&](const auto& on) -> Outputs {
+          auto in = on.buffer(x);
+          auto weight = on.buffer(w);
+          auto y = on.buffer(std::vector<T>(dy.size()));
+          auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
+          on.run(kernels::RmsNormForward<T>{in.data(), stride, weight.data(), 1e-5,
+                                            tokens, heads, dim, y.data(),
+                                            inverse.data()});
+          auto gradient = on.buffer(dy);
+          auto dx = on.buffer(std::vector<T>(static_cast<size_t>(tokens * (stride + 8))));
+          auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
+          on.run(kernels::RmsNormBackward<T>{gradient.data(), in.data(), stride,
+                                             inverse.data(), weight.data(), tokens, heads,
+                                             dim, dx.data(), stride + 8, dweight.data()});
+          const double element = 2 * kRounding<T> + kSums;
+          return {output(y.values(), element), output(inverse.values(), kSums),
+                  output(dx.values(), element, 1.0), output(dweight.values(), kSums)};
+        });
+      }
+    }
+  });
+}
+
+TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
+  for_types([&]<typename T>(T) {
+    for (const auto [tokens, heads, dim] : {Heads{23, 3, 24}, Heads{15, 5, 33}}) {
+      const int64_t rows = tokens * heads, stride = heads * dim + 8;
+      const auto matrix = random_values<T>(tokens * stride, 1);
+      const auto dy = random_values<T>(rows * dim, 2), w = random_values<T>(dim, 3);
+      std::vector<T> copy;
+      for (int64_t i = 0; i < tokens; ++i) {
+        const auto from = matrix.begin() + i * stride;
+        copy.insert(copy.end(), from, from + heads * dim);
+      }
+      const auto found = [&](const std::vector<T>& x, int64_t n, int64_t of_token,
+                             int64_t step) {
+        const OnGpu on{Edge::Begin};  // aligned
+        auto in = on.buffer(x), weight = on.buffer(w), gradient = on.buffer(dy);
+        auto y = on.buffer(std::vector<T>(dy.size()));
+        auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
+        auto sums = on.buffer(std::vector<float>(w.size(), 0.5F));
+        on.run(kernels::RmsNormForward<T>{in.data(), step, weight.data(), 1e-5, n,
+                                          of_token, dim, y.data(), inverse.data()});
+        on.run(kernels::RmsNormBackward<T>{
+            gradient.data(), in.data(), step, inverse.data(), weight.data(), n, of_token,
+            dim, gradient.data(), of_token * dim, sums.data()});
+        return std::tuple(y.values(), gradient.values(), sums.values());
+      };
+      const auto [y, dx, dw] = found(matrix, tokens, heads, stride);
+      const auto [y_of_copy, dx_of_copy, dw_of_copy] = found(copy, rows, 1, dim);
+      using kernels::testing::same_bits;
+      EXPECT_TRUE(same_bits(y, y_of_copy));
+      EXPECT_TRUE(same_bits(dx, dx_of_copy));
+      EXPECT_TRUE(same_bits(dw, dw_of_copy));
+    }
   });
 }
 
