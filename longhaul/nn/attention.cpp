@@ -39,8 +39,8 @@ Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t 
       window_(parts.window),
       dropout_(parts.dropout) {
   if (!parts.head_norm_eps) return;
-  q_norm_.emplace(parameters, name + ".q_norm", *parts.head_norm_eps);
-  k_norm_.emplace(parameters, name + ".k_norm", *parts.head_norm_eps);
+  norms_ = {parameters.take(name + ".q_norm.weight"),
+            parameters.take(name + ".k_norm.weight"), *parts.head_norm_eps};
 }
 
 ops::AttentionMask Attention::mask(const ForwardContext& context) const {
@@ -58,22 +58,13 @@ ops::Heads Attention::heads(const ops::LinearInput& in, const ops::RopeTable* ro
   const auto by_head = [&](const at::Tensor& y) {
     return y.view({y.size(0), -1, head_dim_});
   };
-  if (q_norm_) {
-    // The norms keep their inputs, and their kernels take whole rows: one matrix would
-    // stay beside copies of its parts.
-    const auto normed = [&](const Linear& projection, const RmsNorm& norm) {
-      const at::Tensor y =
-          norm.forward(by_head(projection.forward(in, context)), context);
-      return rope == nullptr ? y : ops::rope(y, *rope, positions, context.fused);
-    };
-    return {normed(q_, *q_norm_), normed(k_, *k_norm_), by_head(v_.forward(in, context))};
-  }
   const auto y = Linear::forward_all({&q_, &k_, &v_}, in, context);
-  const ops::Heads plain{by_head(y[0]), by_head(y[1]), by_head(y[2])};
-  if (rope == nullptr) return plain;
-  if (context.fused) return ops::rope_in_place(plain, *rope, positions);
-  return {ops::rope(plain.q, *rope, positions, context.fused),
-          ops::rope(plain.k, *rope, positions, context.fused), plain.v};
+  ops::Heads out{by_head(y[0]), by_head(y[1]), by_head(y[2])};
+  if (norms_) out = ops::rms_norm_heads(out, *norms_, context.fused);
+  if (rope == nullptr) return out;
+  if (context.fused) return ops::rope_in_place(out, *rope, positions);
+  return {ops::rope(out.q, *rope, positions, context.fused),
+          ops::rope(out.k, *rope, positions, context.fused), out.v};
 }
 
 at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,

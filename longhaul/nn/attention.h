@@ -4,6 +4,7 @@
 
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
+#include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 
 namespace longhaul::nn {
@@ -45,7 +46,7 @@ class Attention {
 
   Linear q_, k_, v_;
   OutLinear o_;
-  std::optional<RmsNorm> q_norm_, k_norm_;
+  std::optional<ops::HeadNorms> norms_;
   int64_t head_dim_;
   int64_t layer_;
   int64_t window_;

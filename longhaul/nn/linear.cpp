@@ -66,9 +66,7 @@ RmsNorm::RmsNorm(ParameterSet& parameters, const std::string& name, double eps)
     : weight_(parameters.take(name + ".weight")), eps_(eps) {}
 
 at::Tensor RmsNorm::forward(const at::Tensor& x, const ForwardContext& context) const {
-  if (x.dim() == 2) return ops::rms_norm(x, weight_, eps_, context.fused);
-  const at::Tensor rows = x.reshape({-1, x.size(-1)});
-  return ops::rms_norm(rows, weight_, eps_, context.fused).view(x.sizes());
+  return ops::rms_norm(x, weight_, eps_, context.fused);
 }
 
 }  // namespace longhaul::nn

@@ -69,11 +69,12 @@ class LayerNorm {
   double eps_;
 };
 
-/// ops::rms_norm with its weight [H], over the last dim of x [.., H].
+/// ops::rms_norm with its weight [H].
 class RmsNorm {
  public:
   /// Takes NAME.weight.
   RmsNorm(ParameterSet& parameters, const std::string& name, double eps);
+  /// x [T, H] -> [T, H].
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
 

@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
@@ -30,7 +31,9 @@ struct ScaleNode : Function<ScaleNode> {
     const at::Tensor x = ctx->get_saved_variables()[0];
     if (!weight->frozen()) {
       at::Tensor grad = weight->grad();
-      grad.add_(at::sum(at::mul(grads[0].to(at::kFloat), x.to(at::kFloat)), {0}));
+      const at::Tensor rows =
+          at::mul(grads[0].to(at::kFloat), x.to(at::kFloat)).reshape({-1, grad.size(0)});
+      grad.add_(at::sum(rows, {0}));
     }
     return {at::mul(grads[0], weight->weight()), Variable()};
   }
@@ -40,12 +43,23 @@ struct NormSaved {
   ParameterPtr weight;
 };
 
+struct Normed {
+  at::Tensor y, inverse_rms;
+};
+
+/// Of x [T, H] or [T, heads, H]; y is contiguous.
+Normed normed(const at::Tensor& x, const ParameterPtr& weight, double eps) {
+  Normed out{at::empty(x.sizes(), x.options()),
+             at::empty(x.sizes().slice(0, static_cast<size_t>(x.dim() - 1)),
+                       x.options().dtype(at::kFloat))};
+  fused::rms_norm_forward(x, weight->weight(), eps, out.y, out.inverse_rms);
+  return out;
+}
+
 struct RmsNormNode : Function<RmsNormNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             ParameterPtr weight, double eps) {
-    at::Tensor y = at::empty_like(x);
-    at::Tensor inverse_rms = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
-    fused::rms_norm_forward(x, weight->weight(), eps, y, inverse_rms);
+    const auto [y, inverse_rms] = normed(x, weight, eps);
     ctx->save_for_backward({x, inverse_rms});
     save(ctx, NormSaved{std::move(weight)});
     return y;
@@ -61,21 +75,89 @@ struct RmsNormNode : Function<RmsNormNode> {
   }
 };
 
-}  // namespace
+struct HeadNormsSaved {
+  HeadNorms norms;
+  ColumnLayout layout;
+};
 
-at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
-                    bool fused) {
-  LH_CHECK(x.dim() == 2 && x.size(1) == weight->slice().extent[0], "rms_norm",
-           "{} has {} elements, the input's last dim {}", weight->name(),
-           weight->slice().extent[0], x.size(-1));
-  if (fused && fused::supports(fused::Form::RmsNorm, x) &&
-      fused::supports_gradient(weight->grad())) {
-    return RmsNormNode::apply(x.contiguous(), weight, eps);
+struct HeadNormsNode : Function<HeadNormsNode> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v, HeadNorms norms) {
+    const auto [y_q, inverse_q] = normed(q, norms.q, norms.eps);
+    const auto [y_k, inverse_k] = normed(k, norms.k, norms.eps);
+    ctx->save_for_backward({q, k, inverse_q, inverse_k});
+    save(ctx, HeadNormsSaved{std::move(norms), ColumnLayout(as_rows({q, k, v}))});
+    return {y_q, y_k, v.detach()};
   }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const auto& [norms, layout] = saved<HeadNormsSaved>(ctx);
+    const auto t = ctx->get_saved_variables();
+    tensor_list d = layout.empty(grads[0].options());
+    for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(grads[i].sizes());
+    for (const size_t i : {0, 1}) {
+      const ParameterPtr& weight = i == 0 ? norms.q : norms.k;
+      fused::rms_norm_backward(grads[i].contiguous(), t[i], t[2 + i], weight->weight(),
+                               d[i], weight->grad());
+    }
+    if (layout.is_alone(2)) {
+      d[2] = grads[2];
+    } else {
+      d[2].copy_(grads[2]);
+    }
+    d.emplace_back();
+    return d;
+  }
+};
+
+/// x [.., H].
+at::Tensor composite_norm(const at::Tensor& x, const ParameterPtr& weight, double eps) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor normal =
       wide * at::rsqrt(at::mean(wide * wide, {-1}, /*keepdim=*/true) + eps);
   return ScaleNode::apply(normal.to(x.scalar_type()), weight);
+}
+
+bool norm_has_kernel(const at::Tensor& x, const ParameterPtr& weight) {
+  return fused::supports(fused::Form::RmsNorm, x) &&
+         fused::supports_gradient(weight->grad());
+}
+
+void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
+  LH_CHECK(x.dim() == dims && x.size(-1) == weight->slice().extent[0], "rms_norm",
+           "{} has {} elements, the input's last dim {}", weight->name(),
+           weight->slice().extent[0], x.size(-1));
+}
+
+/// The heads of a token follow each other.
+void check_heads(const at::Tensor& x) {
+  LH_ASSERT(x.stride(2) == 1 && (x.size(1) == 1 || x.stride(1) == x.size(2)),
+            "heads that do not follow each other");
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
+                    bool fused) {
+  check_norm(x, 2, weight);
+  if (!fused || !norm_has_kernel(x, weight)) return composite_norm(x, weight, eps);
+  return RmsNormNode::apply(x.contiguous(), weight, eps);
+}
+
+Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {
+  const auto& [q, k, v] = heads;
+  check_norm(q, 3, norms.q);
+  check_norm(k, 3, norms.k);
+  if (!fused || !norm_has_kernel(q, norms.q) || !norm_has_kernel(k, norms.k)) {
+    // A norm of bf16 keeps copies: without v there, nothing keeps the matrix.
+    const bool copied = q.scalar_type() != at::kFloat;
+    return {composite_norm(q, norms.q, norms.eps), composite_norm(k, norms.k, norms.eps),
+            copied ? v.contiguous() : v};
+  }
+  check_heads(q);
+  check_heads(k);
+  const tensor_list out = HeadNormsNode::apply(q, k, v, norms);
+  return {out[0], out[1], out[2]};
 }
 
 }  // namespace longhaul::ops

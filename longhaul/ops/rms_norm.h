@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "longhaul/ops/heads.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::ops {
@@ -12,5 +13,18 @@ namespace longhaul::ops {
 /// weight's gradient is added to its accumulator during the backward.
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
                     bool fused);
+
+/// Weights [D] of the norms of queries' and keys' heads.
+struct HeadNorms {
+  ParameterPtr q, k;
+  double eps = 0.0;
+};
+
+/// rms_norm() of each head of q and k over D; v is not normed. The heads are read where
+/// they lie, which may be one matrix (joint_linear), and kept there for the backward; the
+/// normed ones are tensors of their own, which nothing keeps: they may be written. The
+/// fused form's gradients lie as q, k and v do (ColumnLayout), so those of a joint
+/// product are one matrix.
+Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused);
 
 }  // namespace longhaul::ops

@@ -91,13 +91,6 @@ void check_rope(const at::Tensor& x, const RopeTable& table) {
            x.size(-1), 2 * table.cos.size(1));
 }
 
-/// [T, heads, D] as [T, heads * D].
-std::vector<at::Tensor> as_rows(const tensor_list& heads) {
-  std::vector<at::Tensor> rows;
-  for (const at::Tensor& x : heads) rows.push_back(x.flatten(1));
-  return rows;
-}
-
 struct HeadsSaved {
   RopeTable table;
   ColumnLayout layout;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "longhaul/families/rope.h"
+#include "longhaul/ops/heads.h"
 
 namespace longhaul::ops {
 
@@ -25,10 +26,6 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
 /// [T] int32; the result has x's dtype.
 at::Tensor rope(const at::Tensor& x, const RopeTable& table, const at::Tensor& positions,
                 bool fused);
-
-struct Heads {
-  at::Tensor q, k, v;  ///< [T, heads of each, D]
-};
 
 /// q and k rotated in the memory in which they lie, which nobody else may need, on every
 /// device; v as it is. The gradients lie as q, k and v do (ColumnLayout), so those of a

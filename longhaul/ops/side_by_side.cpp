@@ -55,6 +55,12 @@ at::Tensor joined_columns(const std::vector<at::Tensor>& parts) {
   return from_first(first, first.size(0), columns);
 }
 
+std::vector<at::Tensor> as_rows(const std::vector<at::Tensor>& heads) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& x : heads) rows.push_back(x.flatten(1));
+  return rows;
+}
+
 ColumnLayout::ColumnLayout(const std::vector<at::Tensor>& parts) {
   for (const at::Tensor& x : parts) {
     rows_.push_back(x.size(0));

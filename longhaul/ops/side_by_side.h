@@ -19,6 +19,9 @@ at::Tensor joined_rows(const std::vector<at::Tensor>& parts);
 /// undefined where they are not all of it.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 
+/// Each [T, heads, D] as [T, heads * D].
+std::vector<at::Tensor> as_rows(const std::vector<at::Tensor>& heads);
+
 /// How tensors [T_i, n_i] lie: which of them make up the columns of one matrix. Their
 /// gradients are made to lie the same, so that the product that made them can take those
 /// as one matrix as well.

@@ -45,6 +45,13 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
                   [&] { ops::fused::rms_norm_forward(x, weight, 0.0, y, inverse); }),
             Moved(1, 4 * (48 + 8 + 48 + 6)));
   EXPECT_TRUE(at::equal(y.cpu(), at::ones({6, 8})));
+  // Heads inside a wider matrix move no more than those of a matrix of their own.
+  const at::Tensor heads = at::ones({3, 30}, fp32).narrow(1, 5, 16).view({3, 2, 8});
+  y = at::zeros({3, 2, 8}, fp32), inverse = at::empty({3, 2}, fp32);
+  EXPECT_EQ(added("longhaul::rms_norm_forward",
+                  [&] { ops::fused::rms_norm_forward(heads, weight, 0.0, y, inverse); }),
+            Moved(1, 4 * (48 + 8 + 48 + 6)));
+  EXPECT_TRUE(at::equal(y.cpu(), at::ones({3, 2, 8})));
   // Logits are read, and hold their gradient then.
   at::Tensor logits = at::zeros({6, 8}, fp32), loss = at::empty({6}, fp32),
              squared = at::empty({6}, fp32);

@@ -62,6 +62,22 @@ def test_a_device_without_kernels_of_the_fused_forms_runs_the_others(judged, mon
     assert not violations(judged(ONE, *FP32, *DEVICE), plain, IN_FP32)
 
 
+@pytest.mark.parametrize("name", every("zero3"))
+def test_norms_of_heads_on_a_device_are_those_of_a_cpu_with_as_many_products(judged, name, tmp_path,
+                                                                          monkeypatch):
+    """Ten steps, as every layout of this family. q, k and v are one product with norms, too."""
+    counters = tmp_path / "counters"
+    monkeypatch.setenv("SOFTDEV_REPORT", str(counters))
+    heads = dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3")
+    ours = judged(LAYOUTS[name], *FP32, *DEVICE, steps=10, **heads)
+    assert not violations(ours, judged(LAYOUTS[name], *FP32, *PLAIN, steps=10, **heads), IN_FP32)
+    judged(LAYOUTS[name], *FP32, *DEVICE, steps=10)
+    products = [json.loads(line)["operations"]["aten::mm"] for line in counters.open()]
+    ranks = LAYOUTS[name][0]
+    assert len(products) == 2 * ranks
+    assert sorted(products[:ranks]) == sorted(products[ranks:])
+
+
 @pytest.mark.parametrize("name", every("tp2_sequence"))
 def test_a_second_run_on_a_device_has_the_same_bits(trained, name):
     first, second = (trained(LAYOUTS[name], *FP32, *DEVICE, copy=n) for n in range(2))

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace longhaul::ops {
+
+/// What attention takes, by token.
+struct Heads {
+  at::Tensor q, k, v;  ///< [T, heads of each, D]
+};
+
+}  // namespace longhaul::ops
