@@ -92,14 +92,17 @@ TEST_P(GpuOps, NormsOfHeadsInOneMatrixAreTheSame) {
   compare([&](at::Device device) -> Results {
     const HeadNorms norms{weight_on(w, device), weight_on(w, device), 1e-5};
     const at::Tensor matrix = x.to(device), gradient = dy.to(device);
+    const auto part = [](const at::Tensor& of, int64_t from, int64_t heads) {
+      return of.narrow(1, from * 24, heads * 24).view({37, heads, 24});
+    };
     std::vector<at::Tensor> in, given;
-    for (const auto& [from, heads] : {std::pair{0, 4}, {4, 2}, {6, 2}}) {
-      const auto part = [&](const at::Tensor& of) {
-        return of.narrow(1, from * 24, heads * 24).view({37, heads, 24});
-      };
-      in.push_back(part(matrix).detach().set_requires_grad(true));
-      given.push_back(part(gradient));
-    }
+    const auto take = [&](int64_t from, int64_t heads) {
+      in.push_back(part(matrix, from, heads).detach().set_requires_grad(true));
+      given.push_back(part(gradient, from, heads));
+    };
+    take(0, 4);
+    take(4, 2);
+    take(6, 2);
     const Heads y = rms_norm_heads({in[0], in[1], in[2]}, norms, fused());
     const auto dx = torch::autograd::grad({y.q, y.k, y.v}, in, given);
     return {y.q, y.k, y.v, dx[0], dx[1], dx[2], norms.q->grad(), norms.k->grad()};
