@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,8 @@ class Job:
         self.dir = tmp_path / "run"
         self.records = tmp_path / "records"
         self.ranks = ranks
+        # Those of a job before would say that this one is where that one was.
+        shutil.rmtree(self.records, ignore_errors=True)
         command = [binary("longhaul"), "train", str(write_config(tmp_path)),
                    *sets(*LONG, *settings)]
         if ranks > 1:
