@@ -5,12 +5,15 @@
                                        everything else must agree too
     tools/cuda_resources.py --write    writes the table
 
-Needs nvcc and c++filt, and no GPU. Registers, stack, spills and shared memory are what ptxas says
-for each architecture; accesses of global memory are counted by their width in bits in PTX, once
-each, however often they run.
+Needs nvcc, nvdisasm (tools/deps_cuda.sh) and c++filt, and no GPU. Registers, stack, spills and
+shared memory are what ptxas says for each architecture. Accesses of global memory are counted by
+their width in bits in the disassembly, which ptxas may have split, merged or unrolled otherwise
+than PTX has them: each instruction once, however often it runs, so an unrolled loop counts as
+many times as it was unrolled, with its remainder. Those with a generic address count as well.
 """
 
 import collections
+import json
 import pathlib
 import re
 import shutil
@@ -34,6 +37,12 @@ def setting(name):
 def find_nvcc():
     fetched = sorted(ROOT.glob(".cache/cuda/toolkit-*/bin/nvcc"))
     return shutil.which("nvcc") or (str(fetched[-1]) if fetched else None)
+
+
+def find_nvdisasm():
+    # The fetched one first: it is the same on all machines, and reads each architecture.
+    fetched = sorted(ROOT.glob(".cache/cuda/nvdisasm-*/bin/nvdisasm"))
+    return str(fetched[-1]) if fetched else shutil.which("nvdisasm")
 
 
 def release_of(nvcc):
@@ -73,24 +82,32 @@ def resources(ptxas):
     return found
 
 
-def accesses(ptx):
-    """Mangled name -> {"load": {bits: how many}, "store": ...} of global memory."""
-    found, kernel = {}, None
-    for line in ptx.split("\n"):
-        if match := re.match(r"\.(?:visible |weak )?(?:\.)?entry (\w+)\(", line.strip()):
-            kernel = found.setdefault(match.group(1), {"load": collections.Counter(),
-                                                       "store": collections.Counter()})
-        match = re.search(r"\b(ld|st)(?:\.volatile|\.weak)?\.global((?:\.\w+(?:::\w+)?)*)\s", line)
-        if match and kernel is not None:
-            parts = match.group(2)
-            vector = re.search(r"\.v(\d)", parts)
-            bits = int(re.search(r"\.[a-z](\d+)$", parts).group(1))
-            bits *= int(vector.group(1)) if vector else 1
-            kernel["load" if match.group(1) == "ld" else "store"][bits] += 1
+def accesses(disassembly):
+    """Mangled name -> {"load": {bits: how many}, "store": ...}, from what `nvdisasm -json` said."""
+    found = {}
+    for function in json.loads(disassembly)[1]:
+        kernel = found.setdefault(function["function-name"], {"load": collections.Counter(),
+                                                              "store": collections.Counter()})
+        for instruction in function["sass-instructions"]:
+            # LDG.E.128.STRONG.GPU: a width is a word of its own, which LTC128B is not.
+            name, *parts = instruction["opcode"].split(".")
+            if name in ("LDG", "LD", "STG", "ST"):
+                widths = [int(match.group(1)) for part in parts
+                          if (match := re.fullmatch(r"[US]?(\d+)", part))]
+                kernel["load" if name[0] == "L" else "store"][widths[0] if widths else 32] += 1
     return found
 
 
-def measure(nvcc):
+def disassembled(nvdisasm, cubin):
+    # Labels of jumps are not read, so their analysis is left out.
+    done = subprocess.run([nvdisasm, "-json", "-ndf", cubin],
+                          capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.stderr)
+    return done.stdout
+
+
+def measure(nvcc, nvdisasm):
     """(architecture, file, kernel) -> figures."""
     architectures, table = setting("LONGHAUL_CUDA_ARCH"), {}
     codes = [word for arch in architectures
@@ -107,7 +124,7 @@ def measure(nvcc):
             names = short_names(sorted({symbol for _, symbol in figures}))
             for arch in architectures:
                 virtual = arch.replace("sm_", "compute_")
-                wide = accesses(pathlib.Path(f"{kept}/{source.stem}.{virtual}.ptx").read_text())
+                wide = accesses(disassembled(nvdisasm, f"{kept}/{source.stem}.{virtual}.cubin"))
                 for (of, symbol), row in figures.items():
                     if of == arch:
                         table[arch, source.stem, names[symbol]] = row | wide[symbol]
@@ -122,10 +139,10 @@ def text_of(key, row):
             f"store {widths(row['store'])}")
 
 
-def wide_accesses(line):
-    """16-byte loads and stores of a line of the table."""
-    return [int(match.group(1)) if (match := re.search(rf"{kind} (?:\S+,)?{WIDE}x(\d+)", line))
-            else 0 for kind in ("load", "store")]
+def has_wide_accesses(line):
+    """Whether a line of the table has 16-byte loads, and stores: how many, compilers unroll as
+    they like."""
+    return [re.search(rf"{kind} (?:\S+,)?{WIDE}x", line) is not None for kind in ("load", "store")]
 
 
 def problems_of(found, expected, same_release):
@@ -137,9 +154,9 @@ def problems_of(found, expected, same_release):
             problems.append(f"{line}: {spill} bytes are spilled")
         if key not in expected:
             problems.append(f"{line}: not in the table")
-        elif any(n < before for n, before in zip(wide_accesses(line),
-                                                 wide_accesses(expected[key]))):
-            problems.append(f"{line}: fewer 16-byte accesses than\n  {expected[key]}")
+        elif any(n < before for n, before in zip(has_wide_accesses(line),
+                                                 has_wide_accesses(expected[key]))):
+            problems.append(f"{line}: no 16-byte accesses any more, as in\n  {expected[key]}")
         elif same_release and line != expected[key]:
             problems.append(f"{line}: not what the table has\n  {expected[key]}")
     problems += [f"{line}: no such kernel" for key, line in expected.items() if key not in found]
@@ -155,8 +172,11 @@ def main():
     if nvcc is None:
         print("skipped: no nvcc")
         return
+    nvdisasm = find_nvdisasm()
+    if nvdisasm is None:
+        sys.exit("no nvdisasm; run tools/deps_cuda.sh first")
     release = release_of(nvcc)
-    found = keyed(text_of(key, row) for key, row in sorted(measure(nvcc).items()))
+    found = keyed(text_of(key, row) for key, row in sorted(measure(nvcc, nvdisasm).items()))
     if "--write" in sys.argv:
         TABLE.write_text(HEADING.format(release) + "\n".join(found.values()) + "\n")
     text = TABLE.read_text()

@@ -1,12 +1,14 @@
 #!/bin/bash
 # Fetches what the CUDA build needs into .cache/cuda: a CUDA LibTorch (the wheel's include/
-# and lib/, 530 MB), NCCL's header (out of 190 MB) and, where the machine has no nvcc, the
+# and lib/, 530 MB), NCCL's header (out of 190 MB), the disassembler that
+# tools/cuda_resources.py reads kernels with (4 MB) and, where the machine has no nvcc, the
 # CUDA compiler's own wheels.
 # Needs no GPU. CUDA_TORCH: LibTorch's version (2.11.0); TORCH_CUDA_WHEEL names a wheel of it
 # that is here already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch_version=${CUDA_TORCH:-2.11.0} cuda_version=13.0 nccl_version=2.28.9
+nvdisasm_version=13.2.86
 cache=.cache/cuda
 mkdir -p "$cache/wheels"
 exec 9>"$cache/lock"
@@ -46,6 +48,21 @@ if [ ! -f "$nccl/.complete" ]; then
   mv "$nccl.new/nvidia/nccl/include" "$nccl/include"
   rm -rf "$nccl.new" "$cache/wheels/nvidia_nccl_cu13-$nccl_version"-*.whl
   touch "$nccl/.complete"
+fi
+
+# The disassembler: it has no wheel of 13.0, and reads what that compiler writes. On every
+# machine, so that all count with the same one.
+nvdisasm=$cache/nvdisasm-$nvdisasm_version
+if [ ! -f "$nvdisasm/.complete" ]; then
+  echo "deps: fetching CUDA's disassembler"
+  download "nvidia-cuda-nvdisasm==$nvdisasm_version"
+  rm -rf "$nvdisasm" "$nvdisasm.new"
+  unpack "$(ls "$cache/wheels/nvidia_cuda_nvdisasm-$nvdisasm_version"-*.whl)" "$nvdisasm.new"
+  chmod +x "$nvdisasm.new/nvidia/cu13/bin/nvdisasm"
+  mkdir -p "$nvdisasm"
+  mv "$nvdisasm.new/nvidia/cu13/bin" "$nvdisasm/bin"
+  rm -rf "$nvdisasm.new" "$cache/wheels/nvidia_cuda_nvdisasm-$nvdisasm_version"-*.whl
+  touch "$nvdisasm/.complete"
 fi
 
 toolkit=$cache/toolkit-$cuda_version

@@ -18,16 +18,16 @@ ptxas info    : Function properties for _Z1bPf
     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
 ptxas info    : Used 8 registers, used 0 barriers
 """
-PTX = """.visible .entry _Z1aPf(
-\tld.param.u64 \t%rd1, [_Z1aPf_param_0];
-\tld.global.nc.v4.f32 \t{%f1, %f2, %f3, %f4}, [%rd1];
-\tld.global.L1::no_allocate.v4.u32 \t{%r1, %r2, %r3, %r4}, [%rd1+16];
-\tld.global.u16 \t%rs1, [%rd1+32];
-\tst.global.v2.b64 \t[%rd2], {%rd3, %rd4};
-\tst.shared.f32 \t[%r1], %f1;
-.entry _Z1bPf(
-\tst.global.f32 \t[%rd2], %f1;
-"""
+DISASSEMBLY = """[{"producer": "nvdisasm"}, [
+{"function-name": "_Z1aPf", "sass-instructions": [
+ {"opcode": "LDC", "operands": "R1,c[0x0][0x37c]"},
+ {"opcode": "LDG.E.128.CONSTANT", "operands": "R4,desc[UR4][R2.64]"},
+ {"opcode": "LDG.E.LTC128B.128.STRONG.GPU", "operands": "R8,desc[UR4][R2.64+0x10]"},
+ {"opcode": "LDG.E.U16", "operands": "R5,desc[UR4][R2.64+0x20]"},
+ {"opcode": "STG.E.128", "operands": "desc[UR4][R6.64],R4"},
+ {"opcode": "STS.128", "operands": "[R0],R4"}]},
+{"function-name": "_Z1bPf", "sass-instructions": [
+ {"opcode": "ST.E", "operands": "desc[UR4][R2.64],R0"}]}]]"""
 
 
 class Resources(unittest.TestCase):
@@ -42,12 +42,16 @@ class Resources(unittest.TestCase):
         line = LINE.replace("spill 0", "spill 8")
         self.assertEqual(1, len(self.problems(line, expected=line, same_release=False)))
 
-    def test_a_lost_wide_access_is_one_with_any_compiler(self):
-        for lost in (LINE.replace("128x2", "128x1"), LINE.replace("load 128x2,", "load "),
-                     LINE.replace("store 128x1", "store 32x4")):
+    def test_lost_wide_accesses_are_one_with_any_compiler(self):
+        for lost in (LINE.replace("load 128x2,", "load "), LINE.replace("store 128x1", "store 32x4")):
             found = self.problems(lost, same_release=False)
             self.assertEqual(1, len(found))
-            self.assertIn("fewer 16-byte accesses", found[0])
+            self.assertIn("no 16-byte accesses", found[0])
+
+    def test_how_often_a_loop_is_unrolled_counts_with_the_tables_compiler_alone(self):
+        fewer = LINE.replace("128x2", "128x1")
+        self.assertEqual(1, len(self.problems(fewer)))
+        self.assertEqual([], self.problems(fewer, same_release=False))
 
     def test_registers_count_with_the_tables_compiler_alone(self):
         more = LINE.replace("registers 30", "registers 31")
@@ -68,7 +72,7 @@ class Resources(unittest.TestCase):
     def test_accesses_of_global_memory_are_counted_by_width(self):
         self.assertEqual({"_Z1aPf": {"load": {128: 2, 16: 1}, "store": {128: 1}},
                           "_Z1bPf": {"load": {}, "store": {32: 1}}},
-                         cuda_resources.accesses(PTX))
+                         cuda_resources.accesses(DISASSEMBLY))
 
     def test_a_kernels_name_is_one_word_that_has_all_its_types(self):
         # void longhaul::kernels::a<longhaul::b<float, unsigned short>, 4>(int)
