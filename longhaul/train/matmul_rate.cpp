@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "longhaul/device/device.h"
 #include "longhaul/system/stopwatch.h"
@@ -15,22 +17,23 @@
 namespace longhaul::train {
 namespace {
 
-/// One product is [rows, features] x [features, features], so many are timed together.
+/// A product is [rows, features] x [features, features].
 struct Size {
   int64_t rows;
   int64_t features;
-  int together;
 
-  double flops() const {
-    return 2.0 * static_cast<double>(rows * features * features) * together;
-  }
+  double flops() const { return 2.0 * static_cast<double>(rows * features * features); }
 };
 
 /// On a CPU small enough for a slow one, large enough to leave the caches.
-constexpr Size kOfCpu = {512, 1024, 1};
-/// A GPU fills only with more, and what starts a kernel must not count.
-constexpr Size kOfGpu = {8192, 8192, 8};
-/// Runs on a GPU whose median counts, after those that warm it up.
+constexpr Size kOfCpu = {512, 1024};
+/// A GPU fills only with the largest, which nobody waits for on a slow device.
+constexpr Size kSmallest = {256, 256};
+constexpr Size kLargest = {8192, 8192};
+/// What is timed takes so long, or what starts a kernel would count.
+constexpr double kLongEnough = 0.02;
+constexpr double kMostTogether = 8.0;
+/// Runs on a device whose median counts, after those that warm it up.
 constexpr int kWarmUps = 2;
 constexpr size_t kRuns = 7;
 
@@ -58,24 +61,56 @@ double rate_on_cpu(const at::TensorOptions& options) {
   return kOfCpu.flops() / best;
 }
 
-/// The median: other work on a GPU is no excuse, but a clock that has not risen is none
-/// either.
-double rate_on_device(const Size& size, const at::TensorOptions& options) {
-  const at::Tensor x = values(size.rows, size.features, options);
-  const at::Tensor w = values(size.features, size.features, options);
-  at::Tensor y = at::linear(x, w);
-  const auto run = [&] {
-    device::mark(options.device()).synchronize();
+/// Products of one size on an accelerator.
+class Products {
+ public:
+  Products(const Size& size, const at::TensorOptions& options)
+      : device_(options.device()),
+        x_(values(size.rows, size.features, options)),
+        w_(values(size.features, size.features, options)),
+        y_(at::linear(x_, w_)) {}
+
+  double seconds(int together) {
+    device::mark(device_).synchronize();
     const Stopwatch clock;
-    for (int i = 0; i < size.together; ++i) at::mm_out(y, x, w);
-    device::mark(options.device()).synchronize();
+    for (int i = 0; i < together; ++i) at::mm_out(y_, x_, w_);
+    device::mark(device_).synchronize();
     return clock.seconds();
-  };
-  for (int i = 0; i < kWarmUps; ++i) run();
+  }
+
+ private:
+  c10::Device device_;
+  at::Tensor x_, w_, y_;
+};
+
+/// Four times the size, while the device is done with one too soon to be timed and has
+/// the memory: beside what training holds there may be little.
+double rate_on_device(const at::TensorOptions& options) {
+  Size size = kSmallest;
+  std::optional<Products> products(std::in_place, size, options);
+  double one = 0.0;
+  for (;;) {
+    products->seconds(1);
+    one = products->seconds(1);
+    if (one >= kLongEnough || size.features >= kLargest.features) break;
+    const Size larger = {2 * size.rows, 2 * size.features};
+    try {
+      products.emplace(larger, options);
+      size = larger;
+    } catch (const c10::OutOfMemoryError&) {
+      products.emplace(size, options);
+      break;
+    }
+  }
+  const int together =
+      static_cast<int>(std::clamp(kLongEnough / std::max(one, 1e-9), 1.0, kMostTogether));
+  for (int i = 0; i < kWarmUps; ++i) products->seconds(together);
   std::array<double, kRuns> seconds = {};
-  for (double& one : seconds) one = run();
+  for (double& run : seconds) run = products->seconds(together);
+  // The median: other work on a GPU is no excuse, but a clock that has not risen is none
+  // either.
   std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
-  return size.flops() / seconds[kRuns / 2];
+  return size.flops() * together / seconds[kRuns / 2];
 }
 
 }  // namespace
@@ -83,16 +118,7 @@ double rate_on_device(const Size& size, const at::TensorOptions& options) {
 double measure_matmul_rate(DType dtype, c10::Device device) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(to_scalar_type(dtype)).device(device);
-  if (device.is_cpu()) return rate_on_cpu(options);
-  // Beside what training holds there may be little room.
-  for (Size size = device.is_cuda() ? kOfGpu : kOfCpu;;) {
-    try {
-      return rate_on_device(size, options);
-    } catch (const c10::OutOfMemoryError&) {
-      if (size.features <= kOfCpu.features) throw;
-      size = {size.rows / 2, size.features / 2, 8 * size.together};
-    }
-  }
+  return device.is_cpu() ? rate_on_cpu(options) : rate_on_device(options);
 }
 
 }  // namespace longhaul::train
