@@ -120,12 +120,19 @@ class SplitRegion {
   virtual void combine_loss(at::Tensor& lse, at::Tensor& picked) const = 0;
 };
 
+/// The numbers that linear layers multiply, forward and backward. What lies between
+/// operations, the head and attention are in the compute dtype in every mode.
+enum class ProductPrecision {
+  Compute,  ///< the operands as they are, in the compute dtype
+};
+
 /// What a forward pass needs besides what the stage before hands on. Activations are
 /// [T, features].
 struct ForwardContext {
   Batch batch;
   Losses* losses = nullptr;  ///< null where none is computed
   bool fused = true;
+  ProductPrecision products = ProductPrecision::Compute;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
   BlockRunner run_block;                     ///< empty: blocks run plainly
   AttentionCore attention;                   ///< empty: ops::attention

@@ -1,5 +1,6 @@
 #include "longhaul/nn/linear.h"
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/layer_norm.h"
 #include "longhaul/ops/linear.h"
@@ -14,13 +15,18 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, Bias bias)
 
 at::Tensor Linear::forward(const ops::LinearInput& x,
                            const ForwardContext& context) const {
-  return ops::linear(x, weight_, context.weight_gradients, bias_);
+  // A further mode belongs here, as the compiler says; forward_all comes here with it.
+  switch (context.products) {
+    case ProductPrecision::Compute:
+      return ops::linear(x, weight_, context.weight_gradients, bias_);
+  }
+  throw Error(ErrorKind::Internal, "nn", "a linear layer in no known precision");
 }
 
 std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& layers,
                                             const ops::LinearInput& x,
                                             const ForwardContext& context) {
-  if (context.fused) {
+  if (context.fused && context.products == ProductPrecision::Compute) {
     std::vector<ops::Projection> projections;
     for (const Linear* l : layers) projections.push_back({l->weight_, l->bias_});
     return ops::joint_linear(x, projections, context.weight_gradients);
