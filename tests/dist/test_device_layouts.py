@@ -99,6 +99,23 @@ def test_a_device_without_collectives_has_the_same_bits_through_the_host(trained
     assert tensors(step_dir(staged, STEPS)) == tensors(step_dir(own, STEPS))
 
 
+def test_ranks_of_two_machines_have_the_devices_of_their_places(run, store, tmp_path, monkeypatch):
+    """Two on each: four ranks on one machine have devices 0 to 3, these 0 and 1 twice."""
+    curves = []
+    for nodes, devices in [(1, 4), (2, 2)]:
+        monkeypatch.setenv("SOFTDEV_COUNT", str(devices))
+        path = tmp_path / str(nodes)
+        path.mkdir()
+        train(run, write_run(path, store), "parallel.tp=2", "parallel.sequence=true",
+              "parallel.zero=1", "batch.micro_size=1", *FP32, *DEVICE, ranks=4, nodes=nodes)
+        curves.append(curve(path / "run"))
+    assert curves[0] == curves[1]
+    refused = train(run, write_run(tmp_path, store), "batch.global_size=6", "batch.micro_size=1",
+                    *FP32, *DEVICE, ranks=6, nodes=2, check=False)
+    assert refused.returncode == 78
+    assert "3 ranks on this machine, of which each sees 2 devices" in refused.stderr
+
+
 @pytest.mark.parametrize("name", every("tp2_sequence"))
 def test_a_profile_has_the_devices_time_of_operations(run, store, tmp_path, name):
     ranks, keys = LAYOUTS[name]

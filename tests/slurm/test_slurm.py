@@ -27,6 +27,21 @@ def test_four_nodes_train_bitwise_as_one_machine_does(cluster, binary, run, fold
     assert curve(folder / "run") == curve(folder / "alone")
 
 
+def test_four_nodes_train_on_their_devices_as_one_machine_does(cluster, binary, run, folder):
+    """Through the host: each device's own messages reach no further than its machine."""
+    config = write_config(folder)
+    plugin = binary("liblonghaul_software_accelerator.so")
+    layout = sets(*TWO_BY_FOUR, "run.steps=3", "batch.global_size=4",
+                  'run.device="plugin"', f'run.device_plugin="{plugin}"')
+    staged = {"SOFTDEV_NO_COLLECTIVES": "1"}
+    cluster.call("srun", "-N4", "-n4", "--mpi=pmix", binary("longhaul"), "train", config, *layout,
+                 env=RING | staged | {"SOFTDEV_COUNT": "1"})
+    run("longhaul", "train", config, *layout, *sets(f'run.dir="{folder / "alone"}"'), ranks=4,
+        env=staged | {"SOFTDEV_COUNT": "4"})
+    assert len(curve(folder / "run")) == 3
+    assert curve(folder / "run") == curve(folder / "alone")
+
+
 def test_tasks_without_pmix_are_refused(cluster, binary, folder):
     config = write_config(folder)
     done = cluster.call("srun", "-N2", "-n2", "--mpi=none", binary("longhaul"), "train", config,
