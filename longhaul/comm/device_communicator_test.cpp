@@ -126,8 +126,33 @@ TEST(DeviceGroupFailure, ACallThatNeverSettlesMeetsTheDeadline) {
       limits);
 }
 
+TEST(DeviceGroupFailure, ARankThatHurriesWaitsAsLongAsThatAllows) {
+  CommOptions limits;
+  limits.deadline_seconds = 30.0;
+  limits.hurry_seconds = 0.2;
+  bool hurries = false;
+  limits.hurries = [&] { return hurries; };
+  run_fake_devices(
+      1,
+      [&](DeviceCommunicator& group, FakeDevice& fake) {
+        float x = 1.0F;
+        fake.stalls = true;
+        const WorkPtr work = group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+        hurries = true;
+        EXPECT_NE(failure_of([&] { work->wait(); }).find("did not end within 0.2 s"),
+                  std::string::npos);
+        fake.polls_in_progress = 1 << 30;
+        EXPECT_NE(failure_of([&] {
+                    group.all_reduce({&x, 1, DType::F32}, ReduceOp::Sum);
+                  }).find("did not end within 0.2 s"),
+                  std::string::npos);
+      },
+      limits);
+}
+
 TEST(DeviceGroupFailure, AJobThatEndsEndsTheWait) {
   CommOptions limits;
+  limits.deadline_seconds = 30.0;
   limits.job_ends = [] { return std::string("the end"); };
   run_fake_devices(
       1,
@@ -226,7 +251,9 @@ TEST(DeviceGroupStreams, TransfersHaveTheirOwn) {
 }
 
 TEST(DeviceGroupStreams, AnOrderedOperationMakesTheStreamWaitAndNotTheHost) {
-  run_fake_devices(2, [](DeviceCommunicator& group, FakeDevice& fake) {
+  CommOptions limits;
+  limits.deadline_seconds = 30.0;
+  const auto ordered = [](DeviceCommunicator& group, FakeDevice& fake) {
     std::vector<float> x(100, 1.0F);
     fake.stalls = true;
     group.all_reduce_order({x.data(), 100, DType::F32}, ReduceOp::Sum);
@@ -243,7 +270,8 @@ TEST(DeviceGroupStreams, AnOrderedOperationMakesTheStreamWaitAndNotTheHost) {
     EXPECT_EQ(x[0], 2.0F);
     while (group.ledger().under_way() > 0) group.progress();
     group.barrier_wait();
-  });
+  };
+  run_fake_devices(2, ordered, limits);
 }
 
 TEST(DeviceGroupStreams, AReceiveHoldsUpTheSendsBehindIt) {

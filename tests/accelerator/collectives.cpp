@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "longhaul/comm/device_api.h"
 #include "tests/accelerator/counters.h"
@@ -24,6 +25,8 @@ using comm::ReduceOp;
 constexpr int kInvalidArgument = 4;
 constexpr int kRemoteError = 6;
 constexpr int kInvalidDevice = 101;
+/// More often than by one who looks at several operations in turn.
+constexpr int kAskedByWhoWaits = 6;
 
 /// A communicator, with the stream that its operations went into last.
 struct DeviceGroup {
@@ -286,7 +289,10 @@ class Collectives final : public Api {
     return 0;
   }
   int record(Event event, Stream stream) override {
-    softdev::record(*static_cast<softdev::Event*>(event), of_stream(stream));
+    ++requests_of_thread();
+    auto& mark = *static_cast<softdev::Event*>(event);
+    mark.asked_in_vain = 0;
+    softdev::record(mark, of_stream(stream));
     return 0;
   }
   int stream_waits(Stream stream, Event event) override {
@@ -294,7 +300,14 @@ class Collectives final : public Api {
     return 0;
   }
   int is_done(Event event, bool& done) override {
-    done = query(*static_cast<softdev::Event*>(event));
+    auto& asked = *static_cast<softdev::Event*>(event);
+    done = query(asked);
+    if (std::exchange(asked.since, requests_of_thread()) != requests_of_thread()) {
+      asked.asked_in_vain = 0;
+    }
+    if (!done && ++asked.asked_in_vain == kAskedByWhoWaits) {
+      count_synchronization("event of a group");
+    }
     return 0;
   }
   std::string device_text(int result) override {

@@ -79,6 +79,11 @@ void count_synchronization(const std::string& what) {
   append_line("SOFTDEV_TRACE", what);
 }
 
+uint64_t& requests_of_thread() {
+  thread_local uint64_t count = 0;
+  return count;
+}
+
 const std::string& thread_label() { return label_of_thread; }
 
 int64_t setting(const char* name, int64_t otherwise) {

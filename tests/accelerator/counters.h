@@ -34,6 +34,11 @@ Tally& tally(const std::string& name);
 /// The host waited for the device in `what`: counted, and a line in SOFTDEV_TRACE.
 void count_synchronization(const std::string& what);
 
+/// What the calling thread has asked of its devices, but for whether an operation between
+/// ranks is over: a host that asks that time and again, and does nothing else, waits for
+/// it.
+uint64_t& requests_of_thread();
+
 /// The label of the calling thread, "" without one.
 const std::string& thread_label();
 

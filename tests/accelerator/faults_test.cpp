@@ -271,6 +271,16 @@ TEST(Ranks, ACollectiveBehindTheComputeStreamIsRight) {
   EXPECT_EQ(results, (std::vector<std::string>{"done", "done"}));
 }
 
+TEST(Ranks, AHostThatAsksTimeAndAgainWhetherACollectiveIsOverHasWaited) {
+  const int64_t waits = waits_of([] {
+    on_two_ranks([](Rank& rank) {
+      if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      sum(rank);
+    });
+  });
+  EXPECT_EQ(waits, 1);  // of rank 0; the other's is over at once
+}
+
 TEST(Ranks, ACollectiveOnTheWrongStreamIsTold) {
   for (const std::string& text : on_two_ranks([](Rank& rank) { sum(rank); }, false)) {
     expect_told(text, {"RACE: all_reduce number 1 (12 bytes), rank ", "of 2 in group",

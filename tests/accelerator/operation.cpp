@@ -62,6 +62,7 @@ void note_uses(Stream& stream, const std::string& name, std::span<const Use> use
 }  // namespace
 
 void note_operation(Stream& stream, const std::string& name, std::span<const Use> uses) {
+  ++requests_of_thread();
   const std::lock_guard lock(state_mutex());
   ++stream.launched;
   stream.seen.join(host_clock());

@@ -155,6 +155,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
     auto& asked = *static_cast<Event*>(event);
+    ++requests_of_thread();
     const bool done = query(asked);
     if (done && !std::exchange(asked.asked, true)) count_synchronization("event query");
     return done;

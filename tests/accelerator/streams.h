@@ -47,6 +47,10 @@ struct Event {
   uint64_t position = 0;
   Clock seen;
   bool asked = false;  ///< and was done: a host that polls has waited for it
+  /// How often a host has asked while it was not done, with requests_of_thread() at
+  /// `since`.
+  int asked_in_vain = 0;
+  uint64_t since = 0;
   /// When the stream had got there, where it was to be measured.
   std::shared_ptr<std::atomic<std::chrono::steady_clock::time_point>> time;
 };
