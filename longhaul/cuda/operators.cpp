@@ -51,6 +51,19 @@ void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh,
   });
 }
 
+void merge_attention(const at::Tensor& part, const at::Tensor& part_lse,
+                     const at::Tensor& out, const at::Tensor& lse) {
+  using ops::fused::pointer;
+  ops::fused::with_type(part, [&]<typename T>(T) {
+    OnStream::run(
+        kernels::cuda::MergeAttention<T>{
+            pointer<T>(part), pointer<float>(part_lse), part.size(0), part.size(1),
+            part.size(2), part.size(3), pointer<float>(out), out.stride(0),
+            pointer<float>(lse), lse.stride(0), lse.stride(1)},
+        part.device());
+  });
+}
+
 /// Calls act(stream), where kernels of this device are enqueued.
 template <typename Act>
 void on_stream(at::Device device, const Act& act) {
@@ -105,6 +118,7 @@ TORCH_LIBRARY_IMPL(longhaul, CUDA, library) {
   library.impl("embedding_gradient", &embedding_gradient);
   library.impl("gelu_forward", &gelu_forward);
   library.impl("gelu_backward", &gelu_backward);
+  library.impl("merge_attention", &merge_attention);
   optim::register_updates<Updates>(library);
 }
 

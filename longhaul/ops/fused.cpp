@@ -36,11 +36,15 @@ TORCH_LIBRARY(longhaul, library) {
   library.def(
       "cross_entropy_gradient(Tensor(a!) logits, Tensor targets, Tensor lse, "
       "Tensor row_scale, float z_loss) -> ()");
-  // No kernels of the CPU: there LibTorch's gelu is one pass, and index_add_ repeatable.
+  // No kernels of the CPU: there LibTorch's gelu is one pass, index_add_ repeatable, and
+  // attention takes a part of the keys in by itself.
   library.def("gelu_forward(Tensor x, bool tanh, Tensor(a!) y) -> ()");
   library.def("gelu_backward(Tensor dy, Tensor x, bool tanh, Tensor(a!) dx) -> ()");
   library.def(
       "embedding_gradient(Tensor dy, Tensor rows, Tensor order, Tensor(a!) grad) -> ()");
+  library.def(
+      "merge_attention(Tensor part, Tensor part_lse, Tensor(a!) merged, "
+      "Tensor(b!) merged_lse) -> ()");
 }
 
 struct OnCpu {
@@ -71,6 +75,8 @@ using CrossEntropyGradient =
     Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, double)>;
 using EmbeddingGradient =
     Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>;
+using MergeAttention =
+    Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&)>;
 
 /// Found once, after the library above was registered.
 struct Operators {
@@ -85,6 +91,7 @@ struct Operators {
   CrossEntropyStatistics statistics{"longhaul::cross_entropy_statistics"};
   CrossEntropyGradient gradient{"longhaul::cross_entropy_gradient"};
   EmbeddingGradient embedding_gradient{"longhaul::embedding_gradient"};
+  MergeAttention merge_attention{"longhaul::merge_attention"};
 };
 
 const Operators& operators() {
@@ -168,6 +175,8 @@ bool supports(Form form, const at::Tensor& x) {
       return all.statistics.serves(x) && all.gradient.serves(x);
     case Form::EmbeddingGradient:
       return all.embedding_gradient.serves(x);
+    case Form::MergeAttention:
+      return all.merge_attention.serves(x);
   }
   return false;
 }
@@ -290,6 +299,11 @@ void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
                         const at::Tensor& order, const at::Tensor& grad) {
   operators().embedding_gradient.on(dy, dy, rows, order, grad);
+}
+
+void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Tensor& out,
+                     at::Tensor& lse) {
+  operators().merge_attention.on(part, part, part_lse, out, lse);
 }
 
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,

@@ -17,7 +17,8 @@ enum class Form {
   Gelu,
   CrossEntropy,
   SplitCrossEntropy,
-  EmbeddingGradient
+  EmbeddingGradient,
+  MergeAttention
 };
 /// The form has kernels for this tensor's device and dtype. They are operators of
 /// LibTorch's dispatcher (fused.cpp has their schemas), so that the library of a device
@@ -93,6 +94,14 @@ void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
 /// int64, ascending, of which those outside of [0, V) are left out; order [T] int64.
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
                         const at::Tensor& order, const at::Tensor& grad);
+
+/// Takes a part of the keys into an attention's result: out [B, n, Hq, D] and lse [B, Hq,
+/// n], fp32, hold it for the parts before and leave with this one, out = out e^(lse -
+/// now)
+/// + part e^(part_lse - now). Each may be a run of queries of a longer contiguous tensor;
+/// part [B, n, Hq, D] and part_lse are contiguous.
+void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Tensor& out,
+                     at::Tensor& lse);
 
 /// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
 /// false: no such kernel here, nothing done.

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_op.h"
 
 // Shapes: B sequences, S queries, K keys, Hq and Hkv heads, D head dim.
@@ -183,6 +184,18 @@ Call call_of(const AttentionPart& part, const Run& run) {
 /// [B, Hq, n] as it multiplies [B, n, Hq, D].
 at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-1); }
 
+/// Takes `fresh` into `out` [B, n, Hq, D] and `lse` [B, Hq, n], fp32.
+void merge(const Attended& fresh, at::Tensor& out, at::Tensor& lse) {
+  if (fused::supports(fused::Form::MergeAttention, fresh.out)) {
+    return fused::merge_attention(fresh.out.contiguous(), fresh.lse.contiguous(), out,
+                                  lse);
+  }
+  const at::Tensor now = at::logaddexp(lse, fresh.lse);
+  out.mul_(over_rows(at::exp(lse - now)))
+      .addcmul_(fresh.out, over_rows(at::exp(fresh.lse - now)));
+  lse.copy_(now);
+}
+
 }  // namespace
 
 bool supports_attention(const at::Tensor& q, const at::Tensor& k,
@@ -226,12 +239,9 @@ AttentionGradients attention_backward(const at::Tensor& dout, const at::Tensor& 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   for (const Run& run : runs_of(part)) {
     const Attended fresh = run_forward(call_of(part, run));
-    const at::Tensor before = lse.narrow(2, run.query, run.queries);
-    const at::Tensor now = at::logaddexp(before, fresh.lse);
-    out.narrow(1, run.query, run.queries)
-        .mul_(over_rows(at::exp(before - now)))
-        .addcmul_(fresh.out, over_rows(at::exp(fresh.lse - now)));
-    before.copy_(now);
+    at::Tensor rows = out.narrow(1, run.query, run.queries);
+    at::Tensor lse_of_rows = lse.narrow(2, run.query, run.queries);
+    merge(fresh, rows, lse_of_rows);
   }
 }
 

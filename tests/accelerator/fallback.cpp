@@ -45,8 +45,8 @@ constexpr std::array<std::string_view, 2> kAdding = {"aten::index_add",
                                                      "aten::scatter_add"};
 
 /// Names of tensors of ours that are read before they are written, whatever follows them.
-constexpr std::array<std::string_view, 5> kUpdated = {"master", "exp_avg", "exp_avg_sq",
-                                                      "sums", "into"};
+constexpr std::array<std::string_view, 7> kUpdated = {
+    "master", "exp_avg", "exp_avg_sq", "sums", "into", "merged", "merged_lse"};
 
 /// Whether a tensor that is written is read before.
 bool reads_too(const c10::FunctionSchema& schema, size_t argument) {

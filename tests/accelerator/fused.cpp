@@ -88,6 +88,19 @@ void gelu_backward(const c10::OperatorHandle& op, Stack* stack) {
   given.give(stack, {});
 }
 
+void merge_attention(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  const at::Tensor out = given["merged"].toTensor(), lse = given["merged_lse"].toTensor();
+  const at::Tensor fresh = given["part_lse"].toTensor();
+  const at::Tensor now = at::logaddexp(lse, fresh);
+  const auto factors = [&](const at::Tensor& of) {
+    return at::exp(of - now).nan_to_num_(0.0).transpose(1, 2).unsqueeze(-1);
+  };
+  out.mul_(factors(lse)).addcmul_(wide(given, "part"), factors(fresh));
+  lse.copy_(now);
+  given.give(stack, {});
+}
+
 class Kernels {
  public:
   Kernels() {
@@ -102,6 +115,7 @@ class Kernels {
     add<&of_host<&embedding_gradient>>("longhaul", {"longhaul::embedding_gradient", ""});
     add<&of_host<&gelu_forward>>("longhaul", {"longhaul::gelu_forward", ""});
     add<&of_host<&gelu_backward>>("longhaul", {"longhaul::gelu_backward", ""});
+    add<&of_host<&merge_attention>>("longhaul", {"longhaul::merge_attention", ""});
     add<&of_host<&flash_forward>>("aten", {"aten::_flash_attention_forward", ""});
     add<&of_host<&flash_backward>>("aten", {"aten::_flash_attention_backward", ""});
     add<&of_host<&wide_addmm>>("aten", {"aten::addmm", "dtype_out"});

@@ -276,16 +276,33 @@ std::vector<at::Tensor> of_parts(int64_t window, at::Device on, bool fused) {
 TEST(FlashAttention, OfPartsOfTheKeysMerges) {
   for (const int64_t window : {ops::kNoWindow, int64_t{3}, int64_t{8}}) {
     std::vector<at::Tensor> found;
-    EXPECT_GE(added("aten::_flash_attention_backward",
-                    [&] { found = of_parts(window, device(), true); })
-                  .first,
-              2);
+    const int64_t merges = tallied("longhaul::merge_attention").first;
+    const int64_t parts = added("aten::_flash_attention_backward", [&] {
+                            found = of_parts(window, device(), true);
+                          }).first;
+    EXPECT_GE(parts, 2);
+    EXPECT_EQ(tallied("longhaul::merge_attention").first - merges, parts);
     const auto expected = of_parts(window, at::kCPU, false);
     for (size_t i = 0; i < expected.size(); ++i) {
       expect_near(found[i], expected[i],
                   std::to_string(window) + " " + std::to_string(i));
     }
   }
+}
+
+TEST(FlashAttention, TakesAPartInByOneLaunch) {
+  at::manual_seed(7);
+  const auto fp32 = at::TensorOptions(device());
+  const at::Tensor q = at::randn({2, 3, 4, 16}).to(at::kBFloat16).to(device());
+  at::Tensor out = at::zeros({2, 3, 4, 16}, fp32);
+  at::Tensor lse = at::full({2, 4, 3}, -std::numeric_limits<float>::infinity(), fp32);
+  EXPECT_EQ(added("longhaul::merge_attention",
+                  [&] {
+                    ops::attention_part_forward(
+                        {q, q, q, window_of(ops::kNoWindow), 0, 0}, out, lse);
+                  }),
+            // The part in bf16, the result read and written, three times a row.
+            Moved(1, 384 * (2 + 4 + 4) + 24 * (4 + 4 + 4)));
 }
 
 }  // namespace

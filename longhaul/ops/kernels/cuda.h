@@ -48,6 +48,22 @@ struct GeluBackward {
   T* dx;
 };
 
+/// A part of the keys taken into an attention's result, a row by its log-sum-exp: with
+/// now = ln(e^lse + e^part_lse), out = out e^(lse - now) + part e^(part_lse - now) and
+/// lse = now; a row that has seen no key so far is 0. part [sequences, queries, heads,
+/// dim] and out in the same order, contiguous in a sequence; part_lse [sequences, heads,
+/// queries] contiguous, lse with strides.
+template <typename T>
+struct MergeAttention {
+  const T* part;
+  const float* part_lse;
+  int64_t sequences, queries, heads, head_dim;
+  float* out;
+  int64_t out_sequence_stride;
+  float* lse;
+  int64_t lse_sequence_stride, lse_head_stride;
+};
+
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream);
 template <typename T>
@@ -70,5 +86,7 @@ template <typename T>
 void run(const GeluForward<T>& a, Stream stream);
 template <typename T>
 void run(const GeluBackward<T>& a, Stream stream);
+template <typename T>
+void run(const MergeAttention<T>& a, Stream stream);
 
 }  // namespace longhaul::kernels::cuda

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "longhaul/ops/kernels/cuda/device.cuh"
 
 namespace longhaul::kernels::cuda {
@@ -126,6 +129,43 @@ __global__ void gelu_backward_kernel(GeluBackward<T> a) {
   store(a.dx + i, d);
 }
 
+/// `lanes` threads a row, so many rows a block as fit; N elements a thread at a time.
+template <typename T, int N>
+__global__ void merge_attention_kernel(MergeAttention<T> a, int lanes) {
+  const int rows = kBlock / lanes;
+  const int in_block = static_cast<int>(threadIdx.x) / lanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * rows + in_block;
+  const bool mine = in_block < rows && row < a.sequences * a.queries * a.heads;
+  float* lse = nullptr;
+  float now = 0.0F;
+  if (mine) {
+    const int64_t head = row % a.heads;
+    const int64_t query = row / a.heads % a.queries;
+    const int64_t sequence = row / a.heads / a.queries;
+    lse = a.lse + sequence * a.lse_sequence_stride + head * a.lse_head_stride + query;
+    const float before = *lse;
+    const float fresh = a.part_lse[(sequence * a.heads + head) * a.queries + query];
+    const float larger = fmaxf(before, fresh);
+    now = larger == -INFINITY ? larger
+                              : larger + log1pf(expf(fminf(before, fresh) - larger));
+    const float of_out = now == -INFINITY ? 0.0F : expf(before - now);
+    const float of_part = now == -INFINITY ? 0.0F : expf(fresh - now);
+    const T* part = a.part + row * a.head_dim;
+    float* out =
+        a.out + sequence * a.out_sequence_stride + (query * a.heads + head) * a.head_dim;
+    for (int d = static_cast<int>(threadIdx.x) % lanes * N; d < a.head_dim;
+         d += lanes * N) {
+      const auto x = load<N>(part + d);
+      auto y = load<N>(out + d);
+      for (int j = 0; j < N; ++j)
+        y.of[j] = y.of[j] * of_out + to_float(x.of[j]) * of_part;
+      store(out + d, y);
+    }
+  }
+  __syncthreads();  // all threads of a row have read what it was
+  if (mine && static_cast<int>(threadIdx.x) % lanes == 0) *lse = now;
+}
+
 /// Whether all of these are multiples of the elements in 16 bytes.
 template <typename T, typename... Sizes>
 bool in_wide_steps(Sizes... sizes) {
@@ -184,6 +224,20 @@ void run(const GeluBackward<T>& a, Stream stream) {
   });
 }
 
+template <typename T>
+void run(const MergeAttention<T>& a, Stream stream) {
+  const int64_t rows = a.sequences * a.queries * a.heads;
+  if (rows == 0) return;
+  const bool wide =
+      aligned(a.part, a.out) && in_wide_steps<T>(a.head_dim, a.out_sequence_stride);
+  with_width<T>(wide, [&](auto n) {
+    const int lanes =
+        static_cast<int>(std::min<int64_t>(kBlock, blocks_of(a.head_dim, n)));
+    launch("merge_attention", merge_attention_kernel<T, n>,
+           blocks_of(rows, kBlock / lanes), stream, a, lanes);
+  });
+}
+
 template void run(const Rope<float>&, Stream);
 template void run(const Rope<Bf16>&, Stream);
 template void run(const SwigluForward<float>&, Stream);
@@ -194,5 +248,7 @@ template void run(const GeluForward<float>&, Stream);
 template void run(const GeluForward<Bf16>&, Stream);
 template void run(const GeluBackward<float>&, Stream);
 template void run(const GeluBackward<Bf16>&, Stream);
+template void run(const MergeAttention<float>&, Stream);
+template void run(const MergeAttention<Bf16>&, Stream);
 
 }  // namespace longhaul::kernels::cuda

@@ -1,6 +1,8 @@
 // Norms, rotations, SwiGLU and the loss: kernels for a GPU against those of the CPU; an
-// embedding's gradient and GELU, which have none there, against their definitions.
+// embedding's gradient, GELU and the merging of attention, which have none there, against
+// their definitions.
 #include <cmath>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -241,6 +243,79 @@ TEST(CudaGelu, OfValuesFarOutIsZeroOrTheValue) {
         nullptr);
     EXPECT_EQ(y.values(), (std::vector<float>{0.0F, 0.0F, 0.0F, 40.0F, 1e9F}));
     EXPECT_EQ(dx.values(), (std::vector<float>{0.0F, 0.0F, 0.5F, 1.0F, 1.0F}));
+  }
+}
+
+struct Parts {
+  int64_t sequences, queries, heads, head_dim;
+};
+
+/// Queries [1, queries] of tensors that have two more.
+template <typename T>
+void expect_merged(const Parts& s, Edge edge) {
+  const int64_t all = s.queries + 2, row = s.heads * s.head_dim;
+  const auto part = random_values<T>(s.sequences * s.queries * row, 1);
+  auto part_lse = random_values<float>(s.sequences * s.heads * s.queries, 2, 3.0F);
+  const auto out = random_values<float>(s.sequences * all * row, 3);
+  auto lse = random_values<float>(s.sequences * s.heads * all, 4, 3.0F);
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  lse[1] = kNone;                          // has seen no key
+  if (s.queries > 2) part_lse[2] = kNone;  // sees none
+  if (s.queries > 1) lse[2] = part_lse[1] = kNone;
+  std::vector<double> merged(out.begin(), out.end()), now(lse.begin(), lse.end());
+  for (int64_t b = 0; b < s.sequences; ++b) {
+    for (int64_t q = 0; q < s.queries; ++q) {
+      for (int64_t h = 0; h < s.heads; ++h) {
+        const auto of = static_cast<size_t>((b * s.heads + h) * all + q + 1);
+        const double before = std::exp(static_cast<double>(lse[of]));
+        const double fresh = std::exp(static_cast<double>(
+            part_lse[static_cast<size_t>((b * s.heads + h) * s.queries + q)]));
+        const double sum = before + fresh;
+        now[of] = std::log(sum);
+        for (int64_t d = 0; d < s.head_dim; ++d) {
+          const auto to =
+              static_cast<size_t>((b * all + q + 1) * row + h * s.head_dim + d);
+          const auto from =
+              static_cast<size_t>((b * s.queries + q) * row + h * s.head_dim + d);
+          merged[to] =
+              sum == 0.0
+                  ? 0.0
+                  : (merged[to] * before + kernels::testing::widen(part[from]) * fresh) /
+                        sum;
+        }
+      }
+    }
+  }
+  Guarded<T> fresh(part, edge);
+  Guarded<float> of_fresh(part_lse, edge), sum(out, edge), of_sum(lse, edge);
+  kernels::cuda::run(
+      kernels::cuda::MergeAttention<T>{fresh.data(), of_fresh.data(), s.sequences,
+                                       s.queries, s.heads, s.head_dim, sum.data() + row,
+                                       all * row, of_sum.data() + 1, s.heads * all, all},
+      nullptr);
+  expect_close(output(sum.values(), 4 * kSums, 1.0), {merged, 4 * kSums, 1.0});
+  const auto found = of_sum.values();
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (std::isinf(now[i])) {
+      EXPECT_EQ(found[i], kNone);
+    } else {
+      EXPECT_NEAR(found[i], now[i], 1e-5);
+    }
+  }
+}
+
+TEST(CudaAttention, APartOfTheKeysIsTakenInByItsLogSumExp) {
+  report_crossings();
+  for (const Parts& shape :
+       {Parts{1, 1, 1, 8}, Parts{2, 3, 2, 16}, Parts{1, 5, 3, 24}, Parts{2, 4, 2, 128},
+        Parts{1, 2, 2, 256}, Parts{1, 3, 1, 7}, Parts{1, 1, 2, 300}}) {
+    for_types([&]<typename T>(T) {
+      for (const Edge edge : kEdges) {
+        SCOPED_TRACE(::testing::Message()
+                     << shape.head_dim << " " << static_cast<int>(edge));
+        expect_merged<T>(shape, edge);
+      }
+    });
   }
 }
 
