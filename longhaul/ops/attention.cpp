@@ -305,6 +305,11 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   return CompositeNode::apply(q, k, v, mask);
 }
 
+bool attention_part_takes_rows(const at::Tensor& q, const AttentionMask& mask) {
+  return !fused::supports_attention(q, q.size(3)) &&
+         library::supports_attention_part({q, q, q, mask});
+}
+
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   const at::NoGradGuard no_grad;
   check(part.q, part.k, part.v, part.mask);

@@ -58,8 +58,14 @@ struct AttentionPart {
   bool fused = true;
 };
 
+/// Whether the `lse` of fused parts of these queries may be some rows of a longer one,
+/// and `out`, `lse` and `dq` undefined for a first part that each query sees keys of,
+/// which makes them; elsewhere they are there and contiguous. The kernels of a library
+/// take them so.
+bool attention_part_takes_rows(const at::Tensor& q, const AttentionMask& mask);
+
 /// Takes the part's keys into the softmax: `out` [B, S, Hq, D] fp32 and `lse` [B, Hq, S]
-/// fp32 contiguous hold the result for the parts before (at first 0 and minus infinity,
+/// fp32 hold the result for the parts before (at first 0 and minus infinity,
 /// which is also the result of a query that sees no key) and leave with this part merged
 /// by log-sum-exp: out = out e^(lse - new) + softmax(part) v e^(lse(part) - new). What is
 /// dropped is in lse nevertheless.

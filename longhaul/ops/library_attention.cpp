@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_op.h"
 
@@ -181,6 +182,12 @@ Call call_of(const AttentionPart& part, const Run& run) {
           part.v.narrow(1, run.key, run.keys), run.causal, run.left};
 }
 
+/// What begins a result is of all its queries.
+void check_first(const AttentionPart& part, const Run& run) {
+  LH_ASSERT(run.queries == part.q.size(1), "the first part has {} queries of {}",
+            run.queries, part.q.size(1));
+}
+
 /// [B, Hq, n] as it multiplies [B, n, Hq, D].
 at::Tensor over_rows(const at::Tensor& x) { return x.transpose(1, 2).unsqueeze(-1); }
 
@@ -239,6 +246,12 @@ AttentionGradients attention_backward(const at::Tensor& dout, const at::Tensor& 
 void attention_part_forward(const AttentionPart& part, at::Tensor& out, at::Tensor& lse) {
   for (const Run& run : runs_of(part)) {
     const Attended fresh = run_forward(call_of(part, run));
+    if (!out.defined()) {
+      check_first(part, run);
+      out = fresh.out.to(at::kFloat);
+      lse = fresh.lse.contiguous();
+      continue;
+    }
     at::Tensor rows = out.narrow(1, run.query, run.queries);
     at::Tensor lse_of_rows = lse.narrow(2, run.query, run.queries);
     merge(fresh, rows, lse_of_rows);
@@ -259,7 +272,12 @@ void attention_part_backward(const AttentionPart& part, const at::Tensor& dout,
                            rng, at::empty({0}, rng.options())};
     const AttentionGradients fresh =
         run_backward(call_of(part, run), rows(dout), forward);
-    dq.narrow(1, run.query, run.queries).add_(fresh.dq);
+    if (dq.defined()) {
+      dq.narrow(1, run.query, run.queries).add_(fresh.dq);
+    } else {
+      check_first(part, run);
+      dq = fresh.dq.to(at::kFloat);
+    }
     dk.narrow(1, run.key, run.keys).add_(fresh.dk);
     dv.narrow(1, run.key, run.keys).add_(fresh.dv);
   }

@@ -5,10 +5,12 @@
 #include <limits>
 
 #include "longhaul/device/device.h"
+#include "longhaul/layout/context.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/weight_gradients.h"
+#include "longhaul/parallel/context/local_attention.h"
 #include "tests/accelerator/loaded.h"
 
 // Operations that are one launch on the device: what they compute and what they move.
@@ -303,6 +305,87 @@ TEST(FlashAttention, TakesAPartInByOneLaunch) {
                   }),
             // The part in bf16, the result read and written, three times a row.
             Moved(1, 384 * (2 + 4 + 4) + 24 * (4 + 4 + 4)));
+}
+
+/// Attention over whole sequences by ranks that hold parts of them: out, dq, dk, dv.
+std::vector<at::Tensor> by_ranks(int ranks, const std::vector<at::Tensor>& whole) {
+  const ContextLayout layout(whole[0].size(1), ranks);
+  const auto of_rank = [&](const at::Tensor& x, int rank) {
+    std::vector<at::Tensor> chunks;
+    for (const ContextChunk& chunk : layout.chunks(rank)) {
+      chunks.push_back(x.narrow(1, chunk.begin, chunk.length));
+    }
+    return at::cat(chunks, 1).to(device());
+  };
+  std::vector<parallel::KeyValues> keys, gradients;
+  for (int r = 0; r < ranks; ++r) {
+    keys.push_back({of_rank(whole[1], r), of_rank(whole[2], r)});
+    gradients.push_back(parallel::zero_gradients(keys.back()));
+  }
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& x : {whole[0], whole[0], whole[1], whole[2]}) {
+    results.push_back(at::zeros(x.sizes(), at::kFloat));
+  }
+  const auto put = [&](at::Tensor& into, const at::Tensor& part, int rank) {
+    const at::Tensor here = part.cpu();
+    for (const ContextChunk& chunk : layout.chunks(rank)) {
+      into.narrow(1, chunk.begin, chunk.length)
+          .copy_(here.narrow(1, chunk.local, chunk.length));
+    }
+  };
+  for (int r = 0; r < ranks; ++r) {
+    const at::Tensor q = of_rank(whole[0], r), dout = of_rank(whole[3], r);
+    const parallel::LocalAttention local(layout, r, q, {}, /*fused=*/true);
+    parallel::AttentionSums sums = local.begin();
+    at::Tensor dq = local.begin_gradient();
+    const auto source = [&](int i) { return (r + i) % ranks; };
+    const auto key = [&](int i) { return static_cast<size_t>(source(i)); };
+    for (int i = 0; i < ranks; ++i) {
+      local.forward(source(i), keys[key(i)], sums, [] {});
+    }
+    const at::Tensor out = sums.out.to(q.scalar_type());
+    for (int i = 0; i < ranks; ++i) {
+      local.backward(source(i), keys[key(i)], dout, out, sums.lse, dq, gradients[key(i)],
+                     [] {});
+    }
+    put(results[0], out, r);
+    put(results[1], dq, r);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    put(results[2], gradients[static_cast<size_t>(r)].keys, r);
+    put(results[3], gradients[static_cast<size_t>(r)].values, r);
+  }
+  return results;
+}
+
+TEST(FlashAttention, OfARankIsOneCallForEachRanksKeys) {
+  at::manual_seed(8);
+  const auto random = [](int64_t heads) {
+    return at::randn({2, 48, heads, 16}).to(at::kBFloat16);
+  };
+  const std::vector<at::Tensor> whole = {random(8), random(2), random(2), random(8)};
+  std::vector<at::Tensor> leaves;
+  for (size_t i = 0; i < 3; ++i) {
+    leaves.push_back(whole[i].clone().set_requires_grad(true));
+  }
+  const at::Tensor out = ops::attention(leaves[0], leaves[1], leaves[2], {}, false);
+  torch::autograd::backward({out}, {whole[3]});
+  const std::vector<at::Tensor> expected = {out.detach(), leaves[0].grad(),
+                                            leaves[1].grad(), leaves[2].grad()};
+  for (const int ranks : {2, 3, 4}) {
+    std::vector<at::Tensor> found;
+    const int64_t merges = tallied("longhaul::merge_attention").first;
+    EXPECT_EQ(
+        added("aten::_flash_attention_forward", [&] { found = by_ranks(ranks, whole); })
+            .first,
+        ranks * ranks);
+    // The first makes what the others are merged into.
+    EXPECT_EQ(tallied("longhaul::merge_attention").first - merges, ranks * (ranks - 1));
+    for (size_t i = 0; i < expected.size(); ++i) {
+      expect_near(found[i], expected[i].to(at::kFloat),
+                  std::to_string(ranks) + " " + std::to_string(i));
+    }
+  }
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 trains a Llama in bf16 on the software accelerator, with 2 and 4 layers and 1 and 2 micro batches,
 and takes differences: the cost of a layer in a micro batch, of embedding and head in a micro
 batch, and of the update. Counted are elements that operations read and write, each once, in one
-step.
+step. Then the same of a layer for one of two ranks, in LAYOUTS.
 """
 
 import json
@@ -35,43 +35,57 @@ K = SIZES["num_key_value_heads"] * SIZES["head_dim"]
 LSE = FP32 * T * SIZES["num_attention_heads"]
 
 
-def product(inputs, outputs):
+def product(tokens, inputs, outputs):
     """y = x W', dx = dy W."""
-    return 2 * BF16 * (T * inputs + inputs * outputs + T * outputs)
+    return 2 * BF16 * (tokens * inputs + inputs * outputs + tokens * outputs)
 
 
-def weight_gradient(inputs, outputs):
+def weight_gradient(tokens, inputs, outputs):
     """dW += dy' x: the sum is read and written."""
-    return BF16 * (T * inputs + T * outputs) + 2 * FP32 * inputs * outputs
+    return BF16 * tokens * (inputs + outputs) + 2 * FP32 * inputs * outputs
 
 
-def norms(forward):
+def norms(forward, tokens=T):
     """x, weight, result and the inverse of each row; backwards dy as well and the sum for the
     weight's gradient."""
-    rows = FP32 * T
-    return BF16 * (2 * T * H + H) + rows if forward else BF16 * (3 * T * H + H) + rows + FP32 * H
+    rows, weight = FP32 * tokens, BF16 * H
+    if forward:
+        return BF16 * 2 * tokens * H + weight + rows
+    return BF16 * 3 * tokens * H + weight + rows + FP32 * H
 
 
-# q, k and v are one product of one input, and so are gate and up.
-PROJECTIONS = [(H, Q + 2 * K), (Q, H), (H, 2 * F), (F, H)]
-DESIGN = {
-    "layer": {
-        "aten::mm": sum(product(*p) for p in PROJECTIONS),
-        "aten::addmm": sum(weight_gradient(*p) for p in PROJECTIONS),
+def layer(tp=1, sequence=False, cp=1):
+    """What a rank's share needs: 1 / cp of the tokens, 1 / tp of the features, and between the
+    products all features or, with sequence parallelism, 1 / tp of the tokens. Attention is one
+    kernel over all keys, into which the ranks of cp send theirs."""
+    mine = T // cp
+    rows = mine // tp if sequence else mine
+    # q, k and v are one product of one input, and so are gate and up.
+    products = [(mine, H, (Q + 2 * K) // tp), (mine, Q // tp, H), (mine, H, 2 * F // tp),
+                (mine, F // tp, H)]
+    q, k, lse = mine * Q // tp, T * K // tp, LSE // cp // tp
+    return {
+        "aten::mm": sum(product(*p) for p in products),
+        "aten::addmm": sum(weight_gradient(*p) for p in products),
         # The sums of both residuals, and of their gradients.
-        "aten::add": 4 * BF16 * 3 * T * H,
-        "longhaul::rms_norm_forward": 2 * norms(True),
-        "longhaul::rms_norm_backward": 2 * norms(False),
+        "aten::add": 4 * BF16 * 3 * rows * H,
+        "longhaul::rms_norm_forward": 2 * norms(True, rows),
+        "longhaul::rms_norm_backward": 2 * norms(False, rows),
         # Cosines and sines of each position, and the positions.
-        "longhaul::rope": 2 * (BF16 * 2 * T * (Q + K) + FP32 * SEQ * SIZES["head_dim"] + FP32 * T),
-        "longhaul::swiglu_forward": BF16 * 3 * T * F,
-        "longhaul::swiglu_backward": BF16 * 5 * T * F,
-        "aten::_flash_attention_forward": BF16 * T * (2 * Q + 2 * K) + LSE,
-        "aten::_flash_attention_backward": BF16 * T * (4 * Q + 4 * K) + LSE,
-    },
+        "longhaul::rope": 2 * (BF16 * 2 * mine * (Q + K) // tp
+                               + FP32 * SEQ // cp * SIZES["head_dim"] + FP32 * mine),
+        "longhaul::swiglu_forward": BF16 * 3 * mine * F // tp,
+        "longhaul::swiglu_backward": BF16 * 5 * mine * F // tp,
+        "aten::_flash_attention_forward": BF16 * 2 * (q + k) + lse,
+        "aten::_flash_attention_backward": BF16 * 4 * (q + k) + lse,
+    }
+
+
+DESIGN = {
+    "layer": layer(),
     "embedding and head": {
-        "aten::mm": product(H, V),
-        "aten::addmm": weight_gradient(H, V),
+        "aten::mm": product(T, H, V),
+        "aten::addmm": weight_gradient(T, H, V),
         "longhaul::rms_norm_forward": norms(True),
         "longhaul::rms_norm_backward": norms(False),
         # Logits are read and become their gradient; targets; two numbers a row.
@@ -87,6 +101,15 @@ DESIGN = {
         "aten::zero_": FP32,
     },
 }
+# Settings of two ranks, and what is needed of a layer of theirs.
+LAYOUTS = {
+    "tp": (["parallel.tp=2", "parallel.sequence=false"], layer(tp=2)),
+    "tp, sequence": (["parallel.tp=2"], layer(tp=2, sequence=True)),
+    "cp, ring": (["parallel.cp=2", 'parallel.context="ring"'], layer(cp=2)),
+    "cp, gather": (["parallel.cp=2", 'parallel.context="gather"'], layer(cp=2)),
+}
+# What goes over the network is listed by itself.
+EXCHANGES = ("all_gather", "all_reduce", "reduce_scatter", "receive", "send")
 LAYER_PARAMETERS = H * (Q + 2 * K) + Q * H + 3 * H * F + 2 * H
 
 
@@ -94,6 +117,8 @@ def step_of(path):
     """Operations from the wait of a step to that of the next, the last of those with no other
     wait in between: a slow machine measures the device's rate once more."""
     waits = [json.loads(line) for line in path.open()]
+    first_rank = min(w["pid"] for w in waits)
+    waits = [w for w in waits if w["pid"] == first_rank]
     before, after = [(first["operations"], second["operations"])
                      for first, second in zip(waits, waits[1:])
                      if first["at"] == second["at"] == "event query"][-1]
@@ -101,20 +126,20 @@ def step_of(path):
             for name, now in after.items()}
 
 
-def measured(run, store, path):
-    """(layers, micro batches) -> the operations of a step."""
+def measured(run, store, path, *settings, ranks=1):
+    """(layers, micro batches) -> the operations of a step, of the first rank."""
     steps = {}
     for layers in LAYERS:
         for count in MICRO_BATCHES:
             place = path / f"{layers}_{count}"
-            place.mkdir()
+            place.mkdir(parents=True)
 
             def traced(*words, env, trace=place / "trace", **options):
                 return run(*words, env={**env, "SOFTDEV_TRACE": str(trace)}, **options)
 
             train(traced, write_run(place, store, num_hidden_layers=layers, **SIZES), *DEVICE,
-                  "run.steps=6", f"data.seq_len={SEQ}", f"batch.micro_size={ROWS}",
-                  f"batch.global_size={ROWS * count}")
+                  "run.steps=10", f"data.seq_len={SEQ}", f"batch.micro_size={ROWS}",
+                  f"batch.global_size={ROWS * count}", *settings, ranks=ranks)
             steps[layers, count] = step_of(place / "trace")
     return steps
 
@@ -141,6 +166,26 @@ def parts(steps):
 
 def total(operations):
     return sum(moved for _, moved in operations.values())
+
+
+def exchanged(operations):
+    """What is received, sent and summed over ranks, apart from all else."""
+    return {name: moved for name, moved in operations.items() if name.startswith(EXCHANGES)}
+
+
+def layout_row(name, operations):
+    _, design = LAYOUTS[name]
+    over = exchanged(operations)
+    own = total(operations) - total(over)
+    return (f"| {name} | {sum(n for n, _ in operations.values()):.0f} | {own:,.0f} "
+            f"| {sum(design.values()):,.0f} | {own / sum(design.values()):.2f} "
+            f"| {total(over):,.0f} |")
+
+
+def of_layout(run, store, path, name):
+    """The operations of a layer."""
+    settings, _ = LAYOUTS[name]
+    return parts(measured(run, store, path, *settings, ranks=2))["layer"]
 
 
 def design_of(part):
@@ -172,6 +217,10 @@ def main():
         root = pathlib.Path(name)
         store = build_store(run_program, root)
         print(table(parts(measured(run_program, store, root))))
+        print("\n| a layer of two ranks | launches | bytes | fused design | ratio | exchanged |\n"
+              "|---|---:|---:|---:|---:|---:|")
+        for name in LAYOUTS:
+            print(layout_row(name, of_layout(run_program, store, root / name, name)))
 
 
 if __name__ == "__main__":

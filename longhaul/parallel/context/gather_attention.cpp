@@ -2,9 +2,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
+#include <vector>
 
 #include "longhaul/ops/node.h"
 #include "longhaul/parallel/context/local_attention.h"
@@ -22,6 +22,14 @@ using ops::Variable;
 /// What one rank has of [N, B, S, Hkv, D].
 KeyValues of_rank(const KeyValues& all, int rank) {
   return {all.keys.select(0, rank), all.values.select(0, rank)};
+}
+
+std::vector<int> own_first(const comm::Communicator& group) {
+  std::vector<int> ranks;
+  for (int i = 0; i < group.size(); ++i) {
+    ranks.push_back((group.rank() + i) % group.size());
+  }
+  return ranks;
 }
 
 /// Every rank's keys and values, [N, B, S, Hkv, D].
@@ -66,7 +74,7 @@ struct GatherNode : ops::Function<GatherNode> {
     const LocalAttention local = task.local(q);
     const KeyValues all = gather(*task.group, k, v);
     AttentionSums sums = local.begin();
-    for (int source = 0; source < task.group->size(); ++source) {
+    for (const int source : own_first(*task.group)) {
       local.forward(source, of_rank(all, source), sums, [] {});
     }
     at::Tensor out = sums.out.to(q.scalar_type());
@@ -80,10 +88,10 @@ struct GatherNode : ops::Function<GatherNode> {
     const auto& task = ops::saved<GatherTask>(ctx);
     const LocalAttention local = task.local(t[0]);
     const at::Tensor dout = grads[0].contiguous();
-    at::Tensor dq = at::zeros(t[0].sizes(), t[0].options().dtype(at::kFloat));
+    at::Tensor dq = local.begin_gradient();
     const KeyValues all = gather(*task.group, t[1], t[2]);
     const KeyValues gradients = zero_gradients(all);
-    for (int source = 0; source < task.group->size(); ++source) {
+    for (const int source : own_first(*task.group)) {
       KeyValues part = of_rank(gradients, source);
       local.backward(source, of_rank(all, source), dout, t[3], t[4], dq, part, [] {});
     }

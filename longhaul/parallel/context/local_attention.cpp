@@ -10,13 +10,14 @@
 
 namespace longhaul::parallel {
 
-/// A chunk of queries and a chunk of keys that some of them may see by its position.
+/// A chunk of queries and a chunk of keys that some of them may see by its position, or
+/// several of either.
 struct LocalAttention::Pair {
-  int64_t number;  ///< of the chunk of queries
+  int64_t number;  ///< of the chunk of queries; of several: 0
   ContextChunk queries, keys;
 
   at::Tensor of_queries(const at::Tensor& x) const {
-    return x.narrow(1, queries.local, queries.length);
+    return x.defined() ? x.narrow(1, queries.local, queries.length) : x;
   }
   at::Tensor of_keys(const at::Tensor& x) const {
     return x.narrow(1, keys.local, keys.length);
@@ -39,7 +40,14 @@ struct LocalAttention::Pair {
 
 LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                                const ops::AttentionMask& mask, bool fused)
-    : layout_(layout), mine_(layout.chunks(rank)), q_(q), mask_(mask), fused_(fused) {
+    : layout_(layout),
+      mine_(layout.chunks(rank)),
+      q_(q),
+      mask_(mask),
+      fused_(fused),
+      joins_(fused && mask.window == ops::kNoWindow && !mask.document_start.defined() &&
+             !mask.document_end.defined() && !mask.dropout.drops() &&
+             ops::attention_part_takes_rows(q, mask)) {
   const auto fits = [&](const at::Tensor& x) {
     return !x.defined() ||
            (x.dim() == 2 && x.size(0) == q.size(0) && x.size(1) == q.size(1));
@@ -51,7 +59,23 @@ LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::
            "document starts or ends that are not [{}, {}]", q.size(0), q.size(1));
 }
 
+LocalAttention::Pair LocalAttention::joined(int source) const {
+  const int64_t length = layout_.local_len();
+  const ContextChunk all{0, 0, length};
+  // Own keys lie as the queries do, and early chunks before late ones.
+  const auto theirs = layout_.chunks(source);
+  if (theirs.front().begin == mine_.front().begin) return {0, all, all};
+  // All that is seen is seen by each query, so that positions need only say "later". An
+  // earlier rank's first chunk lies before all queries and its last one behind them; a
+  // later rank's two lie between the first and the last queries.
+  const bool earlier = theirs.front().begin < mine_.front().begin;
+  const ContextChunk& last = mine_.back();
+  if (earlier) return {0, {length, 0, length}, {0, 0, theirs.front().length}};
+  return {0, {length, last.local, last.length}, all};
+}
+
 std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
+  if (joins_) return {joined(source)};
   std::vector<Pair> out;
   for (size_t i = 0; i < mine_.size(); ++i) {
     for (const ContextChunk& keys : layout_.chunks(source)) {
@@ -66,7 +90,17 @@ std::vector<LocalAttention::Pair> LocalAttention::pairs(int source) const {
   return out;
 }
 
+at::Tensor LocalAttention::lse_of(const Pair& pair, const at::Tensor& lse) const {
+  if (!joins_) return lse.select(0, pair.number);
+  return lse.defined() ? lse.narrow(2, pair.queries.local, pair.queries.length) : lse;
+}
+
+at::Tensor LocalAttention::begin_gradient() const {
+  return joins_ ? at::Tensor() : at::zeros(q_.sizes(), q_.options().dtype(at::kFloat));
+}
+
 AttentionSums LocalAttention::begin() const {
+  if (joins_) return {};
   const auto fp32 = q_.options().dtype(at::kFloat);
   const auto count = static_cast<int64_t>(mine_.size());
   return {at::zeros(q_.sizes(), fp32),
@@ -78,8 +112,9 @@ void LocalAttention::forward(int source, const KeyValues& of_source, AttentionSu
                              const std::function<void()>& between) const {
   for (const Pair& pair : pairs(source)) {
     at::Tensor out = pair.of_queries(sums.out);
-    at::Tensor lse = sums.lse.select(0, pair.number);
+    at::Tensor lse = lse_of(pair, sums.lse);
     ops::attention_part_forward(pair.part(q_, of_source, mask_, fused_), out, lse);
+    if (!sums.out.defined()) sums = {out, lse};
     between();
   }
 }
@@ -94,7 +129,8 @@ void LocalAttention::backward(int source, const KeyValues& of_source,
     at::Tensor dvalues = pair.of_keys(gradients.values);
     ops::attention_part_backward(pair.part(q_, of_source, mask_, fused_),
                                  pair.of_queries(dout), pair.of_queries(out),
-                                 lse.select(0, pair.number), dqueries, dkeys, dvalues);
+                                 lse_of(pair, lse), dqueries, dkeys, dvalues);
+    if (!dq.defined()) dq = dqueries;
     between();
   }
 }

@@ -21,11 +21,16 @@ struct KeyValues {
 /// The result of queries under way, for the keys seen so far.
 struct AttentionSums {
   at::Tensor out;  ///< [B, S, Hq, D] fp32
-  at::Tensor lse;  ///< [C, B, Hq, S / C] fp32, log of the sum of exp(scores)
+  /// Log of the sum of exp(scores), fp32: [C, B, Hq, S / C], or [B, Hq, S] where chunks
+  /// are joined.
+  at::Tensor lse;
 };
 
 /// One rank's part of an attention whose sequences lie on several ranks: its own queries
 /// against the keys of one rank after the other. No communication in here; one thread.
+/// Where a mask is causality alone and kernels take rows of a longer result, chunks that
+/// lie side by side are joined: one call for each rank's keys, else two, and three for
+/// its own. A rank's own keys come first: each of its queries sees some.
 class LocalAttention {
  public:
   /// The mask's document_start and document_end [B, S] hold indices of the whole
@@ -33,8 +38,10 @@ class LocalAttention {
   LocalAttention(const ContextLayout& layout, int rank, const at::Tensor& q,
                  const ops::AttentionMask& mask, bool fused);
 
-  /// No keys seen: 0 and minus infinity.
+  /// No keys seen: 0 and minus infinity, or undefined: the first ones make them.
   AttentionSums begin() const;
+  /// For dq, likewise.
+  at::Tensor begin_gradient() const;
   /// Takes the keys of rank `source` into `sums`. `between` is called after each pair of
   /// chunks: the place to drive communication that is under way.
   void forward(int source, const KeyValues& of_source, AttentionSums& sums,
@@ -48,12 +55,17 @@ class LocalAttention {
  private:
   struct Pair;
   std::vector<Pair> pairs(int source) const;
+  /// All pairs of the keys of `source` in one.
+  Pair joined(int source) const;
+  /// The rows of a pair's queries.
+  at::Tensor lse_of(const Pair& pair, const at::Tensor& lse) const;
 
   ContextLayout layout_;
   std::vector<ContextChunk> mine_;
   at::Tensor q_;
   ops::AttentionMask mask_;
   bool fused_;
+  bool joins_;
 };
 
 /// Zeros for the gradients of keys and values, fp32 and contiguous.

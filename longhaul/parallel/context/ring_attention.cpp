@@ -117,7 +117,7 @@ struct RingNode : ops::Function<RingNode> {
     const auto& task = ops::saved<RingTask>(ctx);
     const LocalAttention local = task.local(t[0]);
     const at::Tensor dout = grads[0].contiguous();
-    at::Tensor dq = at::zeros(t[0].sizes(), t[0].options().dtype(at::kFloat));
+    at::Tensor dq = local.begin_gradient();
     KeyRing ring(*task.group, {t[1].contiguous(), t[2].contiguous()});
     KeyValues own = zero_gradients(ring.current());
     GradientRing sums(*task.group, own);
