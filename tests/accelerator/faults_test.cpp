@@ -33,7 +33,9 @@ struct Refusals : Settled {};
 
 c10::Stream other_stream() { return guard().getNewStream(device()); }
 
-at::Tensor floats(std::vector<float> values) { return at::tensor(values).to(device()); }
+at::Tensor floats(const std::vector<float>& values) {
+  return at::tensor(values).to(device());
+}
 
 void expect_told(const std::string& text, const std::vector<std::string>& parts) {
   for (const std::string& part : parts) {
