@@ -20,7 +20,7 @@ at::Tensor Linear::forward(const ops::LinearInput& x,
     case ProductPrecision::Compute:
       return ops::linear(x, weight_, context.weight_gradients, bias_);
   }
-  throw Error(ErrorKind::Internal, "nn", "a linear layer in no known precision");
+  throw Error(ErrorKind::Internal, "bug", "a linear layer in no known precision");
 }
 
 std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& layers,
