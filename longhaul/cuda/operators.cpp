@@ -12,6 +12,8 @@
 namespace longhaul::cuda {
 namespace {
 
+using ops::fused::pointer, ops::fused::with_type;
+
 struct OnStream {
   template <typename Kernel>
   static void run(const Kernel& kernel, at::Device device) {
@@ -22,8 +24,7 @@ struct OnStream {
 
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
                         const at::Tensor& order, const at::Tensor& grad) {
-  using ops::fused::pointer;
-  ops::fused::with_type(dy, [&]<typename T>(T) {
+  with_type(dy, [&]<typename T>(T) {
     OnStream::run(
         kernels::cuda::EmbeddingGradient<T>{
             pointer<T>(dy), pointer<int64_t>(rows), pointer<int64_t>(order), dy.size(0),
@@ -33,8 +34,7 @@ void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
 }
 
 void gelu_forward(const at::Tensor& x, bool tanh, const at::Tensor& y) {
-  using ops::fused::pointer;
-  ops::fused::with_type(x, [&]<typename T>(T) {
+  with_type(x, [&]<typename T>(T) {
     OnStream::run(
         kernels::cuda::GeluForward<T>{pointer<T>(x), x.numel(), tanh, pointer<T>(y)},
         x.device());
@@ -43,8 +43,7 @@ void gelu_forward(const at::Tensor& x, bool tanh, const at::Tensor& y) {
 
 void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh,
                    const at::Tensor& dx) {
-  using ops::fused::pointer;
-  ops::fused::with_type(x, [&]<typename T>(T) {
+  with_type(x, [&]<typename T>(T) {
     OnStream::run(kernels::cuda::GeluBackward<T>{pointer<T>(dy), pointer<T>(x), x.numel(),
                                                  tanh, pointer<T>(dx)},
                   x.device());
@@ -53,8 +52,7 @@ void gelu_backward(const at::Tensor& dy, const at::Tensor& x, bool tanh,
 
 void merge_attention(const at::Tensor& part, const at::Tensor& part_lse,
                      const at::Tensor& out, const at::Tensor& lse) {
-  using ops::fused::pointer;
-  ops::fused::with_type(part, [&]<typename T>(T) {
+  with_type(part, [&]<typename T>(T) {
     OnStream::run(
         kernels::cuda::MergeAttention<T>{
             pointer<T>(part), pointer<float>(part_lse), part.size(0), part.size(1),

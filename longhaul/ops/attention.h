@@ -61,7 +61,7 @@ struct AttentionPart {
 /// Whether the `lse` of fused parts of these queries may be some rows of a longer one,
 /// and `out`, `lse` and `dq` undefined for a first part that each query sees keys of,
 /// which makes them; elsewhere they are there and contiguous. The kernels of a library
-/// take them so.
+/// take them so, where a mask has neither documents nor dropout.
 bool attention_part_takes_rows(const at::Tensor& q, const AttentionMask& mask);
 
 /// Takes the part's keys into the softmax: `out` [B, S, Hq, D] fp32 and `lse` [B, Hq, S]

@@ -95,11 +95,10 @@ void cross_entropy_gradient(at::Tensor& logits, const at::Tensor& targets,
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
                         const at::Tensor& order, const at::Tensor& grad);
 
-/// Takes a part of the keys into an attention's result: out [B, n, Hq, D] and lse [B, Hq,
-/// n], fp32, hold it for the parts before and leave with this one, out = out e^(lse -
-/// now)
-/// + part e^(part_lse - now). Each may be a run of queries of a longer contiguous tensor;
-/// part [B, n, Hq, D] and part_lse are contiguous.
+/// Takes a part of the keys into an attention's result: out [B, n, Hq, D] and lse
+/// [B, Hq, n], fp32, hold it for the parts before and leave with this one,
+/// out = out e^(lse - now) + part e^(part_lse - now). Each may be a run of queries of a
+/// longer contiguous tensor; part [B, n, Hq, D] and part_lse are contiguous.
 void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Tensor& out,
                      at::Tensor& lse);
 

@@ -169,17 +169,19 @@ def total(operations):
 
 
 def exchanged(operations):
-    """What is received, sent and summed over ranks, apart from all else."""
-    return {name: moved for name, moved in operations.items() if name.startswith(EXCHANGES)}
+    """Bytes that are received, sent and summed over ranks."""
+    return sum(moved for name, (_, moved) in operations.items() if name.startswith(EXCHANGES))
+
+
+def own(operations):
+    """Bytes that stay on the device."""
+    return total(operations) - exchanged(operations)
 
 
 def layout_row(name, operations):
-    _, design = LAYOUTS[name]
-    over = exchanged(operations)
-    own = total(operations) - total(over)
-    return (f"| {name} | {sum(n for n, _ in operations.values()):.0f} | {own:,.0f} "
-            f"| {sum(design.values()):,.0f} | {own / sum(design.values()):.2f} "
-            f"| {total(over):,.0f} |")
+    needed = sum(LAYOUTS[name][1].values())
+    return (f"| {name} | {sum(n for n, _ in operations.values()):.0f} | {own(operations):,.0f} "
+            f"| {needed:,.0f} | {own(operations) / needed:.2f} | {exchanged(operations):,.0f} |")
 
 
 def of_layout(run, store, path, name):

@@ -23,9 +23,8 @@ QUARTER = 18 * 2 * TABLE // 4
 STAGING = 12 * 2 * TABLE // 4
 SYNCHRONOUS = "checkpoint.async=false"
 # What a rank may have beyond what its layout owns: messages, a piece of a product, the heap's
-# unused parts: up to 1.16 was seen where a processor has AVX2 and LibTorch no fast products in
-# bf16, 1.1 elsewhere. A second copy of the weights of both tables in bf16 is more than that.
-BEYOND = 1.18
+# unused parts. A second copy of the weights of both tables in bf16 is more than that.
+BEYOND = 1.12
 SHARDED = {
     "zero 3": (4, ["parallel.zero=3", SYNCHRONOUS], QUARTER + (2 + 4) * TABLE),
     "tp 4": (4, ["parallel.tp=4", SYNCHRONOUS], QUARTER),

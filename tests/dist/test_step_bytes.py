@@ -1,8 +1,8 @@
 """A step on an accelerator launches and moves what fused operations need, and little more."""
 
 import pytest
-from step_bytes import (BF16, DESIGN, K, LAYOUTS, T, design_of, exchanged, layout_row, measured,
-                        of_layout, parts, table, total)
+from step_bytes import (BF16, DESIGN, K, LAYOUTS, T, design_of, layout_row, measured, of_layout,
+                        own, parts, table, total)
 
 # Times the bytes of the fused design.
 MOST = {"layer": 1.03, "embedding and head": 1.03, "update": 1.05}
@@ -48,5 +48,4 @@ def test_an_embeddings_gradient_is_one_launch_that_widens_nothing(found):
 def test_a_layer_of_two_ranks_moves_few_bytes_more_than_the_fused_design(run, store, tmp_path, name):
     operations = of_layout(run, store, tmp_path, name)
     _, design = LAYOUTS[name]
-    own = total(operations) - total(exchanged(operations))
-    assert own <= MOST_OF_LAYOUT[name] * sum(design.values()), layout_row(name, operations)
+    assert own(operations) <= MOST_OF_LAYOUT[name] * sum(design.values()), layout_row(name, operations)

@@ -45,8 +45,7 @@ LocalAttention::LocalAttention(const ContextLayout& layout, int rank, const at::
       q_(q),
       mask_(mask),
       fused_(fused),
-      joins_(fused && mask.window == ops::kNoWindow && !mask.document_start.defined() &&
-             !mask.document_end.defined() && !mask.dropout.drops() &&
+      joins_(fused && mask.window == ops::kNoWindow &&
              ops::attention_part_takes_rows(q, mask)) {
   const auto fits = [&](const at::Tensor& x) {
     return !x.defined() ||
