@@ -17,10 +17,6 @@ margin=0.5      # nats below the unigram entropy
 # However short the time: 60 steps end 0.36 below the unigram entropy, too little.
 least_steps=150
 least_more=60
-# LibTorch's products in bf16 are six times slower than those in fp32 on a processor
-# that has neither AVX-512 nor instructions for bf16.
-dtype=bf16
-grep -qE 'avx512bw|avx_ne_convert|bf16' /proc/cpuinfo || dtype=fp32
 
 numbers() { "$python" tools/demo_numbers.py "$@"; }
 title() { printf '\n== %s\n' "$*"; }
@@ -31,7 +27,7 @@ run() { printf '$ %s\n' "${*/#$longhaul/longhaul}"; "$@"; }
 # Loss of a model on a store; the same batches as in the run, so the same bits.
 loss_of() {
   local json
-  json=$("$longhaul" eval "$1" --data "$2" --seq-len 256 --micro-size 8 --dtype "$dtype" --json) ||
+  json=$("$longhaul" eval "$1" --data "$2" --seq-len 256 --micro-size 8 --json) ||
     fail "longhaul eval $1 --data $2"
   numbers loss "$json"
 }
@@ -62,10 +58,6 @@ continue=(recipes/demo/continue.toml --set "run.dir=$dir/continue"
 if [ "$dir" = demo-run ]; then
   pretrain=(recipes/demo/pretrain.toml)
   continue=(recipes/demo/continue.toml)
-fi
-if [ $dtype = fp32 ]; then
-  pretrain+=(--set precision.compute=fp32)
-  continue+=(--set precision.compute=fp32)
 fi
 
 title "1/7 Real text, whole documents, duplicates removed"
@@ -98,7 +90,7 @@ numbers below "$loss" "$unigram" "$margin" ||
 passed "held-out loss $loss, more than $margin nat below the unigram entropy $unigram"
 
 title "4/7 Export to a Hugging Face directory"
-run "$longhaul" export "$dir/pretrain" --out "$dir/hf-pretrain" --dtype "$dtype"
+run "$longhaul" export "$dir/pretrain" --out "$dir/hf-pretrain" --dtype bf16
 same "the export's loss is the run's last validation" \
   "$(loss_of "$dir/hf-pretrain" "$store/dictionary-val")" "$loss"
 manuals=$(loss_of "$dir/hf-pretrain" "$store/manuals-val")
@@ -143,7 +135,7 @@ numbers below "$new" "$manuals" 0.1 || fail "the loss on the manuals did not fal
 passed "the new text's loss fell"
 
 title "6/7 Export and reload"
-run "$longhaul" export "$dir/continue" --out "$dir/hf-continue" --dtype "$dtype"
+run "$longhaul" export "$dir/continue" --out "$dir/hf-continue" --dtype bf16
 for name in manuals dictionary; do
   [ $name = manuals ] && expected=$new || expected=$old
   same "the export's loss on the $name is the run's last validation" \

@@ -17,13 +17,14 @@ constexpr const char* kUpdate = "optimizer and norm";
 constexpr const char* kOutside = "outside of operations";
 
 /// The first pattern that an operation's name has, says what it is for.
-constexpr std::array<std::pair<std::string_view, const char*>, 23> kCauses = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 24> kCauses = {{
     {"wait: ", "waiting for other ranks"},
     {"attention", kAttention},
     {"adamw", kUpdate},
     {"lamb", kUpdate},
     {"squares", kUpdate},
     {"cross_entropy", "loss of the head"},
+    {"longhaul::product", kProducts},
     {"longhaul::weight_gradient", kProducts},
     {"longhaul::embedding", "embedding"},
     {"longhaul::", "norms, rotations, activations"},

@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/engine.h>
@@ -14,6 +13,7 @@
 
 #include "longhaul/device/device.h"
 #include "longhaul/ops/attention.h"
+#include "longhaul/ops/products.h"
 #include "longhaul/ops/weight_gradients.h"
 
 namespace longhaul::measure {
@@ -56,7 +56,7 @@ Probe product(const Shape& s, at::ScalarType dtype, const char* name, at::Device
   return {fmt::format("product {} {}x{}x{}", name, s.T, s.K, s.N), "FLOP",
           2.0 * static_cast<double>(s.T * s.K * s.N), [x, w, device] {
             const at::NoGradGuard no_grad;
-            const at::Tensor y = at::linear(x, w);
+            const at::Tensor y = ops::linear_product(x, w);
             wait_for(device);
           }};
 }

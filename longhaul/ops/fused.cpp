@@ -117,6 +117,10 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
   return {pointer<T>(x), strides(x)};
 }
 
+kernels::MatrixInput<Bf16> matrix(const at::Tensor& x) {
+  return {pointer<Bf16>(x), x.stride(0), x.stride(1)};
+}
+
 kernels::Draws draws_of(const Dropout& dropout) {
   return {dropout.key, dropout.threshold(), dropout.scale()};
 }
@@ -306,12 +310,35 @@ void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Ten
   operators().merge_attention.on(part, part, part_lse, out, lse);
 }
 
+bool supports_product(const at::Tensor& a, const at::Tensor& b) {
+  const auto in_rows = [](const at::Tensor& x) {
+    return x.is_cpu() && x.dim() == 2 && x.scalar_type() == at::kBFloat16 &&
+           (x.stride(0) == 1 || x.stride(1) == 1);
+  };
+  return kernels::product_available() && in_rows(a) && in_rows(b);
+}
+
+void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+             at::Tensor& y) {
+  RECORD_FUNCTION("longhaul::product", {});
+  kernels::run(kernels::Product<Bf16>{matrix(a), matrix(b), a.size(0), a.size(1),
+                                      b.size(1), pointer<Bf16>(bias), pointer<Bf16>(y),
+                                      nullptr});
+}
+
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy) {
+  if (grad.scalar_type() != at::kFloat || !grad.is_contiguous()) return false;
+  if (supports_product(dy, x)) {
+    RECORD_FUNCTION("longhaul::weight_gradient", {});
+    kernels::run(kernels::Product<Bf16>{matrix(dy.t()), matrix(x), dy.size(1), x.size(0),
+                                        x.size(1), nullptr, nullptr,
+                                        pointer<float>(grad)});
+    return true;
+  }
   const bool fits = x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
-                    dy.scalar_type() == at::kBFloat16 &&
-                    grad.scalar_type() == at::kFloat && grad.is_contiguous() &&
-                    x.stride(1) == 1 && dy.stride(1) == 1;
+                    dy.scalar_type() == at::kBFloat16 && x.stride(1) == 1 &&
+                    dy.stride(1) == 1;
   if (!fits || !kernels::weight_gradient_available()) return false;
   RECORD_FUNCTION("longhaul::weight_gradient", {});
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),

@@ -102,6 +102,14 @@ void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,
 void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Tensor& out,
                      at::Tensor& lse);
 
+/// Whether the function below takes these factors and beats a library here.
+bool supports_product(const at::Tensor& a, const at::Tensor& b);
+
+/// y [M, N] = a [M, K] b [K, N] + bias [N], which may be undefined: summed in fp32 and
+/// rounded once. A factor has contiguous rows or columns, y is contiguous.
+void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
+             at::Tensor& y);
+
 /// grad [N, K] += dy [T, N]^T x [T, K] without rounding to the compute dtype in between;
 /// false: no such kernel here, nothing done.
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,

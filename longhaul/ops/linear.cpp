@@ -2,8 +2,6 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
@@ -11,15 +9,15 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/products.h"
 #include "longhaul/ops/side_by_side.h"
 
 namespace longhaul::ops {
 namespace {
 
-at::Tensor product(const at::Tensor& x, const ParameterPtr& weight,
-                   const ParameterPtr& bias) {
-  if (!bias) return at::linear(x, weight->weight());
-  return at::linear(x, weight->weight(), bias->weight());
+at::Tensor projected(const at::Tensor& x, const ParameterPtr& weight,
+                     const ParameterPtr& bias) {
+  return linear_product(x, weight->weight(), bias ? bias->weight() : at::Tensor());
 }
 
 void add_bias_gradient(const ParameterPtr& bias, const at::Tensor& dy) {
@@ -43,7 +41,7 @@ struct LinearNode : Function<LinearNode> {
     } else if (!kept.weight->frozen()) {
       kept.again->hold();
     }
-    at::Tensor y = product(x, kept.weight, kept.bias);
+    at::Tensor y = projected(x, kept.weight, kept.bias);
     save(ctx, std::move(kept));
     return y;
   }
@@ -53,7 +51,7 @@ struct LinearNode : Function<LinearNode> {
     auto& [weight, bias, gradients, again] = saved<LinearSaved>(ctx);
     if (bias) add_bias_gradient(bias, dy);
     at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight->weight());
+    if (ctx->needs_input_grad(0)) dx = product(dy, weight->weight());
     if (again) {
       gradients->push(weight, {at::Tensor(), std::move(again)}, dy);
     } else {
@@ -74,11 +72,11 @@ struct Joint {
     return joined_rows(parts);
   }
 
-  at::Tensor product(const at::Tensor& x) const {
-    if (biases.empty()) return at::linear(x, weight());
+  at::Tensor projected(const at::Tensor& x) const {
+    if (biases.empty()) return linear_product(x, weight());
     std::vector<at::Tensor> parts;
     for (const ParameterPtr& b : biases) parts.push_back(b->weight());
-    return at::linear(x, weight(), at::cat(parts));
+    return linear_product(x, weight(), at::cat(parts));
   }
 
   /// The columns of y [T, sum n], each its own tensor for autograd.
@@ -107,7 +105,7 @@ struct JointLinearNode : Function<JointLinearNode> {
     } else if (!kept.joint.weights.front()->frozen()) {
       kept.again->hold();
     }
-    tensor_list parts = kept.joint.slices(kept.joint.product(x));
+    tensor_list parts = kept.joint.slices(kept.joint.projected(x));
     save(ctx, std::move(kept));
     return parts;
   }
@@ -121,7 +119,7 @@ struct JointLinearNode : Function<JointLinearNode> {
       add_bias_gradient(joint.biases[i], parts[i]);
     }
     at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, joint.weight());
+    if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());
     if (again) {
       gradients->push(joint.weights, {at::Tensor(), std::move(again)}, dy);
     } else {
@@ -195,7 +193,7 @@ at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
                   const WeightGradientsPtr& gradients, const ParameterPtr& bias) {
   const at::Tensor& x = input.x;
   check_linear(x, weight, bias);
-  if (!at::GradMode::is_enabled()) return product(x, weight, bias);
+  if (!at::GradMode::is_enabled()) return projected(x, weight, bias);
   return LinearNode::apply(x, LinearSaved{weight, bias, gradients, input.again});
 }
 
@@ -222,7 +220,7 @@ std::vector<at::Tensor> joint_linear(const LinearInput& input,
     const std::vector<at::Tensor> parts =
         at::GradMode::is_enabled()
             ? JointLinearNode::apply(input.x, JointSaved{joint, gradients, input.again})
-            : joint.slices(joint.product(input.x));
+            : joint.slices(joint.projected(input.x));
     for (size_t i = 0; i < product.size(); ++i) results[product[i]] = parts[i];
   }
   return results;

@@ -6,9 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 
@@ -17,6 +15,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
+#include "longhaul/ops/products.h"
 
 // Shapes: T rows, K features, V vocabulary, R rows of a chunk.
 
@@ -169,15 +168,14 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     const int64_t n = std::min(rows, T - from);
     const at::Tensor part = h.narrow(0, from, n);
     const at::Tensor labels = targets.narrow(0, from, n);
-    at::Tensor logits = options.bias
-                            ? at::linear(part, weight->weight(), options.bias->weight())
-                            : at::linear(part, weight->weight());
+    at::Tensor logits = linear_product(
+        part, weight->weight(), options.bias ? options.bias->weight() : at::Tensor());
     const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
     totals.cross_entropy.add_(sum_of(loss.cross_entropy));
     totals.squared_lse.add_(sum_of(loss.squared_lse));
     if (!want_gradient) continue;
     at::Tensor dpart = totals.dh.narrow(0, from, n);
-    at::mm_out(dpart, logits, weight->weight());
+    product_out(dpart, logits, weight->weight());
     if (!weight->frozen()) accumulate_weight_gradient(weight->grad(), part, logits);
     if (options.bias && !options.bias->frozen()) {
       at::Tensor grad = options.bias->grad();

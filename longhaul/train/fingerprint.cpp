@@ -37,6 +37,7 @@ Json numerics_fingerprint(const NumericsPlace& place) {
           {"libtorch", TORCH_VERSION},
           {"device", place.device},
           {"collectives", place.collectives},
+          {"products", place.products},
           {"layout", place.layout}};
 }
 

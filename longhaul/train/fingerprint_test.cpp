@@ -9,7 +9,7 @@
 namespace longhaul::train {
 namespace {
 
-Json fingerprint() { return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order"}); }
+Json fingerprint() { return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch"}); }
 
 TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   const Json f = fingerprint();
@@ -18,7 +18,8 @@ TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   EXPECT_EQ(f.at("collectives"), "mpi, in rank order");
   EXPECT_EQ(f.at("kernels"), isa_name(best_isa()));
   EXPECT_EQ(f.at("cpu"), kernels::cpu_name());
-  EXPECT_EQ(f.size(), 9U);
+  EXPECT_EQ(f.at("products"), "LibTorch");
+  EXPECT_EQ(f.size(), 10U);
 }
 
 TEST(Fingerprint, NamesWhatDiffers) {

@@ -17,6 +17,7 @@
 #include "longhaul/device/plugin.h"
 #include "longhaul/ops/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/products.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
 #include "longhaul/tokenizer/tokenizer.h"
@@ -53,14 +54,15 @@ void set_determinism(const RunConfig& config, at::Device device, Logger& log) {
   ops::set_device_precision();
 }
 
-/// CPU threads of this rank. Collective over the ranks of this machine.
-
 /// Collective.
 Json fingerprint_of(const Session& session) {
   NumericsPlace place;
   place.layout = session.layout.describe();
   place.device = device::name(session.device);
   place.collectives = device::describe_sums(session.device, *session.world);
+  place.products = session.device.is_cpu()
+                       ? ops::products_of_cpu(to_scalar_type(session.policy.compute))
+                       : "LibTorch";
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(numerics_fingerprint(place).dump())) {

@@ -12,14 +12,18 @@
 namespace longhaul::kernels {
 namespace {
 
-/// Leaf 7, EDX bit 22.
-bool has_amx_bf16() {
+/// EDX of a part of leaf 7, which holds features.
+unsigned features(unsigned part) {
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && ((edx >> 22) & 1U) != 0;
+  return __get_cpuid_count(7, part, &eax, &ebx, &ecx, &edx) != 0 ? edx : 0;
 }
+
+bool has_amx_bf16() { return ((features(0) >> 22) & 1U) != 0; }
+/// AVX-NE-CONVERT, without which libraries have no bf16 on 256 bits.
+bool has_avx_bf16() { return ((features(1) >> 5) & 1U) != 0; }
 
 const KernelTable& table(Isa isa) {
   LH_CHECK(isa <= best_isa(), "kernels", "this CPU has no {}, its best is {}",
@@ -73,7 +77,9 @@ bool attention_supported(int64_t head_dim) {
 template <typename Kernel>
 void run(const Kernel& kernel, Isa isa) {
   check(kernel);
-  static_cast<const Entry<Kernel>&>(table(isa)).run(kernel);
+  const Entry<Kernel>& entry = table(isa);
+  LH_ASSERT(entry.run != nullptr, "no such kernel for {}", isa_name(isa));
+  entry.run(kernel);
 }
 
 void convert(const float* x, Bf16* y, int64_t count, Isa isa) {
@@ -83,6 +89,8 @@ void convert(const float* x, Bf16* y, int64_t count, Isa isa) {
 void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
   table(isa).widen(x, y, count);
 }
+
+bool product_available() { return best_isa() == Isa::Avx2 && !has_avx_bf16(); }
 
 bool weight_gradient_available() {
   return best_isa() == Isa::Avx512Bf16 && !has_amx_bf16();
@@ -107,7 +115,8 @@ void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x
   template void run(const CrossEntropyStatistics<T>&, Isa);           \
   template void run(const CrossEntropyGradient<T>&, Isa);             \
   template void run(const CrossEntropy<T>&, Isa);                     \
-  template void run(const Dropout<T>&, Isa)
+  template void run(const Dropout<T>&, Isa);                          \
+  template void run(const Product<T>&, Isa)
 
 LH_INSTANTIATE(float);
 LH_INSTANTIATE(Bf16);

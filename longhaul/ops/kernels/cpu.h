@@ -267,6 +267,32 @@ struct CrossEntropy {
 template <typename Kernel>
 void run(const Kernel& kernel, Isa isa = best_isa());
 
+// ---- Products
+// ---------------------------------------------------------------------------
+
+/// Whether the kernel below beats a library's products in bf16 here: a processor that has
+/// no instructions for them, not even wide ones.
+bool product_available();
+
+/// Element (i, j) at data[i * row + j * column]; one of the strides is 1.
+template <typename T>
+struct MatrixInput {
+  const T* data;
+  int64_t row, column;
+};
+
+/// a [M, K] times b [K, N], summed in fp32, to y [M, N] (rounded once, after `bias` [N]
+/// is added where there is one), or added to `added_to` [M, N]: one of the two is null.
+/// Both are contiguous. For Isa::Avx2, which the others have besides.
+template <typename T>
+struct Product {
+  MatrixInput<T> a, b;
+  int64_t M, K, N;
+  const T* bias;
+  T* y;
+  float* added_to;
+};
+
 // ---- Buffers
 // ---------------------------------------------------------------------------
 

@@ -1,0 +1,181 @@
+#pragma once
+
+#include "longhaul/ops/kernels/tile.h"
+
+// y = a b, summed in fp32, for processors whose instructions multiply floats only. Both
+// operands are widened as they are packed into panels, a block at a time, so that neither
+// exists twice. The cut for the caches follows K. Goto and R. van de Geijn, Anatomy of
+// High-Performance Matrix Multiplication, ACM TOMS 34 (2008).
+// Shapes: M rows, K summed, N columns.
+
+namespace longhaul::kernels {
+namespace {
+
+constexpr int64_t kSumRows = 2304;    ///< of sums at once, below 5 MB
+constexpr int64_t kSumColumns = 512;  ///< of sums at once
+constexpr int64_t kSumDepth = 256;    ///< a panel of b stays in L1
+constexpr int64_t kBlockRows = 96;    ///< a block of a stays in L2
+constexpr int64_t kBPanel = kTileVecs * kLanes;
+
+/// x[i] is row i; afterwards x[i] holds column i.
+LH_INLINE void transpose(Vec (&x)[8]) {
+  Vec pairs[8];
+  Vec fours[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    x[i] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x20);
+    x[i + 4] = _mm256_permute2f128_ps(fours[i], fours[i + 4], 0x31);
+  }
+}
+
+/// out[k][kWidth] from kWidth rows of x, of which `count` are there: others become 0.
+/// Where a row of a panel is no whole vectors it goes over into the next, which is
+/// written later: one panel after another, and kLanes elements of room past the last.
+template <int64_t kWidth, typename T>
+void pack_panel(MatrixInput<T> x, int64_t count, int64_t depth, float* out) {
+  for (int64_t first = 0; first < kWidth; first += kLanes) {
+    const int64_t rows = smaller(kLanes, count - first);
+    if (x.row == 1) {
+      const T* from = x.data + first;
+      float* to = out + first;
+      if (rows == kLanes) {
+        for (int64_t k = 0; k < depth; ++k)
+          store(to + k * kWidth, load(from + k * x.column, Full{}), Full{});
+      } else {
+        for (int64_t k = 0; k < depth; ++k) {
+          const Vec y = rows > 0 ? load(from + k * x.column, Part{rows}) : zero();
+          store(to + k * kWidth, y, Full{});
+        }
+      }
+      continue;
+    }
+    const T* from = x.data + first * x.row;
+    for_lanes(depth, [&](int64_t k, auto lanes) {
+      Vec y[kLanes];
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kLanes; ++i)
+        y[i] = i < rows ? load(from + i * x.row + k, lanes) : zero();
+      transpose(y);
+      float* to = out + k * kWidth + first;
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kLanes; ++i)
+        if (k + i < depth) store(to + i * kWidth, y[i], Full{});
+    });
+  }
+}
+/// Asks for what a panel will read: rows that lie far apart come too late by themselves.
+template <typename T>
+LH_INLINE void prefetch_panel(MatrixInput<T> x, int64_t count, int64_t depth) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  if (x.row == 1) return;
+  for (int64_t i = 0; i < smaller(count, kTileRows); ++i) {
+    for (int64_t k = 0; k < depth; k += kLine) __builtin_prefetch(x.data + i * x.row + k);
+  }
+}
+
+/// sums [rows, columns] = or += a block of a times a block of b, both packed.
+inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
+                      const float* a, const float* b, float* sums, int64_t stride) {
+  for (int64_t n = 0; n < columns; n += kBPanel) {
+    for (int64_t m = 0; m < rows; m += kTileRows) {
+      const Left<float> left{a + m * depth, 1, kTileRows};
+      const int64_t count = smaller(kTileRows, rows - m);
+      float* to = sums + m * stride + n;
+      const float* right = b + n * depth;
+      if (first) {
+        tile_rows<Into::Overwrite, kTileVecs>(count, left, right, kBPanel, depth, to,
+                                              stride, nullptr);
+      } else {
+        tile_rows<Into::Add, kTileVecs>(count, left, right, kBPanel, depth, to, stride,
+                                        nullptr);
+      }
+    }
+  }
+}
+
+/// What becomes of finished sums.
+template <typename T>
+void put_sums(const Product<T>& p, const float* sums, int64_t stride, int64_t m,
+              int64_t rows, int64_t n, int64_t columns) {
+  for (int64_t i = 0; i < rows; ++i) {
+    if (p.y != nullptr && i + 1 < rows) {
+      for (int64_t j = 0; j < columns; j += int64_t{64 / sizeof(T)})
+        __builtin_prefetch(p.y + (m + i + 1) * p.N + n + j, 1);
+    }
+    for_lanes(columns, [&](int64_t j, auto lanes) {
+      Vec x = load(sums + i * stride + j, lanes);
+      if (p.bias != nullptr) x = add(x, load(p.bias + n + j, lanes));
+      if (p.added_to != nullptr) {
+        float* to = p.added_to + (m + i) * p.N + n + j;
+        store(to, add(load(to, lanes), x), lanes);
+      } else {
+        store(p.y + (m + i) * p.N + n + j, x, lanes);
+      }
+    });
+  }
+}
+
+template <typename T>
+MatrixInput<T> from(MatrixInput<T> x, int64_t row, int64_t column) {
+  return {x.data + row * x.row + column * x.column, x.row, x.column};
+}
+
+/// Each sum is one of ascending k within a block of kSumDepth, and of ascending blocks,
+/// however many threads there are.
+template <typename T>
+void product_loop(const Product<T>& p) {
+  const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel);
+  const int64_t height = round_up(smaller(p.M, kSumRows), kTileRows);
+  const int64_t deepest = smaller(p.K, kSumDepth);
+  const Scratch<float> sums(height * stride);
+  const Scratch<float> right(stride * deepest + kLanes);
+  // b as rows of columns, as a is packed.
+  const MatrixInput<T> columns_of_b{p.b.data, p.b.column, p.b.row};
+#pragma omp parallel
+  {
+    const Scratch<float> left(kBlockRows * deepest + kLanes);
+    for (int64_t m = 0; m < p.M; m += kSumRows) {
+      const int64_t rows = smaller(kSumRows, p.M - m);
+      for (int64_t n = 0; n < p.N; n += kSumColumns) {
+        const int64_t columns = smaller(kSumColumns, p.N - n);
+        for (int64_t k = 0; k < p.K; k += kSumDepth) {
+          const int64_t depth = smaller(kSumDepth, p.K - k);
+#pragma omp for schedule(static)
+          for (int64_t j = 0; j < columns; j += kBPanel) {
+            pack_panel<kBPanel>(from(columns_of_b, n + j, k), columns - j, depth,
+                                right.get() + j * depth);
+          }
+#pragma omp for schedule(static)
+          for (int64_t i = 0; i < rows; i += kBlockRows) {
+            const int64_t count = smaller(kBlockRows, rows - i);
+            for (int64_t r = 0; r < count; r += kTileRows) {
+              const int64_t next = i + r + kTileRows;
+              prefetch_panel(from(p.a, m + next, k), rows - next, depth);
+              pack_panel<kTileRows>(from(p.a, m + i + r, k), p.M - m - i - r, depth,
+                                    left.get() + r * depth);
+            }
+            float* block = sums.get() + i * stride;
+            add_block(k == 0, count, columns, depth, left.get(), right.get(), block,
+                      stride);
+            if (k + depth == p.K) put_sums(p, block, stride, m + i, count, n, columns);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::kernels

@@ -1,0 +1,115 @@
+#include <omp.h>
+
+#include "longhaul/ops/kernels/test_support.h"
+
+// The kernel that widens its operands; every CPU here can run it, whichever form it
+// prefers.
+
+namespace longhaul::kernels::testing {
+namespace {
+
+constexpr Isa kWidening = Isa::Avx2;
+
+struct ProductSizes {
+  int64_t M, K, N;
+};
+// Single elements, less than a panel, whole panels and blocks, more than one of each cut.
+constexpr ProductSizes kProductSizes[] = {{1, 1, 1},       {5, 3, 7},     {6, 8, 16},
+                                          {7, 13, 70},     {97, 257, 17}, {100, 70, 530},
+                                          {192, 512, 512}, {2310, 9, 33}};
+
+/// a and b hold M x K and K x N elements, rows or columns contiguous, with a gap between.
+template <typename T>
+struct Operands {
+  Operands(const ProductSizes& sizes, bool a_by_columns, bool b_by_columns)
+      : s(sizes),
+        a_data(random_values<T>((s.M + 3) * (s.K + 3), 1)),
+        b_data(random_values<T>((s.K + 3) * (s.N + 3), 2)),
+        a{a_data.data(), a_by_columns ? 1 : s.K + 3, a_by_columns ? s.M + 3 : 1},
+        b{b_data.data(), b_by_columns ? 1 : s.N + 3, b_by_columns ? s.K + 3 : 1} {}
+
+  std::vector<double> product() const {
+    std::vector<double> out(static_cast<size_t>(s.M * s.N), 0.0);
+    for (int64_t m = 0; m < s.M; ++m) {
+      for (int64_t k = 0; k < s.K; ++k) {
+        const double left = double{widen(a.data[m * a.row + k * a.column])};
+        for (int64_t n = 0; n < s.N; ++n) {
+          out[static_cast<size_t>(m * s.N + n)] +=
+              left * double{widen(b.data[k * b.row + n * b.column])};
+        }
+      }
+    }
+    return out;
+  }
+
+  ProductSizes s;
+  std::vector<T> a_data, b_data;
+  MatrixInput<T> a, b;
+};
+
+template <typename Body>
+void for_operands(Body body) {
+  for (const ProductSizes& s : kProductSizes) {
+    for (const bool a_by_columns : {false, true}) {
+      for (const bool b_by_columns : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << s.M << " x " << s.K << " x " << s.N
+                                          << ", by " << a_by_columns << b_by_columns);
+        body(Operands<float>(s, a_by_columns, b_by_columns), float{});
+        body(Operands<Bf16>(s, a_by_columns, b_by_columns), Bf16{});
+      }
+    }
+  }
+}
+
+TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
+  for_operands([]<typename T>(const Operands<T>& x, T) {
+    const ProductSizes& s = x.s;
+    const auto bias = random_values<T>(s.N, 3);
+    for (const bool with_bias : {false, true}) {
+      std::vector<T> y(static_cast<size_t>(s.M * s.N));
+      run(Product<T>{x.a, x.b, s.M, s.K, s.N, with_bias ? bias.data() : nullptr, y.data(),
+                     nullptr},
+          kWidening);
+      std::vector<double> want = x.product();
+      for (size_t i = 0; with_bias && i < want.size(); ++i)
+        want[i] += double{widen(bias[i % static_cast<size_t>(s.N)])};
+      EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+    }
+  });
+}
+
+TEST(Product, AddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
+  const int threads_before = omp_get_max_threads();
+  for_operands([]<typename T>(const Operands<T>& x, T) {
+    const ProductSizes& s = x.s;
+    const auto before = random_values(s.M * s.N, 4);
+    std::vector<double> want = x.product();
+    for (size_t i = 0; i < want.size(); ++i) want[i] += double{before[i]};
+    std::vector<float> first;
+    for (const int threads : {1, 2, 3}) {
+      omp_set_num_threads(threads);
+      auto sums = before;
+      run(Product<T>{x.a, x.b, s.M, s.K, s.N, nullptr, nullptr, sums.data()}, kWidening);
+      EXPECT_LT(distance(sums, want), kSums);
+      if (first.empty()) first = sums;
+      EXPECT_TRUE(same_bits(first, sums)) << threads;
+    }
+  });
+  omp_set_num_threads(threads_before);
+}
+
+TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
+  Operands<Bf16> x({9, 20, 18}, false, true);
+  narrow(INFINITY, &x.a_data[static_cast<size_t>(2 * x.a.row)]);
+  narrow(NAN, &x.a_data[static_cast<size_t>(8 * x.a.row + 19)]);
+  std::vector<Bf16> y(9 * 18);
+  run(Product<Bf16>{x.a, x.b, 9, 20, 18, nullptr, y.data(), nullptr}, kWidening);
+  for (size_t i = 0; i < y.size(); ++i) {
+    const size_t row = i / 18;
+    EXPECT_EQ(std::isinf(widen(y[i])), row == 2) << i;
+    EXPECT_EQ(std::isnan(widen(y[i])), row == 8) << i;
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::kernels::testing
