@@ -55,6 +55,10 @@ def workers(config):
     return [pid for _, pid in sorted(found)]
 
 
+# What a loaded machine does not take for a step, a start or a save.
+HANG = "resilience.hang_timeout_s=8"
+
+
 def wait_for_step(run_dir, step):
     limit = time.monotonic() + 60
     while time.monotonic() < limit:
@@ -103,7 +107,7 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
 
 def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, undisturbed):
     config = runs.write_config(tmp_path, "hung")
-    process = start(binary, config, "resilience.hang_timeout_s=3")
+    process = start(binary, config, HANG)
     wait_for_step(tmp_path / "hung", 17)
     os.kill(workers(config)[0], signal.SIGSTOP)
     code, said = end(process)
@@ -121,7 +125,7 @@ def test_storage_that_stands_still_is_nobodys_fault_and_is_waited_for(binary, tm
     config, gate = runs.write_config(tmp_path, "frozen"), tmp_path / "gate"
     rules = [f"pause:{one}:gate={gate}" for one in
              ("op=write:path=metrics.jsonl:n=12", "op=create:path=storage_probe")]
-    process = start(binary, config, "resilience.hang_timeout_s=3",
+    process = start(binary, config, HANG,
                     LD_PRELOAD=str(binary("liblonghaul_fault_files.so")),
                     LONGHAUL_FAULT=";".join(rules),
                     LONGHAUL_FAULT_DIR=str(tmp_path / "frozen"))
@@ -144,7 +148,7 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
                                                                          undisturbed):
     """Training goes on beside the save of step 10, and waits for it at step 15."""
     config, gate = runs.write_config(tmp_path, "stuck"), tmp_path / "gate"
-    process = start(binary, config, "resilience.hang_timeout_s=3",
+    process = start(binary, config, HANG,
                     LD_PRELOAD=str(binary("liblonghaul_fault_files.so")),
                     LONGHAUL_FAULT=f"pause:op=create:path=step_00000010/:gate={gate}",
                     LONGHAUL_FAULT_RANK="1", LONGHAUL_FAULT_DIR=str(tmp_path / "stuck"))
@@ -158,7 +162,7 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
     [hang] = events(tmp_path / "stuck", "hang")
     assert (hang["ranks"], hang["work"]) == ([1], "waiting for a save")
     assert "has not entered save number 10" in hang["verdict"]
-    assert hang["seconds"] < 10
+    assert hang["seconds"] < 15
 
 
 @pytest.mark.parametrize("number", [

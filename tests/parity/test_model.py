@@ -50,6 +50,12 @@ def differences_on(run, tmp_path, model, tokens, targets, *options, name="llama2
     logits, loss, gradients = reference(model, tokens, targets)
     ours = as_transformers(name, {key[5:]: value for key, value in found.items()
                                   if key.startswith("grad.")})
+    return distances((found["logits"], found["loss"], ours), (logits, loss, gradients))
+
+
+def distances(found, wanted):
+    """Of logits, loss, and the gradient that is farthest."""
+    (logits, loss, ours), (wanted_logits, wanted_loss, gradients) = found, wanted
     assert set(ours) == set(gradients)
     total = torch.sqrt(sum(g.double().square().sum() for g in gradients.values()))
     worst = 0.0
@@ -57,8 +63,8 @@ def differences_on(run, tmp_path, model, tokens, targets, *options, name="llama2
         error = (ours[key].double() - gradient.double()).norm()
         worst = max(worst, (error / (gradient.double().norm() + 1e-6 * total)).item())
     return {
-        "logits": distance(found["logits"], logits.view(-1, logits.shape[-1])),
-        "loss": distance(found["loss"], loss.view(1)),
+        "logits": distance(logits, wanted_logits.view(-1, wanted_logits.shape[-1])),
+        "loss": distance(loss, wanted_loss.view(1)),
         "gradients": worst,
     }
 
@@ -74,11 +80,14 @@ def test_logits_and_gradients_are_those_of_transformers(run, tmp_path, name, opt
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_bf16_is_as_close_as_bf16_can_be(run, tmp_path, name):
+def test_bf16_is_as_close_as_that_of_transformers(run, tmp_path, name):
     found = differences(run, tmp_path, name, "--dtype", "bf16")
-    assert found["logits"] <= 2e-2, found
+    logits, loss, gradients = reference(make_model(name).to(torch.bfloat16), *example())
+    theirs = distances((logits.view(-1, logits.shape[-1]), loss.view(1), gradients),
+                       reference(make_model(name), *example()))
+    assert found["logits"] <= 1.25 * theirs["logits"], (found, theirs)
+    assert found["gradients"] <= 1.25 * theirs["gradients"], (found, theirs)
     assert found["loss"] <= 2e-3, found
-    assert found["gradients"] <= 3e-2, found
 
 
 @pytest.mark.parametrize("name,change", [
