@@ -16,10 +16,10 @@ def parse():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument(
         "--precision",
-        choices=["autocast", "master"],
+        choices=["autocast", "master", "fp32"],
         default="autocast",
         help="autocast: fp32 weights, bf16 autocast (what Trainer(bf16=True) does); "
-        "master: bf16 weights, fp32 copy and gradients for AdamW",
+        "master: bf16 weights, fp32 copy and gradients for AdamW; fp32: nothing in bf16",
     )
     return parser.parse_args()
 

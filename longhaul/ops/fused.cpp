@@ -321,22 +321,32 @@ bool supports_product(const at::Tensor& a, const at::Tensor& b) {
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
              at::Tensor& y) {
   RECORD_FUNCTION("longhaul::product", {});
-  kernels::run(kernels::Product<Bf16>{matrix(a), matrix(b), a.size(0), a.size(1),
-                                      b.size(1), pointer<Bf16>(bias), pointer<Bf16>(y),
-                                      nullptr});
+  kernels::run(kernels::Product<Bf16>{.a = matrix(a),
+                                      .b = matrix(b),
+                                      .M = a.size(0),
+                                      .K = a.size(1),
+                                      .N = b.size(1),
+                                      .y = pointer<Bf16>(y),
+                                      .bias = pointer<Bf16>(bias)});
 }
 
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy) {
-  if (grad.scalar_type() != at::kFloat || !grad.is_contiguous()) return false;
+  if (!grad.is_contiguous()) return false;
+  const bool wide = grad.scalar_type() == at::kFloat;
   if (supports_product(dy, x)) {
     RECORD_FUNCTION("longhaul::weight_gradient", {});
-    kernels::run(kernels::Product<Bf16>{matrix(dy.t()), matrix(x), dy.size(1), x.size(0),
-                                        x.size(1), nullptr, nullptr,
-                                        pointer<float>(grad)});
+    kernels::run(kernels::Product<Bf16>{.a = matrix(dy.t()),
+                                        .b = matrix(x),
+                                        .M = dy.size(1),
+                                        .K = dy.size(0),
+                                        .N = x.size(1),
+                                        .y = wide ? nullptr : pointer<Bf16>(grad),
+                                        .add = !wide,
+                                        .wide = wide ? pointer<float>(grad) : nullptr});
     return true;
   }
-  const bool fits = x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
+  const bool fits = wide && x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
                     dy.scalar_type() == at::kBFloat16 && x.stride(1) == 1 &&
                     dy.stride(1) == 1;
   if (!fits || !kernels::weight_gradient_available()) return false;

@@ -281,16 +281,18 @@ struct MatrixInput {
   int64_t row, column;
 };
 
-/// a [M, K] times b [K, N], summed in fp32, to y [M, N] (rounded once, after `bias` [N]
-/// is added where there is one), or added to `added_to` [M, N]: one of the two is null.
-/// Both are contiguous. For Isa::Avx2, which the others have besides.
+/// a [M, K] times b [K, N], summed in fp32, and with `bias` [N] where there is one, goes
+/// to y [M, N], rounded once; with `add` what y held is part of the sum. Or it is added
+/// to `wide` [M, N]: one of y and wide is null. Both are contiguous. For Isa::Avx2, which
+/// the others have besides.
 template <typename T>
 struct Product {
   MatrixInput<T> a, b;
   int64_t M, K, N;
-  const T* bias;
   T* y;
-  float* added_to;
+  const T* bias = nullptr;
+  bool add = false;
+  float* wide = nullptr;
 };
 
 // ---- Buffers

@@ -15,6 +15,7 @@ constexpr int64_t kSumRows = 2304;    ///< of sums at once, below 5 MB
 constexpr int64_t kSumColumns = 512;  ///< of sums at once
 constexpr int64_t kSumDepth = 256;    ///< a panel of b stays in L1
 constexpr int64_t kBlockRows = 96;    ///< a block of a stays in L2
+static_assert(kLanes == 8, "panels are transposed by 256 bits");
 constexpr int64_t kBPanel = kTileVecs * kLanes;
 
 /// x[i] is row i; afterwards x[i] holds column i.
@@ -91,9 +92,11 @@ inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
   for (int64_t n = 0; n < columns; n += kBPanel) {
     for (int64_t m = 0; m < rows; m += kTileRows) {
       const Left<float> left{a + m * depth, 1, kTileRows};
-      const int64_t count = smaller(kTileRows, rows - m);
-      float* to = sums + m * stride + n;
       const float* right = b + n * depth;
+      float* to = sums + m * stride + n;
+      const int64_t count = smaller(kTileRows, rows - m);
+      // Asked for now, or the tile would wait for them at its end.
+      for (int64_t i = 0; i < count; ++i) __builtin_prefetch(to + i * stride, 1);
       if (first) {
         tile_rows<Into::Overwrite, kTileVecs>(count, left, right, kBPanel, depth, to,
                                               stride, nullptr);
@@ -117,11 +120,12 @@ void put_sums(const Product<T>& p, const float* sums, int64_t stride, int64_t m,
     for_lanes(columns, [&](int64_t j, auto lanes) {
       Vec x = load(sums + i * stride + j, lanes);
       if (p.bias != nullptr) x = add(x, load(p.bias + n + j, lanes));
-      if (p.added_to != nullptr) {
-        float* to = p.added_to + (m + i) * p.N + n + j;
-        store(to, add(load(to, lanes), x), lanes);
+      const int64_t at = (m + i) * p.N + n + j;
+      if (p.wide != nullptr) {
+        store(p.wide + at, add(load(p.wide + at, lanes), x), lanes);
       } else {
-        store(p.y + (m + i) * p.N + n + j, x, lanes);
+        if (p.add) x = add(load(p.y + at, lanes), x);
+        store(p.y + at, x, lanes);
       }
     });
   }
@@ -136,11 +140,12 @@ MatrixInput<T> from(MatrixInput<T> x, int64_t row, int64_t column) {
 /// however many threads there are.
 template <typename T>
 void product_loop(const Product<T>& p) {
-  const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel);
+  // A cache line more, or the rows of a tile would fall into one set of the cache.
+  const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel) + 16;
   const int64_t height = round_up(smaller(p.M, kSumRows), kTileRows);
   const int64_t deepest = smaller(p.K, kSumDepth);
   const Scratch<float> sums(height * stride);
-  const Scratch<float> right(stride * deepest + kLanes);
+  const Scratch<float> right(stride * deepest);
   // b as rows of columns, as a is packed.
   const MatrixInput<T> columns_of_b{p.b.data, p.b.column, p.b.row};
 #pragma omp parallel

@@ -65,15 +65,26 @@ TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
   for_operands([]<typename T>(const Operands<T>& x, T) {
     const ProductSizes& s = x.s;
     const auto bias = random_values<T>(s.N, 3);
+    const auto before = random_values<T>(s.M * s.N, 4);
     for (const bool with_bias : {false, true}) {
-      std::vector<T> y(static_cast<size_t>(s.M * s.N));
-      run(Product<T>{x.a, x.b, s.M, s.K, s.N, with_bias ? bias.data() : nullptr, y.data(),
-                     nullptr},
-          kWidening);
-      std::vector<double> want = x.product();
-      for (size_t i = 0; with_bias && i < want.size(); ++i)
-        want[i] += double{widen(bias[i % static_cast<size_t>(s.N)])};
-      EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+      for (const bool add : {false, true}) {
+        std::vector<T> y = before;
+        run(Product<T>{.a = x.a,
+                       .b = x.b,
+                       .M = s.M,
+                       .K = s.K,
+                       .N = s.N,
+                       .y = y.data(),
+                       .bias = with_bias ? bias.data() : nullptr,
+                       .add = add},
+            kWidening);
+        std::vector<double> want = x.product();
+        for (size_t i = 0; i < want.size(); ++i) {
+          if (with_bias) want[i] += double{widen(bias[i % static_cast<size_t>(s.N)])};
+          if (add) want[i] += double{widen(before[i])};
+        }
+        EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+      }
     }
   });
 }
@@ -89,7 +100,14 @@ TEST(Product, AddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
     for (const int threads : {1, 2, 3}) {
       omp_set_num_threads(threads);
       auto sums = before;
-      run(Product<T>{x.a, x.b, s.M, s.K, s.N, nullptr, nullptr, sums.data()}, kWidening);
+      run(Product<T>{.a = x.a,
+                     .b = x.b,
+                     .M = s.M,
+                     .K = s.K,
+                     .N = s.N,
+                     .y = nullptr,
+                     .wide = sums.data()},
+          kWidening);
       EXPECT_LT(distance(sums, want), kSums);
       if (first.empty()) first = sums;
       EXPECT_TRUE(same_bits(first, sums)) << threads;
@@ -103,7 +121,8 @@ TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
   narrow(INFINITY, &x.a_data[static_cast<size_t>(2 * x.a.row)]);
   narrow(NAN, &x.a_data[static_cast<size_t>(8 * x.a.row + 19)]);
   std::vector<Bf16> y(9 * 18);
-  run(Product<Bf16>{x.a, x.b, 9, 20, 18, nullptr, y.data(), nullptr}, kWidening);
+  run(Product<Bf16>{.a = x.a, .b = x.b, .M = 9, .K = 20, .N = 18, .y = y.data()},
+      kWidening);
   for (size_t i = 0; i < y.size(); ++i) {
     const size_t row = i / 18;
     EXPECT_EQ(std::isinf(widen(y[i])), row == 2) << i;
