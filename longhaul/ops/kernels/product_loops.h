@@ -11,10 +11,11 @@
 namespace longhaul::kernels {
 namespace {
 
-constexpr int64_t kSumRows = 2304;    ///< of sums at once, below 5 MB
-constexpr int64_t kSumColumns = 512;  ///< of sums at once
-constexpr int64_t kSumDepth = 256;    ///< a panel of b stays in L1
-constexpr int64_t kBlockRows = 96;    ///< a block of a stays in L2
+constexpr int64_t kSumRows = 2304;      ///< of sums at once, below 5 MB
+constexpr int64_t kSumColumns = 512;    ///< of sums at once
+constexpr int64_t kPackedDepth = 1024;  ///< of b at once, 2 MB
+constexpr int64_t kPanelDepth = 256;    ///< a panel of b stays in L1
+constexpr int64_t kBlockRows = 96;      ///< a block of a, or of sums, stays in L2
 static_assert(kLanes == 8, "panels are transposed by 256 bits");
 constexpr int64_t kBPanel = kTileVecs * kLanes;
 
@@ -136,45 +137,53 @@ MatrixInput<T> from(MatrixInput<T> x, int64_t row, int64_t column) {
   return {x.data + row * x.row + column * x.column, x.row, x.column};
 }
 
-/// Each sum is one of ascending k within a block of kSumDepth, and of ascending blocks,
-/// however many threads there are.
+/// Each sum is one of ascending k within a panel, and of ascending panels, however many
+/// threads there are.
 template <typename T>
 void product_loop(const Product<T>& p) {
   // A cache line more, or the rows of a tile would fall into one set of the cache.
   const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel) + 16;
   const int64_t height = round_up(smaller(p.M, kSumRows), kTileRows);
-  const int64_t deepest = smaller(p.K, kSumDepth);
+  const int64_t deepest = smaller(p.K, kPackedDepth);
   const Scratch<float> sums(height * stride);
   const Scratch<float> right(stride * deepest);
   // b as rows of columns, as a is packed.
   const MatrixInput<T> columns_of_b{p.b.data, p.b.column, p.b.row};
 #pragma omp parallel
   {
-    const Scratch<float> left(kBlockRows * deepest + kLanes);
+    const Scratch<float> left(kBlockRows * smaller(p.K, kPanelDepth) + kLanes);
     for (int64_t m = 0; m < p.M; m += kSumRows) {
       const int64_t rows = smaller(kSumRows, p.M - m);
       for (int64_t n = 0; n < p.N; n += kSumColumns) {
         const int64_t columns = smaller(kSumColumns, p.N - n);
-        for (int64_t k = 0; k < p.K; k += kSumDepth) {
-          const int64_t depth = smaller(kSumDepth, p.K - k);
+        const int64_t panels = ceil_div(columns, kBPanel);
+        for (int64_t k = 0; k < p.K; k += kPackedDepth) {
+          const int64_t packed = smaller(kPackedDepth, p.K - k);
+          // Panels of one depth follow each other.
 #pragma omp for schedule(static)
-          for (int64_t j = 0; j < columns; j += kBPanel) {
-            pack_panel<kBPanel>(from(columns_of_b, n + j, k), columns - j, depth,
-                                right.get() + j * depth);
+          for (int64_t i = 0; i < panels * ceil_div(packed, kPanelDepth); ++i) {
+            const int64_t at = i / panels * kPanelDepth;
+            const int64_t depth = smaller(kPanelDepth, packed - at);
+            const int64_t j = i % panels * kBPanel;
+            pack_panel<kBPanel>(from(columns_of_b, n + j, k + at), columns - j, depth,
+                                right.get() + at * panels * kBPanel + j * depth);
           }
 #pragma omp for schedule(static)
           for (int64_t i = 0; i < rows; i += kBlockRows) {
             const int64_t count = smaller(kBlockRows, rows - i);
-            for (int64_t r = 0; r < count; r += kTileRows) {
-              const int64_t next = i + r + kTileRows;
-              prefetch_panel(from(p.a, m + next, k), rows - next, depth);
-              pack_panel<kTileRows>(from(p.a, m + i + r, k), p.M - m - i - r, depth,
-                                    left.get() + r * depth);
-            }
             float* block = sums.get() + i * stride;
-            add_block(k == 0, count, columns, depth, left.get(), right.get(), block,
-                      stride);
-            if (k + depth == p.K) put_sums(p, block, stride, m + i, count, n, columns);
+            for (int64_t at = 0; at < packed; at += kPanelDepth) {
+              const int64_t depth = smaller(kPanelDepth, packed - at);
+              for (int64_t r = 0; r < count; r += kTileRows) {
+                const int64_t next = i + r + kTileRows;
+                prefetch_panel(from(p.a, m + next, k + at), rows - next, depth);
+                pack_panel<kTileRows>(from(p.a, m + i + r, k + at), p.M - m - i - r,
+                                      depth, left.get() + r * depth);
+              }
+              add_block(k + at == 0, count, columns, depth, left.get(),
+                        right.get() + at * panels * kBPanel, block, stride);
+            }
+            if (k + packed == p.K) put_sums(p, block, stride, m + i, count, n, columns);
           }
         }
       }
