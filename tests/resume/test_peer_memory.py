@@ -132,11 +132,15 @@ def test_a_lost_machine_costs_no_step_and_no_bit(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path)
     reached = cluster.kill_all(*ZERO)
     shutil.rmtree(cluster.memory(1))
+    # What was asked for at the last tenth step may not have been written to its end.
+    saved = max(int(path.name.removeprefix("step_"))
+                for path in (cluster.run_dir / "checkpoints").glob("step_*")
+                if (path / "manifest.json").exists())
     cluster.train(*ZERO)
     step, nodes, disk = cluster.resumed()
     # A step is written down before it is kept.
     assert reached - 2 <= step <= reached + 1 and nodes == 3
-    assert disk == f"step {step // 10 * 10}" or step % 10 == 0
+    assert disk == f"step {saved}" and step - 20 < saved <= step
     assert_undisturbed(cluster, undisturbed(4, *ZERO))
     assert not parts_of(tmp_path / "memory"), "an orderly end leaves nothing"
     assert not (cluster.run_dir / "memory.json").exists()
