@@ -38,7 +38,7 @@ int64_t KeptBytes::total() const {
 bool KeptIn::holds(const ForwardForm& form) const {
   const bool again = form.recompute == ForwardForm::Recompute::Selective;
   if (!(again ? selective : plain)) return false;
-  if (of_norm ? form.fused_norms : form.fused) return fused;
+  if (form.fused) return fused;
   return form.compute_bytes == 4 ? composite_32 : composite_16;
 }
 

@@ -48,8 +48,6 @@ struct ForwardForm {
     Full,       ///< a block keeps its input only
   };
   bool fused = true;
-  /// The fused norms add to fp32 gradients only.
-  bool fused_norms = true;
   int64_t compute_bytes = 2;  ///< of an element of activations: 2 or 4
   Recompute recompute = Recompute::None;
 };
@@ -82,8 +80,6 @@ struct KeptIn {
   bool fused = false;
   bool composite_16 = false;
   bool composite_32 = false;
-  /// The norms' form decides, not that of the others.
-  bool of_norm = false;
   /// With selective recomputation; without it.
   bool selective = true;
   bool plain = true;

@@ -24,11 +24,6 @@ KeptIn if_again(KeptIn in) {
   return in;
 }
 
-KeptIn of_norm(KeptIn in) {
-  in.of_norm = true;
-  return in;
-}
-
 }  // namespace
 
 Feature UnitMaker::make(KeptTensor tensor, bool again) {
@@ -91,13 +86,13 @@ Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t ro
                            std::optional<ShardSplit> split) {
   add(name, {x.width / rows}, {Init::Kind::Ones, 0.0}, split);
   unit_.parameters.back().decays = false;
-  keep(x, KeptKind::Norms, of_norm(kOwnCopy));
-  keep_rows(KeptKind::Norms, x, x.width, of_norm(kCopied));  // x in fp32
-  keep_rows(KeptKind::Norms, x, rows, of_norm(kAlways));     // one over the rms
+  keep(x, KeptKind::Norms, kOwnCopy);
+  keep_rows(KeptKind::Norms, x, x.width, kCopied);  // x in fp32
+  keep_rows(KeptKind::Norms, x, rows, kAlways);     // one over the rms
   KeptTensor same = at(x);
   same.kind = KeptKind::Norms;
   same.fp32 = false;
-  same.when = {of_norm(kComposite)};  // before it is scaled
+  same.when = {kComposite};  // before it is scaled
   make(same);
   same.when.clear();
   return make(same);

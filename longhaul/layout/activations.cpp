@@ -133,8 +133,6 @@ Passes passes_of(const RunConfig& config, const ModelDescription& model,
                  const LayoutDescription& layout) {
   Passes passes;
   passes.form.fused = config.run.fused;
-  passes.form.fused_norms =
-      config.run.fused && config.precision.gradients == StateType::Fp32;
   passes.form.compute_bytes = config.precision.compute == ComputeType::Fp32 ? 4 : 2;
   if (config.run.device != "auto" && config.run.device != "cpu") {
     passes.logits_elements = kDeviceLogitsBytes / passes.form.compute_bytes;

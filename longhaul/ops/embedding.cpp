@@ -37,7 +37,7 @@ at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
 void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
   at::Tensor grad = table.grad();
   if (fused::supports(fused::Form::EmbeddingGradient, dy) &&
-      fused::supports_gradient(grad)) {
+      grad.scalar_type() == at::kFloat) {
     // Each row's tokens in their order, so that its sum has the same bits in every run.
     const auto [rows, order] = at::sort(ids - table.slice().offset[0],
                                         /*stable=*/std::optional(true));

@@ -185,10 +185,6 @@ bool supports(Form form, const at::Tensor& x) {
   return false;
 }
 
-bool supports_gradient(const at::Tensor& grad) {
-  return !grad.defined() || grad.scalar_type() == at::kFloat;
-}
-
 bool supports_attention(const at::Tensor& q, int64_t head_dim) {
   return q.is_cpu() && has_element_type(q) && kernels::attention_supported(head_dim);
 }

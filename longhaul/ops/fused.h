@@ -24,8 +24,6 @@ enum class Form {
 /// LibTorch's dispatcher (fused.cpp has their schemas), so that the library of a device
 /// brings its own.
 bool supports(Form form, const at::Tensor& x);
-/// The accumulator has a form that the kernels add to (fp32).
-bool supports_gradient(const at::Tensor& grad);
 /// Head dims that the attention kernel takes.
 bool supports_attention(const at::Tensor& q, int64_t head_dim);
 

@@ -93,6 +93,28 @@ TEST_P(Ops, EmbeddingAddsGradientsOfRepeatedRows) {
   expect_close(weight->grad(), wide.grad(), 1e-6, "dtable");
 }
 
+TEST_P(Ops, GradientsKeptInBf16AreTheSumsOfFp32RoundedOnce) {
+  const at::Tensor x = random({37, 96}), dy = random({37, 96});
+  const at::Tensor scale = random({96}), matrix = random({96, 96});
+  const auto in_bf16 = [](const at::Tensor& w) {
+    const auto parameter = bound(w);
+    parameter->bind(w, at::zeros(w.sizes(), at::kBFloat16));
+    return parameter;
+  };
+  const auto norm = bound(scale), narrow_norm = in_bf16(scale);
+  backward(rms_norm(leaf(x), norm, 1e-5, fused()), dy);
+  backward(rms_norm(leaf(x), narrow_norm, 1e-5, fused()), dy);
+  EXPECT_TRUE(at::equal(narrow_norm->grad(), norm->grad().to(at::kBFloat16)));
+  const auto projection = bound(matrix), narrow_projection = in_bf16(matrix);
+  const auto queue = std::make_shared<WeightGradients>();
+  for (int i = 0; i < 2; ++i) {
+    backward(linear(leaf(x), projection, queue), dy);
+    backward(linear(leaf(x), narrow_projection, queue), dy);
+  }
+  expect_close(narrow_projection->grad(), projection->grad(), tolerance_of(at::kBFloat16),
+               "dw");
+}
+
 TEST_P(Ops, RmsNormMatchesAutograd) {
   const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
   const auto weight = bound(w);

@@ -7,6 +7,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros.h>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
@@ -56,6 +57,18 @@ Normed normed(const at::Tensor& x, const ParameterPtr& weight, double eps) {
   return out;
 }
 
+/// The kernel adds to fp32; gradients that are kept in bf16 take its sum, rounded once.
+void norm_backward(const at::Tensor& dy, const at::Tensor& x,
+                   const at::Tensor& inverse_rms, const ParameterPtr& weight,
+                   at::Tensor& dx) {
+  at::Tensor grad = weight->grad();
+  const bool narrow = grad.defined() && grad.scalar_type() != at::kFloat;
+  const at::Tensor sums =
+      narrow ? at::zeros(grad.sizes(), grad.options().dtype(at::kFloat)) : grad;
+  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, weight->weight(), dx, sums);
+  if (narrow) grad.add_(sums);
+}
+
 struct RmsNormNode : Function<RmsNormNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             ParameterPtr weight, double eps) {
@@ -66,11 +79,9 @@ struct RmsNormNode : Function<RmsNormNode> {
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const ParameterPtr& weight = saved<NormSaved>(ctx).weight;
     const auto tensors = ctx->get_saved_variables();
     at::Tensor dx = at::empty_like(tensors[0]);
-    fused::rms_norm_backward(grads[0].contiguous(), tensors[0], tensors[1],
-                             weight->weight(), dx, weight->grad());
+    norm_backward(grads[0], tensors[0], tensors[1], saved<NormSaved>(ctx).weight, dx);
     return {dx, Variable(), Variable()};
   }
 };
@@ -96,9 +107,7 @@ struct HeadNormsNode : Function<HeadNormsNode> {
     tensor_list d = layout.empty(grads[0].options());
     for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(grads[i].sizes());
     for (const size_t i : {0, 1}) {
-      const ParameterPtr& weight = i == 0 ? norms.q : norms.k;
-      fused::rms_norm_backward(grads[i].contiguous(), t[i], t[2 + i], weight->weight(),
-                               d[i], weight->grad());
+      norm_backward(grads[i], t[i], t[2 + i], i == 0 ? norms.q : norms.k, d[i]);
     }
     if (layout.is_alone(2)) {
       d[2] = grads[2];
@@ -118,11 +127,6 @@ at::Tensor composite_norm(const at::Tensor& x, const ParameterPtr& weight, doubl
   return ScaleNode::apply(normal.to(x.scalar_type()), weight);
 }
 
-bool norm_has_kernel(const at::Tensor& x, const ParameterPtr& weight) {
-  return fused::supports(fused::Form::RmsNorm, x) &&
-         fused::supports_gradient(weight->grad());
-}
-
 void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
   LH_CHECK(x.dim() == dims && x.size(-1) == weight->slice().extent[0], "rms_norm",
            "{} has {} elements, the input's last dim {}", weight->name(),
@@ -140,7 +144,8 @@ void check_heads(const at::Tensor& x) {
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
                     bool fused) {
   check_norm(x, 2, weight);
-  if (!fused || !norm_has_kernel(x, weight)) return composite_norm(x, weight, eps);
+  if (!fused || !fused::supports(fused::Form::RmsNorm, x))
+    return composite_norm(x, weight, eps);
   return RmsNormNode::apply(x.contiguous(), weight, eps);
 }
 
@@ -148,7 +153,7 @@ Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {
   const auto& [q, k, v] = heads;
   check_norm(q, 3, norms.q);
   check_norm(k, 3, norms.k);
-  if (!fused || !norm_has_kernel(q, norms.q) || !norm_has_kernel(k, norms.k)) {
+  if (!fused || !fused::supports(fused::Form::RmsNorm, q)) {
     // A norm of bf16 keeps copies: without v there, nothing keeps the matrix.
     const bool copied = q.scalar_type() != at::kFloat;
     return {composite_norm(q, norms.q, norms.eps), composite_norm(k, norms.k, norms.eps),

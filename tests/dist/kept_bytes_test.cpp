@@ -30,6 +30,7 @@ struct KeptCase {
   std::string family = "llama";
   bool tied = false;
   ForwardForm form = {};
+  at::ScalarType gradients = at::kFloat;
   int tp = 1;
   bool sequence = false;
   int cp = 1;
@@ -38,13 +39,11 @@ struct KeptCase {
   bool flat = false;     ///< weights lie side by side, so that products are joint
 
   std::string text() const {
-    return fmt::format("{}{} {} {}-bit, recompute {}, tp {}{}, cp {}{}", family,
-                       tied ? " tied" : "",
-                       form.fused         ? "fused"
-                       : form.fused_norms ? "composite but norms"
-                                          : "composite",
-                       8 * form.compute_bytes, static_cast<int>(form.recompute), tp,
-                       sequence ? " sequence" : "", cp, flat ? ", flat" : "");
+    return fmt::format("{}{} {} {}-bit, gradients {}, recompute {}, tp {}{}, cp {}{}",
+                       family, tied ? " tied" : "", form.fused ? "fused" : "composite",
+                       8 * form.compute_bytes, at::toString(gradients),
+                       static_cast<int>(form.recompute), tp, sequence ? " sequence" : "",
+                       cp, flat ? ", flat" : "");
   }
   at::ScalarType type() const {
     return form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
@@ -63,10 +62,9 @@ void bind_zeros(const KeptCase& c, const ShardPlan& plan, int64_t index,
                 const models::Model& model) {
   for (const ParameterPtr& p : model.parameters()) {
     p->set_slice(plan_parameter(plan, {p->slice(), p->split()}, index).slice);
-    const auto gradients = c.form.fused_norms ? at::kFloat : at::kBFloat16;
     p->set_frozen(false);
     p->bind(at::zeros(p->slice().extent, c.type()),
-            at::zeros(p->slice().extent, gradients));
+            at::zeros(p->slice().extent, c.gradients));
   }
   if (c.flat) testing::lay_side_by_side(model.parameters());
 }
@@ -153,9 +151,7 @@ std::vector<ForwardForm> every_form() {
   std::vector<ForwardForm> forms;
   for (const Recompute again : {Recompute::None, Recompute::Selective, Recompute::Full}) {
     for (const int64_t bytes : {2, 4}) {
-      forms.push_back({true, true, bytes, again});
-      forms.push_back({false, false, bytes, again});
-      forms.push_back({true, false, bytes, again});
+      for (const bool fused : {true, false}) forms.push_back({fused, bytes, again});
     }
   }
   return forms;
@@ -164,7 +160,9 @@ std::vector<ForwardForm> every_form() {
 TEST(KeptBytes, OfEveryFamilyAndFormAreThoseThatARunHolds) {
   for (const auto& [family, tied] : testing::tiny_models()) {
     for (const ForwardForm& form : every_form()) {
-      check({.family = family, .tied = tied, .form = form});
+      for (const at::ScalarType gradients : {at::kFloat, at::kBFloat16}) {
+        check({.family = family, .tied = tied, .form = form, .gradients = gradients});
+      }
     }
   }
 }
