@@ -9,7 +9,9 @@
 namespace longhaul::train {
 namespace {
 
-Json fingerprint() { return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch"}); }
+Json fingerprint() {
+  return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch"});
+}
 
 TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   const Json f = fingerprint();
