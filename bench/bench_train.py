@@ -6,9 +6,9 @@ Markdown tables for docs/benchmarks.md.
 
 A round runs every variant once, each in a process of its own; a variant's speed is the
 median over its rounds of the median step, first step excluded. Peak memory is the largest
-resident set of the process. AdamW, clip 1.0; all variants hold master weights, moments and
-gradients in fp32 and compute matrix products in bf16, but for those that say fp32: on a
-processor without fast products in bf16 these are the peers' best. The Llama has 12 layers,
+resident set of the process. AdamW, clip 1.0; variants hold master weights, moments and
+gradients in fp32 and compute matrix products in bf16 unless they say otherwise (where a
+processor has no fast products in bf16, the peers' best is fp32). The Llama has 12 layers,
 hidden 768, feed forward 2048, 12 query and 4 key heads; the others are the published models of
 that size, of the 1B one 4 of its 16 layers.
 """
@@ -86,7 +86,7 @@ def run_process(command, extra=None):
         return out.read(), usage.ru_maxrss * 1024, begin
 
 
-def longhaul(binary, config, batch, length, steps, compute="bf16", sets=()):
+def longhaul(binary, config, batch, length, steps, sets=()):
     with tempfile.TemporaryDirectory() as folder:
         run = pathlib.Path(folder)
         (run / "run.toml").write_text(f"""
@@ -102,7 +102,7 @@ train = [{{ synthetic = 100000 }}]
 global_size = {batch}
 micro_size = {batch}
 [precision]
-compute = "{compute}"
+compute = "bf16"
 [optimizer]
 kind = "adamw"
 lr = 1e-4
@@ -132,12 +132,12 @@ def peer(_, config, batch, length, steps, arguments=(), malloc=False):
 VARIANTS = {
     "longhaul": (longhaul, {}, "bf16 weights; fp32 master, moments, gradients"),
     "longhaul, selective": (longhaul, dict(sets=['memory.recompute="selective"']),
-                            "the same; norms and activations formed again"),
+                            "the same; attention and SwiGLU's product formed again"),
     "longhaul, bf16 states": (
         longhaul, dict(sets=['precision.master="bf16_sr"', 'precision.moments="bf16"',
                              'precision.gradients="bf16"', 'memory.recompute="selective"']),
-        "all bf16, rounded at random; norms and activations formed again"),
-    "longhaul, fp32": (longhaul, dict(compute="fp32"), "fp32 weights, moments, gradients"),
+        "all bf16, rounded at random; attention and SwiGLU's product formed again"),
+    "longhaul, fp32": (longhaul, dict(sets=['precision.compute="fp32"']), "fp32 weights, moments, gradients"),
     "transformers eager": (peer, {}, "fp32 weights, moments, gradients; bf16 autocast"),
     "transformers eager, tuned malloc": (peer, dict(malloc=True), "the same"),
     "transformers eager, bf16 weights": (

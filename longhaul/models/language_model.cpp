@@ -1,6 +1,5 @@
 #include "longhaul/models/language_model.h"
 
-#include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
@@ -8,6 +7,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/models/stage.h"
 #include "longhaul/nn/loss_head.h"
+#include "longhaul/ops/products.h"
 
 namespace longhaul::models {
 
@@ -38,7 +38,7 @@ at::Tensor LanguageModel::loss(const nn::Tensors& hidden,
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_weight()->weight());
+  return ops::linear_product(hidden, head_weight()->weight());
 }
 
 nn::KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity,

@@ -117,7 +117,12 @@ kernels::AttentionOutput<T> output(const at::Tensor& x) {
   return {pointer<T>(x), strides(x)};
 }
 
-kernels::MatrixInput<Bf16> matrix(const at::Tensor& x) {
+bool is_bf16_matrix(const at::Tensor& x) {
+  return x.is_cpu() && x.dim() == 2 && x.scalar_type() == at::kBFloat16 &&
+         (x.stride(0) == 1 || x.stride(1) == 1);
+}
+
+kernels::MatrixInput matrix(const at::Tensor& x) {
   return {pointer<Bf16>(x), x.stride(0), x.stride(1)};
 }
 
@@ -307,45 +312,43 @@ void merge_attention(const at::Tensor& part, const at::Tensor& part_lse, at::Ten
 }
 
 bool supports_product(const at::Tensor& a, const at::Tensor& b) {
-  const auto in_rows = [](const at::Tensor& x) {
-    return x.is_cpu() && x.dim() == 2 && x.scalar_type() == at::kBFloat16 &&
-           (x.stride(0) == 1 || x.stride(1) == 1);
-  };
-  return kernels::product_available() && in_rows(a) && in_rows(b);
+  // Of fewer rows, as of a text that is generated, packing the other factor takes longer
+  // than LibTorch's product.
+  constexpr int64_t kFewestRows = 4;
+  return kernels::product_available() && a.size(0) >= kFewestRows && is_bf16_matrix(a) &&
+         is_bf16_matrix(b);
 }
 
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
              at::Tensor& y) {
   RECORD_FUNCTION("longhaul::product", {});
-  kernels::run(kernels::Product<Bf16>{.a = matrix(a),
-                                      .b = matrix(b),
-                                      .M = a.size(0),
-                                      .K = a.size(1),
-                                      .N = b.size(1),
-                                      .y = pointer<Bf16>(y),
-                                      .bias = pointer<Bf16>(bias)});
+  kernels::run(kernels::Product{.a = matrix(a),
+                                .b = matrix(b),
+                                .M = a.size(0),
+                                .K = a.size(1),
+                                .N = b.size(1),
+                                .y = pointer<Bf16>(y),
+                                .bias = pointer<Bf16>(bias)});
 }
 
 bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy) {
-  if (!grad.is_contiguous()) return false;
+  if (!grad.is_contiguous() || !is_bf16_matrix(x) || !is_bf16_matrix(dy)) return false;
   const bool wide = grad.scalar_type() == at::kFloat;
-  if (supports_product(dy, x)) {
+  const bool in_rows = x.stride(1) == 1 && dy.stride(1) == 1;
+  if (kernels::product_available()) {
     RECORD_FUNCTION("longhaul::weight_gradient", {});
-    kernels::run(kernels::Product<Bf16>{.a = matrix(dy.t()),
-                                        .b = matrix(x),
-                                        .M = dy.size(1),
-                                        .K = dy.size(0),
-                                        .N = x.size(1),
-                                        .y = wide ? nullptr : pointer<Bf16>(grad),
-                                        .add = !wide,
-                                        .wide = wide ? pointer<float>(grad) : nullptr});
+    kernels::run(kernels::Product{.a = matrix(dy.t()),
+                                  .b = matrix(x),
+                                  .M = dy.size(1),
+                                  .K = dy.size(0),
+                                  .N = x.size(1),
+                                  .y = wide ? nullptr : pointer<Bf16>(grad),
+                                  .add = !wide,
+                                  .wide = wide ? pointer<float>(grad) : nullptr});
     return true;
   }
-  const bool fits = wide && x.is_cpu() && x.scalar_type() == at::kBFloat16 &&
-                    dy.scalar_type() == at::kBFloat16 && x.stride(1) == 1 &&
-                    dy.stride(1) == 1;
-  if (!fits || !kernels::weight_gradient_available()) return false;
+  if (!wide || !in_rows || !kernels::weight_gradient_available()) return false;
   RECORD_FUNCTION("longhaul::weight_gradient", {});
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
                                       x.stride(0), x.size(0), dy.size(1), x.size(1),

@@ -32,9 +32,11 @@ void product_out(at::Tensor& y, const at::Tensor& dy, const at::Tensor& w) {
   }
 }
 
-std::string products_of_cpu(at::ScalarType type) {
-  const bool own = type == at::kBFloat16 && kernels::product_available();
-  return own ? "own, in fp32" : "LibTorch";
+std::string describe_products(at::ScalarType type, at::Device device) {
+  if (!device.is_cpu() || type != at::kBFloat16) return "LibTorch";
+  if (kernels::product_available()) return "own, in fp32";
+  return kernels::weight_gradient_available() ? "LibTorch, weight gradients own"
+                                              : "LibTorch";
 }
 
 }  // namespace longhaul::ops

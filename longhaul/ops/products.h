@@ -18,8 +18,8 @@ at::Tensor linear_product(const at::Tensor& x, const at::Tensor& w,
 at::Tensor product(const at::Tensor& dy, const at::Tensor& w);
 void product_out(at::Tensor& y, const at::Tensor& dy, const at::Tensor& w);
 
-/// Whose products of this element type these are on a CPU: for the log, and for what
-/// decides the last bits of a result.
-std::string products_of_cpu(at::ScalarType type);
+/// Whose products of this element type these and the weights' gradients are: for the log,
+/// and for what decides the last bits of a result.
+std::string describe_products(at::ScalarType type, at::Device device);
 
 }  // namespace longhaul::ops

@@ -58,14 +58,11 @@ namespace {
 /// A product that cannot be added to the accumulator at once is made so many rows of the
 /// weight at a time: in one piece that of an embedding is one more copy of the weights.
 constexpr int64_t kPieceRows = 8192;
-/// Of a CPU's pieces: without fast products in bf16 LibTorch forms each in fp32 first, in
-/// memory that the heap keeps.
-constexpr int64_t kPieceRowsOfCpu = 2048;
 
 void accumulate_in_pieces(const at::Tensor& grad, const at::Tensor& x,
                           const at::Tensor& dy) {
-  for (int64_t from = 0; from < grad.size(0); from += kPieceRowsOfCpu) {
-    const int64_t rows = std::min(kPieceRowsOfCpu, grad.size(0) - from);
+  for (int64_t from = 0; from < grad.size(0); from += kPieceRows) {
+    const int64_t rows = std::min(kPieceRows, grad.size(0) - from);
     // Contiguous, or the product would transpose it by a slow copy.
     const at::Tensor part = dy.narrow(1, from, rows).contiguous();
     grad.narrow(0, from, rows).add_(at::mm(part.t(), x));

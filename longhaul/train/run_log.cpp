@@ -69,8 +69,10 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                          config_hash(config_)));
   log_->info("ranks " + hosts);
   log_->info(session.threads);
-  log_->info(fmt::format("products in {}: {}", dtype_name(session.policy.compute),
-                         session.fingerprint.at("products").dump()));
+  const Json& products = session.fingerprint.at("products");
+  log_->info(
+      fmt::format("products in {}: {}", dtype_name(session.policy.compute),
+                  products.is_string() ? products.get<std::string>() : products.dump()));
   for (const char* name : kPrintedEnvironment) {
     if (const char* value = std::getenv(name)) {
       log_->info(fmt::format("environment {}={}", name, value));

@@ -60,9 +60,8 @@ Json fingerprint_of(const Session& session) {
   place.layout = session.layout.describe();
   place.device = device::name(session.device);
   place.collectives = device::describe_sums(session.device, *session.world);
-  place.products = session.device.is_cpu()
-                       ? ops::products_of_cpu(to_scalar_type(session.policy.compute))
-                       : "LibTorch";
+  place.products =
+      ops::describe_products(to_scalar_type(session.policy.compute), session.device);
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(numerics_fingerprint(place).dump())) {

@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -15,6 +14,7 @@
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/ops/gelu.h"
+#include "longhaul/ops/products.h"
 
 // Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V vocabulary.
 
@@ -197,7 +197,8 @@ class Bert : public Model {
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return at::linear(hidden, words_->weight()->weight(), head_->bias()->weight());
+    return ops::linear_product(hidden, words_->weight()->weight(),
+                               head_->bias()->weight());
   }
 
   nn::KvCache make_cache(int64_t /*batch*/, int64_t /*capacity*/,

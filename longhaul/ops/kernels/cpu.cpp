@@ -90,10 +90,16 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
   table(isa).widen(x, y, count);
 }
 
-bool product_available() { return best_isa() == Isa::Avx2 && !has_avx_bf16(); }
+// Looked up once: CPUID is slow in a virtual machine, and every product asks.
+
+bool product_available() {
+  static const bool kAvailable = best_isa() == Isa::Avx2 && !has_avx_bf16();
+  return kAvailable;
+}
 
 bool weight_gradient_available() {
-  return best_isa() == Isa::Avx512Bf16 && !has_amx_bf16();
+  static const bool kAvailable = best_isa() == Isa::Avx512Bf16 && !has_amx_bf16();
+  return kAvailable;
 }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
@@ -115,11 +121,11 @@ void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x
   template void run(const CrossEntropyStatistics<T>&, Isa);           \
   template void run(const CrossEntropyGradient<T>&, Isa);             \
   template void run(const CrossEntropy<T>&, Isa);                     \
-  template void run(const Dropout<T>&, Isa);                          \
-  template void run(const Product<T>&, Isa)
+  template void run(const Dropout<T>&, Isa)
 
 LH_INSTANTIATE(float);
 LH_INSTANTIATE(Bf16);
 #undef LH_INSTANTIATE
+template void run(const Product&, Isa);
 
 }  // namespace longhaul::kernels

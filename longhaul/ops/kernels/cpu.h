@@ -275,22 +275,20 @@ void run(const Kernel& kernel, Isa isa = best_isa());
 bool product_available();
 
 /// Element (i, j) at data[i * row + j * column]; one of the strides is 1.
-template <typename T>
 struct MatrixInput {
-  const T* data;
+  const Bf16* data;
   int64_t row, column;
 };
 
 /// a [M, K] times b [K, N], summed in fp32, and with `bias` [N] where there is one, goes
 /// to y [M, N], rounded once; with `add` what y held is part of the sum. Or it is added
-/// to `wide` [M, N]: one of y and wide is null. Both are contiguous. For Isa::Avx2, which
-/// the others have besides.
-template <typename T>
+/// to `wide` [M, N]: one of y and wide is null. Both are contiguous. A kernel of
+/// Isa::Avx2 alone.
 struct Product {
-  MatrixInput<T> a, b;
+  MatrixInput a, b;
   int64_t M, K, N;
-  T* y;
-  const T* bias = nullptr;
+  Bf16* y;
+  const Bf16* bias = nullptr;
   bool add = false;
   float* wide = nullptr;
 };

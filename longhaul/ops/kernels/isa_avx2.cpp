@@ -4,13 +4,9 @@
 namespace longhaul::kernels {
 
 const KernelTable& avx2_kernels() {
-  static constexpr KernelTable kTable{typed_kernels<float, float>(),
-                                      typed_kernels<Bf16, float>(),
-                                      {product_loop<float>},
-                                      {product_loop<Bf16>},
-                                      convert_loop<float, Bf16>,
-                                      convert_loop<Bf16, float>,
-                                      nullptr};
+  static constexpr KernelTable kTable{
+      typed_kernels<float, float>(), typed_kernels<Bf16, float>(), {product_loop},
+      convert_loop<float, Bf16>,     convert_loop<Bf16, float>,    nullptr};
   return kTable;
 }
 

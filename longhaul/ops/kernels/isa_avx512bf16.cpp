@@ -4,13 +4,9 @@
 namespace longhaul::kernels {
 
 const KernelTable& avx512bf16_kernels() {
-  static constexpr KernelTable kTable{typed_kernels<float, float>(),
-                                      typed_kernels<Bf16, Pair>(),
-                                      {nullptr},
-                                      {nullptr},
-                                      convert_loop<float, Bf16>,
-                                      convert_loop<Bf16, float>,
-                                      weight_gradient_loop};
+  static constexpr KernelTable kTable{
+      typed_kernels<float, float>(), typed_kernels<Bf16, Pair>(), {nullptr},
+      convert_loop<float, Bf16>,     convert_loop<Bf16, float>,   weight_gradient_loop};
   return kTable;
 }
 

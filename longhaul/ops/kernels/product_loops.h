@@ -2,11 +2,11 @@
 
 #include "longhaul/ops/kernels/tile.h"
 
-// y = a b, summed in fp32, for processors whose instructions multiply floats only. Both
-// operands are widened as they are packed into panels, a block at a time, so that neither
-// exists twice. The cut for the caches follows K. Goto and R. van de Geijn, Anatomy of
-// High-Performance Matrix Multiplication, ACM TOMS 34 (2008).
-// Shapes: M rows, K summed, N columns.
+// a b of bf16, summed in fp32, for processors whose instructions multiply floats only.
+// Both operands are widened as they are packed into panels, a block at a time, so that
+// neither exists twice. The cut for the caches follows K. Goto and R. van de Geijn,
+// Anatomy of High-Performance Matrix Multiplication, ACM TOMS 34 (2008). Shapes: M rows,
+// K summed, N columns.
 
 namespace longhaul::kernels {
 namespace {
@@ -18,6 +18,7 @@ constexpr int64_t kPanelDepth = 256;    ///< a panel of b stays in L1
 constexpr int64_t kBlockRows = 96;      ///< a block of a, or of sums, stays in L2
 static_assert(kLanes == 8, "panels are transposed by 256 bits");
 constexpr int64_t kBPanel = kTileVecs * kLanes;
+constexpr int64_t kLine = 64 / sizeof(Bf16);  ///< elements of a cache line
 
 /// x[i] is row i; afterwards x[i] holds column i.
 LH_INLINE void transpose(Vec (&x)[8]) {
@@ -45,12 +46,12 @@ LH_INLINE void transpose(Vec (&x)[8]) {
 /// out[k][kWidth] from kWidth rows of x, of which `count` are there: others become 0.
 /// Where a row of a panel is no whole vectors it goes over into the next, which is
 /// written later: one panel after another, and kLanes elements of room past the last.
-template <int64_t kWidth, typename T>
-void pack_panel(MatrixInput<T> x, int64_t count, int64_t depth, float* out) {
+template <int64_t kWidth>
+void pack_panel(MatrixInput x, int64_t count, int64_t depth, float* out) {
   for (int64_t first = 0; first < kWidth; first += kLanes) {
     const int64_t rows = smaller(kLanes, count - first);
     if (x.row == 1) {
-      const T* from = x.data + first;
+      const Bf16* from = x.data + first;
       float* to = out + first;
       if (rows == kLanes) {
         for (int64_t k = 0; k < depth; ++k)
@@ -63,7 +64,7 @@ void pack_panel(MatrixInput<T> x, int64_t count, int64_t depth, float* out) {
       }
       continue;
     }
-    const T* from = x.data + first * x.row;
+    const Bf16* from = x.data + first * x.row;
     for_lanes(depth, [&](int64_t k, auto lanes) {
       Vec y[kLanes];
 #pragma GCC unroll 8
@@ -77,10 +78,9 @@ void pack_panel(MatrixInput<T> x, int64_t count, int64_t depth, float* out) {
     });
   }
 }
+
 /// Asks for what a panel will read: rows that lie far apart come too late by themselves.
-template <typename T>
-LH_INLINE void prefetch_panel(MatrixInput<T> x, int64_t count, int64_t depth) {
-  constexpr int64_t kLine = 64 / sizeof(T);
+LH_INLINE void prefetch_panel(MatrixInput x, int64_t count, int64_t depth) {
   if (x.row == 1) return;
   for (int64_t i = 0; i < smaller(count, kTileRows); ++i) {
     for (int64_t k = 0; k < depth; k += kLine) __builtin_prefetch(x.data + i * x.row + k);
@@ -110,12 +110,11 @@ inline void add_block(bool first, int64_t rows, int64_t columns, int64_t depth,
 }
 
 /// What becomes of finished sums.
-template <typename T>
-void put_sums(const Product<T>& p, const float* sums, int64_t stride, int64_t m,
-              int64_t rows, int64_t n, int64_t columns) {
+inline void put_sums(const Product& p, const float* sums, int64_t stride, int64_t m,
+                     int64_t rows, int64_t n, int64_t columns) {
   for (int64_t i = 0; i < rows; ++i) {
     if (p.y != nullptr && i + 1 < rows) {
-      for (int64_t j = 0; j < columns; j += int64_t{64 / sizeof(T)})
+      for (int64_t j = 0; j < columns; j += kLine)
         __builtin_prefetch(p.y + (m + i + 1) * p.N + n + j, 1);
     }
     for_lanes(columns, [&](int64_t j, auto lanes) {
@@ -132,15 +131,13 @@ void put_sums(const Product<T>& p, const float* sums, int64_t stride, int64_t m,
   }
 }
 
-template <typename T>
-MatrixInput<T> from(MatrixInput<T> x, int64_t row, int64_t column) {
+LH_INLINE MatrixInput from(MatrixInput x, int64_t row, int64_t column) {
   return {x.data + row * x.row + column * x.column, x.row, x.column};
 }
 
 /// Each sum is one of ascending k within a panel, and of ascending panels, however many
 /// threads there are.
-template <typename T>
-void product_loop(const Product<T>& p) {
+inline void product_loop(const Product& p) {
   // A cache line more, or the rows of a tile would fall into one set of the cache.
   const int64_t stride = round_up(smaller(p.N, kSumColumns), kBPanel) + 16;
   const int64_t height = round_up(smaller(p.M, kSumRows), kTileRows);
@@ -148,7 +145,7 @@ void product_loop(const Product<T>& p) {
   const Scratch<float> sums(height * stride);
   const Scratch<float> right(stride * deepest);
   // b as rows of columns, as a is packed.
-  const MatrixInput<T> columns_of_b{p.b.data, p.b.column, p.b.row};
+  const MatrixInput columns_of_b{p.b.data, p.b.column, p.b.row};
 #pragma omp parallel
   {
     const Scratch<float> left(kBlockRows * smaller(p.K, kPanelDepth) + kLanes);

@@ -23,10 +23,7 @@ using TypedKernels =
             Dropout<T>>;
 
 /// All kernels of one instruction set; an absent one is null.
-struct KernelTable : TypedKernels<float>,
-                     TypedKernels<Bf16>,
-                     Entry<Product<float>>,
-                     Entry<Product<Bf16>> {
+struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
   void (*narrow)(const float* x, Bf16* y, int64_t count);
   void (*widen)(const Bf16* x, float* y, int64_t count);
   void (*weight_gradient)(const Bf16* dy, int64_t dy_stride, const Bf16* x,
