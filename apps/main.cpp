@@ -1,11 +1,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "apps/program.h"
 #include "apps/supervision.h"
+#include "apps/wait_policy.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
@@ -21,6 +25,11 @@ namespace {
 [[noreturn]] void become_torch_program(char** argv) {
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
+  // Or it would be loaded twice, which takes 40 ms.
+  const bool decided = std::ranges::any_of(
+      kSpinDecided, [](const char* name) { return std::getenv(name) != nullptr; });
+  static std::string variable = kSpinCount;
+  if (!decided) ::putenv(variable.data());
   ::execv(program.c_str(), argv);
   throw InputError("file",
                    fmt::format("{}: {}; train, bench, eval, generate and --version "

@@ -6,26 +6,25 @@
 #include <climits>
 #include <cstring>
 
+#include "apps/wait_policy.h"
+
 // OpenMP's threads wait for each other at the end of every parallel loop. By default they
 // spin for milliseconds, and where another process wants the core (ranks beside each
 // other, another job), the one that works waits for the one that spins. The library reads
-// how long to spin when it is loaded, so the program starts itself once more with that
-// set. It does so before any library is initialised, which is what takes time.
+// how long to spin when it is loaded, so a program that was not started with that set (as
+// `longhaul` starts it) starts itself once more, before any library is initialised, which
+// is what takes time.
 
 namespace longhaul::apps {
 namespace {
 
-/// Some 50 to 200 microseconds, by CPU: as long as the single-threaded stretches of a
-/// step.
-constexpr const char* kSpinCount = "GOMP_SPINCOUNT=3000";
-/// Who sets one of these has decided.
-constexpr const char* kDecided[] = {"GOMP_SPINCOUNT=", "OMP_WAIT_POLICY="};
 /// A longer environment is left as it is.
 constexpr size_t kMostVariables = 8192;
 
 bool is_decided(const char* variable) {
-  return std::ranges::any_of(kDecided, [variable](const char* name) {
-    return std::strncmp(variable, name, std::strlen(name)) == 0;
+  return std::ranges::any_of(kSpinDecided, [variable](const char* name) {
+    const size_t length = std::strlen(name);
+    return std::strncmp(variable, name, length) == 0 && variable[length] == '=';
   });
 }
 

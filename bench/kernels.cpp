@@ -147,6 +147,66 @@ void weight_gradients(const Report& report) {
   }
 }
 
+/// Forward, the gradient of the input and that of the weight, for one linear layer.
+void products(Isa isa, const Report& report) {
+  constexpr std::array<std::array<int64_t, 2>, 5> kShapes = {{{kHidden, kHidden},
+                                                              {kHidden, 1280},
+                                                              {kHidden, 2 * kWide},
+                                                              {kWide, kHidden},
+                                                              {kHidden, 32000}}};
+  for (const auto& [k, n] : kShapes) {
+    const auto x = values(kTokens * k);
+    const auto w = values(n * k);
+    auto y = values(kTokens * n);
+    auto dx = x;
+    std::vector<float> grad(static_cast<size_t>(n * k));
+    const double work = 2.0 * static_cast<double>(kTokens * n * k);
+    const std::string shape = fmt::format("{}x{}", n, k);
+    report("product " + shape, work, "GFLOP/s", [&] {
+      run(Product{.a = {x.data(), k, 1},
+                  .b = {w.data(), 1, k},
+                  .M = kTokens,
+                  .K = k,
+                  .N = n,
+                  .y = y.data()},
+          isa);
+    });
+    report("product back " + shape, work, "GFLOP/s", [&] {
+      run(Product{.a = {y.data(), n, 1},
+                  .b = {w.data(), k, 1},
+                  .M = kTokens,
+                  .K = n,
+                  .N = k,
+                  .y = dx.data()},
+          isa);
+    });
+    report("product for weights " + shape, work, "GFLOP/s", [&] {
+      run(Product{.a = {y.data(), 1, n},
+                  .b = {x.data(), k, 1},
+                  .M = n,
+                  .K = kTokens,
+                  .N = k,
+                  .y = nullptr,
+                  .wide = grad.data()},
+          isa);
+    });
+  }
+  // All of it in the caches: what the others are measured by.
+  const auto a = values(96 * 256);
+  std::vector<float> sums(96 * 512);
+  const auto b = values(256 * 512);
+  report("product 96x256x512", 2.0 * 96 * 256 * 512, "GFLOP/s", [&] {
+    run(Product{.a = {a.data(), 256, 1},
+                .b = {b.data(), 512, 1},
+                .M = 96,
+                .K = 256,
+                .N = 512,
+                .y = nullptr,
+                .wide = sums.data()},
+        isa);
+  });
+}
+
 void pointwise(Isa isa, const Report& report) {
   const auto x = values(kTokens * kHidden);
   auto y = x;
@@ -225,6 +285,7 @@ int main(int argc, char** argv) {
   }
   attention(best_isa(), 1, 2048, 8, 2, 128, report);
   weight_gradients(report);
+  if (product_available()) products(best_isa(), report);
   pointwise(best_isa(), report);
   return 0;
 }
