@@ -24,6 +24,7 @@
 #include "longhaul/measure/causes.h"
 #include "longhaul/measure/compute.h"
 #include "longhaul/measure/moving.h"
+#include "longhaul/monitor/profile_table.h"
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/step_record.h"
@@ -214,6 +215,18 @@ MeasuredSteps read_steps(const fs::path& run) {
   return steps;
 }
 
+/// What the products of a step reached, beside the ceiling that was measured with it.
+void print_products(const ProfileEvent& step, double ceiling) {
+  fmt::print("\n{:<44} {:>6} {:>9} {:>7} {:>8} {:>11}\n",
+             "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",
+             "of ceiling");
+  for (const monitor::ProductRow& row : monitor::product_rows(step)) {
+    fmt::print("{:<44} {:>6} {:>9.4f} {:>6.1f}% {:>8.3g} {:>10.0f}%\n", row.title(),
+               row.calls, row.seconds, 100.0 * row.seconds / step.seconds,
+               row.rate() * 1e-12, ceiling > 0.0 ? 100.0 * row.rate() / ceiling : 0.0);
+  }
+}
+
 void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& causes,
                   const MeasuredSteps& steps, const BenchArguments& arguments) {
   std::vector<double> sorted = steps.seconds;
@@ -231,7 +244,8 @@ void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& c
     fmt::print("{}\n", Json{{"step_seconds", median},
                             {"profiled_seconds", step.seconds},
                             {"at_rates", needed},
-                            {"causes", rows}}
+                            {"causes", rows},
+                            {"products", step.products}}
                            .dump());
     return;
   }
@@ -276,6 +290,9 @@ void bench_run(const BenchArguments& arguments, const fs::path& scratch,
                measure::causes_of(step, work_of(loaded.config, world->size()), machine,
                                   bf16 ? "bf16" : "fp32"),
                steps, arguments);
+  if (!arguments.json) {
+    print_products(step, bf16 ? machine.peak_bf16 : machine.peak_fp32);
+  }
 }
 
 void bench(const BenchArguments& arguments,

@@ -16,11 +16,13 @@ namespace {
 constexpr size_t kLongestOperation = 80;
 constexpr size_t kRowsOfReport = 24;
 
-std::string name_of(const Json& entry) {
-  const auto found = entry.find("name");
+std::string text_of(const Json& entry, const char* key) {
+  const auto found = entry.find(key);
   if (found == entry.end() || !found->is_string()) return "?";
   return plain_text(found->get_ref<const std::string&>(), kLongestOperation);
 }
+
+std::string name_of(const Json& entry) { return text_of(entry, "name"); }
 
 double share(const ProfileEvent& event, double seconds) {
   return event.seconds > 0.0 ? 100.0 * seconds / event.seconds : 0.0;
@@ -53,6 +55,22 @@ std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most) {
     rows.push_back(std::move(others));
   }
   rows.push_back({"outside of operations", 0, event.seconds - told});
+  return rows;
+}
+
+std::string ProductRow::title() const {
+  const size_t colons = name.rfind(':');
+  return (colons == std::string::npos ? name : name.substr(colons + 1)) + " " + shape;
+}
+
+std::vector<ProductRow> product_rows(const ProfileEvent& event) {
+  std::vector<ProductRow> rows;
+  if (!event.products.is_array()) return rows;
+  for (const Json& entry : event.products) {
+    if (!entry.is_object()) continue;
+    rows.push_back({name_of(entry), text_of(entry, "shape"), integer_at(entry, "calls"),
+                    number_at(entry, "seconds"), number_at(entry, "flops")});
+  }
   return rows;
 }
 
@@ -93,7 +111,23 @@ std::string profile_section(const RunFiles& run) {
                    escape(row.name), row.calls > 0 ? grouped(row.calls) : "–",
                    row.seconds, share(event, row.seconds));
   }
-  return text + "</table></div></section>";
+  text += "</table></div>";
+  const std::vector<ProductRow> products = product_rows(event);
+  if (!products.empty()) {
+    text +=
+        "<div class=\"scroll\"><table><tr><th>product, rows × summed × columns</th>"
+        "<th class=\"n\">calls</th><th class=\"n\">seconds</th><th class=\"n\">share</th>"
+        "<th class=\"n\">TFLOP/s</th></tr>";
+    for (const ProductRow& row : products) {
+      fmt::format_to(out(text),
+                     "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{:.4f}</td>"
+                     "<td class=\"n\">{:.1f}%</td><td class=\"n\">{:.3g}</td></tr>",
+                     escape(row.title()), grouped(row.calls), row.seconds,
+                     share(event, row.seconds), row.rate() * 1e-12);
+    }
+    text += "</table></div>";
+  }
+  return text + "</section>";
 }
 
 }  // namespace longhaul::monitor

@@ -18,6 +18,23 @@ struct ProfileRow {
 /// others; the last is what was outside of all operations.
 std::vector<ProfileRow> profile_rows(const ProfileEvent& event, size_t most);
 
+/// Products of one size in a profiled step.
+struct ProductRow {
+  std::string name;
+  std::string shape;  ///< rows x summed x columns
+  int64_t calls = 0;
+  double seconds = 0.0;
+  double flops = 0.0;  ///< of all calls
+
+  /// "weight_gradient 768 x 2048 x 768"
+  std::string title() const;
+  /// FLOP/s; 0 where it took no time.
+  double rate() const { return seconds > 0.0 ? flops / seconds : 0.0; }
+};
+
+/// As the event has them, the longest first.
+std::vector<ProductRow> product_rows(const ProfileEvent& event);
+
 /// "step 20: 3.61 s, aten::mm 41.0%, longhaul::attention_backward 20.1%, ..."
 std::string describe_profile(const ProfileEvent& event);
 

@@ -321,7 +321,7 @@ bool supports_product(const at::Tensor& a, const at::Tensor& b) {
 
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
              at::Tensor& y) {
-  RECORD_FUNCTION("longhaul::product", {});
+  RECORD_FUNCTION("longhaul::product", std::vector<c10::IValue>({a, b}));
   kernels::run(kernels::Product{.a = matrix(a),
                                 .b = matrix(b),
                                 .M = a.size(0),
@@ -337,7 +337,7 @@ bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
   const bool wide = grad.scalar_type() == at::kFloat;
   const bool in_rows = x.stride(1) == 1 && dy.stride(1) == 1;
   if (kernels::product_available()) {
-    RECORD_FUNCTION("longhaul::weight_gradient", {});
+    RECORD_FUNCTION("longhaul::weight_gradient", std::vector<c10::IValue>({dy.t(), x}));
     kernels::run(kernels::Product{.a = matrix(dy.t()),
                                   .b = matrix(x),
                                   .M = dy.size(1),
@@ -349,7 +349,7 @@ bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
     return true;
   }
   if (!wide || !in_rows || !kernels::weight_gradient_available()) return false;
-  RECORD_FUNCTION("longhaul::weight_gradient", {});
+  RECORD_FUNCTION("longhaul::weight_gradient", std::vector<c10::IValue>({dy.t(), x}));
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
                                       x.stride(0), x.size(0), dy.size(1), x.size(1),
                                       pointer<float>(grad));

@@ -211,9 +211,12 @@ struct ProfileEvent {
   /// [{"name", "calls", "seconds"}]: without what they called in turn, the longest first;
   /// waits for other ranks among them.
   Json operations;
+  /// [{"name", "shape", "calls", "seconds", "flops"}]: products of matrices by their
+  /// size, "rows x summed x columns", the longest first; operations of all their calls.
+  Json products;
   static void each(auto& e, auto&& fields) {
     fields("step", e.step, "seconds", e.seconds, "clock", e.clock, "parts", e.parts,
-           "operations", e.operations);
+           "operations", e.operations, "products", e.products);
   }
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <utility>
@@ -23,6 +24,46 @@ using Lane = parallel::Trace::Lane;
 /// Rows of the event, and of the log's table; the rest is one row.
 constexpr size_t kMostOfEvent = 24;
 constexpr size_t kMostRows = 16;
+constexpr size_t kMostProducts = 10;
+
+/// Operations that multiply two matrices, and which of their inputs these are.
+constexpr std::array<std::pair<std::string_view, size_t>, 5> kProducts = {{
+    {"longhaul::product", 0},
+    {"longhaul::weight_gradient", 0},
+    {"aten::mm", 0},
+    {"aten::bmm", 0},
+    {"aten::addmm", 1},
+}};
+
+/// [..., rows, summed] times [..., summed, columns]; all 0: no product.
+struct ProductSize {
+  int64_t count = 0;  ///< of matrices
+  int64_t rows = 0, summed = 0, columns = 0;
+
+  auto operator<=>(const ProductSize&) const = default;
+  double flops() const {
+    return 2.0 * static_cast<double>(count * rows) * static_cast<double>(summed) *
+           static_cast<double>(columns);
+  }
+  std::string text() const {
+    return fmt::format("{}{} x {} x {}", count > 1 ? fmt::format("{} of ", count) : "",
+                       rows, summed, columns);
+  }
+};
+
+ProductSize product_size(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  for (const auto& [product, first] : kProducts) {
+    if (name != product) continue;
+    const c10::ArrayRef<const c10::IValue> inputs = function.inputs();
+    if (inputs.size() < first + 2 || !inputs[first].isTensor()) return {};
+    const at::Tensor& a = inputs[first].toTensor();
+    const at::Tensor& b = inputs[first + 1].toTensor();
+    if (a.dim() < 2 || b.dim() < 2) return {};
+    return {a.dim() > 2 ? a.size(0) : 1, a.size(-2), a.size(-1), b.size(-1)};
+  }
+  return {};
+}
 
 /// "longhaul::ops::(anonymous namespace)::LinearNode" -> "LinearNode"; LibTorch's
 /// operations keep their names.
@@ -49,6 +90,7 @@ class Profile::Recording {
     current = this;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(&Recording::on_begin, &Recording::on_end)
+            .needsInputs(true)
             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
                      at::RecordScope::USER_SCOPE}));
   }
@@ -107,6 +149,7 @@ class Profile::Recording {
       event.parts.push_back({{"name", name}, {"seconds", ms / 1e3}});
     }
     event.operations = rows();
+    event.products = products();
     return event;
   }
 
@@ -118,13 +161,14 @@ class Profile::Recording {
     Clock::time_point begin, end;
     size_t parent = kNone;  ///< the operation that called it
     bool host_only = false;
+    ProductSize product = {};
     std::optional<c10::Event> first = {}, last = {};  ///< in the device's stream
     double ms = 0.0;                                  ///< by the clock that counts
   };
 
   static std::unique_ptr<at::ObserverContext> on_begin(
       const at::RecordFunction& function) {
-    if (current != nullptr) current->open(function.name());
+    if (current != nullptr) current->open(function);
     return nullptr;
   }
   static void on_end(const at::RecordFunction&, at::ObserverContext*) {
@@ -137,8 +181,9 @@ class Profile::Recording {
     return event;
   }
 
-  void open(const char* name) {
-    Span span{plain_name(name), {}, {}};
+  void open(const at::RecordFunction& function) {
+    Span span{plain_name(function.name()), {}, {}};
+    span.product = product_size(function);
     span.parent = open_.empty() ? kNone : open_.back();
     open_.push_back(spans_.size());
     if (!device_.is_cpu()) span.first = stamp();
@@ -198,6 +243,35 @@ class Profile::Recording {
     Json rows = Json::array();
     for (const auto& [name, row] : sorted) {
       rows.push_back({{"name", name}, {"calls", row.calls}, {"seconds", row.ms / 1e3}});
+    }
+    return rows;
+  }
+
+  Json products() const {
+    struct Row {
+      int64_t calls = 0;
+      double ms = 0.0;
+    };
+    std::map<std::pair<std::string, ProductSize>, Row> by_size;
+    for (const Span& span : spans_) {
+      if (span.product == ProductSize{}) continue;
+      Row& row = by_size[{span.name, span.product}];
+      ++row.calls;
+      row.ms += span.ms;
+    }
+    std::vector<std::pair<std::pair<std::string, ProductSize>, Row>> sorted(
+        by_size.begin(), by_size.end());
+    std::ranges::stable_sort(
+        sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+    sorted.resize(std::min(sorted.size(), kMostProducts));
+    Json rows = Json::array();
+    for (const auto& [key, row] : sorted) {
+      const auto& [name, size] = key;
+      rows.push_back({{"name", name},
+                      {"shape", size.text()},
+                      {"calls", row.calls},
+                      {"seconds", row.ms / 1e3},
+                      {"flops", size.flops() * static_cast<double>(row.calls)}});
     }
     return rows;
   }
@@ -267,6 +341,16 @@ std::vector<std::string> profile_lines(const ProfileEvent& event) {
     lines.push_back(fmt::format("  {:<44} {:>7} {:>10.4f} {:>6.1f}%", row.name,
                                 row.calls > 0 ? std::to_string(row.calls) : "",
                                 row.seconds, 100.0 * row.seconds / event.seconds));
+  }
+  const std::vector<monitor::ProductRow> products = monitor::product_rows(event);
+  if (products.empty()) return lines;
+  lines.push_back(fmt::format("  {:<44} {:>7} {:>10} {:>7} {:>8}",
+                              "product, rows x summed x columns", "calls", "seconds",
+                              "share", "TFLOP/s"));
+  for (const monitor::ProductRow& row : products) {
+    lines.push_back(fmt::format("  {:<44} {:>7} {:>10.4f} {:>6.1f}% {:>8.3g}",
+                                row.title(), row.calls, row.seconds,
+                                100.0 * row.seconds / event.seconds, row.rate() * 1e-12));
   }
   return lines;
 }

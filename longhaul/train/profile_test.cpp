@@ -1,6 +1,9 @@
 #include "longhaul/train/profile.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -94,6 +97,28 @@ TEST_F(ProfileOfAStep, OperationsOfLibTorchAreInItAndItsTimeline) {
   EXPECT_TRUE(has("layer 2", static_cast<int>(parallel::Trace::Lane::Block)));
 }
 
+TEST_F(ProfileOfAStep, ProductsAreToldBySizeWithTheirOperations) {
+  profile_.begin();
+  const at::Tensor a = at::ones({6, 5});
+  for (int i = 0; i < 2; ++i) at::mm(a, at::ones({5, 7}));
+  at::addmm(at::ones({7}), a, at::ones({5, 7}));
+  at::bmm(at::ones({3, 6, 5}), at::ones({3, 5, 7}));
+  at::add(a, a);
+  const ProfileEvent event = profile_.end().event;
+  ASSERT_EQ(event.products.size(), 3U);
+  const auto product = [&](const std::string& name) {
+    return *std::ranges::find_if(event.products,
+                                 [&](const Json& row) { return row["name"] == name; });
+  };
+  EXPECT_EQ(product("aten::mm")["shape"], "6 x 5 x 7");
+  EXPECT_EQ(product("aten::mm")["calls"], 2);
+  EXPECT_EQ(product("aten::mm")["flops"], 2 * 2 * 6 * 5 * 7);
+  EXPECT_GT(product("aten::mm")["seconds"].get<double>(), 0.0);
+  EXPECT_EQ(product("aten::addmm")["shape"], "6 x 5 x 7");
+  EXPECT_EQ(product("aten::bmm")["shape"], "3 of 6 x 5 x 7");
+  EXPECT_EQ(product("aten::bmm")["flops"], 2 * 3 * 6 * 5 * 7);
+}
+
 TEST_F(ProfileOfAStep, NothingIsRecordedBesideIt) {
   EXPECT_EQ(profile_.trace(), nullptr);
   profile_.part("batch");
@@ -127,6 +152,17 @@ TEST(ProfileLines, NameTheLongestAndAddUpToTheStep) {
             "  4 others                                           8     0.0400    2.0%");
   EXPECT_EQ(lines[19],
             "  outside of operations                                    0.8100   40.5%");
+
+  event.products = {{{"name", "longhaul::product"},
+                     {"shape", "8 x 4 x 2"},
+                     {"calls", 3},
+                     {"seconds", 0.5},
+                     {"flops", 1e12}}};
+  const std::vector<std::string> more = profile_lines(event);
+  ASSERT_EQ(more.size(), 22U);
+  EXPECT_EQ(more[21],
+            "  product 8 x 4 x 2                                  3     0.5000   25.0%   "
+            "     2");
 }
 
 }  // namespace

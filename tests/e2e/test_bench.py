@@ -62,6 +62,9 @@ def test_a_runs_step_is_told_cause_by_cause(run, tmp_path, profile):
         told["profiled_seconds"], rel=1e-6)
     assert told["step_seconds"] > 0
     assert told["at_rates"] == pytest.approx(sum(c.get("at_rate", 0) for c in causes.values()))
+    products = told["products"]
+    assert products and all(p["calls"] > 0 and p["flops"] > 0 for p in products)
+    assert sum(p["seconds"] for p in products) <= 1.0001 * causes["matrix products"]["seconds"]
     # It saves nothing, and leaves nothing behind.
     assert not (tmp_path / "run").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "run.toml"]
