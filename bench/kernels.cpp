@@ -135,7 +135,9 @@ void weight_gradients(const Report& report) {
                                                               {kWide, kHidden},
                                                               {kHidden, kWide},
                                                               {8192, kHidden}}};
-  for (const auto& [n, k] : kShapes) {
+  for (const auto& shape : kShapes) {
+    const int64_t n = shape[0];
+    const int64_t k = shape[1];
     const auto dy = values(kTokens * n);
     const auto x = values(kTokens * k);
     std::vector<float> grad(static_cast<size_t>(n * k));
@@ -154,10 +156,13 @@ void products(Isa isa, const Report& report) {
                                                               {kHidden, 2 * kWide},
                                                               {kWide, kHidden},
                                                               {kHidden, 32000}}};
-  for (const auto& [k, n] : kShapes) {
+  for (const auto& sizes : kShapes) {
+    const int64_t k = sizes[0];
+    const int64_t n = sizes[1];
     const auto x = values(kTokens * k);
     const auto w = values(n * k);
-    auto y = values(kTokens * n);
+    const auto dy = values(kTokens * n);
+    auto y = dy;
     auto dx = x;
     std::vector<float> grad(static_cast<size_t>(n * k));
     const double work = 2.0 * static_cast<double>(kTokens * n * k);
@@ -172,7 +177,7 @@ void products(Isa isa, const Report& report) {
           isa);
     });
     report("product back " + shape, work, "GFLOP/s", [&] {
-      run(Product{.a = {y.data(), n, 1},
+      run(Product{.a = {dy.data(), n, 1},
                   .b = {w.data(), k, 1},
                   .M = kTokens,
                   .K = n,
@@ -181,7 +186,7 @@ void products(Isa isa, const Report& report) {
           isa);
     });
     report("product for weights " + shape, work, "GFLOP/s", [&] {
-      run(Product{.a = {y.data(), 1, n},
+      run(Product{.a = {dy.data(), 1, n},
                   .b = {x.data(), k, 1},
                   .M = n,
                   .K = kTokens,
