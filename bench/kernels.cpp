@@ -282,7 +282,7 @@ int main(int argc, char** argv) {
   const Report report(rounds, argc > 2 ? argv[2] : "");
   fmt::print("{}, {} threads, median of {}\n", isa_name(best_isa()),
              omp_get_max_threads(), rounds);
-  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
+  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx}) {
     if (isa > best_isa()) continue;
     attention(isa, 2, 1024, 12, 4, 64, report);
     attention(isa, 2, 512, 12, 12, 64, report, {" two-sided", true, false});

@@ -13,6 +13,7 @@
 #include "longhaul/cluster/health_compute.h"
 #include "longhaul/comm/mesh.h"
 #include "longhaul/doctor/links.h"
+#include "longhaul/system/isa.h"
 
 namespace longhaul::doctor {
 namespace {
@@ -30,6 +31,7 @@ struct NodeFacts {
   std::string version;
   std::string libraries;
   bool computes = true;
+  std::string instructions;
   std::string program;  ///< hash of the program's file
   int64_t cores = 0;
   double memory_bytes = 0.0;
@@ -39,6 +41,14 @@ struct NodeFacts {
 uint64_t total_memory() {
   const uint64_t pages = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES));
   return pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The instruction set of our kernels, and what could be better.
+std::string instructions_of_this_node() {
+  const char* why = amx_refusal();
+  return why == nullptr
+             ? std::string(isa_name(best_isa()))
+             : fmt::format("{}; AMX is not used: {}", isa_name(best_isa()), why);
 }
 
 Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report) {
@@ -52,6 +62,7 @@ Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report
   return {{"version", options.version},
           {"libraries", options.libraries},
           {"computes", options.computes},
+          {"instructions", instructions_of_this_node()},
           {"program", hash_hex(program.bytes())},
           {"cores", cluster::usable_cores().size()},
           {"memory_bytes", static_cast<double>(total_memory())},
@@ -60,10 +71,11 @@ Json facts_of_this_node(const DoctorOptions& options, const HealthReport& report
 }
 
 NodeFacts facts_from(const Json& json) {
-  return {json.at("version").get<std::string>(), json.at("libraries").get<std::string>(),
-          json.at("computes").get<bool>(),       json.at("program").get<std::string>(),
-          json.at("cores").get<int64_t>(),       json.at("memory_bytes").get<double>(),
-          json.at("gpus").get<int64_t>()};
+  return {
+      json.at("version").get<std::string>(), json.at("libraries").get<std::string>(),
+      json.at("computes").get<bool>(),       json.at("instructions").get<std::string>(),
+      json.at("program").get<std::string>(), json.at("cores").get<int64_t>(),
+      json.at("memory_bytes").get<double>(), json.at("gpus").get<int64_t>()};
 }
 
 HealthCheck named(std::string name) {
@@ -146,6 +158,10 @@ void compare(const std::vector<std::string>& nodes, const std::vector<NodeFacts>
                 values([](const NodeFacts& node) { return node.program.substr(0, 12); }),
                 "start the same file on all nodes");
   together.push_back(std::move(program));
+  together.push_back(all_alike("instructions", nodes, values([](const NodeFacts& node) {
+                                 return node.instructions;
+                               }),
+                               "use one kind of CPU, and one kernel and container"));
   together.push_back(all_alike(
       "cores", nodes,
       values([](const NodeFacts& node) { return fmt::format("{} cores", node.cores); }),

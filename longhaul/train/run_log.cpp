@@ -13,6 +13,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/run/files.h"
+#include "longhaul/system/isa.h"
 
 namespace longhaul::train {
 namespace {
@@ -73,6 +74,9 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   log_->info(
       fmt::format("products in {}: {}", dtype_name(session.policy.compute),
                   products.is_string() ? products.get<std::string>() : products.dump()));
+  if (const char* why = amx_refusal()) {
+    log_->warning(fmt::format("AMX is not used: {}", why));
+  }
   for (const char* name : kPrintedEnvironment) {
     if (const char* value = std::getenv(name)) {
       log_->info(fmt::format("environment {}={}", name, value));

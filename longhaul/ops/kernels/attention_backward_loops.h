@@ -23,15 +23,16 @@ struct BackwardScratch {
         p_rows(kScores / kPair),
         ds_rows(kScores / kPair),
         ds_pairs(kScores / kPair),
-        dquery(kQueryBlock * sizes.padded_dim),
+        dquery(sizes.padded_dim),
         dropout(sizes.shape) {}
   Scratch<E> query, dout;              ///< [D / pair][lane]
   Scratch<E> query_pairs, dout_pairs;  ///< [lane / pair][D]
   Scratch<float> scores, dp;           ///< [key][lane]
   Scratch<E> p_rows, ds_rows;          ///< [key][lane / pair]
   Scratch<E> ds_pairs;                 ///< [key / pair][lane]
-  Scratch<float> dquery;               ///< [lane][D]
+  LaneSums<E> dquery;
   DropoutTile dropout;
+  [[no_unique_address]] typename Element<E>::Unit unit;
   alignas(64) float lse[kQueryBlock];    ///< in units of log 2
   alignas(64) float delta[kQueryBlock];  ///< dout . out
 };
@@ -126,7 +127,7 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
                         BackwardScratch<E>& w) {
   constexpr int64_t kPair = Element<E>::kPair;
   constexpr int64_t kRow = kQueryBlock / kPair;
-  const KeyBlock k(q, key, kPair);
+  const KeyBlock k(q, key, Element<E>::kSummed);
   const int64_t width = sizes.row_width;
   const int64_t dim = sizes.padded_dim;
   const int64_t dim_vecs = dim / kLanes;
@@ -145,17 +146,15 @@ void backward_key_block(const AttentionSizes<E>& sizes, const QueryBlock& q, int
 
   // Sums over the queries that see the block, then over its keys.
   const int64_t skip = k.lane / kPair;
-  const int64_t depth = ceil_div(q.count, kPair) - skip;
+  const int64_t depth = round_up(q.count, Element<E>::kSummed) / kPair - skip;
   small_product<Into::Add>(
       k.rows, dim_vecs, depth, Left<E>{w.p_rows.get() + skip, kRow, 1},
       w.dout_pairs.get() + skip * dim, dim, grads.dv + key * dim, dim);
   small_product<Into::Add>(
       k.rows, dim_vecs, depth, Left<E>{w.ds_rows.get() + skip, kRow, 1},
       w.query_pairs.get() + skip * dim, dim, grads.dk + key * dim, dim);
-  small_product<Into::Add>(q.count - k.lane, dim_vecs, k.rows / kPair,
-                           Left<E>{w.ds_pairs.get() + k.lane, 1, kQueryBlock},
-                           head.key_pairs + key / kPair * dim, dim,
-                           w.dquery.get() + k.lane * dim, dim);
+  w.dquery.template add<Into::Add>(q, k, w.ds_pairs.get(),
+                                   head.key_pairs + key / kPair * dim);
 }
 
 /// One row of a result: replaced, or added to.
@@ -179,16 +178,16 @@ void backward_head(const AttentionSizes<E>& sizes, int64_t batch,
   memset(grads.dk, 0, bytes);
   memset(grads.dv, 0, bytes);
   for (int64_t index = 0; index < sizes.query_blocks; ++index) {
-    const QueryBlock block(sizes.shape, batch, index);
+    const QueryBlock block(sizes.shape, batch, index, Element<E>::kColumns);
     if (kResults == Results::GoOn && block.begin >= block.end) continue;
     load_queries(sizes, block, h, w);
-    memset(w.dquery.get(), 0,
-           static_cast<size_t>(block.count * sizes.padded_dim) * sizeof(float));
+    w.dquery.clear(block.count);
     for (int64_t key = block.begin; key < block.end; key += kKeyBlock) {
       backward_key_block(sizes, block, key, head, grads, w);
     }
+    const float* dquery = w.dquery.rows(block.count);
     for (int64_t i = 0; i < block.count; ++i) {
-      put_row<kResults>(w.dquery.get() + i * sizes.padded_dim, sizes.shape.head_dim,
+      put_row<kResults>(dquery + i * sizes.padded_dim, sizes.shape.head_dim,
                         h.dq + (block.first + i) * h.dq_stride);
     }
   }

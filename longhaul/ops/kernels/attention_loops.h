@@ -29,8 +29,8 @@ struct AttentionSizes {
                     ? s.keys
                     : larger(0, smaller(s.keys, s.query_offset + s.queries))),
         padded_keys(round_up(visible, kKeyBlock)),
-        row_width(s.head_dim / Element<E>::kPair),
-        padded_dim(round_up(s.head_dim, kLanes)) {}
+        row_width(round_up(s.head_dim, Element<E>::kSummed) / Element<E>::kPair),
+        padded_dim(round_up(s.head_dim, Element<E>::kColumns)) {}
 
   AttentionShape shape;
   int64_t group;
@@ -38,7 +38,7 @@ struct AttentionSizes {
   int64_t visible;      ///< keys that some query may see
   int64_t padded_keys;  ///< the same, to a whole block
   int64_t row_width;    ///< elements of a row of D
-  int64_t padded_dim;   ///< D, to whole vectors
+  int64_t padded_dim;   ///< D, to whole columns of products
 
   int64_t packed_rows() const { return padded_keys * row_width; }
   int64_t packed_pairs() const { return padded_keys / Element<E>::kPair * padded_dim; }
@@ -48,6 +48,7 @@ struct AttentionSizes {
 struct QueryBlock {
   int64_t first;   ///< of the sequence
   int64_t count;   ///< up to kQueryBlock
+  int64_t step;    ///< lanes that products take at once
   int64_t vecs;    ///< vectors that hold them
   int64_t base;    ///< position of lane 0 among the keys
   bool causal;     ///< a lane sees no key behind its own position
@@ -58,10 +59,11 @@ struct QueryBlock {
   alignas(64) int32_t low[kQueryBlock];
   alignas(64) int32_t high[kQueryBlock];
 
-  QueryBlock(const AttentionShape& shape, int64_t batch, int64_t index)
+  QueryBlock(const AttentionShape& shape, int64_t batch, int64_t index, int64_t lanes)
       : first(index * kQueryBlock),
         count(smaller(kQueryBlock, shape.queries - first)),
-        vecs(ceil_div(count, kLanes)),
+        step(lanes),
+        vecs(round_up(count, step) / kLanes),
         base(shape.query_offset + first),
         causal(shape.document_end == nullptr),
         begin(causal ? base : shape.keys),
@@ -95,14 +97,14 @@ struct QueryBlock {
 /// Keys [first, first + rows) against the lanes from `lane` on: earlier lanes see none.
 struct KeyBlock {
   int64_t first;
-  int64_t rows;  ///< a multiple of the element's pair
-  int64_t lane;  ///< a multiple of L
+  int64_t rows;  ///< a multiple of what products sum at once
+  int64_t lane;  ///< a multiple of the query block's step
   bool masked;   ///< some lane does not see some key
 
-  KeyBlock(const QueryBlock& q, int64_t key, int64_t pair)
+  KeyBlock(const QueryBlock& q, int64_t key, int64_t summed)
       : first(key),
-        rows(round_up(smaller(kKeyBlock, q.end - key), pair)),
-        lane(q.causal ? larger(0, key - q.base) / kLanes * kLanes : 0),
+        rows(round_up(smaller(kKeyBlock, q.end - key), summed)),
+        lane(q.causal ? larger(0, key - q.base) / q.step * q.step : 0),
         masked(key < q.latest || key + rows - 1 > q.reach) {}
 };
 
@@ -160,6 +162,45 @@ struct PackedHead {
   const E* value_pairs;
 };
 
+/// Sums over keys of weights times keys or values.
+template <typename E>
+class LaneSums {
+ public:
+  explicit LaneSums(int64_t dim) : dim_(dim), rows_(kQueryBlock * dim) {}
+
+  /// A block of keys as add() reads them.
+  template <typename T>
+  static void pack_keys(const T* x, int64_t stride, int64_t count, int64_t dim,
+                        int64_t padded_dim, E* out) {
+    pack_pairs(x, stride, count, kKeyBlock, dim, padded_dim, out);
+  }
+
+  void clear(int64_t lanes) const {
+    memset(rows_.get(), 0, static_cast<size_t>(lanes * dim_) * sizeof(float));
+  }
+  /// One lane's elements from d on.
+  template <typename Lanes>
+  LH_INLINE void set(int64_t lane, int64_t d, Vec x, Lanes lanes) const {
+    store(rows_.get() + lane * dim_ + d, x, lanes);
+  }
+  /// [lane][D]
+  const float* rows(int64_t /*lanes*/) const { return rows_.get(); }
+  /// Adds the product of weights [key / pair][lane] and a block of keys; ScaleAdd: to the
+  /// sums times factor [lane].
+  template <Into kInto>
+  void add(const QueryBlock& q, const KeyBlock& k, const E* weights, const E* keys,
+           const float* factor = nullptr) const {
+    small_product<kInto>(q.count - k.lane, dim_ / kLanes, k.rows / Element<E>::kPair,
+                         Left<E>{weights + k.lane, 1, kQueryBlock}, keys, dim_,
+                         rows_.get() + k.lane * dim_, dim_,
+                         factor == nullptr ? nullptr : factor + k.lane);
+  }
+
+ private:
+  int64_t dim_;
+  Scratch<float> rows_;
+};
+
 /// Packs one tensor of keys or values into [batch * key_heads] heads of `rows` and
 /// `pairs`; null: not wanted.
 template <typename E, typename T>
@@ -179,9 +220,9 @@ void pack_heads(const AttentionSizes<E>& sizes, const AttentionInput<T>& x, E* r
                 rows + head * sizes.packed_rows() + first * sizes.row_width);
     }
     if (pairs != nullptr) {
-      pack_pairs(from, x.strides.token, count, kKeyBlock, s.head_dim, sizes.padded_dim,
-                 pairs + head * sizes.packed_pairs() +
-                     first / Element<E>::kPair * sizes.padded_dim);
+      LaneSums<E>::pack_keys(from, x.strides.token, count, s.head_dim, sizes.padded_dim,
+                             pairs + head * sizes.packed_pairs() +
+                                 first / Element<E>::kPair * sizes.padded_dim);
     }
   }
 }
@@ -202,13 +243,14 @@ struct ForwardScratch {
       : query(sizes.row_width * kQueryBlock),
         scores(kKeyBlock * kQueryBlock),
         probabilities(kKeyBlock / Element<E>::kPair * kQueryBlock),
-        sum(kQueryBlock * sizes.padded_dim),
+        sum(sizes.padded_dim),
         dropout(sizes.shape) {}
   Scratch<E> query;          ///< [D / pair][lane]
   Scratch<float> scores;     ///< [key][lane]
   Scratch<E> probabilities;  ///< [key / pair][lane]
-  Scratch<float> sum;        ///< [lane][D], of p v
+  LaneSums<E> sum;           ///< of p v
   DropoutTile dropout;
+  [[no_unique_address]] typename Element<E>::Unit unit;
   alignas(64) float maximum[kQueryBlock];
   alignas(64) float total[kQueryBlock];
   alignas(64) float factor[kQueryBlock];  ///< what the sums so far shrink by
@@ -262,8 +304,7 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
 template <Results kResults, typename E, typename O>
 void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O* out,
                    int64_t out_stride, const float* lse, ForwardScratch<E>& w) {
-  const int64_t dim = sizes.padded_dim;
-  memset(w.sum.get(), 0, static_cast<size_t>(q.count * dim) * sizeof(float));
+  w.sum.clear(q.count);
   for (int64_t i = 0; i < kQueryBlock; ++i) {
     w.maximum[i] = kHidden;
     w.total[i] = 0.0F;
@@ -272,7 +313,7 @@ void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O*
       w.maximum[i] = lse[i] / sizes.shape.scale;
       w.total[i] = 1.0F;
       for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
-        store(w.sum.get() + i * dim + d, load(out + i * out_stride + d, lanes), lanes);
+        w.sum.set(i, d, load(out + i * out_stride + d, lanes), lanes);
       });
     }
   }
@@ -282,12 +323,13 @@ void begin_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q, const O*
 template <typename E, typename O>
 void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
                  const ForwardScratch<E>& w, O* out, int64_t out_stride, float* lse) {
+  const float* sum = w.sum.rows(q.count);
   for (int64_t i = 0; i < q.count; ++i) {
     const bool none = w.maximum[i] <= kHidden;
     const Vec inverse = set1(none ? 0.0F : 1.0F / w.total[i]);
     for_lanes(sizes.shape.head_dim, [&](int64_t d, auto lanes) {
       store(out + i * out_stride + d,
-            mul(load(w.sum.get() + i * sizes.padded_dim + d, lanes), inverse), lanes);
+            mul(load(sum + i * sizes.padded_dim + d, lanes), inverse), lanes);
     });
     lse[i] = none ? -__builtin_inff()
                   : w.maximum[i] * sizes.shape.scale + __builtin_logf(w.total[i]);
@@ -299,14 +341,12 @@ void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q
                              const PackedHead<E>& head, const T* query,
                              int64_t query_stride, O* out, int64_t out_stride, float* lse,
                              ForwardScratch<E>& w) {
-  constexpr int64_t kPair = Element<E>::kPair;
-  const int64_t dim = sizes.padded_dim;
   if (kResults == Results::GoOn && q.begin >= q.end) return;
   pack_columns(query, query_stride, q.count, q.vecs * kLanes, sizes.shape.head_dim,
                kQueryBlock, w.query.get());
   begin_softmax<kResults>(sizes, q, out, out_stride, lse, w);
   for (int64_t key = q.begin; key < q.end; key += kKeyBlock) {
-    const KeyBlock k(q, key, kPair);
+    const KeyBlock k(q, key, Element<E>::kSummed);
     small_product<Into::Overwrite>(
         k.rows, q.vecs - k.lane / kLanes, sizes.row_width,
         Left<E>{head.key_rows + key * sizes.row_width, sizes.row_width, 1},
@@ -316,10 +356,9 @@ void attention_forward_block(const AttentionSizes<E>& sizes, const QueryBlock& q
     } else {
       running_softmax<false>(q, k, sizes.shape.scale, w);
     }
-    small_product<Into::ScaleAdd>(q.count - k.lane, dim / kLanes, k.rows / kPair,
-                                  Left<E>{w.probabilities.get() + k.lane, 1, kQueryBlock},
-                                  head.value_pairs + key / kPair * dim, dim,
-                                  w.sum.get() + k.lane * dim, dim, w.factor + k.lane);
+    w.sum.template add<Into::ScaleAdd>(
+        q, k, w.probabilities.get(),
+        head.value_pairs + key / Element<E>::kPair * sizes.padded_dim, w.factor);
   }
   end_softmax(sizes, q, w, out, out_stride, lse);
 }
@@ -343,7 +382,8 @@ void attention_forward_loop(const AttentionForward<T, kResults>& a) {
       const int64_t batch = i % heads / s.query_heads;
       const int64_t head = i % heads % s.query_heads;
       const int64_t key_head = batch * s.key_heads + head / sizes.group;
-      const QueryBlock block(s, batch, sizes.query_blocks - 1 - i / heads);
+      const QueryBlock block(s, batch, sizes.query_blocks - 1 - i / heads,
+                             Element<E>::kColumns);
       scratch.dropout.set_head(batch, head);
       const PackedHead<E> packed{key_rows.get() + key_head * sizes.packed_rows(), nullptr,
                                  nullptr,

@@ -12,25 +12,23 @@
 namespace longhaul::kernels {
 namespace {
 
-/// EDX of a part of leaf 7, which holds features.
-unsigned features(unsigned part) {
+/// AVX-NE-CONVERT, without which libraries have no bf16 on 256 bits.
+bool has_avx_bf16() {
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  return __get_cpuid_count(7, part, &eax, &ebx, &ecx, &edx) != 0 ? edx : 0;
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return false;
+  return ((edx >> 5) & 1U) != 0;
 }
-
-bool has_amx_bf16() { return ((features(0) >> 22) & 1U) != 0; }
-/// AVX-NE-CONVERT, without which libraries have no bf16 on 256 bits.
-bool has_avx_bf16() { return ((features(1) >> 5) & 1U) != 0; }
 
 const KernelTable& table(Isa isa) {
   LH_CHECK(isa <= best_isa(), "kernels", "this CPU has no {}, its best is {}",
            isa_name(isa), isa_name(best_isa()));
   if (isa == Isa::Avx2) return avx2_kernels();
   if (isa == Isa::Avx512) return avx512_kernels();
-  return avx512bf16_kernels();
+  if (isa == Isa::Avx512Bf16) return avx512bf16_kernels();
+  return amx_kernels();
 }
 
 void check(const AttentionShape& s) {
@@ -67,7 +65,7 @@ std::string cpu_name() {
   return fmt::format(
       "{} family {} model {}{}",
       std::string_view(reinterpret_cast<const char*>(vendor.data()), sizeof vendor),
-      family, model, has_amx_bf16() ? ", AMX" : "");
+      family, model, cpu_has_amx() ? ", AMX" : "");
 }
 
 bool attention_supported(int64_t head_dim) {
@@ -98,14 +96,16 @@ bool product_available() {
 }
 
 bool weight_gradient_available() {
-  static const bool kAvailable = best_isa() == Isa::Avx512Bf16 && !has_amx_bf16();
+  static const bool kAvailable = best_isa() >= Isa::Avx512Bf16;
   return kAvailable;
 }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
-                                float* grad) {
-  table(Isa::Avx512Bf16).weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
+                                float* grad, Isa isa) {
+  const auto loop = table(isa).weight_gradient;
+  LH_ASSERT(loop != nullptr, "no weight gradients for {}", isa_name(isa));
+  loop(dy, dy_stride, x, x_stride, T, N, K, grad);
 }
 
 #define LH_INSTANTIATE(T)                                             \

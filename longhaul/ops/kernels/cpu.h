@@ -271,7 +271,8 @@ void run(const Kernel& kernel, Isa isa = best_isa());
 // ---------------------------------------------------------------------------
 
 /// Whether the kernel below beats a library's products in bf16 here: a processor that has
-/// no instructions for them, not even wide ones.
+/// no instructions for them, not even wide ones. With AMX a library's are near what its
+/// tiles can do, and ours have not been timed there.
 bool product_available();
 
 /// Element (i, j) at data[i * row + j * column]; one of the strides is 1.
@@ -283,7 +284,7 @@ struct MatrixInput {
 /// a [M, K] times b [K, N], summed in fp32, and with `bias` [N] where there is one, goes
 /// to y [M, N], rounded once; with `add` what y held is part of the sum. Or it is added
 /// to `wide` [M, N]: one of y and wide is null. Both are contiguous. A kernel of
-/// Isa::Avx2 alone.
+/// Isa::Avx2 and Isa::Amx.
 struct Product {
   MatrixInput a, b;
   int64_t M, K, N;
@@ -304,13 +305,14 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
 // ------------------------------------------------------------------
 
 /// Whether the function below beats a library's product plus an accumulation here: it
-/// needs AVX512_BF16, and no AMX (where the library's product is far faster).
+/// needs AVX512_BF16 or AMX.
 bool weight_gradient_available();
 
 /// grad [N, K] += dy [T, N]^T x [T, K]: bf16 products, fp32 sums, no rounding in between.
-/// dy and x have row strides; grad is contiguous. Needs AVX512_BF16.
+/// dy and x have row strides; grad is contiguous. A kernel of
+/// Isa::Avx512Bf16 and Isa::Amx.
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
-                                float* grad);
+                                float* grad, Isa isa = best_isa());
 
 }  // namespace longhaul::kernels

@@ -448,7 +448,7 @@ TEST(Buffers, ConvertTheSameBitsEverywhere) {
 }
 
 TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
-  if (best_isa() != Isa::Avx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
+  if (best_isa() < Isa::Avx512Bf16) GTEST_SKIP() << "needs AVX512_BF16";
   struct Case {
     int64_t T, N, K;
   };
@@ -469,26 +469,30 @@ TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
         }
       }
     }
-    std::vector<float> first;
     const int threads_before = omp_get_max_threads();
-    for (int threads : {1, 2, 3}) {
-      omp_set_num_threads(threads);
-      auto grad = before;
-      accumulate_weight_gradient(dy.data(), dy_stride, x.data(), x_stride, T, N, K,
-                                 grad.data());
-      EXPECT_LT(distance(grad, want), kSums);
-      if (first.empty()) first = grad;
-      EXPECT_TRUE(same_bits(first, grad)) << threads;
+    for (const Isa isa : all_isas()) {
+      if (isa < Isa::Avx512Bf16) continue;
+      SCOPED_TRACE(isa_name(isa));
+      std::vector<float> first;
+      for (int threads : {1, 2, 3}) {
+        omp_set_num_threads(threads);
+        auto grad = before;
+        accumulate_weight_gradient(dy.data(), dy_stride, x.data(), x_stride, T, N, K,
+                                   grad.data(), isa);
+        EXPECT_LT(distance(grad, want), kSums);
+        if (first.empty()) first = grad;
+        EXPECT_TRUE(same_bits(first, grad)) << threads;
+      }
     }
     omp_set_num_threads(threads_before);
   }
 }
 
 TEST(Dispatch, RefusesASetThatTheCpuLacks) {
-  if (best_isa() == Isa::Avx512Bf16) GTEST_SKIP() << "this CPU has them all";
+  if (best_isa() == Isa::Amx) GTEST_SKIP() << "this CPU has them all";
   const float x = 1.0F;
   Bf16 y;
-  EXPECT_THROW(convert(&x, &y, 1, Isa::Avx512Bf16), std::runtime_error);
+  EXPECT_THROW(convert(&x, &y, 1, Isa::Amx), std::runtime_error);
 }
 
 }  // namespace

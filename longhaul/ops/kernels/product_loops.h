@@ -1,5 +1,6 @@
 #pragma once
 
+#include "longhaul/ops/kernels/product_put.h"
 #include "longhaul/ops/kernels/tile.h"
 
 // a b of bf16, summed in fp32, for processors whose instructions multiply floats only.
@@ -118,21 +119,9 @@ inline void put_sums(const Product& p, const float* sums, int64_t stride, int64_
         __builtin_prefetch(p.y + (m + i + 1) * p.N + n + j, 1);
     }
     for_lanes(columns, [&](int64_t j, auto lanes) {
-      Vec x = load(sums + i * stride + j, lanes);
-      if (p.bias != nullptr) x = add(x, load(p.bias + n + j, lanes));
-      const int64_t at = (m + i) * p.N + n + j;
-      if (p.wide != nullptr) {
-        store(p.wide + at, add(load(p.wide + at, lanes), x), lanes);
-      } else {
-        if (p.add) x = add(load(p.y + at, lanes), x);
-        store(p.y + at, x, lanes);
-      }
+      put_lanes(p, m + i, n + j, load(sums + i * stride + j, lanes), lanes);
     });
   }
-}
-
-LH_INLINE MatrixInput from(MatrixInput x, int64_t row, int64_t column) {
-  return {x.data + row * x.row + column * x.column, x.row, x.column};
 }
 
 /// Each sum is one of ascending k within a panel, and of ascending panels, however many

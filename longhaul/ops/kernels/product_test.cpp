@@ -2,13 +2,17 @@
 
 #include "longhaul/ops/kernels/test_support.h"
 
-// The kernel that widens its operands; every CPU here can run it, whichever form it
-// prefers.
+// The kernel that widens its operands, which every CPU here can run, whichever form it
+// prefers, and that of tiles.
 
 namespace longhaul::kernels::testing {
 namespace {
 
-constexpr Isa kWidening = Isa::Avx2;
+std::vector<Isa> product_isas() {
+  std::vector<Isa> isas = {Isa::Avx2};
+  if (best_isa() == Isa::Amx) isas.push_back(Isa::Amx);
+  return isas;
+}
 
 struct ProductSizes {
   int64_t M, K, N;
@@ -46,21 +50,26 @@ struct Operands {
   MatrixInput a, b;
 };
 
+/// body(operands, isa)
 template <typename Body>
 void for_operands(Body body) {
   for (const ProductSizes& s : kProductSizes) {
     for (const bool a_by_columns : {false, true}) {
       for (const bool b_by_columns : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << s.M << " x " << s.K << " x " << s.N
-                                          << ", by " << a_by_columns << b_by_columns);
-        body(Operands(s, a_by_columns, b_by_columns));
+        const Operands operands(s, a_by_columns, b_by_columns);
+        for (const Isa isa : product_isas()) {
+          SCOPED_TRACE(::testing::Message()
+                       << isa_name(isa) << " " << s.M << " x " << s.K << " x " << s.N
+                       << ", by " << a_by_columns << b_by_columns);
+          body(operands, isa);
+        }
       }
     }
   }
 }
 
 TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
-  for_operands([](const Operands& x) {
+  for_operands([](const Operands& x, Isa isa) {
     const ProductSizes& s = x.s;
     const auto bias = random_values<Bf16>(s.N, 3);
     const auto before = random_values<Bf16>(s.M * s.N, 4);
@@ -75,7 +84,7 @@ TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
                     .y = y.data(),
                     .bias = with_bias ? bias.data() : nullptr,
                     .add = add},
-            kWidening);
+            isa);
         std::vector<double> want = x.product();
         for (size_t i = 0; i < want.size(); ++i) {
           if (with_bias) want[i] += double{widen(bias[i % static_cast<size_t>(s.N)])};
@@ -89,7 +98,7 @@ TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
 
 TEST(Product, AddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
   const int threads_before = omp_get_max_threads();
-  for_operands([](const Operands& x) {
+  for_operands([](const Operands& x, Isa isa) {
     const ProductSizes& s = x.s;
     const auto before = random_values(s.M * s.N, 4);
     std::vector<double> want = x.product();
@@ -105,7 +114,7 @@ TEST(Product, AddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
                   .N = s.N,
                   .y = nullptr,
                   .wide = sums.data()},
-          kWidening);
+          isa);
       EXPECT_LT(distance(sums, want), kSums);
       if (first.empty()) first = sums;
       EXPECT_TRUE(same_bits(first, sums)) << threads;
@@ -118,12 +127,15 @@ TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
   Operands x({9, 20, 18}, false, true);
   narrow(INFINITY, &x.a_data[static_cast<size_t>(2 * x.a.row)]);
   narrow(NAN, &x.a_data[static_cast<size_t>(8 * x.a.row + 19)]);
-  std::vector<Bf16> y(9 * 18);
-  run(Product{.a = x.a, .b = x.b, .M = 9, .K = 20, .N = 18, .y = y.data()}, kWidening);
-  for (size_t i = 0; i < y.size(); ++i) {
-    const size_t row = i / 18;
-    EXPECT_EQ(std::isinf(widen(y[i])), row == 2) << i;
-    EXPECT_EQ(std::isnan(widen(y[i])), row == 8) << i;
+  for (const Isa isa : product_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    std::vector<Bf16> y(9 * 18);
+    run(Product{.a = x.a, .b = x.b, .M = 9, .K = 20, .N = 18, .y = y.data()}, isa);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const size_t row = i / 18;
+      EXPECT_EQ(std::isinf(widen(y[i])), row == 2) << i;
+      EXPECT_EQ(std::isnan(widen(y[i])), row == 8) << i;
+    }
   }
 }
 

@@ -34,5 +34,6 @@ struct KernelTable : TypedKernels<float>, TypedKernels<Bf16>, Entry<Product> {
 const KernelTable& avx2_kernels();
 const KernelTable& avx512_kernels();
 const KernelTable& avx512bf16_kernels();
+const KernelTable& amx_kernels();
 
 }  // namespace longhaul::kernels

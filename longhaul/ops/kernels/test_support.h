@@ -67,7 +67,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 inline std::vector<Isa> all_isas() {
   std::vector<Isa> out;
-  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16}) {
+  for (Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Avx512Bf16, Isa::Amx}) {
     if (isa <= best_isa()) out.push_back(isa);
   }
   return out;

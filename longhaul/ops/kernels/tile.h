@@ -10,6 +10,9 @@
 namespace longhaul::kernels {
 namespace {
 
+/// What a thread holds while it multiplies: here nothing.
+struct NoUnit {};
+
 template <typename E>
 struct Element;
 
@@ -17,6 +20,10 @@ template <>
 struct Element<float> {
   /// How many neighbours of the summed dim one element holds.
   static constexpr int64_t kPair = 1;
+  /// Products take whole multiples of these, of the summed dim and of columns.
+  static constexpr int64_t kSummed = kPair;
+  static constexpr int64_t kColumns = kLanes;
+  using Unit = NoUnit;
   static LH_INLINE Vec broadcast(const float* p) { return set1(*p); }
   static LH_INLINE Vec vector(const float* p) { return load(p, Full{}); }
   static LH_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
@@ -32,6 +39,9 @@ struct Pair {
 template <>
 struct Element<Pair> {
   static constexpr int64_t kPair = 2;
+  static constexpr int64_t kSummed = kPair;
+  static constexpr int64_t kColumns = kLanes;
+  using Unit = NoUnit;
   static LH_INLINE __m512i broadcast(const Pair* p) {
     return _mm512_set1_epi32(static_cast<int>(p->bits));
   }

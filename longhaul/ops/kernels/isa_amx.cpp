@@ -1,0 +1,15 @@
+#include "longhaul/ops/kernels/amx_attention.h"
+#include "longhaul/ops/kernels/amx_product_loops.h"
+#include "longhaul/ops/kernels/isa_kernels.h"
+
+namespace longhaul::kernels {
+
+const KernelTable& amx_kernels() {
+  static constexpr KernelTable kTable{
+      typed_kernels<float, float>(), typed_kernels<Bf16, TilePair>(),
+      {tile_product_loop},           convert_loop<float, Bf16>,
+      convert_loop<Bf16, float>,     tile_weight_gradient_loop};
+  return kTable;
+}
+
+}  // namespace longhaul::kernels

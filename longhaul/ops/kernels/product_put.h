@@ -1,0 +1,29 @@
+#pragma once
+
+#include "longhaul/ops/kernels/simd.h"
+
+// What the product's forms share: where an element of an operand lies, and what becomes
+// of a finished sum.
+
+namespace longhaul::kernels {
+namespace {
+
+LH_INLINE MatrixInput from(MatrixInput x, int64_t row, int64_t column) {
+  return {x.data + row * x.row + column * x.column, x.row, x.column};
+}
+
+/// Lanes of row m from column n on.
+template <typename Lanes>
+LH_INLINE void put_lanes(const Product& p, int64_t m, int64_t n, Vec x, Lanes lanes) {
+  if (p.bias != nullptr) x = add(x, load(p.bias + n, lanes));
+  const int64_t at = m * p.N + n;
+  if (p.wide != nullptr) {
+    store(p.wide + at, add(load(p.wide + at, lanes), x), lanes);
+  } else {
+    if (p.add) x = add(load(p.y + at, lanes), x);
+    store(p.y + at, x, lanes);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul::kernels
