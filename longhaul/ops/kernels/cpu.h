@@ -305,7 +305,8 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
 // ------------------------------------------------------------------
 
 /// Whether the function below beats a library's product plus an accumulation here: it
-/// needs AVX512_BF16 or AMX.
+/// needs AVX512_BF16 or AMX. With AMX that is reckoned, from how far the library stays
+/// below what tiles can do, and not yet timed.
 bool weight_gradient_available();
 
 /// grad [N, K] += dy [T, N]^T x [T, K]: bf16 products, fp32 sums, no rounding in between.

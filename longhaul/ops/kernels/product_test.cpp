@@ -1,3 +1,4 @@
+#include <immintrin.h>
 #include <omp.h>
 
 #include "longhaul/ops/kernels/test_support.h"
@@ -18,9 +19,9 @@ struct ProductSizes {
   int64_t M, K, N;
 };
 // Single elements, less than a panel, whole panels and blocks, more than one of each cut.
-constexpr ProductSizes kProductSizes[] = {{1, 1, 1},       {5, 3, 7},     {6, 8, 16},
-                                          {7, 13, 70},     {97, 257, 17}, {100, 70, 530},
-                                          {192, 512, 512}, {2310, 9, 33}, {13, 2100, 20}};
+constexpr ProductSizes kProductSizes[] = {
+    {1, 1, 1},      {5, 3, 7},       {6, 8, 16},    {7, 13, 70},    {97, 257, 17},
+    {100, 70, 530}, {192, 512, 512}, {2310, 9, 33}, {13, 2100, 20}, {3, 40, 2100}};
 
 /// a and b hold M x K and K x N elements, rows or columns contiguous, with a gap between.
 struct Operands {
@@ -137,6 +138,53 @@ TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
       EXPECT_EQ(std::isnan(widen(y[i])), row == 8) << i;
     }
   }
+}
+
+/// Leaves the calling thread's tile registers as another program might.
+__attribute__((target("amx-tile"))) void configure_foreign_tiles() {
+  struct Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {8, 8};
+    uint8_t rows[16] = {3, 3};
+  };
+  alignas(64) static constexpr Configuration kConfiguration;
+  _tile_loadconfig(&kConfiguration);
+}
+/// Of the calling thread: 0 where it has released its tile registers.
+__attribute__((target("amx-tile"))) int tile_palette() {
+  alignas(64) uint8_t configuration[64];
+  _tile_storeconfig(configuration);
+  return configuration[0];
+}
+
+TEST(Product, TakesTheTileRegistersFromOthersAndReleasesThem) {
+  if (best_isa() != Isa::Amx) GTEST_SKIP() << "needs AMX";
+  const Operands x({70, 40, 50}, true, false);
+  std::vector<float> q(40 * 16, 0.5F);
+  std::vector<Bf16> narrow_q(q.size());
+  convert(q.data(), narrow_q.data(), 40 * 16);
+  std::vector<Bf16> out(narrow_q.size());
+  std::vector<float> lse(40);
+  const AttentionStrides strides = attention_strides(40, 1, 16);
+  const AttentionInput<Bf16> input{narrow_q.data(), strides};
+  const AttentionShape shape{1, 40, 40, 1, 1, 16, 0, 0.25F, nullptr};
+#pragma omp parallel
+  configure_foreign_tiles();
+  std::vector<Bf16> y(70 * 50);
+  run(Product{.a = x.a, .b = x.b, .M = 70, .K = 40, .N = 50, .y = y.data()});
+  EXPECT_LT(distance(y, x.product()), kRounding<Bf16> + kSums);
+  int palettes = 0;
+#pragma omp parallel reduction(+ : palettes)
+  palettes += tile_palette();
+  EXPECT_EQ(palettes, 0);
+#pragma omp parallel
+  configure_foreign_tiles();
+  run(AttentionForward<Bf16>{
+      shape, input, input, input, {out.data(), strides}, lse.data()});
+  for (const Bf16 value : out) EXPECT_EQ(widen(value), 0.5F);
+#pragma omp parallel reduction(+ : palettes)
+  palettes += tile_palette();
+  EXPECT_EQ(palettes, 0);
 }
 
 }  // namespace
