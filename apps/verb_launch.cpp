@@ -1,5 +1,8 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +52,31 @@ constexpr const char* kNoMpirun =
     "install Open MPI (on Debian: apt install openmpi-bin) or load the cluster's module; "
     "one rank (-n 1) needs none";
 
+/// Refuses what mpirun would refuse at each start anew, at length: to run as root untold.
+void require_mpirun(const LaunchOptions& options) {
+  cluster::require_program("mpirun", "launch", kNoMpirun);
+  const auto told = [](const std::string& prefix) {
+    const std::string name = prefix + "_ALLOW_RUN_AS_ROOT";
+    return std::getenv(name.c_str()) != nullptr &&
+           std::getenv((name + "_CONFIRM").c_str()) != nullptr;
+  };
+  const bool by_word =
+      std::ranges::find(options.mpirun, "--allow-run-as-root") != options.mpirun.end();
+  if (::geteuid() == 0 && !by_word && !told("OMPI") && !told("PRTE")) {
+    throw ConfigError(
+        "launch",
+        "mpirun does not run as root; be another user, or in a container "
+        "set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+  }
+}
+
+/// Open MPI 4.1 wants ssh or rsh even where it starts ranks on this machine alone.
+void do_without_ssh() {
+  if (cluster::has_program("ssh") || cluster::has_program("rsh")) return;
+  if (std::getenv("OMPI_MCA_plm_rsh_agent") != nullptr) return;
+  ::setenv("OMPI_MCA_plm", "isolated", 0);
+}
+
 void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
@@ -67,7 +95,7 @@ int launch_on_hosts(const LaunchOptions& options) {
                                   ranks, per_node, hosts.size()));
   }
   check_before_start(loaded.config, ranks);
-  cluster::require_program("mpirun", "launch", kNoMpirun);
+  require_mpirun(options);
   cluster::require_program("ssh", "launch", "install it; --hosts are reached by it");
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   supervisor.other_nodes = true;
@@ -104,7 +132,10 @@ int launch(const LaunchOptions& options) {
   const LoadedConfig loaded = load_run_config(options.file, options.sets);
   const int ranks = options.ranks > 0 ? options.ranks : ranks_of_this_node();
   check_before_start(loaded.config, ranks);
-  if (ranks > 1) cluster::require_program("mpirun", "launch", kNoMpirun);
+  if (ranks > 1) {
+    require_mpirun(options);
+    do_without_ssh();
+  }
   cluster::SupervisorOptions supervisor = supervisor_options(loaded.config, ranks);
   OwnerLock lease = cluster::take_supervision(supervisor.run_dir);
   cluster::LocalFleet fleet(host_name(), supervisor.directories);

@@ -235,8 +235,7 @@ CommandResult run_command(const std::vector<std::string>& words,
   return RunningCommand(words, options).finish();
 }
 
-void require_program(const std::string& name, const std::string& area,
-                     const std::string& advice) {
+bool has_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::string_view rest = path == nullptr ? "/usr/bin:/bin" : path;
   while (true) {
@@ -246,11 +245,16 @@ void require_program(const std::string& name, const std::string& area,
     struct stat info{};
     if (::stat(program.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
         ::access(program.c_str(), X_OK) == 0) {
-      return;
+      return true;
     }
-    if (end == rest.size()) break;
+    if (end == rest.size()) return false;
     rest.remove_prefix(end + 1);
   }
+}
+
+void require_program(const std::string& name, const std::string& area,
+                     const std::string& advice) {
+  if (has_program(name)) return;
   throw InputError(area, fmt::format("there is no {} in PATH; {}", name, advice));
 }
 

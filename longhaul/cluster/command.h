@@ -34,6 +34,9 @@ struct CommandResult {
 CommandResult run_command(const std::vector<std::string>& words,
                           const CommandOptions& options = {});
 
+/// Whether a program of this name is in PATH.
+bool has_program(const std::string& name);
+
 /// InputError where no program of this name is in PATH: `advice` says what to do.
 void require_program(const std::string& name, const std::string& area,
                      const std::string& advice);

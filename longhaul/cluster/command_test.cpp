@@ -101,6 +101,8 @@ TEST(Command, IsDescribedAsAPersonWouldTypeIt) {
 }
 
 TEST(RequireProgram, OneThatIsNotInPathIsNamedWithWhatToDo) {
+  EXPECT_TRUE(has_program("sh"));
+  EXPECT_FALSE(has_program("no-such-mpirun"));
   EXPECT_NO_THROW(require_program("sh", "launch", "install it"));
   EXPECT_HAS(message_of<InputError>(
                  [] { require_program("no-such-mpirun", "launch", "install Open MPI"); }),

@@ -257,6 +257,33 @@ def test_without_mpirun_it_says_what_to_install(binary, tmp_path):
     assert not (tmp_path / "alone").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused")
+def test_root_is_told_in_one_line_what_mpirun_wants(binary, tmp_path, monkeypatch):
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    config = runs.write_config(tmp_path, "root")
+    done = launch_with(binary, fake_programs(tmp_path, "mpirun"), config, "-n", "2")
+    assert done.returncode == 78, done.stderr
+    [line] = done.stderr.splitlines()
+    assert "[launch] mpirun does not run as root" in line and "OMPI_ALLOW_RUN_AS_ROOT=1" in line
+    assert not (tmp_path / "started").exists() and not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize("there,wanted", [([], "isolated"), (["ssh"], "none")])
+def test_a_machine_without_ssh_starts_its_own_ranks(binary, tmp_path, monkeypatch, there, wanted):
+    for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+        monkeypatch.setenv(name, "1")
+    for name in ("OMPI_MCA_plm", "OMPI_MCA_plm_rsh_agent"):
+        monkeypatch.delenv(name, raising=False)
+    programs = fake_programs(tmp_path, "mpirun", *there)
+    said = tmp_path / "said"
+    script = f'#!/bin/sh\necho "${{OMPI_MCA_plm:-none}}" > {said}\nexit 78\n'
+    (programs / "mpirun").write_text(script)
+    config = runs.write_config(tmp_path, "alone")
+    launch_with(binary, programs, config, "-n", "2")
+    assert said.read_text() == wanted + "\n"
+
+
 @pytest.mark.parametrize("words,said", [
     (["-n", "2", "--set", "optimizer.lrr=1"], "optimizer.lrr"),
     (["-n", "3"], "batch.global_size"),
