@@ -27,6 +27,7 @@
 #include "longhaul/optim/operators.h"
 #include "longhaul/system/isa.h"
 #include "longhaul/system/memory.h"
+#include "longhaul/tensor/vector_math.h"
 
 namespace {
 
@@ -198,6 +199,7 @@ void optimizer(const Report& report) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  warm_up_vector_math();
   tune_malloc();
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
   fmt::print("{}, {} threads, median of {} rounds\n", isa_name(best_isa()),
