@@ -10,8 +10,10 @@ namespace longhaul::kernels::testing {
 namespace {
 
 std::vector<Isa> product_isas() {
-  std::vector<Isa> isas = {Isa::Avx2};
-  if (best_isa() == Isa::Amx) isas.push_back(Isa::Amx);
+  std::vector<Isa> isas;
+  for (const Isa isa : all_isas()) {
+    if (isa == Isa::Avx2 || isa == Isa::Amx) isas.push_back(isa);
+  }
   return isas;
 }
 
