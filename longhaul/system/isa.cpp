@@ -22,7 +22,7 @@ bool linux_grants_tiles() {
 }
 
 /// Multiplies one block of small integers, whose sums are exact in every order. The
-/// kernels have been run under an emulator of such a CPU more than on one, so that each
+/// kernels have been run under an emulator of such a CPU, not on one, so that each
 /// machine shows first that its tiles are what that emulator takes them for.
 __attribute__((target("amx-tile,amx-bf16"))) bool tiles_multiply() {
   constexpr int kRows = 16;
