@@ -214,11 +214,20 @@ class Profile::Recording {
     }
   }
 
+  struct Row {
+    int64_t calls = 0;
+    double ms = 0.0;
+  };
+
+  template <typename Key>
+  static std::vector<std::pair<Key, Row>> longest_first(const std::map<Key, Row>& rows) {
+    std::vector<std::pair<Key, Row>> sorted(rows.begin(), rows.end());
+    std::ranges::stable_sort(
+        sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+    return sorted;
+  }
+
   Json rows() const {
-    struct Row {
-      int64_t calls = 0;
-      double ms = 0.0;
-    };
     std::map<std::string, Row> by_name;
     for (const Span& span : spans_) {
       Row& row = by_name[span.name];
@@ -228,9 +237,7 @@ class Profile::Recording {
       if (span.parent == kNone || (span.host_only && !device_.is_cpu())) continue;
       by_name[spans_[span.parent].name].ms -= span.ms;
     }
-    std::vector<std::pair<std::string, Row>> sorted(by_name.begin(), by_name.end());
-    std::ranges::stable_sort(
-        sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+    auto sorted = longest_first(by_name);
     // Readers of a long run's events have little room for each.
     if (sorted.size() > kMostOfEvent) {
       Row rest;
@@ -250,10 +257,6 @@ class Profile::Recording {
   }
 
   Json products() const {
-    struct Row {
-      int64_t calls = 0;
-      double ms = 0.0;
-    };
     std::map<std::pair<std::string, ProductSize>, Row> by_size;
     for (const Span& span : spans_) {
       if (span.product == ProductSize{}) continue;
@@ -261,10 +264,7 @@ class Profile::Recording {
       ++row.calls;
       row.ms += span.ms;
     }
-    std::vector<std::pair<std::pair<std::string, ProductSize>, Row>> sorted(
-        by_size.begin(), by_size.end());
-    std::ranges::stable_sort(
-        sorted, [](const auto& a, const auto& b) { return a.second.ms > b.second.ms; });
+    auto sorted = longest_first(by_size);
     sorted.resize(std::min(sorted.size(), kMostProducts));
     Json rows = Json::array();
     for (const auto& [key, row] : sorted) {

@@ -31,10 +31,10 @@ constexpr int64_t kRowBytes = kRegisterWords * kWordBytes;
 
 enum class Side { Left, Right };
 
-/// Packs a panel of up to kPackGroup strips of 32 rows: [strip][k / 32][32 x 32], strips
-/// `strip_words` apart. The right factor's rows are columns of b.
 constexpr int64_t kPackGroup = 8;
 
+/// Packs a panel of up to kPackGroup strips of 32 rows: [strip][k / 32][32 x 32], strips
+/// `strip_words` apart. The right factor's rows are columns of b.
 template <Side kSide>
 void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
                  int64_t strip_words) {
@@ -139,7 +139,7 @@ inline void multiply_chunk(const Slice& slice, BlockRange rows, BlockRange colum
 /// Finished sums of a slice that begins at row m and column n of the result.
 inline void put_chunk(const Product& p, const Slice& slice, BlockRange rows,
                       BlockRange columns, int64_t m, int64_t n) {
-  const int64_t end = smaller((columns.last) * kTileBlock, p.N - n);
+  const int64_t end = smaller(columns.last * kTileBlock, p.N - n);
   for (int64_t i = rows.first * kTileBlock; i < smaller(rows.last * kTileBlock, p.M - m);
        ++i) {
     const int64_t in_block = i % kTileBlock / kRegisterRows * 2 * kRegister +
