@@ -8,8 +8,8 @@
 #include <string>
 
 #include "apps/program.h"
+#include "apps/start_environment.h"
 #include "apps/supervision.h"
-#include "apps/wait_policy.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
@@ -26,10 +26,12 @@ namespace {
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
   // Or it would be loaded twice, which takes 40 ms.
-  const bool decided = std::ranges::any_of(
-      kSpinDecided, [](const char* name) { return std::getenv(name) != nullptr; });
-  static std::string variable = kSpinCount;
-  if (!decided) ::putenv(variable.data());
+  for (const StartVariable& variable : kStartEnvironment) {
+    const bool decided = std::ranges::any_of(variable.decided_by, [](const char* name) {
+      return name != nullptr && std::getenv(name) != nullptr;
+    });
+    if (!decided) ::putenv(const_cast<char*>(variable.assignment));
+  }
   ::execv(program.c_str(), argv);
   throw InputError("file",
                    fmt::format("{}: {}; train, bench, eval, generate and --version "

@@ -59,9 +59,9 @@ MODELS = {
         max_position_embeddings=512, type_vocab_size=2, hidden_act="gelu", layer_norm_eps=1e-12,
         hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, pad_token_id=0), 16, 128),
 }
-# What longhaul sets for itself through mallopt.
+# What longhaul sets for itself.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
-          "MALLOC_TOP_PAD_": str(1 << 26)}
+          "MALLOC_TOP_PAD_": str(1 << 26), "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def model_config(folder, **fields):

@@ -1,5 +1,7 @@
-"""How many threads a run computes with, and how they wait for each other."""
+"""How many threads a run computes with, how they wait for each other, and the large pages they
+are given."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -11,11 +13,11 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "resume"))
 from runs import write_config  # noqa: E402
 
-DECIDES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
+DECIDES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS", "GLIBC_TUNABLES")
 
 
 def environment(**variables):
-    """As a person's, who has set nothing of OpenMP."""
+    """As a person's, who has set nothing of OpenMP or the C library."""
     return {**{k: v for k, v in os.environ.items() if k not in DECIDES}, **variables}
 
 
@@ -42,23 +44,49 @@ def test_who_sets_how_they_wait_has_decided(binary, variable, value, spins):
     assert spins(int(count))
 
 
-def test_starting_again_changes_neither_name_nor_arguments_nor_the_environment(binary, tmp_path):
-    """Seen from outside while it waits for the other end of a pipe."""
+@contextlib.contextmanager
+def waiting_program(binary, tmp_path, program="longhaul", **variables):
+    """Its arguments and its folder in /proc while it waits for the other end of a pipe."""
     pipe = tmp_path / "run.toml"
     os.mkfifo(pipe)
-    words = [binary("longhaul"), "train", str(pipe)]
-    process = subprocess.Popen(words, env=environment(KEPT="yes"), stdout=subprocess.DEVNULL,
+    words = [binary(program), "train", str(pipe)]
+    process = subprocess.Popen(words, env=environment(**variables), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
     try:
         with open(pipe, "w"):  # opened by both: it is in the middle of its work
-            proc = pathlib.Path(f"/proc/{process.pid}")
-            assert proc.joinpath("comm").read_text() == "longhaul-torch\n"
-            assert proc.joinpath("cmdline").read_bytes() == "\0".join(words).encode() + b"\0"
-            variables = proc.joinpath("environ").read_bytes().split(b"\0")
-            assert b"KEPT=yes" in variables
-            assert variables.count(b"GOMP_SPINCOUNT=3000") == 1
+            yield words, pathlib.Path(f"/proc/{process.pid}")
     finally:
         process.wait(timeout=60)
+
+
+def test_starting_again_changes_neither_name_nor_arguments_nor_the_environment(binary, tmp_path):
+    with waiting_program(binary, tmp_path, KEPT="yes") as (words, proc):
+        assert proc.joinpath("comm").read_text() == "longhaul-torch\n"
+        assert proc.joinpath("cmdline").read_bytes() == "\0".join(words).encode() + b"\0"
+        variables = proc.joinpath("environ").read_bytes().split(b"\0")
+        assert b"KEPT=yes" in variables
+        assert variables.count(b"GOMP_SPINCOUNT=3000") == 1
+        assert variables.count(b"GLIBC_TUNABLES=glibc.malloc.hugetlb=1") == 1
+
+
+def started_environment(binary, tmp_path, program, **variables):
+    with waiting_program(binary, tmp_path, program, **variables) as (_, proc):
+        lines = proc.joinpath("environ").read_text().split("\0")
+        return dict(line.split("=", 1) for line in lines if line)
+
+
+@pytest.mark.parametrize("program", ["longhaul", "longhaul-torch"])
+def test_each_variable_that_is_not_set_is_added_beside_one_that_is(binary, tmp_path, program):
+    found = started_environment(binary, tmp_path, program, OMP_WAIT_POLICY="active")
+    assert "GOMP_SPINCOUNT" not in found
+    assert found["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+
+
+@pytest.mark.parametrize("program", ["longhaul", "longhaul-torch"])
+def test_who_sets_how_memory_is_had_has_decided(binary, tmp_path, program):
+    found = started_environment(binary, tmp_path, program, GLIBC_TUNABLES="glibc.malloc.hugetlb=0")
+    assert found["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=0"
+    assert found["GOMP_SPINCOUNT"] == "3000"
 
 
 def threads_line(binary, tmp_path, *sets, cpus=None, **variables):

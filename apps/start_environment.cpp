@@ -5,15 +5,16 @@
 #include <array>
 #include <climits>
 #include <cstring>
+#include <iterator>
 
-#include "apps/wait_policy.h"
+#include "apps/start_environment.h"
 
 // OpenMP's threads wait for each other at the end of every parallel loop. By default they
 // spin for milliseconds, and where another process wants the core (ranks beside each
 // other, another job), the one that works waits for the one that spins. The library reads
-// how long to spin when it is loaded, so a program that was not started with that set (as
-// `longhaul` starts it) starts itself once more, before any library is initialised, which
-// is what takes time.
+// how long to spin when it is loaded, the C library how to get its memory when it starts,
+// so a program that was not started with that set (as `longhaul` starts it) starts itself
+// once more, before any library is initialised, which is what takes time.
 
 namespace longhaul::apps {
 namespace {
@@ -21,25 +22,37 @@ namespace {
 /// A longer environment is left as it is.
 constexpr size_t kMostVariables = 8192;
 
-bool is_decided(const char* variable) {
-  return std::ranges::any_of(kSpinDecided, [variable](const char* name) {
-    const size_t length = std::strlen(name);
-    return std::strncmp(variable, name, length) == 0 && variable[length] == '=';
+bool is_set(const char* name, char** environment) {
+  const size_t length = std::strlen(name);
+  for (; *environment != nullptr; ++environment) {
+    if (std::strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+      return true;
+  }
+  return false;
+}
+
+bool is_decided(const StartVariable& variable, char** environment) {
+  return std::ranges::any_of(variable.decided_by, [environment](const char* name) {
+    return name != nullptr && is_set(name, environment);
   });
 }
 
 /// Calls nothing but the kernel: the C library is not initialised yet. Where something is
 /// amiss, the program goes on as it is.
-void start_again_with_spin_count(int /*argc*/, char** argv, char** environment) {
+void start_again_with_variables(int /*argc*/, char** argv, char** environment) {
   // Started as an argument of the dynamic loader: its path is not the program's.
   if (::getauxval(AT_BASE) == 0) return;
-  std::array<const char*, kMostVariables + 2> variables{};
+  std::array<const char*, kMostVariables + std::size(kStartEnvironment) + 1> variables{};
   size_t count = 0;
   for (; environment[count] != nullptr; ++count) {
-    if (count == kMostVariables || is_decided(environment[count])) return;
+    if (count == kMostVariables) return;
     variables[count] = environment[count];
   }
-  variables[count] = kSpinCount;
+  const size_t before = count;
+  for (const StartVariable& variable : kStartEnvironment) {
+    if (!is_decided(variable, environment)) variables[count++] = variable.assignment;
+  }
+  if (count == before) return;
   // By its name rather than as /proc/self/exe, which ps would show.
   std::array<char, PATH_MAX> program{};
   if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0) return;
@@ -51,4 +64,4 @@ void start_again_with_spin_count(int /*argc*/, char** argv, char** environment) 
 
 /// Run by the dynamic loader before the constructors of all libraries.
 [[gnu::section(".preinit_array"), gnu::used]] static void (*const before_all)(
-    int, char**, char**) = longhaul::apps::start_again_with_spin_count;
+    int, char**, char**) = longhaul::apps::start_again_with_variables;
