@@ -34,10 +34,10 @@ void product_out(at::Tensor& y, const at::Tensor& dy, const at::Tensor& w) {
 
 std::string describe_products(at::ScalarType type, at::Device device) {
   if (!device.is_cpu() || type != at::kBFloat16) return "LibTorch";
-  if (kernels::product_available()) return "own, in fp32";
-  if (!kernels::weight_gradient_available()) return "LibTorch";
-  return best_isa() == Isa::Amx ? "LibTorch, weight gradients own, by AMX"
-                                : "LibTorch, weight gradients own";
+  if (kernels::product_available())
+    return best_isa() == Isa::Amx ? "own, by AMX" : "own, in fp32";
+  return kernels::weight_gradient_available() ? "LibTorch, weight gradients own"
+                                              : "LibTorch";
 }
 
 }  // namespace longhaul::ops

@@ -5,7 +5,7 @@
 #include <string>
 
 // Products of activations and weights, each rounded once from an fp32 sum: LibTorch's, or
-// our own where the processor multiplies floats and LibTorch's products in bf16 crawl.
+// our own where those are faster.
 // Shapes: T rows, K features, N outputs. Weights are contiguous, rows of the others are.
 
 namespace longhaul::ops {

@@ -54,11 +54,17 @@ struct BlockSums {
   int64_t below;  ///< to rows 16 to 31
 };
 
+struct NothingAhead {
+  void operator()(int64_t /*step*/) const {}
+};
+
 /// sums = (Overwrite) or += (Add) the product of 32 x (32 steps) and (32 steps) x 32, in
-/// ascending order. Needs a TileUnit.
-template <Into kInto>
+/// ascending order. Needs a TileUnit. `ahead(step)` asks for memory that is needed later,
+/// a little with each step: all at once it would hold up the loads.
+template <Into kInto, typename Ahead = NothingAhead>
 LH_INLINE void multiply_block(int64_t steps, const BlockFactor& left,
-                              const BlockFactor& right, const BlockSums& sums) {
+                              const BlockFactor& right, const BlockSums& sums,
+                              const Ahead& ahead = {}) {
   static_assert(kInto != Into::ScaleAdd);
   const auto* a = static_cast<const char*>(left.data);
   const auto* b = static_cast<const char*>(right.data);
@@ -84,6 +90,7 @@ LH_INLINE void multiply_block(int64_t steps, const BlockFactor& left,
     _tile_dpbf16ps(1, 4, 7);
     _tile_loadd(5, a + left.second, left.row);
     _tile_dpbf16ps(2, 5, 6);
+    ahead(k);
     _tile_dpbf16ps(3, 5, 7);
     a += left.step;
     b += right.step;
@@ -243,17 +250,20 @@ struct TurnIndex {
 };
 alignas(64) constexpr TurnIndex kTurnIndex;
 
+/// A row of pairs of a right factor, from two rows of 32 elements.
+LH_INLINE void put_pair(__m512i even, __m512i odd, uint32_t* out, int64_t second) {
+  const __m512i lower = _mm512_load_si512(kTurnIndex.lower);
+  const __m512i upper = _mm512_load_si512(kTurnIndex.upper);
+  _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, lower, odd));
+  _mm512_storeu_si512(out + second, _mm512_permutex2var_epi16(even, upper, odd));
+}
+
 /// Right factor of rows as they lie, x[k][n]: out[k / 2][n] holds a pair.
 inline void put_pairs(const SourceBlock& x, uint32_t* out, int64_t stride,
                       int64_t second) {
-  const __m512i lower = _mm512_load_si512(kTurnIndex.lower);
-  const __m512i upper = _mm512_load_si512(kTurnIndex.upper);
   for (int64_t i = 0; i < kRegisterRows; ++i) {
-    const __m512i even = _mm512_loadu_si512(x.row(2 * i));
-    const __m512i odd = _mm512_loadu_si512(x.row(2 * i + 1));
-    uint32_t* to = out + i * stride;
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, lower, odd));
-    _mm512_storeu_si512(to + second, _mm512_permutex2var_epi16(even, upper, odd));
+    put_pair(_mm512_loadu_si512(x.row(2 * i)), _mm512_loadu_si512(x.row(2 * i + 1)),
+             out + i * stride, second);
   }
 }
 

@@ -5,35 +5,37 @@
 #include "longhaul/ops/kernels/amx.h"
 #include "longhaul/ops/kernels/product_put.h"
 
-// a b of bf16, summed in fp32 by tiles. A slice of sums is formed at once, from a chunk
-// of the summed dim after the other; both factors of a chunk are packed by all threads,
-// each element once, as the registers read it. Shapes: M rows, K summed, N columns.
+// a b of bf16, summed in fp32 by tiles. A thread packs a block of one factor, which then
+// stays in its core's L2, and lets strips of 32 rows of the other one pass, a panel of
+// the summed dim at a time, packed into L1: what a product reads from L2 is the block
+// alone. Shapes: M rows, K summed, N columns.
 
 namespace longhaul::kernels {
 namespace {
 
-constexpr int64_t kSliceRows = 2048;     ///< of sums at once
-constexpr int64_t kSliceColumns = 2048;  ///< of sums at once: 16 MB with kSliceRows
-constexpr int64_t kChunkDepth = 2048;    ///< of both factors at once: 8 MB each
-/// What a block reads of the right factor, 16 KB, stays in L1 beside what it reads of the
-/// left one.
+/// Summed before sums leave the registers: 16 KB of a strip stay in L1 while as much of
+/// the block comes past.
 constexpr int64_t kPanelDepth = 256;
-/// An item's share of a chunk, 1 MB of the left factor, and its sums stay in L2.
-constexpr int64_t kMostItem = 256;
-constexpr int64_t kLeastItem = 64;
-constexpr int64_t kItemsPerThread = 3;
+constexpr int64_t kChunkDepth = 2048;                 ///< of the block in L2
+constexpr int64_t kBlockElements = int64_t{1} << 19;  ///< 1 MB of an L2 of 2 MB
+/// With fewer rows in the block, strips come in more often than memory gives them.
+constexpr int64_t kLeastRows = 128;
+constexpr int64_t kMostRows = 512;
+/// Strips whose sums wait in memory while the summed dim takes several chunks.
+constexpr int64_t kMostStrips = 64;
 
 constexpr int64_t kRegister = kRegisterRows * kRegisterWords;
 constexpr int64_t kStepWords = 2 * kRegister;  ///< of 32 x 32 values
 constexpr int64_t kBlockSums = kTileBlock * kTileBlock;
 constexpr int64_t kWordBytes = 4;
 constexpr int64_t kRowBytes = kRegisterWords * kWordBytes;
+constexpr int64_t kLineBytes = 64;
 
 enum class Side { Left, Right };
 
 constexpr int64_t kPackGroup = 8;
 
-/// Packs a panel of up to kPackGroup strips of 32 rows: [strip][k / 32][32 x 32], strips
+/// Packs up to kPackGroup strips of 32 rows: [strip][k / 32][32 x 32], strips
 /// `strip_words` apart. The right factor's rows are columns of b.
 template <Side kSide>
 void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
@@ -63,155 +65,283 @@ void pack_strips(MatrixInput x, int64_t count, int64_t depth, uint32_t* out,
   }
 }
 
-/// Packs a chunk of one factor; a share of the enclosing parallel region.
-template <Side kSide>
-void pack_chunk(MatrixInput x, int64_t count, int64_t depth, uint32_t* out) {
-  constexpr int64_t kGroupRows = kPackGroup * kTileBlock;
-  const int64_t strip_words = ceil_div(depth, kTileBlock) * kStepWords;
-  const int64_t panels = ceil_div(depth, kPanelDepth);
-#pragma omp for schedule(static) nowait
-  for (int64_t i = 0; i < ceil_div(count, kGroupRows) * panels; ++i) {
-    const int64_t row = i / panels * kGroupRows;
-    const int64_t k = i % panels * kPanelDepth;
-    pack_strips<kSide>(from(x, row, k), smaller(kGroupRows, count - row),
-                       smaller(kPanelDepth, depth - k),
-                       out + row / kTileBlock * strip_words + k / kTileBlock * kStepWords,
-                       strip_words);
+LH_INLINE BlockFactor packed_factor(const uint32_t* data) {
+  return {data, kRowBytes, kRegister * kWordBytes, kStepWords * kWordBytes};
+}
+
+/// Cache lines of a matrix that are asked for a few at a time: all at once they would
+/// hold up the loads.
+class Lines {
+ public:
+  Lines() = default;
+  /// Share `index` of `shares` of the lines of rows `stride` bytes apart.
+  Lines(const void* x, int64_t stride, int64_t rows, int64_t row_bytes, int64_t index = 0,
+        int64_t shares = 1)
+      : stride_(stride), per_row_(ceil_div(row_bytes, kLineBytes)) {
+    const int64_t all = rows * per_row_;
+    const int64_t first = all * index / shares;
+    left_ = all * (index + 1) / shares - first;
+    row_ = static_cast<const char*>(x) + first / per_row_ * stride;
+    in_row_ = first % per_row_;
+  }
+  int64_t left() const { return left_; }
+
+  template <int kWrite, int kLocality>
+  LH_INLINE void ask(int64_t count) {
+    count = smaller(count, left_);
+    left_ -= count;
+    for (; count > 0; --count) {
+      __builtin_prefetch(row_ + in_row_ * kLineBytes, kWrite, kLocality);
+      if (++in_row_ < per_row_) continue;
+      in_row_ = 0;
+      row_ += stride_;
+    }
+  }
+
+ private:
+  const char* row_ = nullptr;
+  int64_t stride_ = 0, per_row_ = 1, in_row_ = 0, left_ = 0;
+};
+
+/// Of one thread.
+struct TileBuffers {
+  TileBuffers(int64_t rows, int64_t depth, int64_t strips)
+      : block(rows * depth / 2),
+        panel(kTileBlock * kPanelDepth / 2),
+        sums(strips * rows * kTileBlock) {}
+  Scratch<uint32_t> block, panel;
+  Scratch<float> sums;  ///< [strip][block][4 registers]
+};
+
+/// Two vectors, rounded to nearest even. What is not normal becomes 0, as in the tiles.
+LH_INLINE void store_pair(Bf16* y, Vec first, Vec second) {
+  _mm512_storeu_si512(y, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+}
+
+/// Finished sums of row m, 32 columns from n on.
+LH_INLINE void put_row(const Product& p, const float* sums, int64_t m, int64_t n) {
+  Vec first = load(sums, Full{});
+  Vec second = load(sums + kRegister, Full{});
+  if (p.wide != nullptr || p.add) {
+    put_lanes(p, m, n, first, Full{});
+    put_lanes(p, m, n + kLanes, second, Full{});
+    return;
+  }
+  if (p.bias != nullptr) {
+    first = add(first, load(p.bias + n, Full{}));
+    second = add(second, load(p.bias + n + kLanes, Full{}));
+  }
+  store_pair(p.y + m * p.N + n, first, second);
+}
+
+/// Finished sums, whose first is (m, n) of the result.
+inline void put_block(const Product& p, const float* sums, int64_t m, int64_t n) {
+  const int64_t columns = smaller(kTileBlock, p.N - n);
+  for (int64_t i = 0; i < smaller(kTileBlock, p.M - m); ++i) {
+    const float* x =
+        sums + i / kRegisterRows * 2 * kRegister + i % kRegisterRows * kRegisterWords;
+    if (columns == kTileBlock) {
+      put_row(p, x, m + i, n);
+      continue;
+    }
+    for (int64_t j = 0; j < columns; j += kLanes, x += kRegister)
+      put_lanes(p, m + i, n + j, load(x, Full{}), Part{smaller(kLanes, columns - j)});
   }
 }
 
-/// Rows and columns of sums that one item of work forms: as many as caches hold, fewer
-/// where there would be too few items.
-struct ItemSize {
-  ItemSize(int64_t all_rows, int64_t all_columns, int64_t threads)
-      : rows(kMostItem), columns(kMostItem) {
-    while (rows > kLeastItem &&
-           ceil_div(all_rows, rows) * ceil_div(all_columns, columns) <
-               kItemsPerThread * threads) {
-      (rows > columns ? rows : columns) /= 2;
+/// `packed` is the factor whose blocks stay, `passing` the other one, both as rows along
+/// the summed dim. Where rows of the passing one do not lie so, it is packed beforehand,
+/// by all threads: strip by strip it would be read across its memory for every block.
+template <Side kPacked>
+class TileProduct {
+ public:
+  explicit TileProduct(const Product& p)
+      : p_(p),
+        packed_(kLeft ? p.a : turned(p.b)),
+        passing_(kLeft ? turned(p.b) : p.a),
+        packed_rows_(kLeft ? p.M : p.N),
+        passing_rows_(kLeft ? p.N : p.M),
+        deepest_(round_up(smaller(p.K, kChunkDepth), kTileBlock)),
+        strips_(ceil_div(passing_rows_, kTileBlock)),
+        strip_words_(ceil_div(p.K, kTileBlock) * kStepWords),
+        beforehand_(passing_.column != 1),
+        strips_data_(beforehand_ ? strips_ * strip_words_ : 0) {}
+
+  /// A share of the enclosing parallel region.
+  void run() const {
+    if (beforehand_) pack_strips_together();
+    const TileUnit unit;
+    const int64_t threads = omp_get_num_threads();
+    const int64_t thread = omp_get_thread_num();
+    const int64_t height = block_height(threads);
+    const int64_t most_strips = p_.K <= kChunkDepth ? 1 : smaller(strips_, kMostStrips);
+    const TileBuffers buffers(height, deepest_, most_strips);
+    // A unit is one strip with one block; threads take neighbours.
+    const int64_t units = ceil_div(packed_rows_, height) * strips_;
+    const int64_t end = units * (thread + 1) / threads;
+    for (int64_t next = units * thread / threads; next < end;) {
+      const int64_t first = next % strips_;
+      int64_t count = smaller(end - next, strips_ - first);
+      if (p_.K > kChunkDepth) count = smaller(count, most_strips);
+      multiply(next / strips_ * height, height, first, count, buffers);
+      next += count;
     }
   }
-  int64_t rows, columns;
-};
 
-/// Blocks [first, last) of rows or columns of a slice.
-struct BlockRange {
-  int64_t first, last;
-};
+ private:
+  static constexpr bool kLeft = kPacked == Side::Left;
+  static constexpr Side kPassing = kLeft ? Side::Right : Side::Left;
 
-/// A slice's packed factors and sums, [block of rows][block of columns][4 registers].
-struct Slice {
-  const uint32_t *left, *right;
-  float* sums;
-  int64_t column_blocks;
-
-  float* block(int64_t m, int64_t n) const {
-    return sums + (m * column_blocks + n) * kBlockSums;
-  }
-};
-
-/// sums = or += the product of a chunk.
-inline void multiply_chunk(const Slice& slice, BlockRange rows, BlockRange columns,
-                           int64_t depth, bool first) {
-  const int64_t steps = ceil_div(depth, kTileBlock);
-  constexpr int64_t kPanelSteps = kPanelDepth / kTileBlock;
-  const auto factor = [](const uint32_t* data) {
-    return BlockFactor{data, kRowBytes, kRegister * kWordBytes, kStepWords * kWordBytes};
+  /// A block of the packed factor.
+  struct Chunk {
+    int64_t row, rows, k, depth;
   };
-  for (int64_t k = 0; k < steps; k += kPanelSteps) {
-    const int64_t count = smaller(kPanelSteps, steps - k);
-    for (int64_t n = columns.first; n < columns.last; ++n) {
-      const BlockFactor right = factor(slice.right + (n * steps + k) * kStepWords);
-      for (int64_t m = rows.first; m < rows.last; ++m) {
-        const BlockFactor left = factor(slice.left + (m * steps + k) * kStepWords);
-        const BlockSums sums{slice.block(m, n), kRowBytes, kRegister * kWordBytes,
-                             2 * kRegister * kWordBytes};
-        if (first && k == 0) {
-          multiply_block<Into::Overwrite>(count, left, right, sums);
-        } else {
-          multiply_block<Into::Add>(count, left, right, sums);
-        }
-      }
-    }
-  }
-}
+  /// Of a strip of the passing factor.
+  struct Panel {
+    int64_t row = 0, k = 0, depth = 0;
+  };
 
-/// Finished sums of a slice that begins at row m and column n of the result.
-inline void put_chunk(const Product& p, const Slice& slice, BlockRange rows,
-                      BlockRange columns, int64_t m, int64_t n) {
-  const int64_t end = smaller(columns.last * kTileBlock, p.N - n);
-  for (int64_t i = rows.first * kTileBlock; i < smaller(rows.last * kTileBlock, p.M - m);
-       ++i) {
-    const int64_t in_block = i % kTileBlock / kRegisterRows * 2 * kRegister +
-                             i % kRegisterRows * kRegisterWords;
-    for (int64_t j = columns.first * kTileBlock; j < end; j += kLanes) {
-      const float* x = slice.block(i / kTileBlock, j / kTileBlock) + in_block +
-                       j % kTileBlock / kRegisterWords * kRegister;
-      if (j + kLanes <= end) {
-        put_lanes(p, m + i, n + j, load(x, Full{}), Full{});
-      } else {
-        put_lanes(p, m + i, n + j, load(x, Full{}), Part{end - j});
+  static MatrixInput turned(MatrixInput x) { return {x.data, x.column, x.row}; }
+
+  void pack_strips_together() const {
+    constexpr int64_t kGroupRows = kPackGroup * kTileBlock;
+    const int64_t panels = ceil_div(p_.K, kPanelDepth);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < ceil_div(passing_rows_, kGroupRows) * panels; ++i) {
+      const int64_t row = i / panels * kGroupRows;
+      const int64_t k = i % panels * kPanelDepth;
+      pack_strips<kPassing>(
+          from(passing_, row, k), smaller(kGroupRows, passing_rows_ - row),
+          smaller(kPanelDepth, p_.K - k), packed_strip(row, k), strip_words_);
+    }
+  }
+
+  uint32_t* packed_strip(int64_t row, int64_t k) const {
+    return strips_data_.get() + row / kTileBlock * strip_words_ +
+           k / kTileBlock * kStepWords;
+  }
+
+  /// As many blocks as threads, or as caches ask for; all of a size.
+  int64_t block_height(int64_t threads) const {
+    const int64_t most =
+        smaller(kMostRows, larger(kLeastRows, kBlockElements / deepest_));
+    const int64_t blocks = larger(ceil_div(packed_rows_, most),
+                                  smaller(threads, ceil_div(packed_rows_, kLeastRows)));
+    return round_up(ceil_div(packed_rows_, blocks), kTileBlock);
+  }
+
+  void multiply(int64_t row, int64_t height, int64_t first, int64_t strips,
+                const TileBuffers& buffers) const {
+    const int64_t rows = smaller(height, packed_rows_ - row);
+    for (int64_t k = 0; k < p_.K; k += kChunkDepth) {
+      const int64_t depth = smaller(kChunkDepth, p_.K - k);
+      const int64_t words = ceil_div(depth, kTileBlock) * kStepWords;
+      for (int64_t i = 0; i < rows; i += kPackGroup * kTileBlock) {
+        pack_strips<kPacked>(from(packed_, row + i, k),
+                             smaller(kPackGroup * kTileBlock, rows - i), depth,
+                             buffers.block.get() + i / kTileBlock * words, words);
+      }
+      const int64_t panels = ceil_div(depth, kPanelDepth);
+      const auto panel = [&](int64_t i) {
+        if (i >= strips * panels) return Panel{};
+        const int64_t at = k + i % panels * kPanelDepth;
+        return Panel{(first + i / panels) * kTileBlock, at,
+                     smaller(kPanelDepth, k + depth - at)};
+      };
+      for (int64_t i = 0; i < strips * panels; ++i) {
+        float* sums = buffers.sums.get() +
+                      (p_.K <= kChunkDepth ? 0 : i / panels * height * kTileBlock);
+        multiply_panel({row, rows, k, depth}, panel(i), panel(i + 1), buffers, sums);
       }
     }
   }
-}
+
+  void multiply_panel(const Chunk& chunk, Panel panel, Panel next,
+                      const TileBuffers& buffers, float* sums) const {
+    const uint32_t* packed = packed_strip(panel.row, panel.k);
+    if (!beforehand_) {
+      pack_strips<kPassing>(from(passing_, panel.row, panel.k),
+                            smaller(kTileBlock, passing_rows_ - panel.row), panel.depth,
+                            buffers.panel.get(), 0);
+      packed = buffers.panel.get();
+    }
+    const BlockFactor other = packed_factor(packed);
+    const int64_t blocks = ceil_div(chunk.rows, kTileBlock);
+    const int64_t words = ceil_div(chunk.depth, kTileBlock) * kStepWords;
+    const int64_t steps = ceil_div(panel.depth, kTileBlock);
+    Lines source = lines_of(next);
+    const int64_t source_share = ceil_div(source.left(), blocks * steps);
+    for (int64_t i = 0; i < blocks; ++i) {
+      const int64_t row = chunk.row + i * kTileBlock;
+      Lines result = result_lines(row, panel.row, panel.k / kPanelDepth);
+      const int64_t result_share = ceil_div(result.left(), steps);
+      const auto ahead = [&](int64_t) {
+        source.ask<0, 2>(source_share);
+        result.ask<1, 3>(result_share);
+      };
+      const BlockFactor mine =
+          packed_factor(buffers.block.get() + i * words +
+                        (panel.k - chunk.k) / kTileBlock * kStepWords);
+      const BlockSums to{sums + i * kBlockSums, kRowBytes, kRegister * kWordBytes,
+                         2 * kRegister * kWordBytes};
+      if (panel.k == 0) {
+        multiply_block<Into::Overwrite>(steps, kLeft ? mine : other, kLeft ? other : mine,
+                                        to, ahead);
+      } else {
+        multiply_block<Into::Add>(steps, kLeft ? mine : other, kLeft ? other : mine, to,
+                                  ahead);
+      }
+      if (panel.k + panel.depth == p_.K) {
+        put_block(p_, sums + i * kBlockSums, kLeft ? row : panel.row,
+                  kLeft ? panel.row : row);
+      }
+    }
+  }
+
+  /// What a panel is read from.
+  Lines lines_of(Panel panel) const {
+    if (panel.depth == 0) return {};
+    const MatrixInput x = from(passing_, panel.row, panel.k);
+    constexpr int64_t kElement = sizeof(Bf16);
+    const int64_t bytes = panel.depth * kElement;
+    return beforehand_ ? Lines(packed_strip(panel.row, panel.k), 0, 1, kTileBlock * bytes)
+                       : Lines(x.data, x.row * kElement, kTileBlock, bytes);
+  }
+
+  /// A share with each panel.
+  Lines result_lines(int64_t packed_row, int64_t passing_row, int64_t panel) const {
+    const int64_t at =
+        kLeft ? packed_row * p_.N + passing_row : passing_row * p_.N + packed_row;
+    const bool wide = p_.wide != nullptr;
+    const int64_t element = wide ? sizeof(float) : sizeof(Bf16);
+    const void* x = wide ? static_cast<const void*>(p_.wide + at) : p_.y + at;
+    return {x,          p_.N * element,
+            kTileBlock, kTileBlock * element,
+            panel,      ceil_div(p_.K, kPanelDepth)};
+  }
+
+  const Product& p_;
+  MatrixInput packed_, passing_;
+  int64_t packed_rows_, passing_rows_;
+  int64_t deepest_;  ///< of a chunk
+  int64_t strips_, strip_words_;
+  bool beforehand_;
+  Scratch<uint32_t> strips_data_;  ///< [strip][k / 32][32 x 32], where packed beforehand
+};
 
 /// Each sum is one of ascending k, in registers within a panel, however many threads
-/// there are.
+/// there are. A left factor that lies turned takes longer to pack than any other: it is
+/// the one that is packed in blocks.
 inline void tile_product_loop(const Product& p) {
-  const int64_t height = round_up(smaller(p.M, kSliceRows), kTileBlock);
-  const int64_t width = round_up(smaller(p.N, kSliceColumns), kTileBlock);
-  const int64_t deepest = round_up(smaller(p.K, kChunkDepth), kTileBlock);
-  const Scratch<float> sums(height * width);
-  const Scratch<uint32_t> left(height * deepest / 2);
-  const Scratch<uint32_t> right(width * deepest / 2);
-  // b as rows of columns, as a is packed.
-  const MatrixInput columns_of_b{p.b.data, p.b.column, p.b.row};
+  const auto run = [](const auto& product) {
 #pragma omp parallel
-  {
-    const TileUnit unit;
-    for (int64_t m = 0; m < p.M; m += kSliceRows) {
-      const int64_t rows = smaller(kSliceRows, p.M - m);
-      for (int64_t n = 0; n < p.N; n += kSliceColumns) {
-        const int64_t columns = smaller(kSliceColumns, p.N - n);
-        const ItemSize size(rows, columns, omp_get_num_threads());
-        const int64_t across = ceil_div(columns, size.columns);
-        const Slice slice{left.get(), right.get(), sums.get(),
-                          ceil_div(columns, kTileBlock)};
-        for (int64_t k = 0; k < p.K; k += kChunkDepth) {
-          const int64_t depth = smaller(kChunkDepth, p.K - k);
-          pack_chunk<Side::Left>(from(p.a, m, k), rows, depth, left.get());
-          pack_chunk<Side::Right>(from(columns_of_b, n, k), columns, depth, right.get());
-#pragma omp barrier
-#pragma omp for schedule(static)
-          for (int64_t i = 0; i < ceil_div(rows, size.rows) * across; ++i) {
-            const auto range = [](int64_t first, int64_t count, int64_t all) {
-              return BlockRange{first / kTileBlock,
-                                ceil_div(smaller(all, first + count), kTileBlock)};
-            };
-            const BlockRange some_rows = range(i / across * size.rows, size.rows, rows);
-            const BlockRange some_columns =
-                range(i % across * size.columns, size.columns, columns);
-            multiply_chunk(slice, some_rows, some_columns, depth, k == 0);
-            if (k + depth == p.K) put_chunk(p, slice, some_rows, some_columns, m, n);
-          }
-        }
-      }
-    }
+    product.run();
+  };
+  if (p.a.column != 1) {
+    run(TileProduct<Side::Left>(p));
+  } else {
+    run(TileProduct<Side::Right>(p));
   }
-}
-
-/// grad [N, K] += dy [T, N]^T x [T, K].
-inline void tile_weight_gradient_loop(const Bf16* dy, int64_t dy_stride, const Bf16* x,
-                                      int64_t x_stride, int64_t T, int64_t N, int64_t K,
-                                      float* grad) {
-  tile_product_loop({.a = {dy, 1, dy_stride},
-                     .b = {x, x_stride, 1},
-                     .M = N,
-                     .K = T,
-                     .N = K,
-                     .y = nullptr,
-                     .wide = grad});
 }
 
 }  // namespace

@@ -91,21 +91,20 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa) {
 // Looked up once: CPUID is slow in a virtual machine, and every product asks.
 
 bool product_available() {
-  static const bool kAvailable = best_isa() == Isa::Avx2 && !has_avx_bf16();
+  static const bool kAvailable =
+      best_isa() == Isa::Amx || (best_isa() == Isa::Avx2 && !has_avx_bf16());
   return kAvailable;
 }
 
 bool weight_gradient_available() {
-  static const bool kAvailable = best_isa() >= Isa::Avx512Bf16;
+  static const bool kAvailable = best_isa() == Isa::Avx512Bf16;
   return kAvailable;
 }
 
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
-                                float* grad, Isa isa) {
-  const auto loop = table(isa).weight_gradient;
-  LH_ASSERT(loop != nullptr, "no weight gradients for {}", isa_name(isa));
-  loop(dy, dy_stride, x, x_stride, T, N, K, grad);
+                                float* grad) {
+  table(Isa::Avx512Bf16).weight_gradient(dy, dy_stride, x, x_stride, T, N, K, grad);
 }
 
 #define LH_INSTANTIATE(T)                                             \

@@ -270,9 +270,8 @@ void run(const Kernel& kernel, Isa isa = best_isa());
 // ---- Products
 // ---------------------------------------------------------------------------
 
-/// Whether the kernel below beats a library's products in bf16 here: a processor that has
-/// no instructions for them, not even wide ones. With AMX a library's are near what its
-/// tiles can do, and ours have not been timed there.
+/// Whether the kernel below beats a library's products in bf16 here: with AMX, and on a
+/// processor that has no instructions for them, not even wide ones.
 bool product_available();
 
 /// Element (i, j) at data[i * row + j * column]; one of the strides is 1.
@@ -304,16 +303,14 @@ void convert(const Bf16* x, float* y, int64_t count, Isa isa = best_isa());
 // ---- Weight gradients
 // ------------------------------------------------------------------
 
-/// Whether the function below beats a library's product plus an accumulation here: it
-/// needs AVX512_BF16 or AMX. With AMX that is reckoned, from how far the library stays
-/// below what tiles can do, and not yet timed.
+/// Whether the function below beats a library's product plus an accumulation here, and
+/// the kernel above does not: with AVX512_BF16 and no AMX.
 bool weight_gradient_available();
 
 /// grad [N, K] += dy [T, N]^T x [T, K]: bf16 products, fp32 sums, no rounding in between.
-/// dy and x have row strides; grad is contiguous. A kernel of
-/// Isa::Avx512Bf16 and Isa::Amx.
+/// dy and x have row strides; grad is contiguous. Error: no AVX512_BF16.
 void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x,
                                 int64_t x_stride, int64_t T, int64_t N, int64_t K,
-                                float* grad, Isa isa = best_isa());
+                                float* grad);
 
 }  // namespace longhaul::kernels

@@ -8,7 +8,7 @@ const KernelTable& amx_kernels() {
   static constexpr KernelTable kTable{
       typed_kernels<float, float>(), typed_kernels<Bf16, TilePair>(),
       {tile_product_loop},           convert_loop<float, Bf16>,
-      convert_loop<Bf16, float>,     tile_weight_gradient_loop};
+      convert_loop<Bf16, float>,     nullptr};
   return kTable;
 }
 
