@@ -21,9 +21,8 @@ bool linux_grants_tiles() {
          ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// Multiplies one block of small integers, whose sums are exact in every order. The
-/// kernels have been run under an emulator of such a CPU, not on one, so that each
-/// machine shows first that its tiles are what that emulator takes them for.
+/// Multiplies one block of small integers, whose sums are exact in every order: a machine
+/// whose tiles are broken, or an emulator's, shows it before the first step.
 __attribute__((target("amx-tile,amx-bf16"))) bool tiles_multiply() {
   constexpr int kRows = 16;
   constexpr int kPairs = 16;
