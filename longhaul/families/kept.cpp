@@ -101,8 +101,9 @@ KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& 
   return sum;
 }
 
-int64_t logits_rows(int64_t tokens, int64_t vocabulary, int64_t elements) {
-  return std::min(tokens, std::max<int64_t>(elements / vocabulary, 64));
+int64_t logits_rows(int64_t tokens, int64_t vocabulary, int64_t elements,
+                    int64_t fewest) {
+  return std::min(tokens, std::max(elements / vocabulary, fewest));
 }
 
 }  // namespace longhaul

@@ -139,10 +139,14 @@ struct UnitForward {
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
 /// Bytes of them on another device, which wants thousands of rows in a product.
 inline constexpr int64_t kDeviceLogitsBytes = int64_t{512} << 20;
-/// Rows of the logits that exist at once, of so many elements. `vocabulary`: columns of a
-/// rank; where it is split, of the whole size divided by the ranks, rounded down, and one
-/// more: ranks agree.
+/// However large the vocabulary is: the head's weights and their gradient pass through
+/// memory once for all rows of a chunk, which takes as long as the products of 100.
+inline constexpr int64_t kFewestLogitsRows = 512;
+/// Rows of the logits that exist at once: of so many elements, but not fewer than
+/// `fewest`. `vocabulary`: columns of a rank; where it is split, of the whole size
+/// divided by the ranks, rounded down, and one more: ranks agree.
 int64_t logits_rows(int64_t tokens, int64_t vocabulary,
-                    int64_t elements = kLogitsElements);
+                    int64_t elements = kLogitsElements,
+                    int64_t fewest = kFewestLogitsRows);
 
 }  // namespace longhaul

@@ -130,8 +130,11 @@ ChunkLoss chunk_loss(at::Tensor& logits, const at::Tensor& targets, int64_t begi
       fused::supports(fused::Form::SplitCrossEntropy, logits)) {
     return fused_split_chunk(logits, targets, begin, options, want_gradient);
   }
-  const int64_t rows =
-      logits.is_cpu() ? logits.size(0) : logits_rows(logits.size(0), logits.size(1));
+  // Its fp32 copies are several times the chunk, and no weights pass for them.
+  constexpr int64_t kFewest = 64;
+  const int64_t rows = logits.is_cpu() ? logits.size(0)
+                                       : logits_rows(logits.size(0), logits.size(1),
+                                                     kLogitsElements, kFewest);
   return composite_chunk(logits, targets, begin, options, want_gradient, rows);
 }
 
