@@ -20,10 +20,9 @@ namespace {
 
 /// Environment variables that change how a run behaves; no others are written down.
 constexpr const char* kPrintedEnvironment[] = {
-    "OMP_NUM_THREADS",    "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",
-    "SLURM_JOB_NODELIST", "SLURM_NTASKS",         "OMPI_COMM_WORLD_SIZE",
-    "MALLOC_ARENA_MAX",   "OMP_WAIT_POLICY",      "GOMP_SPINCOUNT",
-    "GLIBC_TUNABLES"};
+    "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID",     "SLURM_JOB_NODELIST",
+    "SLURM_NTASKS",    "OMPI_COMM_WORLD_SIZE", "MALLOC_ARENA_MAX", "OMP_WAIT_POLICY",
+    "GOMP_SPINCOUNT",  "GLIBC_TUNABLES"};
 
 /// By the names of the groups and their operations, what this rank has sent.
 Json traffic_of(comm::Ledger& ledger) {

@@ -6,9 +6,8 @@ namespace longhaul::kernels {
 
 const KernelTable& amx_kernels() {
   static constexpr KernelTable kTable{
-      typed_kernels<float, float>(), typed_kernels<Bf16, TilePair>(),
-      {tile_product_loop},           convert_loop<float, Bf16>,
-      convert_loop<Bf16, float>,     nullptr};
+      typed_kernels<float, float>(), typed_kernels<Bf16, TilePair>(), {tile_product_loop},
+      convert_loop<float, Bf16>,     convert_loop<Bf16, float>,       nullptr};
   return kTable;
 }
 

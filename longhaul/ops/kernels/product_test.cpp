@@ -21,9 +21,10 @@ struct ProductSizes {
   int64_t M, K, N;
 };
 // Single elements, less than a panel, whole panels and blocks, more than one of each cut.
-constexpr ProductSizes kProductSizes[] = {
-    {1, 1, 1},      {5, 3, 7},       {6, 8, 16},    {7, 13, 70},    {97, 257, 17},
-    {100, 70, 530}, {192, 512, 512}, {2310, 9, 33}, {13, 2100, 20}, {3, 40, 2100}, {70, 4130, 150}};
+constexpr ProductSizes kProductSizes[] = {{1, 1, 1},       {5, 3, 7},      {6, 8, 16},
+                                          {7, 13, 70},     {97, 257, 17},  {100, 70, 530},
+                                          {192, 512, 512}, {2310, 9, 33},  {13, 2100, 20},
+                                          {3, 40, 2100},   {70, 4130, 150}};
 
 /// a and b hold M x K and K x N elements, rows or columns contiguous, with a gap between.
 struct Operands {
