@@ -250,20 +250,17 @@ struct TurnIndex {
 };
 alignas(64) constexpr TurnIndex kTurnIndex;
 
-/// A row of pairs of a right factor, from two rows of 32 elements.
-LH_INLINE void put_pair(__m512i even, __m512i odd, uint32_t* out, int64_t second) {
-  const __m512i lower = _mm512_load_si512(kTurnIndex.lower);
-  const __m512i upper = _mm512_load_si512(kTurnIndex.upper);
-  _mm512_storeu_si512(out, _mm512_permutex2var_epi16(even, lower, odd));
-  _mm512_storeu_si512(out + second, _mm512_permutex2var_epi16(even, upper, odd));
-}
-
 /// Right factor of rows as they lie, x[k][n]: out[k / 2][n] holds a pair.
 inline void put_pairs(const SourceBlock& x, uint32_t* out, int64_t stride,
                       int64_t second) {
+  const __m512i lower = _mm512_load_si512(kTurnIndex.lower);
+  const __m512i upper = _mm512_load_si512(kTurnIndex.upper);
   for (int64_t i = 0; i < kRegisterRows; ++i) {
-    put_pair(_mm512_loadu_si512(x.row(2 * i)), _mm512_loadu_si512(x.row(2 * i + 1)),
-             out + i * stride, second);
+    const __m512i even = _mm512_loadu_si512(x.row(2 * i));
+    const __m512i odd = _mm512_loadu_si512(x.row(2 * i + 1));
+    uint32_t* to = out + i * stride;
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(even, lower, odd));
+    _mm512_storeu_si512(to + second, _mm512_permutex2var_epi16(even, upper, odd));
   }
 }
 

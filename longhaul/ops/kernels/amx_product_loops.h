@@ -258,14 +258,13 @@ class TileProduct {
 
   void multiply_panel(const Chunk& chunk, Panel panel, Panel next,
                       const TileBuffers& buffers, float* sums) const {
-    const uint32_t* packed = packed_strip(panel.row, panel.k);
     if (!beforehand_) {
       pack_strips<kPassing>(from(passing_, panel.row, panel.k),
                             smaller(kTileBlock, passing_rows_ - panel.row), panel.depth,
                             buffers.panel.get(), 0);
-      packed = buffers.panel.get();
     }
-    const BlockFactor other = packed_factor(packed);
+    const BlockFactor other = packed_factor(beforehand_ ? packed_strip(panel.row, panel.k)
+                                                        : buffers.panel.get());
     const int64_t blocks = ceil_div(chunk.rows, kTileBlock);
     const int64_t words = ceil_div(chunk.depth, kTileBlock) * kStepWords;
     const int64_t steps = ceil_div(panel.depth, kTileBlock);
