@@ -324,6 +324,9 @@ template <typename E, typename O>
 void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
                  const ForwardScratch<E>& w, O* out, int64_t out_stride, float* lse) {
   const float* sum = w.sum.rows(q.count);
+  alignas(64) float log_total[kQueryBlock];
+  for (int64_t lane = 0; lane < kQueryBlock; lane += kLanes)
+    store(log_total + lane, log(load(w.total + lane, Full{})), Full{});
   for (int64_t i = 0; i < q.count; ++i) {
     const bool none = w.maximum[i] <= kHidden;
     const Vec inverse = set1(none ? 0.0F : 1.0F / w.total[i]);
@@ -331,8 +334,7 @@ void end_softmax(const AttentionSizes<E>& sizes, const QueryBlock& q,
       store(out + i * out_stride + d,
             mul(load(sum + i * sizes.padded_dim + d, lanes), inverse), lanes);
     });
-    lse[i] = none ? -__builtin_inff()
-                  : w.maximum[i] * sizes.shape.scale + __builtin_logf(w.total[i]);
+    lse[i] = none ? -__builtin_inff() : w.maximum[i] * sizes.shape.scale + log_total[i];
   }
 }
 

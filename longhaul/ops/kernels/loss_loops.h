@@ -90,7 +90,7 @@ void cross_entropy_loop(const CrossEntropy<T>& a) {
     a.squared_lse[r] = 0.0F;
     if (target >= 0) {
       const RowStatistics s = row_statistics(row, a.vocabulary);
-      lse = s.maximum + __builtin_logf(s.sum_exp);
+      lse = s.maximum + first_lane(log(set1(s.sum_exp)));
       a.cross_entropy[r] = lse - to_float(row[target]);
       a.squared_lse[r] = lse * lse;
     }

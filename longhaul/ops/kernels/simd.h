@@ -48,6 +48,19 @@ LH_INLINE Vec round(Vec a) {
 }
 /// a * 2^n, n a whole number
 LH_INLINE Vec scale_by_power(Vec a, Vec n) { return _mm512_scalef_ps(a, n); }
+/// A positive normal x is mantissa * 2^exponent, the mantissa in [3/4, 3/2).
+LH_INLINE Vec mantissa(Vec x) {
+  return _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_zero);
+}
+LH_INLINE Vec exponent(Vec x) {
+  return sub(_mm512_getexp_ps(x), _mm512_getexp_ps(mantissa(x)));
+}
+/// x where it is infinite or NaN, else y.
+LH_INLINE Vec unless_finite(Vec x, Vec y) {
+  return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, set1(__builtin_inff()), _CMP_NLT_UQ),
+                            x);
+}
+LH_INLINE float first_lane(Vec x) { return _mm512_cvtss_f32(x); }
 
 LH_INLINE __mmask16 lane_mask(Part part) {
   return static_cast<__mmask16>((1U << part.count) - 1U);
@@ -161,6 +174,22 @@ LH_INLINE Vec scale_by_power(Vec a, Vec n) {
   const Vec y = mul(a, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
   return _mm256_andnot_ps(_mm256_cmp_ps(n, set1(-126.0F), _CMP_LT_OQ), y);
 }
+/// A positive normal x is mantissa * 2^exponent, the mantissa in [3/4, 3/2).
+LH_INLINE __m256i exponent_bits(Vec x) {
+  constexpr int kLowest = 0x3F400000;  // 3/4
+  return _mm256_srai_epi32(
+      _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(kLowest)), 23);
+}
+LH_INLINE Vec mantissa(Vec x) {
+  return _mm256_castsi256_ps(
+      _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(exponent_bits(x), 23)));
+}
+LH_INLINE Vec exponent(Vec x) { return _mm256_cvtepi32_ps(exponent_bits(x)); }
+/// x where it is infinite or NaN, else y.
+LH_INLINE Vec unless_finite(Vec x, Vec y) {
+  return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, set1(__builtin_inff()), _CMP_NLT_UQ));
+}
+LH_INLINE float first_lane(Vec x) { return _mm256_cvtss_f32(x); }
 
 LH_INLINE __m256i lane_mask(Part part) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -305,6 +334,21 @@ LH_INLINE Vec exp(Vec x) {
   p = fma(p, r, set1(1.0F));
   p = fma(p, r, set1(1.0F));
   return scale_by_power(p, n);
+}
+
+/// Natural log of a positive normal x, within 1e-7 of the larger of it and 1; infinity
+/// and NaN stay.
+LH_INLINE Vec log(Vec x) {
+  const Vec m = mantissa(x);
+  const Vec s = div(sub(m, set1(1.0F)), add(m, set1(1.0F)));
+  const Vec t = mul(s, s);
+  // 2 artanh(s), |s| <= 1/5.
+  Vec p = set1(2.0F / 9.0F);
+  p = fma(p, t, set1(2.0F / 7.0F));
+  p = fma(p, t, set1(2.0F / 5.0F));
+  p = fma(p, t, set1(2.0F / 3.0F));
+  p = fma(p, t, set1(2.0F));
+  return unless_finite(x, fma(exponent(x), set1(kLn2), mul(p, s)));
 }
 
 /// body(i, lanes) for i = 0, kLanes, ... below count; the last lanes may be a Part.
