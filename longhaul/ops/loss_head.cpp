@@ -197,14 +197,14 @@ at::Tensor total_of(const HeadTotals& totals, const LossHeadOptions& options) {
 
 struct LossHeadNode : Function<LossHeadNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& h,
-                            ParameterPtr weight, const at::Tensor& targets,
-                            LossHeadOptions options, HeadTotals* totals) {
+                            const ParameterPtr& weight, const at::Tensor& targets,
+                            const LossHeadOptions& options, HeadTotals* totals) {
     *totals = run_chunks(h, weight, targets, options, /*want_gradient=*/true);
     ctx->save_for_backward({std::move(totals->dh)});
     return total_of(*totals, options);
   }
 
-  static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& /*ones*/) {
     return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable(),
             Variable()};
   }
@@ -227,7 +227,7 @@ struct CrossEntropyNode : Function<CrossEntropyNode> {
     return total_of(*totals, options);
   }
 
-  static tensor_list backward(AutogradContext* ctx, tensor_list /*ones*/) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& /*ones*/) {
     return {ctx->get_saved_variables()[0], Variable(), Variable(), Variable()};
   }
 };

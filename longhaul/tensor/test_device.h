@@ -234,11 +234,13 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
 
 const at::Tensor& made_as_large(const at::Tensor& x, c10::IntArrayRef size,
                                 std::optional<at::MemoryFormat>) {
+  // NOLINTBEGIN(bugprone-return-const-ref-from-parameter): the operator's signature
   if (x.sizes() == size) return x;
   const at::Tensor fresh = at::empty(size, x.options());
   x.unsafeGetTensorImpl()->set_storage_keep_dtype(fresh.storage());
   x.unsafeGetTensorImpl()->set_sizes_contiguous(size);
   return x;
+  // NOLINTEND(bugprone-return-const-ref-from-parameter)
 }
 
 at::Tensor copy_result(const at::Tensor& from, const at::Tensor& to) {
@@ -298,7 +300,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 
 void make_device() {
   static const bool made = [] {
-    at::RegisterPrivateUse1HooksInterface(new Hooks);
+    static Hooks hooks;
+    at::RegisterPrivateUse1HooksInterface(&hooks);
     c10::register_privateuse1_backend("counted");
     c10::SetAllocator(kType, &device_memory);
     return true;

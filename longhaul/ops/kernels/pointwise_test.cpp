@@ -182,7 +182,8 @@ TEST(Rope, RotatesHalvesAndBack) {
     for (int64_t i = 0; i < kTokens; ++i) {
       for (int64_t h = 0; h < kHeads; ++h) {
         for (int64_t d = 0; d < D / 2; ++d) {
-          const auto angle = static_cast<double>(ids[static_cast<size_t>(i)] * D / 2 + d);
+          const int64_t of_table = ids[static_cast<size_t>(i)] * (D / 2) + d;
+          const auto angle = static_cast<double>(of_table);
           const double a = value(x, i * kStride + h * D + d);
           const double b = value(x, i * kStride + h * D + d + D / 2);
           const int64_t to = (i * kHeads + h) * D + d;
