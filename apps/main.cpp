@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -27,10 +26,8 @@ namespace {
   const fs::path program = ours.parent_path() / "longhaul-torch";
   // Or it would be loaded twice, which takes 40 ms.
   for (const StartVariable& variable : kStartEnvironment) {
-    const bool decided = std::ranges::any_of(variable.decided_by, [](const char* name) {
-      return name != nullptr && std::getenv(name) != nullptr;
-    });
-    if (!decided) ::putenv(const_cast<char*>(variable.assignment));
+    if (!is_decided(variable, ::environ))
+      ::putenv(const_cast<char*>(variable.assignment));
   }
   ::execv(program.c_str(), argv);
   throw InputError("file",

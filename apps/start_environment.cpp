@@ -1,10 +1,8 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <climits>
-#include <cstring>
 #include <iterator>
 
 #include "apps/start_environment.h"
@@ -21,21 +19,6 @@ namespace {
 
 /// A longer environment is left as it is.
 constexpr size_t kMostVariables = 8192;
-
-bool is_set(const char* name, char** environment) {
-  const size_t length = std::strlen(name);
-  for (; *environment != nullptr; ++environment) {
-    if (std::strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-      return true;
-  }
-  return false;
-}
-
-bool is_decided(const StartVariable& variable, char** environment) {
-  return std::ranges::any_of(variable.decided_by, [environment](const char* name) {
-    return name != nullptr && is_set(name, environment);
-  });
-}
 
 /// Calls nothing but the kernel: the C library is not initialised yet. Where something is
 /// amiss, the program goes on as it is.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+
 namespace longhaul::apps {
 
 /// What has to be in the environment before libraries are loaded, for those who have not
@@ -17,5 +20,18 @@ inline constexpr StartVariable kStartEnvironment[] = {
     // read a row of a few KB at a time, each in a page of its own.
     {"GLIBC_TUNABLES=glibc.malloc.hugetlb=1", {"GLIBC_TUNABLES", nullptr}},
 };
+
+/// Whether `environment`, "name=value" up to a null, decides the variable. Needs no
+/// initialised C library.
+inline bool is_decided(const StartVariable& variable, char** environment) {
+  return std::ranges::any_of(variable.decided_by, [environment](const char* name) {
+    if (name == nullptr) return false;
+    const size_t length = std::strlen(name);
+    for (char** one = environment; *one != nullptr; ++one) {
+      if (std::strncmp(*one, name, length) == 0 && (*one)[length] == '=') return true;
+    }
+    return false;
+  });
+}
 
 }  // namespace longhaul::apps

@@ -140,7 +140,7 @@ inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
 /// Bytes of them on another device, which wants thousands of rows in a product.
 inline constexpr int64_t kDeviceLogitsBytes = int64_t{512} << 20;
 /// However large the vocabulary is: the head's weights and their gradient pass through
-/// memory once for all rows of a chunk, which takes as long as the products of 100.
+/// memory once a chunk, which took as long as the products of 260 rows (with AMX).
 inline constexpr int64_t kFewestLogitsRows = 512;
 /// Rows of the logits that exist at once: of so many elements, but not fewer than
 /// `fewest`. `vocabulary`: columns of a rank; where it is split, of the whole size

@@ -336,7 +336,7 @@ LH_INLINE Vec exp(Vec x) {
   return scale_by_power(p, n);
 }
 
-/// Natural log of a positive normal x, within 1e-7 of the larger of it and 1; infinity
+/// Natural log of a positive normal x, within 2e-7 of the larger of it and 1; infinity
 /// and NaN stay.
 LH_INLINE Vec log(Vec x) {
   const Vec m = mantissa(x);
