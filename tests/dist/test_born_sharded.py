@@ -22,6 +22,9 @@ QUARTER = 18 * 2 * TABLE // 4
 # What a rank saves is copied to host staging: its masters and moments once more.
 STAGING = 12 * 2 * TABLE // 4
 SYNCHRONOUS = "checkpoint.async=false"
+# Two peaks differ by a little less than what they differ in: the tiny model's tensors lie on
+# large pages of their own, which those of the large one fill.
+LEAST = 0.9
 # What a rank may have beyond what its layout owns: messages, a piece of a product, the heap's
 # unused parts. A second copy of the weights of both tables in bf16 is more than that.
 BEYOND = 1.12
@@ -61,11 +64,11 @@ def memory(run, tmp_path_factory):
 def test_no_rank_holds_the_state_of_one_large_tensor(memory, name):
     ranks, sets, expected = SHARDED[name]
     grown = memory(ranks, sets)
-    assert 0.9 * expected < grown < min(BEYOND * expected, ALLOWED), f"{grown / MIB:.0f} MiB"
+    assert LEAST * expected < grown < min(BEYOND * expected, ALLOWED), f"{grown / MIB:.0f} MiB"
 
 
 def test_the_measure_sees_a_rank_that_holds_everything(memory):
-    assert memory(1, [SYNCHRONOUS]) > 2 * ALLOWED
+    assert memory(1, [SYNCHRONOUS]) > LEAST * 2 * ALLOWED
 
 
 @pytest.mark.soak
