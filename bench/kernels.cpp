@@ -192,6 +192,7 @@ void products(Isa isa, const Report& report) {
                   .K = kTokens,
                   .N = k,
                   .y = nullptr,
+                  .add = true,
                   .wide = grad.data()},
           isa);
     });
@@ -207,6 +208,7 @@ void products(Isa isa, const Report& report) {
                 .K = 256,
                 .N = 512,
                 .y = nullptr,
+                .add = true,
                 .wide = sums.data()},
         isa);
   });

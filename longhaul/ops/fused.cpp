@@ -331,8 +331,8 @@ void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
                                 .bias = pointer<Bf16>(bias)});
 }
 
-bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
-                                const at::Tensor& dy) {
+bool weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
+                     bool add) {
   if (!grad.is_contiguous() || !is_bf16_matrix(x) || !is_bf16_matrix(dy)) return false;
   const bool wide = grad.scalar_type() == at::kFloat;
   const bool in_rows = x.stride(1) == 1 && dy.stride(1) == 1;
@@ -344,11 +344,12 @@ bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
                                   .K = dy.size(0),
                                   .N = x.size(1),
                                   .y = wide ? nullptr : pointer<Bf16>(grad),
-                                  .add = !wide,
+                                  .add = add,
                                   .wide = wide ? pointer<float>(grad) : nullptr});
     return true;
   }
   if (!wide || !in_rows || !kernels::weight_gradient_available()) return false;
+  if (!add) grad.zero_();
   RECORD_FUNCTION("longhaul::weight_gradient", std::vector<c10::IValue>({dy.t(), x}));
   kernels::accumulate_weight_gradient(pointer<Bf16>(dy), dy.stride(0), pointer<Bf16>(x),
                                       x.stride(0), x.size(0), dy.size(1), x.size(1),

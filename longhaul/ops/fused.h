@@ -108,9 +108,10 @@ bool supports_product(const at::Tensor& a, const at::Tensor& b);
 void product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
              at::Tensor& y);
 
-/// grad [N, K], fp32 or of the compute dtype, += dy [T, N]^T x [T, K] without rounding to
-/// the compute dtype in between; false: no such kernel here, nothing done.
-bool accumulate_weight_gradient(at::Tensor& grad, const at::Tensor& x,
-                                const at::Tensor& dy);
+/// grad [N, K], fp32 or of the compute dtype, = dy [T, N]^T x [T, K] or, with `add`, +=,
+/// without rounding to the compute dtype in between; false: no such kernel here, nothing
+/// done.
+bool weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy,
+                     bool add);
 
 }  // namespace longhaul::ops::fused

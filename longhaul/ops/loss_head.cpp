@@ -179,7 +179,7 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     if (!want_gradient) continue;
     at::Tensor dpart = totals.dh.narrow(0, from, n);
     product_out(dpart, logits, weight->weight());
-    if (!weight->frozen()) accumulate_weight_gradient(weight->grad(), part, logits);
+    if (!weight->frozen()) accumulate_weight_gradient({weight}, part, logits);
     if (options.bias && !options.bias->frozen()) {
       at::Tensor grad = options.bias->grad();
       grad.add_(at::sum(logits, {0}, /*keepdim=*/false, at::kFloat));

@@ -76,6 +76,19 @@ TEST_P(Ops, DeferredWeightGradientsAreBitwiseTheImmediateOnes) {
   EXPECT_TRUE(at::equal(now->grad(), later->grad()));
 }
 
+TEST_P(Ops, UnsetWeightGradientsAreWrittenAndThenAddedTo) {
+  const at::Tensor x = random({64, 48}), dy = random({64, 32});
+  const auto zeroed = bound(random({32, 48})), unset = bound(zeroed->weight());
+  at::Tensor(unset->grad()).fill_(NAN);
+  unset->unset_grad();
+  for (int i = 0; i < 2; ++i) {
+    accumulate_weight_gradient(zeroed->grad(), x + i, dy);
+    accumulate_weight_gradient({unset}, x + i, dy);
+    EXPECT_FALSE(unset->grad_unset());
+    EXPECT_TRUE(at::equal(zeroed->grad(), unset->grad())) << i;
+  }
+}
+
 TEST(LinearOp, RefusesAnInputWithoutGraphInsteadOfLosingGradients) {
   const auto weight = bound(at::ones({2, 2}));
   EXPECT_ANY_THROW(linear(at::ones({1, 2}), weight, std::make_shared<WeightGradients>()));

@@ -43,13 +43,7 @@ void WeightGradients::drain() {
 
 void WeightGradients::compute(const Entry& entry) const {
   const at::Tensor x = entry.x.again ? entry.x.again->take() : entry.x.x;
-  // Looked up now: gradients that do not stay have memory only while they are formed.
-  std::vector<at::Tensor> grads;
-  for (const ParameterPtr& weight : entry.weights) grads.push_back(weight->grad());
-  const at::Tensor grad = joined_rows(grads);
-  LH_ASSERT(grad.defined(), "{}: its gradient does not lie beside those of its product",
-            entry.weights.front()->name());
-  accumulate_weight_gradient(grad, x, entry.dy);
+  accumulate_weight_gradient(entry.weights, x, entry.dy);
   if (after_each_) after_each_();
 }
 
@@ -137,7 +131,7 @@ void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy) {
   const at::NoGradGuard no_grad;
   at::Tensor target = grad;
-  if (fused::accumulate_weight_gradient(target, x, dy)) return;
+  if (fused::weight_gradient(target, x, dy, /*add=*/true)) return;
   if (target.scalar_type() == x.scalar_type()) {
     target.addmm_(dy.t(), x);
   } else if (!target.is_cpu() && target.scalar_type() == at::kFloat) {
@@ -147,6 +141,26 @@ void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
   } else {
     target.add_(at::mm(dy.t(), x));
   }
+}
+
+void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
+                                const at::Tensor& x, const at::Tensor& dy) {
+  const at::NoGradGuard no_grad;
+  const bool unset = std::ranges::all_of(
+      weights, [](const ParameterPtr& weight) { return weight->grad_unset(); });
+  // Looked up now: gradients that do not stay have memory only while they are formed.
+  std::vector<at::Tensor> grads;
+  for (const ParameterPtr& weight : weights) {
+    grads.push_back(unset ? weight->grad_to_write() : weight->grad());
+  }
+  at::Tensor grad = joined_rows(grads);
+  LH_ASSERT(grad.defined(), "{}: its gradient does not lie beside those of its product",
+            weights.front()->name());
+  if (unset) {
+    if (fused::weight_gradient(grad, x, dy, /*add=*/false)) return;
+    grad.zero_();
+  }
+  accumulate_weight_gradient(grad, x, dy);
 }
 
 }  // namespace longhaul::ops

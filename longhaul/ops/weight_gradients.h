@@ -56,5 +56,9 @@ using WeightGradientsPtr = std::shared_ptr<WeightGradients>;
 /// grad += dy^T x now. x [T, K], dy [T, N], grad [N, K] fp32 or bf16.
 void accumulate_weight_gradient(const at::Tensor& grad, const at::Tensor& x,
                                 const at::Tensor& dy);
+/// The same for weights as in WeightGradients::push; what is unset is written, not added
+/// to.
+void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
+                                const at::Tensor& x, const at::Tensor& dy);
 
 }  // namespace longhaul::ops

@@ -36,6 +36,12 @@ FlatRange Bucket::overlap(const FlatMember& member, FlatRange range) {
   return {begin - member.begin, end - member.begin};
 }
 
+void Bucket::settle_grads() const {
+  for (const FlatMember& member : members) {
+    if (member.parameter->grad_unset()) member.parameter->grad();
+  }
+}
+
 FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
                          const DTypePolicy& policy, at::Device device,
                          const FlatSharding& sharding, int64_t max_bucket_elements)
@@ -102,8 +108,8 @@ void FlatBuffers::release_weights(Bucket& bucket) {
 void FlatBuffers::hold_grads(Bucket& bucket) {
   if (bucket.frozen || bucket.grads.defined()) return;
   bucket.grads = take_scratch(bucket.num_elements, to_scalar_type(policy_.gradients));
-  bucket.grads.zero_();
   bind(bucket);
+  clear_grads(bucket);
 }
 
 void FlatBuffers::release_grads(Bucket& bucket) {
@@ -132,8 +138,28 @@ void FlatBuffers::give_scratch(at::Tensor tensor) {
 void FlatBuffers::zero_grads() {
   for (Bucket& bucket : buckets_) {
     if (bucket.frozen) continue;
-    (bucket.grads_stay ? bucket.grads : bucket.owned_grads).zero_();
+    if (bucket.grads_stay) {
+      clear_grads(bucket);
+    } else {
+      bucket.owned_grads.zero_();
+    }
   }
+}
+
+void FlatBuffers::clear_grads(Bucket& bucket) const {
+  // On a device products add, and one call is less than one of each parameter.
+  if (!device_.is_cpu()) {
+    bucket.grads.zero_();
+    return;
+  }
+  int64_t end = 0;
+  const auto pad = [&](int64_t begin) { part(bucket.grads, {end, begin}).zero_(); };
+  for (const FlatMember& member : bucket.members) {
+    pad(member.begin);
+    end = member.begin + member.num_elements;
+    member.parameter->unset_grad();
+  }
+  pad(bucket.num_elements);
 }
 
 int64_t FlatBuffers::bytes() const {

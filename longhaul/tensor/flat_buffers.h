@@ -55,6 +55,10 @@ struct Bucket : BucketShape {
 
   /// The part of the member's own elements that lies in `range`; empty if none does.
   static FlatRange overlap(const FlatMember& member, FlatRange range);
+
+  /// Zeros in `grads` where nothing was added: before anybody reads them but through the
+  /// parameters.
+  void settle_grads() const;
 };
 
 /// Owns the storage of all parameters, in the buckets that plan_buckets makes of them.
@@ -74,7 +78,8 @@ class FlatBuffers {
   at::Device device() const { return device_; }
 
   /// Gives the bucket memory for all its weights (of any content) or all its gradients
-  /// (zeros), and takes it away again; no effect on what stays. Handles are bound to it.
+  /// (as after zero_grads), and takes it away again; no effect on what stays. Handles are
+  /// bound to it.
   void hold_weights(Bucket& bucket);
   void release_weights(Bucket& bucket);
   void hold_grads(Bucket& bucket);
@@ -85,13 +90,15 @@ class FlatBuffers {
   at::Tensor take_scratch(int64_t num_elements, at::ScalarType type);
   void give_scratch(at::Tensor tensor);
 
-  /// All gradients that this rank keeps between micro batches.
+  /// All gradients that this rank keeps between micro batches. On a CPU those of
+  /// parameters are unset instead, until settle_grads.
   void zero_grads();
   /// Bytes of weights and gradients that stay, and of scratch.
   int64_t bytes() const;
 
  private:
   void allocate(Bucket& bucket);
+  void clear_grads(Bucket& bucket) const;
   static void bind(Bucket& bucket);
 
   DTypePolicy policy_;

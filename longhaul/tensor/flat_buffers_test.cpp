@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "longhaul/base/error.h"
@@ -65,6 +66,36 @@ TEST(FlatBuffers, ViewsAreWindowsOfTheBuckets) {
   EXPECT_EQ(member.begin % kFlatAlign, 0);
   flat.zero_grads();
   EXPECT_EQ(member.parameter->grad().abs().sum().item<float>(), 0.0F);
+}
+
+TEST(FlatBuffers, WhatIsUnsetReadsAsZerosHoweverItIsRead) {
+  for (const bool stay : {true, false}) {
+    FlatBuffers flat = make({0, 2, 0, 1, /*grads=*/!stay, /*weights=*/true});
+    Bucket& bucket = flat.buckets().front();
+    ASSERT_EQ(bucket.grads_stay, stay);
+    ASSERT_EQ(bucket.members.size(), 2U);
+    flat.hold_grads(bucket);
+    for (const FlatMember& member : bucket.members) {
+      at::Tensor(member.parameter->grad()).fill_(NAN);
+    }
+    if (stay) {
+      flat.zero_grads();
+    } else {
+      bucket.grads.fill_(NAN);  // the padding too: such memory is of any content
+      flat.release_grads(bucket);
+      flat.hold_grads(bucket);
+    }
+    const Parameter& first = *bucket.members.front().parameter;
+    EXPECT_TRUE(first.grad_unset());
+    flat.hold_weights(bucket);  // binds the handles again
+    EXPECT_EQ(first.grad().abs().sum().item<float>(), 0.0F);
+    EXPECT_FALSE(first.grad_unset());
+    at::Tensor(first.grad()).fill_(2.0);
+    flat.release_weights(bucket);
+    bucket.settle_grads();
+    EXPECT_EQ(bucket.grads.sum().item<double>(),
+              2.0 * static_cast<double>(first.grad().numel()));
+  }
 }
 
 TEST(FlatBuffers, SavedPartsOfAllRanksAreAlignedAndCoverEachElementOnce) {

@@ -1,5 +1,7 @@
 #include "longhaul/tensor/parameter.h"
 
+#include <utility>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul {
@@ -19,8 +21,16 @@ const at::Tensor& Parameter::weight() const {
 }
 
 const at::Tensor& Parameter::grad() const {
+  const bool unset = grad_unset_;
+  const at::Tensor& grad = grad_to_write();
+  if (unset && !frozen_) at::Tensor(grad).zero_();
+  return grad;
+}
+
+const at::Tensor& Parameter::grad_to_write() const {
   LH_ASSERT(frozen_ || grad_.defined(), "{}: its gradient is used while nobody holds it",
             name());
+  grad_unset_ = false;
   return grad_;
 }
 

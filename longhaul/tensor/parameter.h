@@ -38,10 +38,19 @@ class Parameter {
   /// Local values in the compute dtype, shape slice().extent.
   const at::Tensor& weight() const;
   /// The accumulator in the gradient dtype, shape slice().extent; undefined when frozen.
+  /// After unset_grad() it is zeros.
   const at::Tensor& grad() const;
 
-  /// Storage of both, or undefined tensors while it is released. Leaves frozen() as it
-  /// is.
+  /// Nothing has been added yet: what the accumulator holds is of no meaning until
+  /// somebody asks for it. To fill it with zeros first would be a write and a read of
+  /// memory more.
+  void unset_grad() { grad_unset_ = true; }
+  bool grad_unset() const { return grad_unset_; }
+  /// The accumulator for a caller who writes each of its elements; of any content.
+  const at::Tensor& grad_to_write() const;
+
+  /// Storage of both, or undefined tensors while it is released. Leaves frozen() and
+  /// grad_unset() as they are.
   void bind(at::Tensor weight, at::Tensor grad);
 
  private:
@@ -50,6 +59,7 @@ class Parameter {
   std::optional<ShardSplit> split_;
   at::Tensor weight_;
   at::Tensor grad_;
+  mutable bool grad_unset_ = false;
   bool frozen_ = true;
 };
 

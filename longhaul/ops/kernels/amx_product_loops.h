@@ -180,6 +180,7 @@ class TileProduct {
       multiply(next / strips_ * height, height, first, count, buffers);
       next += count;
     }
+    fence_past();
   }
 
  private:
@@ -306,6 +307,7 @@ class TileProduct {
 
   /// A share with each panel.
   Lines result_lines(int64_t packed_row, int64_t passing_row, int64_t panel) const {
+    if (p_.wide != nullptr && !p_.add) return {};
     const int64_t at =
         kLeft ? packed_row * p_.N + passing_row : passing_row * p_.N + packed_row;
     const bool wide = p_.wide != nullptr;

@@ -174,6 +174,7 @@ inline void product_loop(const Product& p) {
         }
       }
     }
+    fence_past();
   }
 }
 

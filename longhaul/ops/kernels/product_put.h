@@ -18,6 +18,7 @@ LH_INLINE void put_lanes(const Product& p, int64_t m, int64_t n, Vec x, Lanes la
   if (p.bias != nullptr) x = add(x, load(p.bias + n, lanes));
   const int64_t at = m * p.N + n;
   if (p.wide != nullptr) {
+    if (!p.add) return store_past(p.wide + at, x, lanes);
     store(p.wide + at, add(load(p.wide + at, lanes), x), lanes);
   } else {
     if (p.add) x = add(load(p.y + at, lanes), x);

@@ -100,28 +100,31 @@ TEST(Product, IsTheExactOneRoundedOnceOfAnyOrderInMemory) {
   });
 }
 
-TEST(Product, AddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
+TEST(Product, WritesAndAddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
   const int threads_before = omp_get_max_threads();
   for_operands([](const Operands& x, Isa isa) {
     const ProductSizes& s = x.s;
     const auto before = random_values(s.M * s.N, 4);
-    std::vector<double> want = x.product();
-    for (size_t i = 0; i < want.size(); ++i) want[i] += double{before[i]};
-    std::vector<float> first;
-    for (const int threads : {1, 2, 3}) {
-      omp_set_num_threads(threads);
-      auto sums = before;
-      run(Product{.a = x.a,
-                  .b = x.b,
-                  .M = s.M,
-                  .K = s.K,
-                  .N = s.N,
-                  .y = nullptr,
-                  .wide = sums.data()},
-          isa);
-      EXPECT_LT(distance(sums, want), kSums);
-      if (first.empty()) first = sums;
-      EXPECT_TRUE(same_bits(first, sums)) << threads;
+    for (const bool add : {false, true}) {
+      std::vector<double> want = x.product();
+      for (size_t i = 0; add && i < want.size(); ++i) want[i] += double{before[i]};
+      std::vector<float> first;
+      for (const int threads : {1, 2, 3}) {
+        omp_set_num_threads(threads);
+        auto sums = before;
+        run(Product{.a = x.a,
+                    .b = x.b,
+                    .M = s.M,
+                    .K = s.K,
+                    .N = s.N,
+                    .y = nullptr,
+                    .add = add,
+                    .wide = sums.data()},
+            isa);
+        EXPECT_LT(distance(sums, want), kSums) << add;
+        if (first.empty()) first = sums;
+        EXPECT_TRUE(same_bits(first, sums)) << threads;
+      }
     }
   });
   omp_set_num_threads(threads_before);

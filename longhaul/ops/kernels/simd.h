@@ -73,6 +73,7 @@ LH_INLINE void store(float* p, Vec x, Full) { _mm512_storeu_ps(p, x); }
 LH_INLINE void store(float* p, Vec x, Part part) {
   _mm512_mask_storeu_ps(p, lane_mask(part), x);
 }
+LH_INLINE void store_aligned_past(float* p, Vec x) { _mm512_stream_ps(p, x); }
 
 LH_INLINE Vec widen(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -203,6 +204,7 @@ LH_INLINE void store(float* p, Vec x, Full) { _mm256_storeu_ps(p, x); }
 LH_INLINE void store(float* p, Vec x, Part part) {
   _mm256_maskstore_ps(p, lane_mask(part), x);
 }
+LH_INLINE void store_aligned_past(float* p, Vec x) { _mm256_stream_ps(p, x); }
 
 LH_INLINE Vec widen(__m128i bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
@@ -299,6 +301,15 @@ LH_INLINE Vec where_at_least(Words a, Words b, Vec x) {
 }
 
 #endif
+
+/// Past the caches where the address allows: for results that nobody reads soon. A thread
+/// that is through with them calls fence_past().
+LH_INLINE void store_past(float* p, Vec x, Full) {
+  if (reinterpret_cast<uintptr_t>(p) % sizeof(Vec) == 0) return store_aligned_past(p, x);
+  store(p, x, Full{});
+}
+LH_INLINE void store_past(float* p, Vec x, Part part) { store(p, x, part); }
+LH_INLINE void fence_past() { _mm_sfence(); }
 
 /// 2^x within 3e-7 relative; NaN stays.
 LH_INLINE Vec exp2(Vec x) {

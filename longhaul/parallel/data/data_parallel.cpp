@@ -103,6 +103,7 @@ void DataParallel::close_gradients(int unit, bool last) {
 void DataParallel::start_reduction(size_t index) {
   Bucket& bucket = flat_.buckets()[index];
   LH_ASSERT(bucket.grads.defined(), "unit {} has no gradients to reduce", bucket.unit);
+  bucket.settle_grads();
   comm::Communicator& shard = groups_.shard_of(bucket);
   comm::Communicator& replicas = groups_.replicas_of(bucket);
   // With one shard the replicas hold all; else they follow at the step's end.

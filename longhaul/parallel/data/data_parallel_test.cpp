@@ -59,6 +59,10 @@ struct Rank {
     }
     throw std::logic_error("no such unit");
   }
+  void add(int number, double value) {
+    unit(number).settle_grads();
+    unit(number).grads.add_(value);
+  }
 
   std::unique_ptr<comm::Communicator> shard, replicas;
   FlatBuffers flat;
@@ -72,10 +76,10 @@ TEST(DataParallel, SumsGradientsOverRanksAndMicroBatches) {
       for (int micro = 0; micro < 3; ++micro) {
         for (const int unit : {1, 0}) {
           rank.data.open_gradients(unit);
-          rank.unit(unit).grads.add_(world->rank() + 1.0);
+          rank.add(unit, world->rank() + 1.0);
           rank.data.close_gradients(unit, micro == 2);
         }
-        rank.unit(kResidentUnit).grads.add_(world->rank() + 1.0);
+        rank.add(kResidentUnit, world->rank() + 1.0);
       }
       rank.data.finish_gradients();
       const double sum = 3 * c.ranks * (c.ranks + 1) / 2.0;
