@@ -4,6 +4,8 @@
 // linkage and nothing is called from elsewhere: an inline function shared with other
 // files could be linked from this file's AVX-512 form into all of them.
 
+#include <immintrin.h>
+
 #include "longhaul/optim/adamw_kernel.h"
 #include "longhaul/optim/elements.h"
 
@@ -28,14 +30,44 @@ void update_block(int64_t begin, int64_t end, const G* __restrict grad,
   }
 }
 
+/// Past the caches where the address allows: memory that is only written need not be
+/// read. A thread that is through with it fences.
+inline void write_past(const uint16_t* from, uint16_t* to, int64_t count) {
+  constexpr int64_t kLanes = sizeof(__m256i) / sizeof(uint16_t);
+  int64_t i = 0;
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(__m256i) == 0) {
+    for (; i + kLanes <= count; i += kLanes) {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
+                          _mm256_load_si256(reinterpret_cast<const __m256i*>(from + i)));
+    }
+  }
+  for (; i < count; ++i) to[i] = from[i];
+}
+
 template <typename G, typename M, typename W>
 void update_range(const AdamWRange& r, const AdamWScalars& s, W* weight) {
   const auto* grad = static_cast<const G*>(r.grad);
   auto* master = static_cast<float*>(r.master);
   auto* exp_avg = static_cast<M*>(r.exp_avg);
   auto* exp_avg_sq = static_cast<M*>(r.exp_avg_sq);
-  for_blocks(r.count, kAdamWBlock, [&](int64_t begin, int64_t end) {
-    update_block(begin, end, grad, master, exp_avg, exp_avg_sq, weight, s, Nearest());
+  for_blocks(r.count, kAdamWBlock, [&](int64_t first, int64_t last) {
+    for_chunks(first, last, [&](int64_t begin, int64_t end) {
+      ask_ahead(begin, end, r.count, grad, master, exp_avg, exp_avg_sq);
+      const auto update = [&](W* weights) {
+        update_block(0, end - begin, grad + begin, master + begin, exp_avg + begin,
+                     exp_avg_sq + begin, weights, s, Nearest());
+      };
+      if constexpr (std::is_same_v<W, uint16_t>) {
+        alignas(64) uint16_t weights[kChunk];
+        update(weights);
+        write_past(weights, weight + begin, end - begin);
+      } else if constexpr (std::is_same_v<W, NoWeight>) {
+        update(nullptr);
+      } else {
+        update(weight + begin);
+      }
+    });
+    _mm_sfence();
   });
 }
 

@@ -190,15 +190,20 @@ TEST(AdamW, WritesASeparateWeightInItsOwnType) {
   f32.weight.resize(1001);
   adamw_update(f32.range(), kStep);
   EXPECT_EQ(f32.weight, plain.master);
-  State bf16 = random_state(1001);
-  std::vector<uint16_t> weight(1001);
-  AdamWRange range = bf16.range();
-  range.weight = weight.data();
-  range.weight_dtype = DType::BF16;
-  adamw_update(range, kStep);
-  EXPECT_EQ(bf16.master, plain.master);
-  for (size_t i = 0; i < weight.size(); ++i) {
-    ASSERT_EQ(weight[i], float_to_bf16(plain.master[i])) << i;
+  // Wherever it lies, and nothing beside it.
+  for (size_t place = 1; place <= 16; ++place) {
+    State bf16 = random_state(1001);
+    std::vector<uint16_t> weight(1001 + place + 1, 7);
+    AdamWRange range = bf16.range();
+    range.weight = weight.data() + place;
+    range.weight_dtype = DType::BF16;
+    adamw_update(range, kStep);
+    EXPECT_EQ(bf16.master, plain.master);
+    EXPECT_EQ(weight[place - 1], 7);
+    EXPECT_EQ(weight[place + 1001], 7);
+    for (size_t i = 0; i < plain.master.size(); ++i) {
+      ASSERT_EQ(weight[place + i], float_to_bf16(plain.master[i])) << place << ", " << i;
+    }
   }
 }
 

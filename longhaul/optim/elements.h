@@ -5,6 +5,7 @@
 // sets include it.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "longhaul/optim/element.h"
 
@@ -58,6 +59,33 @@ void for_blocks(int64_t count, int64_t block, const Act& act) {
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t begin = b * block;
     act(begin, begin + block < count ? begin + block : count);
+  }
+}
+
+/// Elements of a block that are asked for and computed together.
+constexpr int64_t kChunk = 64;
+/// What is asked for comes before it is used, and is still in the first cache then.
+constexpr int64_t kAhead = 512;
+
+/// Asks for the memory of each x that comes kAhead after [begin, end), of `count`
+/// elements, to write it too where it is not const. By itself a processor that has to
+/// follow several streams gets four fifths of the memory's rate.
+template <typename... T>
+[[gnu::always_inline]] inline void ask_ahead(int64_t begin, int64_t end, int64_t count,
+                                             T*... x) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  const int64_t last = end + kAhead < count ? end + kAhead : count;
+  for (int64_t i = begin + kAhead; i < last; i += kLine) {
+    (__builtin_prefetch(x + i, std::is_const_v<T> ? 0 : 1), ...);
+  }
+}
+
+/// Calls act(begin, end) for chunks of [begin, end).
+template <typename Act>
+[[gnu::always_inline]] inline void for_chunks(int64_t begin, int64_t end,
+                                              const Act& act) {
+  for (int64_t i = begin; i < end; i += kChunk) {
+    act(i, i + kChunk < end ? i + kChunk : end);
   }
 }
 
