@@ -125,4 +125,9 @@ bool cpu_has_amx() {
 
 const char* amx_refusal() { return found().amx_refusal; }
 
+int64_t second_cache_bytes() {
+  static const int64_t kBytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return kBytes > 0 ? kBytes : int64_t{2} << 20;
+}
+
 }  // namespace longhaul

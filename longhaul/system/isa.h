@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 // Included by files that are compiled for one instruction set: nothing of the standard
 // library that could be instantiated there.
 namespace longhaul {
@@ -18,5 +20,9 @@ bool cpu_has_amx();
 /// Why the CPU's AMX is not used, and what to do; null where it is, or where there is
 /// none.
 const char* amx_refusal();
+
+/// Bytes of a core's second cache; 2 MiB, that of all processors with AMX so far, where
+/// the operating system does not tell.
+int64_t second_cache_bytes();
 
 }  // namespace longhaul

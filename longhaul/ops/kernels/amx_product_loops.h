@@ -16,8 +16,7 @@ namespace {
 /// Summed before sums leave the registers: 16 KB of a strip stay in L1 while as much of
 /// the block comes past.
 constexpr int64_t kPanelDepth = 256;
-constexpr int64_t kChunkDepth = 2048;                 ///< of the block in L2
-constexpr int64_t kBlockElements = int64_t{1} << 19;  ///< 1 MB of an L2 of 2 MB
+constexpr int64_t kChunkDepth = 2048;  ///< of the block in L2
 /// With fewer rows in the block, strips come in more often than memory gives them.
 constexpr int64_t kLeastRows = 128;
 constexpr int64_t kMostRows = 512;
@@ -27,6 +26,7 @@ constexpr int64_t kMostStrips = 64;
 constexpr int64_t kRegister = kRegisterRows * kRegisterWords;
 constexpr int64_t kStepWords = 2 * kRegister;  ///< of 32 x 32 values
 constexpr int64_t kBlockSums = kTileBlock * kTileBlock;
+constexpr int64_t kElement = sizeof(Bf16);
 constexpr int64_t kWordBytes = 4;
 constexpr int64_t kRowBytes = kRegisterWords * kWordBytes;
 constexpr int64_t kLineBytes = 64;
@@ -222,7 +222,7 @@ class TileProduct {
   /// As many blocks as threads, or as caches ask for; all of a size.
   int64_t block_height(int64_t threads) const {
     const int64_t most =
-        smaller(kMostRows, larger(kLeastRows, kBlockElements / deepest_));
+        smaller(kMostRows, larger(kLeastRows, p_.cache_bytes / 2 / kElement / deepest_));
     const int64_t blocks = larger(ceil_div(packed_rows_, most),
                                   smaller(threads, ceil_div(packed_rows_, kLeastRows)));
     return round_up(ceil_div(packed_rows_, blocks), kTileBlock);
@@ -299,7 +299,6 @@ class TileProduct {
   Lines lines_of(Panel panel) const {
     if (panel.depth == 0) return {};
     const MatrixInput x = from(passing_, panel.row, panel.k);
-    constexpr int64_t kElement = sizeof(Bf16);
     const int64_t bytes = panel.depth * kElement;
     return beforehand_ ? Lines(packed_strip(panel.row, panel.k), 0, 1, kTileBlock * bytes)
                        : Lines(x.data, x.row * kElement, kTileBlock, bytes);

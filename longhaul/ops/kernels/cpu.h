@@ -291,6 +291,8 @@ struct Product {
   const Bf16* bias = nullptr;
   bool add = false;
   float* wide = nullptr;
+  /// With AMX blocks of a factor take half of it; the sums' order is the same for all.
+  int64_t cache_bytes = second_cache_bytes();
 };
 
 // ---- Buffers

@@ -130,6 +130,29 @@ TEST(Product, WritesAndAddsInFp32WithTheSameBitsOnAnyNumberOfThreads) {
   omp_set_num_threads(threads_before);
 }
 
+TEST(Product, HasTheSameBitsWhateverTheCache) {
+  const Operands x({70, 2100, 330}, false, true);
+  for (const Isa isa : product_isas()) {
+    SCOPED_TRACE(isa_name(isa));
+    const auto of_cache = [&](int64_t bytes) {
+      std::vector<Bf16> y(70 * 330);
+      run(Product{.a = x.a,
+                  .b = x.b,
+                  .M = 70,
+                  .K = 2100,
+                  .N = 330,
+                  .y = y.data(),
+                  .cache_bytes = bytes},
+          isa);
+      return y;
+    };
+    const auto first = of_cache(second_cache_bytes());
+    for (const int64_t bytes : {1, 1 << 20, 1 << 24}) {
+      EXPECT_TRUE(same_bits(first, of_cache(bytes))) << bytes;
+    }
+  }
+}
+
 TEST(Product, KeepsInfinitiesAndNaNToTheirRows) {
   Operands x({9, 20, 18}, false, true);
   narrow(INFINITY, &x.a_data[static_cast<size_t>(2 * x.a.row)]);
