@@ -256,6 +256,21 @@ struct ForwardScratch {
   alignas(64) float factor[kQueryBlock];  ///< what the sums so far shrink by
 };
 
+/// The largest of `rows` scores of each lane: in several chains, or each comparison would
+/// wait for the one before.
+LH_INLINE Vec most_of(int64_t rows, const float* scores) {
+  constexpr int64_t kChains = 4;
+  Vec most[kChains];
+  for (int64_t i = 0; i < kChains; ++i) most[i] = set1(kHidden);
+  int64_t j = 0;
+  for (; j + kChains <= rows; j += kChains) {
+    for (int64_t i = 0; i < kChains; ++i)
+      most[i] = max(most[i], load(scores + (j + i) * kQueryBlock, Full{}));
+  }
+  for (; j < rows; ++j) most[0] = max(most[0], load(scores + j * kQueryBlock, Full{}));
+  return max(max(most[0], most[1]), max(most[2], most[3]));
+}
+
 /// scores -> probabilities relative to the running maximum, some of them dropped;
 /// maximum, total and factor follow, as if none was.
 template <bool kDrops, typename E>
@@ -268,16 +283,16 @@ void running_softmax(const QueryBlock& q, const KeyBlock& k, float scale,
   for (int64_t lane = k.lane; lane < q.vecs * kLanes; lane += kLanes) {
     float* scores = w.scores.get() + lane;
     const Vec before = load(w.maximum + lane, Full{});
-    Vec most = before;
-    for (int64_t j = 0; j < k.rows; ++j) {
-      Vec s = load(scores + j * kQueryBlock, Full{});
-      if (k.masked) {
-        s = select_between(static_cast<int32_t>(k.first + j), q.low + lane, q.high + lane,
-                           s, set1(kHidden));
-        store(scores + j * kQueryBlock, s, Full{});
+    if (k.masked) {
+      for (int64_t j = 0; j < k.rows; ++j) {
+        float* at = scores + j * kQueryBlock;
+        store(at,
+              select_between(static_cast<int32_t>(k.first + j), q.low + lane,
+                             q.high + lane, load(at, Full{}), set1(kHidden)),
+              Full{});
       }
-      most = max(most, s);
     }
+    const Vec most = max(before, most_of(k.rows, scores));
     Vec total = zero();
     for (int64_t j = 0; j < k.rows; j += kPair) {
       Vec p[kPair];
