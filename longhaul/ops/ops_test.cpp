@@ -87,6 +87,10 @@ TEST_P(Ops, UnsetWeightGradientsAreWrittenAndThenAddedTo) {
     EXPECT_FALSE(unset->grad_unset());
     EXPECT_TRUE(at::equal(zeroed->grad(), unset->grad())) << i;
   }
+  at::Tensor(unset->grad()).fill_(NAN);
+  unset->unset_grad();
+  accumulate_weight_gradient({unset}, x.narrow(0, 0, 0), dy.narrow(0, 0, 0));
+  EXPECT_EQ(unset->grad().abs().sum().item<float>(), 0.0F) << "of no rows";
 }
 
 TEST(LinearOp, RefusesAnInputWithoutGraphInsteadOfLosingGradients) {
