@@ -336,6 +336,10 @@ bool weight_gradient(at::Tensor& grad, const at::Tensor& x, const at::Tensor& dy
   if (!grad.is_contiguous() || !is_bf16_matrix(x) || !is_bf16_matrix(dy)) return false;
   const bool wide = grad.scalar_type() == at::kFloat;
   const bool in_rows = x.stride(1) == 1 && dy.stride(1) == 1;
+  if (x.size(0) == 0) {  // of no tokens, which the kernels do not take
+    if (!add) grad.zero_();
+    return true;
+  }
   if (kernels::product_available()) {
     RECORD_FUNCTION("longhaul::weight_gradient", std::vector<c10::IValue>({dy.t(), x}));
     kernels::run(kernels::Product{.a = matrix(dy.t()),

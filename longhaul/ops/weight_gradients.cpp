@@ -157,8 +157,7 @@ void accumulate_weight_gradient(const std::vector<ParameterPtr>& weights,
   LH_ASSERT(grad.defined(), "{}: its gradient does not lie beside those of its product",
             weights.front()->name());
   if (unset) {
-    // A product of no rows writes nothing.
-    if (x.size(0) > 0 && fused::weight_gradient(grad, x, dy, /*add=*/false)) return;
+    if (fused::weight_gradient(grad, x, dy, /*add=*/false)) return;
     grad.zero_();
   }
   accumulate_weight_gradient(grad, x, dy);

@@ -282,8 +282,8 @@ struct MatrixInput {
 
 /// a [M, K] times b [K, N], summed in fp32, and with `bias` [N] where there is one, goes
 /// to y [M, N], rounded once, or to `wide` [M, N] in fp32: one of them is null, both are
-/// contiguous. With `add` what was there is part of the sum. A kernel of Isa::Avx2 and
-/// Isa::Amx.
+/// contiguous. With `add` what was there is part of the sum. None of the sizes is 0. A
+/// kernel of Isa::Avx2 and Isa::Amx.
 struct Product {
   MatrixInput a, b;
   int64_t M, K, N;
