@@ -54,7 +54,7 @@ FlatBuffers::FlatBuffers(const std::vector<FlatParameter>& parameters,
   }
   for (const BucketPlan& plan : plan_buckets(placed, sharding, max_bucket_elements)) {
     Bucket& bucket = buckets_.emplace_back();
-    static_cast<BucketShape&>(bucket) = plan;
+    static_cast<BucketShape&>(bucket) = static_cast<const BucketShape&>(plan);
     for (const BucketMember& member : plan.members) {
       const FlatParameter& p = parameters[member.parameter];
       bucket.members.push_back({p.parameter, p.kind, member.begin, member.num_elements});
