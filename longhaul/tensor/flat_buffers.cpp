@@ -153,7 +153,9 @@ void FlatBuffers::clear_grads(Bucket& bucket) const {
     return;
   }
   int64_t end = 0;
-  const auto pad = [&](int64_t begin) { part(bucket.grads, {end, begin}).zero_(); };
+  const auto pad = [&](int64_t begin) {
+    if (begin > end) part(bucket.grads, {end, begin}).zero_();
+  };
   for (const FlatMember& member : bucket.members) {
     pad(member.begin);
     end = member.begin + member.num_elements;
