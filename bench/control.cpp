@@ -249,6 +249,11 @@ class MeasuredFleet : public Fleet {
     const fs::path path = dir_ / "status_again.json";
     const Stopwatch watch;
     take_reports(status, newest_, {});
+    // A rank's row is longest while it waits. How many of them wait just now is chance.
+    for (RunStatus::Rank& rank : status.ranks) {
+      rank.waits_for = "all_gather 1000000 of data, bucket 4";
+      rank.waits_seconds = 1.0 / 3.0;
+    }
     write_status(path, status);
     status_seconds_ = watch.seconds();
     status_bytes_ = fs::file_size(path);
