@@ -13,7 +13,7 @@ import time
 import pytest
 from datasets import Dataset
 from refusals import contents, refused, refused_without_a_trace, shards, training_refused
-from runs import curve, steps_of, write_config
+from runs import PACE, curve, steps_of, write_config
 from small_model import TRAINING, documents, make_model, make_tokenizer
 
 # --- files that are not there
@@ -267,7 +267,7 @@ def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(run, binary, tmp_p
                                                               undisturbed, victim):
     path = write_config(tmp_path, "run")
     command = ["mpirun", "--allow-run-as-root", "-n", "2", "--oversubscribe", "--bind-to",
-               "none", binary("longhaul"), "train", str(path), *TWO_RANKS]
+               "none", binary("longhaul"), "train", str(path), "--set", PACE, *TWO_RANKS]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                text=True)
     try:

@@ -55,9 +55,6 @@ def workers(config):
     return [pid for _, pid in sorted(found)]
 
 
-# A step of this model takes as little as 2 ms. What is done to a running run is done while it
-# has steps to go.
-PACE = 'debug.delays=[{phase = "update", seconds = 0.03}]'
 # What a loaded machine does not take for a step, a start or a save.
 HANG = "resilience.hang_timeout_s=8"
 
@@ -89,7 +86,7 @@ def undisturbed(binary, tmp_path):
 def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, tmp_path,
                                                                         undisturbed):
     config = runs.write_config(tmp_path, "killed")
-    process = start(binary, config, PACE)
+    process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "killed", 17)
     os.kill(workers(config)[1], signal.SIGKILL)
     code, said = end(process)
@@ -110,7 +107,7 @@ def test_a_killed_rank_is_named_and_the_run_ends_as_the_undisturbed_one(binary, 
 
 def test_a_stopped_rank_is_found_named_and_the_run_goes_on(binary, tmp_path, undisturbed):
     config = runs.write_config(tmp_path, "hung")
-    process = start(binary, config, HANG, PACE)
+    process = start(binary, config, HANG, runs.PACE)
     wait_for_step(tmp_path / "hung", 17)
     os.kill(workers(config)[0], signal.SIGSTOP)
     code, said = end(process)
@@ -172,7 +169,7 @@ def test_a_save_that_stands_still_is_told_with_its_rank_and_started_again(binary
     signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGUSR1, marks=pytest.mark.soak)])
 def test_a_signal_saves_and_ends_and_the_same_command_goes_on(binary, tmp_path, number):
     config = runs.write_config(tmp_path, "told")
-    process = start(binary, config, PACE)
+    process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "told", 12)
     process.send_signal(number)
     code, said = end(process)
@@ -204,7 +201,7 @@ def without_noise(said):
 
 def test_the_file_stop_ends_it_for_good(binary, tmp_path):
     config = runs.write_config(tmp_path, "stop")
-    process = start(binary, config, PACE)
+    process = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "stop", 7)
     (tmp_path / "stop" / "STOP").touch()
     code, said = end(process)
@@ -307,7 +304,7 @@ def test_what_can_be_known_is_refused_before_mpirun_is_started(binary, tmp_path,
 
 def test_a_second_supervisor_of_the_run_is_refused(binary, tmp_path):
     config = runs.write_config(tmp_path, "twice")
-    first = start(binary, config, PACE)
+    first = start(binary, config, runs.PACE)
     wait_for_step(tmp_path / "twice", 3)
     code, said = end(start(binary, config))
     assert code == 78 and "supervises this run" in said, said

@@ -34,6 +34,10 @@ every = 4
 keep = 0
 """
 
+# A step of this model takes as little as 2 ms. What is done to a running run is done while it
+# has steps to go.
+PACE = 'debug.delays=[{phase = "update", seconds = 0.03}]'
+
 
 def write_config(tmp_path, name="run"):
     model = tmp_path / "model"

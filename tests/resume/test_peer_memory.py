@@ -15,7 +15,7 @@ import sys
 import time
 
 import pytest
-from runs import curve, tensors, write_config
+from runs import PACE, curve, tensors, write_config
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dist"))
 from test_failures import ENVIRONMENT, finish, rank_pids  # noqa: E402
@@ -58,7 +58,7 @@ class Cluster:
     def kill_all(self, *sets, at=25, **where):
         """Starts, and kills every rank at once at some moment of or after a step."""
         before = self.attempt()
-        process = self.start(*sets, **where)
+        process = self.start(PACE, *sets, **where)
         limit = time.monotonic() + 120
         while self.attempt() == before or self.reached() < at:
             assert process.poll() is None and time.monotonic() < limit, process.communicate()
@@ -192,7 +192,7 @@ def test_two_deaths_cost_no_bit(binary, tmp_path, undisturbed, sets):
 
 def test_a_stopped_run_leaves_its_memory_to_its_supervisor(binary, tmp_path, undisturbed):
     cluster = Cluster(binary, tmp_path, nodes=2)
-    process = cluster.start(*ZERO)
+    process = cluster.start(PACE, *ZERO)
     limit = time.monotonic() + 120
     while cluster.reached() < 13:
         assert process.poll() is None and time.monotonic() < limit

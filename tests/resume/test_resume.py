@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from runs import curve, final, state, steps_of, tensors, write_config
+from runs import PACE, curve, final, state, steps_of, tensors, write_config
 
 
 def train(run, path, *sets, ranks=1, check=True):
@@ -52,6 +52,12 @@ def test_every_figure_of_every_step_is_a_number(run, tmp_path):
         assert all(isinstance(value, (int, float)) for value in record.values())
 
 
+def start_at_pace(binary, path, *sets):
+    words = [word for one in (PACE, *sets) for word in ("--set", one)]
+    return subprocess.Popen([binary("longhaul"), "train", str(path), *words],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
 def test_the_same_run_twice_is_bitwise_the_same(run, tmp_path):
     one, other = write_config(tmp_path, "one"), write_config(tmp_path, "other")
     train(run, one)
@@ -64,11 +70,8 @@ def test_the_same_run_twice_is_bitwise_the_same(run, tmp_path):
                                     pytest.param(signal.SIGINT, marks=pytest.mark.soak)])
 def test_a_signal_saves_exits_75_and_the_same_command_goes_on(run, binary, tmp_path, number):
     whole, parts = write_config(tmp_path, "whole"), write_config(tmp_path, "parts")
-    # Long enough for the signal to arrive in the middle.
-    longer = ["run.steps=400", "run.stop_after=400", "checkpoint.every=0"]
-    process = subprocess.Popen(
-        [binary("longhaul"), "train", str(parts), *[w for s in longer for w in ("--set", s)]],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    longer = ["run.steps=100", "run.stop_after=100", "checkpoint.every=0"]
+    process = start_at_pace(binary, parts, *longer)
     metrics = tmp_path / "parts" / "metrics.jsonl"
     for _ in range(200):
         if metrics.exists() and len(metrics.read_text().splitlines()) >= 3:
@@ -77,34 +80,32 @@ def test_a_signal_saves_exits_75_and_the_same_command_goes_on(run, binary, tmp_p
     process.send_signal(number)
     assert process.wait(timeout=60) == 75
     reached = max(steps_of(tmp_path / "parts"))
-    assert 3 <= reached < 400
+    assert 3 <= reached < 100
     train(run, parts, *longer)
     train(run, whole, *longer)
     assert curve(tmp_path / "parts") == curve(tmp_path / "whole")
-    last = "checkpoints/step_00000400"
+    last = "checkpoints/step_00000100"
     assert tensors(tmp_path / "parts" / last) == tensors(tmp_path / "whole" / last)
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(run, binary, tmp_path):
     whole, parts = write_config(tmp_path, "whole"), write_config(tmp_path, "parts")
-    longer = ["run.steps=300", "checkpoint.every=20", "checkpoint.keep=2"]
-    process = subprocess.Popen(
-        [binary("longhaul"), "train", str(parts), *[w for s in longer for w in ("--set", s)]],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    longer = ["run.steps=100", "checkpoint.every=10", "checkpoint.keep=2"]
+    process = start_at_pace(binary, parts, *longer)
     for _ in range(400):
-        if (tmp_path / "parts/checkpoints/step_00000040/manifest.json").exists():
+        if (tmp_path / "parts/checkpoints/step_00000020/manifest.json").exists():
             break
         time.sleep(0.02)
     process.kill()
     process.wait(timeout=60)
-    assert max(steps_of(tmp_path / "parts")) < 300
+    assert max(steps_of(tmp_path / "parts")) < 100
     train(run, parts, *longer)
     train(run, whole, *longer)
     assert curve(tmp_path / "parts") == curve(tmp_path / "whole")
-    last = "checkpoints/step_00000300"
+    last = "checkpoints/step_00000100"
     assert tensors(tmp_path / "parts" / last) == tensors(tmp_path / "whole" / last)
     kept = sorted(p.name for p in (tmp_path / "parts/checkpoints").iterdir())
-    assert kept == ["step_00000280", "step_00000300"]
+    assert kept == ["step_00000090", "step_00000100"]
 
 
 def test_a_newer_checkpoint_without_manifest_is_passed_over(run, tmp_path):
