@@ -1,6 +1,7 @@
 """Every header compiles alone: it includes what it uses.
 
-Each header borrows the flags of a unit of its own folder.
+Each header borrows the flags of a unit of its own folder: of the one with most of them, and
+where that is another kind (more of a processor, less of LibTorch) of any other.
 """
 
 import concurrent.futures
@@ -14,7 +15,7 @@ import house
 
 
 def flags_by_folder(database):
-    """folder -> compiler call without source, output and precompiled header."""
+    """folder -> its different compiler calls without source, output and precompiled header."""
     found = {}
     for entry in json.load(open(database, encoding="utf-8")):
         folder = os.path.dirname(os.path.relpath(entry["file"], house.ROOT))
@@ -26,18 +27,23 @@ def flags_by_folder(database):
                 skip = True
             elif not word.endswith("ccache") and word != entry["file"]:
                 kept.append(word)
-        # Units that link little are compiled with little.
-        found[folder] = max(found.get(folder, []), kept, key=len)
-    return found
+        if kept not in found.setdefault(folder, []):
+            found[folder].append(kept)
+    return {folder: sorted(calls, key=len, reverse=True) for folder, calls in found.items()}
 
 
-def compile_alone(header, command, directory):
+def compile_alone(header, commands, directory):
     unit = os.path.join(directory, header.replace("/", "_") + ".cpp")
     with open(unit, "w", encoding="utf-8") as out:
         out.write(f'#include "{header}"\n#include "{header}"\n')
-    done = subprocess.run(command + ["-fsyntax-only", unit], capture_output=True, text=True,
-                          cwd=house.ROOT)
-    return f"{header}:\n{done.stderr[:2000]}" if done.returncode else None
+    said = []
+    for command in commands:
+        done = subprocess.run(command + ["-fsyntax-only", unit], capture_output=True, text=True,
+                              cwd=house.ROOT)
+        if done.returncode == 0:
+            return None
+        said.append(done.stderr[:2000])
+    return f"{header}:\n{said[0]}"
 
 
 def main():
