@@ -103,6 +103,13 @@ void norms_and_activations(const Report& report) {
     x.mutable_grad().reset();
     backward(ops::rms_norm(x, weight, 1e-5, fused), dx);
   });
+  const at::Tensor delta = leaf({kTokens, kHidden});
+  report("residual sum and RMSNorm", [&](bool fused) {
+    x.mutable_grad().reset();
+    delta.mutable_grad().reset();
+    const auto [sum, normed] = ops::residual_rms_norm(x, delta, weight, 1e-5, fused);
+    torch::autograd::backward({sum, normed}, {dx, dx});
+  });
   const at::Tensor heads = leaf({kTokens, kHeads, kHeadDim});
   const at::Tensor dheads = values({kTokens, kHeads, kHeadDim});
   const ops::RopeTable table =

@@ -20,9 +20,10 @@ DecoderBlock::DecoderBlock(ParameterSet& parameters, const DecoderSettings& s,
 
 at::Tensor DecoderBlock::forward(const at::Tensor& x, const ops::RopeTable& rope,
                                  const nn::ForwardContext& context) const {
-  const at::Tensor h =
-      x + attention_.forward(input_norm_.forward(x, context), &rope, context);
-  return h + feed_forward_.forward(post_attention_norm_.forward(h, context), context);
+  const auto [in, normed] = input_norm_.residual(x, context);
+  const at::Tensor attended = attention_.forward(normed, &rope, context);
+  const auto [h, h_normed] = post_attention_norm_.residual(in, context, attended);
+  return h + feed_forward_.forward(h_normed, context);
 }
 
 Decoder::Decoder(const DecoderSettings& settings, int64_t max_positions,

@@ -4,7 +4,6 @@
 #include "longhaul/ops/embedding.h"
 #include "longhaul/ops/layer_norm.h"
 #include "longhaul/ops/linear.h"
-#include "longhaul/ops/rms_norm.h"
 
 namespace longhaul::nn {
 
@@ -73,6 +72,11 @@ RmsNorm::RmsNorm(ParameterSet& parameters, const std::string& name, double eps)
 
 at::Tensor RmsNorm::forward(const at::Tensor& x, const ForwardContext& context) const {
   return ops::rms_norm(x, weight_, eps_, context.fused);
+}
+
+ops::ResidualNorm RmsNorm::residual(const at::Tensor& x, const ForwardContext& context,
+                                    const at::Tensor& delta) const {
+  return ops::residual_rms_norm(x, delta, weight_, eps_, context.fused);
 }
 
 }  // namespace longhaul::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "longhaul/nn/forward_context.h"
+#include "longhaul/ops/rms_norm.h"
 #include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::nn {
@@ -76,6 +77,9 @@ class RmsNorm {
   RmsNorm(ParameterSet& parameters, const std::string& name, double eps);
   /// x [T, H] -> [T, H].
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  /// ops::residual_rms_norm of x + delta, or of x alone.
+  ops::ResidualNorm residual(const at::Tensor& x, const ForwardContext& context,
+                             const at::Tensor& delta = {}) const;
   const ParameterPtr& weight() const { return weight_; }
 
  private:

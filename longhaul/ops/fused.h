@@ -28,13 +28,17 @@ bool supports(Form form, const at::Tensor& x);
 bool supports_attention(const at::Tensor& q, int64_t head_dim);
 
 /// x [T, H], or [T, heads, H] of which the last two dims are contiguous, so that it may
-/// be part of a wider matrix; y the same; inverse_rms [T] or [T, heads] fp32.
-void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
+/// be part of a wider matrix; y the same; inverse_rms [T] or [T, heads] fp32. With
+/// `delta` [T, H], which may be undefined, `sum` [T, H] becomes x + delta, and that is
+/// normed.
+void rms_norm_forward(const at::Tensor& x, const at::Tensor& delta,
+                      const at::Tensor& weight, double eps, at::Tensor& sum,
                       at::Tensor& y, at::Tensor& inverse_rms);
-/// Adds to dweight [H] fp32. dx may lie as x may.
+/// Adds to dweight [H] fp32. dx may lie as x may; `dsum` [T, H] is added to it, unless
+/// undefined.
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
-                       at::Tensor& dx, const at::Tensor& dweight);
+                       const at::Tensor& dsum, at::Tensor& dx, const at::Tensor& dweight);
 
 /// x, y [T, heads, D], of which the last dim is contiguous; cos, sin [positions, D / 2]
 /// fp32; positions [T] int32.

@@ -87,6 +87,18 @@ TEST_P(GpuOps, RmsNormIsTheSame) {
   });
 }
 
+TEST_P(GpuOps, ResidualNormIsTheSame) {
+  const at::Tensor x = random({37, 96}), delta = random({37, 96}), w = random({96});
+  const at::Tensor dy = random({37, 96}), beside = random({37, 96});
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(w, device);
+    const at::Tensor in = leaf(x.to(device)), added = leaf(delta.to(device));
+    const auto [sum, y] = residual_rms_norm(in, added, weight, 1e-5, fused());
+    backward(y + sum * beside.to(device), dy.to(device));
+    return {sum, y, in.grad(), added.grad(), weight->grad()};
+  });
+}
+
 TEST_P(GpuOps, NormsOfHeadsInOneMatrixAreTheSame) {
   const at::Tensor x = random({37, 8 * 24}), w = random({24}), dy = random({37, 8 * 24});
   compare([&](at::Device device) -> Results {

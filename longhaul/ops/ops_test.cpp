@@ -147,6 +147,56 @@ TEST_P(Ops, RmsNormMatchesAutograd) {
   expect_close(weight->grad(), wide_w.grad(), tolerance(), "dw");
 }
 
+TEST_P(Ops, ResidualNormHasTheBitsOfSumAndNormAndOneSumOfTheirGradients) {
+  for (const bool adds : {true, false}) {
+    SCOPED_TRACE(adds);
+    const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
+    const at::Tensor beside = random({37, 96});
+    const at::Tensor delta = adds ? random({37, 96}) : at::Tensor();
+    struct Found {
+      at::Tensor sum, normed, dx, ddelta, dweight;
+    };
+    const auto found = [&](bool as_one) {
+      const auto weight = bound(w);
+      const at::Tensor in = leaf(x), added = adds ? leaf(delta) : at::Tensor();
+      ResidualNorm out;
+      if (as_one) {
+        out = residual_rms_norm(in, added, weight, 1e-5, fused());
+      } else {
+        out.sum = adds ? in + added : in;
+        out.normed = rms_norm(out.sum, weight, 1e-5, fused());
+      }
+      backward(out.normed * 1.0 + out.sum * beside, dy);
+      return Found{out.sum, out.normed, in.grad(), adds ? added.grad() : at::Tensor(),
+                   weight->grad()};
+    };
+    const Found one = found(true), two = found(false);
+    EXPECT_TRUE(at::equal(one.sum, two.sum));
+    EXPECT_TRUE(at::equal(one.normed, two.normed));
+    EXPECT_TRUE(at::equal(one.dweight, two.dweight));
+    if (adds) {
+      EXPECT_TRUE(at::equal(one.ddelta, one.dx));
+    }
+    // Nearer to the truth than two roundings; a gradient that is lost or twice is not.
+    const at::Tensor wide = leaf(one.sum.detach().to(at::kDouble));
+    const at::Tensor norm = wide * at::rsqrt((wide * wide).mean({-1}, true) + 1e-5);
+    backward(norm * w.to(at::kDouble) + wide * beside.to(at::kDouble),
+             dy.to(at::kDouble));
+    expect_close(one.dx, wide.grad(), tolerance(), "dx");
+    expect_close(two.dx, wide.grad(), tolerance(), "dx of two");
+  }
+}
+
+TEST_P(Ops, ResidualNormWithoutAGraphIsTheSame) {
+  const at::NoGradGuard guard;
+  const at::Tensor x = random({5, 96}), delta = random({5, 96});
+  const auto weight = bound(random({96}));
+  const auto [sum, normed] = residual_rms_norm(x, delta, weight, 1e-5, fused());
+  EXPECT_TRUE(at::equal(sum, x + delta));
+  EXPECT_TRUE(at::equal(normed, rms_norm(sum, weight, 1e-5, fused())));
+  EXPECT_ANY_THROW(residual_rms_norm(x, delta.narrow(0, 0, 4), weight, 1e-5, fused()));
+}
+
 TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
   RopeConfig config;
   config.theta = 10000.0;

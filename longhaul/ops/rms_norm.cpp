@@ -40,49 +40,74 @@ struct ScaleNode : Function<ScaleNode> {
   }
 };
 
-struct NormSaved {
-  ParameterPtr weight;
-};
-
 struct Normed {
-  at::Tensor y, inverse_rms;
+  at::Tensor y, inverse_rms, sum;
 };
 
-/// Of x [T, H] or [T, heads, H]; y is contiguous.
-Normed normed(const at::Tensor& x, const ParameterPtr& weight, double eps) {
+/// Of x [T, H] or [T, heads, H], or of x + delta; y is contiguous.
+Normed normed(const at::Tensor& x, const ParameterPtr& weight, double eps,
+              const at::Tensor& delta = {}) {
   Normed out{at::empty(x.sizes(), x.options()),
              at::empty(x.sizes().slice(0, static_cast<size_t>(x.dim() - 1)),
-                       x.options().dtype(at::kFloat))};
-  fused::rms_norm_forward(x, weight->weight(), eps, out.y, out.inverse_rms);
+                       x.options().dtype(at::kFloat)),
+             delta.defined() ? at::empty(x.sizes(), x.options()) : at::Tensor()};
+  fused::rms_norm_forward(x, delta, weight->weight(), eps, out.sum, out.y,
+                          out.inverse_rms);
   return out;
 }
 
 /// The kernel adds to fp32; gradients that are kept in bf16 take its sum, rounded once.
 void norm_backward(const at::Tensor& dy, const at::Tensor& x,
                    const at::Tensor& inverse_rms, const ParameterPtr& weight,
-                   at::Tensor& dx) {
+                   at::Tensor& dx, const at::Tensor& dsum = {}) {
   at::Tensor grad = weight->grad();
   const bool narrow = grad.defined() && grad.scalar_type() != at::kFloat;
   const at::Tensor sums =
       narrow ? at::zeros(grad.sizes(), grad.options().dtype(at::kFloat)) : grad;
-  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, weight->weight(), dx, sums);
+  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, weight->weight(), dsum, dx,
+                           sums);
   if (narrow) grad.add_(sums);
 }
 
 struct RmsNormNode : Function<RmsNormNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             ParameterPtr weight, double eps) {
-    const auto [y, inverse_rms] = normed(x, weight, eps);
-    ctx->save_for_backward({x, inverse_rms});
-    save(ctx, NormSaved{std::move(weight)});
-    return y;
+    const Normed out = normed(x, weight, eps);
+    ctx->save_for_backward({x, out.inverse_rms});
+    save(ctx, std::move(weight));
+    return out.y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto tensors = ctx->get_saved_variables();
     at::Tensor dx = at::empty_like(tensors[0]);
-    norm_backward(grads[0], tensors[0], tensors[1], saved<NormSaved>(ctx).weight, dx);
+    norm_backward(grads[0], tensors[0], tensors[1], saved<ParameterPtr>(ctx), dx);
     return {dx, Variable(), Variable()};
+  }
+};
+
+struct ResidualSaved {
+  ParameterPtr weight;
+  bool adds;
+};
+
+struct ResidualNormNode : Function<ResidualNormNode> {
+  static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
+                             const std::optional<at::Tensor>& delta, ParameterPtr weight,
+                             double eps) {
+    const Normed out = normed(x, weight, eps, delta.value_or(at::Tensor()));
+    const at::Tensor sum = delta ? out.sum : x.detach();
+    ctx->save_for_backward({sum, out.inverse_rms});
+    save(ctx, ResidualSaved{std::move(weight), delta.has_value()});
+    return {sum, out.y};
+  }
+
+  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+    const auto tensors = ctx->get_saved_variables();
+    const auto& [weight, adds] = saved<ResidualSaved>(ctx);
+    at::Tensor dx = at::empty_like(tensors[0]);
+    norm_backward(grads[1], tensors[0], tensors[1], weight, dx, grads[0].contiguous());
+    return {dx, adds ? dx : Variable(), Variable(), Variable()};
   }
 };
 
@@ -94,11 +119,11 @@ struct HeadNormsSaved {
 struct HeadNormsNode : Function<HeadNormsNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& q,
                              const at::Tensor& k, const at::Tensor& v, HeadNorms norms) {
-    const auto [y_q, inverse_q] = normed(q, norms.q, norms.eps);
-    const auto [y_k, inverse_k] = normed(k, norms.k, norms.eps);
-    ctx->save_for_backward({q, k, inverse_q, inverse_k});
+    const Normed of_q = normed(q, norms.q, norms.eps);
+    const Normed of_k = normed(k, norms.k, norms.eps);
+    ctx->save_for_backward({q, k, of_q.inverse_rms, of_k.inverse_rms});
     save(ctx, HeadNormsSaved{std::move(norms), ColumnLayout(as_rows({q, k, v}))});
-    return {y_q, y_k, v.detach()};
+    return {of_q.y, of_k.y, v.detach()};
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
@@ -147,6 +172,21 @@ at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
   if (!fused || !fused::supports(fused::Form::RmsNorm, x))
     return composite_norm(x, weight, eps);
   return RmsNormNode::apply(x.contiguous(), weight, eps);
+}
+
+ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
+                               const ParameterPtr& weight, double eps, bool fused) {
+  check_norm(x, 2, weight);
+  LH_CHECK(!delta.defined() || delta.sizes() == x.sizes(), "rms_norm",
+           "{} elements are added to {}", delta.numel(), x.numel());
+  if (!fused || !fused::supports(fused::Form::RmsNorm, x)) {
+    const at::Tensor sum = delta.defined() ? x + delta : x;
+    return {sum, composite_norm(sum, weight, eps)};
+  }
+  std::optional<at::Tensor> added;
+  if (delta.defined()) added = delta.contiguous();
+  const tensor_list out = ResidualNormNode::apply(x.contiguous(), added, weight, eps);
+  return {out[0], out[1]};
 }
 
 Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {

@@ -14,6 +14,17 @@ namespace longhaul::ops {
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
                     bool fused);
 
+/// What a block adds to, and its norm.
+struct ResidualNorm {
+  at::Tensor sum, normed;
+};
+
+/// sum = x + delta, or x where delta is undefined, and rms_norm(sum), all [T, H]. Who
+/// adds to `sum` later has the gradients of both summed by the norm's backward, in fp32
+/// and rounded once. `sum` may lie in the memory of x, and must not be written.
+ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
+                               const ParameterPtr& weight, double eps, bool fused);
+
 /// Weights [D] of the norms of queries' and keys' heads.
 struct HeadNorms {
   ParameterPtr q, k;

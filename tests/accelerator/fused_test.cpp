@@ -43,16 +43,24 @@ TEST(FusedForms, AreOneLaunchWithTheBytesOfTheirOperands) {
   const at::Tensor x = at::ones({6, 8}, fp32), weight = at::ones({8}, fp32);
   at::Tensor y = at::empty_like(x), inverse = at::empty({6}, fp32);
   ASSERT_TRUE(ops::fused::supports(ops::fused::Form::RmsNorm, x));
-  EXPECT_EQ(added("longhaul::rms_norm_forward",
-                  [&] { ops::fused::rms_norm_forward(x, weight, 0.0, y, inverse); }),
-            Moved(1, 4 * (48 + 8 + 48 + 6)));
+  at::Tensor sum;
+  const auto norm = [&](const at::Tensor& of, const at::Tensor& delta) {
+    return added("longhaul::rms_norm_forward", [&] {
+      ops::fused::rms_norm_forward(of, delta, weight, 0.0, sum, y, inverse);
+    });
+  };
+  EXPECT_EQ(norm(x, {}), Moved(1, 4 * (48 + 8 + 48 + 6)));
   EXPECT_TRUE(at::equal(y.cpu(), at::ones({6, 8})));
+  // A residual sum is read and written by the same launch.
+  sum = at::zeros_like(x);
+  EXPECT_EQ(norm(x, x), Moved(1, 4 * (4 * 48 + 8 + 6)));
+  EXPECT_TRUE(at::equal(sum.cpu(), at::full({6, 8}, 2.0)));
+  EXPECT_TRUE(at::equal(y.cpu(), at::ones({6, 8})));
+  sum.reset();
   // Heads inside a wider matrix move no more than those of a matrix of their own.
   const at::Tensor heads = at::ones({3, 30}, fp32).narrow(1, 5, 16).view({3, 2, 8});
   y = at::zeros({3, 2, 8}, fp32), inverse = at::empty({3, 2}, fp32);
-  EXPECT_EQ(added("longhaul::rms_norm_forward",
-                  [&] { ops::fused::rms_norm_forward(heads, weight, 0.0, y, inverse); }),
-            Moved(1, 4 * (48 + 8 + 48 + 6)));
+  EXPECT_EQ(norm(heads, {}), Moved(1, 4 * (48 + 8 + 48 + 6)));
   EXPECT_TRUE(at::equal(y.cpu(), at::ones({3, 2, 8})));
   // Logits are read, and hold their gradient then.
   at::Tensor logits = at::zeros({6, 8}, fp32), loss = at::empty({6}, fp32),

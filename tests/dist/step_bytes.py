@@ -45,13 +45,14 @@ def weight_gradient(tokens, inputs, outputs):
     return BF16 * tokens * (inputs + outputs) + 2 * FP32 * inputs * outputs
 
 
-def norms(forward, tokens=T):
+def norms(forward, tokens=T, residual=0):
     """x, weight, result and the inverse of each row; backwards dy as well and the sum for the
-    weight's gradient."""
+    weight's gradient. `residual`: so many more, of what is added to x and the sum of both, or of
+    the gradient of what goes on beside the norm."""
     rows, weight = FP32 * tokens, BF16 * H
     if forward:
-        return BF16 * 2 * tokens * H + weight + rows
-    return BF16 * 3 * tokens * H + weight + rows + FP32 * H
+        return BF16 * (2 + residual) * tokens * H + weight + rows
+    return BF16 * (3 + residual) * tokens * H + weight + rows + FP32 * H
 
 
 def layer(tp=1, sequence=False, cp=1):
@@ -67,10 +68,11 @@ def layer(tp=1, sequence=False, cp=1):
     return {
         "aten::mm": sum(product(*p) for p in products),
         "aten::addmm": sum(weight_gradient(*p) for p in products),
-        # The sums of both residuals, and of their gradients.
-        "aten::add": 4 * BF16 * 3 * rows * H,
-        "longhaul::rms_norm_forward": 2 * norms(True, rows),
-        "longhaul::rms_norm_backward": 2 * norms(False, rows),
+        # The residual after the feed-forward layer; the other one, and the gradients of both, are
+        # summed by the norms.
+        "aten::add": BF16 * 3 * rows * H,
+        "longhaul::rms_norm_forward": norms(True, rows) + norms(True, rows, residual=2),
+        "longhaul::rms_norm_backward": 2 * norms(False, rows, residual=1),
         # Cosines and sines of each position, and the positions.
         "longhaul::rope": 2 * (BF16 * 2 * mine * (Q + K) // tp
                                + FP32 * SEQ // cp * SIZES["head_dim"] + FP32 * mine),

@@ -33,7 +33,8 @@ std::string cpu_name();
 /// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps).
 /// x, y [tokens, heads, features], each head a row of its own; y is contiguous, the heads
 /// of a token of x follow each other (as part of a wider matrix has them); weight
-/// [features]; inverse_rms [tokens, heads].
+/// [features]; inverse_rms [tokens, heads]. With `delta`, contiguous as y, x + delta is
+/// normed: rounded into `sum`, which may be x itself or delta.
 template <typename T>
 struct RmsNormForward {
   const T* x;
@@ -43,11 +44,14 @@ struct RmsNormForward {
   int64_t tokens, heads, features;
   T* y;
   float* inverse_rms;
+  const T* delta = nullptr;
+  T* sum = nullptr;
 };
 
 /// dx = gradient of the norm with respect to its input, which lies like x, with a stride
 /// of its own. dy is contiguous. dweight [features] += sum over rows, null: not wanted.
-/// dx may be dy itself.
+/// dx may be dy itself. `dsum`, contiguous, is added before dx is rounded: what goes on
+/// beside the norm has it for its gradient.
 template <typename T>
 struct RmsNormBackward {
   const T *dy, *x;
@@ -58,6 +62,7 @@ struct RmsNormBackward {
   T* dx;
   int64_t dx_token_stride;
   float* dweight;
+  const T* dsum = nullptr;
 };
 
 // ---- Rotary positions

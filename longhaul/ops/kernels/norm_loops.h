@@ -29,20 +29,32 @@ LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features
 }
 
 template <typename T>
+LH_INLINE void add_row(const T* x, const T* delta, int64_t features, T* sum) {
+  for_lanes(features, [&](int64_t i, auto lanes) {
+    store(sum + i, add(load(x + i, lanes), load(delta + i, lanes)), lanes);
+  });
+}
+
+template <typename T>
 void rms_norm_forward_loop(const RmsNormForward<T>& a) {
   const int64_t rows = a.tokens * a.heads;
 #pragma omp parallel for schedule(static) if (rows * a.features > kParallelElements)
   for (int64_t r = 0; r < rows; ++r) {
-    norm_row(a.x + start_of_row(a, r, a.x_token_stride), a.weight,
-             static_cast<float>(a.eps), a.features, a.y + r * a.features,
+    const T* x = a.x + start_of_row(a, r, a.x_token_stride);
+    if (a.delta != nullptr) {
+      T* sum = a.sum + r * a.features;
+      add_row(x, a.delta + r * a.features, a.features, sum);
+      x = sum;
+    }
+    norm_row(x, a.weight, static_cast<float>(a.eps), a.features, a.y + r * a.features,
              a.inverse_rms + r);
   }
 }
 
-/// partial [features] += this row's part of dweight, unless null.
+/// partial [features] += this row's part of dweight, unless null; `dsum` may be null.
 template <typename T>
 LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
-                                 const T* weight, int64_t features, T* dx,
+                                 const T* weight, const T* dsum, int64_t features, T* dx,
                                  float* partial) {
   const Vec inverse = set1(inverse_rms);
   Vec dot = zero();
@@ -58,7 +70,9 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
   for_lanes(features, [&](int64_t i, auto lanes) {
     const Vec normal = mul(load(x + i, lanes), inverse);
     const Vec grad = mul(load(dy + i, lanes), load(weight + i, lanes));
-    store(dx + i, mul(inverse, fnma(normal, mean, grad)), lanes);
+    Vec own = mul(inverse, fnma(normal, mean, grad));
+    if (dsum != nullptr) own = add(own, load(dsum + i, lanes));
+    store(dx + i, own, lanes);
   });
 }
 
@@ -83,7 +97,8 @@ void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
       const int64_t end = smaller(rows, (c + 1) * chunk);
       for (int64_t r = c * chunk; r < end; ++r) {
         norm_backward_row(a.dy + r * features, a.x + start_of_row(a, r, a.x_token_stride),
-                          a.inverse_rms[r], a.weight, features,
+                          a.inverse_rms[r], a.weight,
+                          a.dsum == nullptr ? nullptr : a.dsum + r * features, features,
                           a.dx + start_of_row(a, r, a.dx_token_stride), partial);
       }
     }

@@ -85,6 +85,56 @@ TEST(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
   });
 }
 
+TEST(RmsNorm, OfASumHasTheBitsOfSumAndNormAndItsGradientIsRoundedOnce) {
+  for_all([](auto t, Isa isa) {
+    using T = decltype(t);
+    for (const auto [rows, F] : kSizes) {
+      const auto x = random_values<T>(rows * F, 1), delta = random_values<T>(rows * F, 2);
+      const auto dy = random_values<T>(rows * F, 3), dsum = random_values<T>(rows * F, 4);
+      const auto weight = random_values<T>(F, 5);
+      std::vector<T> want_sum(x.size());
+      for (size_t i = 0; i < x.size(); ++i) {
+        narrow(widen(x[i]) + widen(delta[i]), &want_sum[i]);
+      }
+      std::vector<T> sum(x.size()), y(x.size()), want_y(x.size());
+      std::vector<float> inverse(static_cast<size_t>(rows)), want_inverse(inverse.size());
+      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
+                            inverse.data(), delta.data(), sum.data()},
+          isa);
+      run(RmsNormForward<T>{want_sum.data(), F, weight.data(), 1e-5, rows, 1, F,
+                            want_y.data(), want_inverse.data()},
+          isa);
+      EXPECT_TRUE(same_bits(sum, want_sum));
+      EXPECT_TRUE(same_bits(y, want_y));
+      EXPECT_TRUE(same_bits(inverse, want_inverse));
+
+      std::vector<T> dx(x.size());
+      std::vector<float> dweight(static_cast<size_t>(F)), want_dweight(dweight.size());
+      run(RmsNormBackward<T>{dy.data(), sum.data(), F, inverse.data(), weight.data(),
+                             rows, 1, F, dx.data(), F, dweight.data(), dsum.data()},
+          isa);
+      run(RmsNormBackward<T>{dy.data(), sum.data(), F, inverse.data(), weight.data(),
+                             rows, 1, F, y.data(), F, want_dweight.data()},
+          isa);
+      EXPECT_TRUE(same_bits(dweight, want_dweight));
+      Doubles want_dx(x.size());
+      for (int64_t r = 0; r < rows; ++r) {
+        const double scale = value(inverse, r);
+        double dot = 0.0;
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          dot += value(dy, i) * value(weight, i % F) * value(sum, i) * scale;
+        }
+        dot /= static_cast<double>(F);
+        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
+          at(want_dx, i) = value(dsum, i) + scale * (value(dy, i) * value(weight, i % F) -
+                                                     value(sum, i) * scale * dot);
+        }
+      }
+      EXPECT_LT(distance(dx, want_dx), kRounding<T> + kSums);
+    }
+  });
+}
+
 TEST(RmsNorm, BackwardDependsNeitherOnTheRunNorOnTheThreads) {
   const int before = omp_get_max_threads();
   for_all([](auto t, Isa isa) {

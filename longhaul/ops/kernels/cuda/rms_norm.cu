@@ -14,16 +14,25 @@ __device__ int64_t start_of_row(const Norm& a, int64_t token_stride) {
 template <typename T, int N>
 __global__ void forward_kernel(RmsNormForward<T> a) {
   const T* x = a.x + start_of_row(a, a.x_token_stride);
-  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * a.features;
+  T* y = a.y + row;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
   float squares = 0.0F;
   for (int64_t i = first; i < a.features; i += kBlock * N) {
-    const auto in = load<N>(x + i);
+    auto in = load<N>(x + i);
+    if (a.delta != nullptr) {
+      const auto delta = load<N>(a.delta + row + i);
+      for (int j = 0; j < N; ++j) {
+        assign(in.of[j], to_float(in.of[j]) + to_float(delta.of[j]));
+      }
+      store(a.sum + row + i, in);
+    }
     for (int j = 0; j < N; ++j) squares += to_float(in.of[j]) * to_float(in.of[j]);
   }
   const float mean = block_combine(squares, Add()) / static_cast<float>(a.features);
   const float inverse = 1.0F / sqrtf(mean + static_cast<float>(a.eps));
   if (threadIdx.x == 0) a.inverse_rms[blockIdx.x] = inverse;
+  if (a.delta != nullptr) x = a.sum + row;  // of which a thread reads what it wrote
   for (int64_t i = first; i < a.features; i += kBlock * N) {
     auto out = load<N>(x + i);
     const auto weight = load<N>(a.weight + i);
@@ -39,7 +48,8 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
 template <typename T, int N>
 __global__ void input_gradient_kernel(RmsNormBackward<T> a) {
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
-  const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * a.features;
+  const T* dy = a.dy + row;
   const T* x = a.x + start_of_row(a, a.x_token_stride);
   T* dx = a.dx + start_of_row(a, a.dx_token_stride);
   const float inverse = a.inverse_rms[blockIdx.x];
@@ -57,10 +67,13 @@ __global__ void input_gradient_kernel(RmsNormBackward<T> a) {
     auto d = load<N>(dy + i);
     const auto weight = load<N>(a.weight + i);
     const auto in = load<N>(x + i);
+    Pack<T, N> dsum{};
+    if (a.dsum != nullptr) dsum = load<N>(a.dsum + row + i);
     for (int j = 0; j < N; ++j) {
       const float normal = to_float(in.of[j]) * inverse;
-      assign(d.of[j],
-             inverse * (to_float(d.of[j]) * to_float(weight.of[j]) - normal * mean));
+      const float own =
+          inverse * (to_float(d.of[j]) * to_float(weight.of[j]) - normal * mean);
+      assign(d.of[j], a.dsum == nullptr ? own : own + to_float(dsum.of[j]));
     }
     store(dx + i, d);
   }
@@ -121,8 +134,8 @@ template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
-  const bool wide =
-      aligned(a.x, a.weight, a.y) && whole_accesses<T>(a.features, a.x_token_stride);
+  const bool wide = aligned(a.x, a.weight, a.y, a.delta, a.sum) &&
+                    whole_accesses<T>(a.features, a.x_token_stride);
   with_width<T>(wide, [&](auto n) {
     launch("rms_norm_forward", forward_kernel<T, n>, rows, stream, a);
   });
@@ -132,7 +145,7 @@ template <typename T>
 void run(const RmsNormBackward<T>& a, Stream stream) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
-  const bool wide = aligned(a.dy, a.x, a.weight, a.dx) &&
+  const bool wide = aligned(a.dy, a.x, a.weight, a.dx, a.dsum) &&
                     whole_accesses<T>(a.features, a.x_token_stride, a.dx_token_stride);
   with_width<T>(wide, [&](auto n) {
     if (a.dweight != nullptr) {

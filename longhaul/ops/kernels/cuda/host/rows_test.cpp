@@ -83,6 +83,36 @@ TEST_P(CudaKernels, RmsNormIsTheCpus) {
   });
 }
 
+TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    const auto x = random_values<T>(rows() * width(), 1);
+    const auto d = random_values<T>(rows() * width(), 2);
+    const auto dy = random_values<T>(rows() * width(), 3);
+    const auto ds = random_values<T>(rows() * width(), 4);
+    const auto w = random_values<T>(width(), 5);
+    expect_same_on_gpu([&](const auto& on) -> Outputs {
+      auto in = on.buffer(x), delta = on.buffer(d), weight = on.buffer(w);
+      auto sum = on.buffer(std::vector<T>(size())), y = on.buffer(std::vector<T>(size()));
+      auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows())));
+      on.run(kernels::RmsNormForward<T>{in.data(), width(), weight.data(), 1e-5, rows(),
+                                        1, width(), y.data(), inverse.data(),
+                                        delta.data(), sum.data()});
+      auto gradient = on.buffer(dy), dsum = on.buffer(ds);
+      auto dx = on.buffer(std::vector<T>(size()));
+      auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
+      on.run(kernels::RmsNormBackward<T>{
+          gradient.data(), sum.data(), width(), inverse.data(), weight.data(), rows(), 1,
+          width(), dx.data(), width(), dweight.data(), dsum.data()});
+      EXPECT_TRUE(kernels::testing::same_bits(in.values(), x));
+      EXPECT_TRUE(kernels::testing::same_bits(dsum.values(), ds));
+      const double element = 2 * kRounding<T> + kSums;
+      return {output(sum.values(), kSums), output(y.values(), element),
+              output(inverse.values(), kSums), output(dx.values(), element, 1.0),
+              output(dweight.values(), kSums)};
+    });
+  });
+}
+
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
   for_types([&]<typename T>(T) {
     // A token has fewer heads than a block has rows at a time, as many, and more.
