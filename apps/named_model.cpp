@@ -14,8 +14,8 @@
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
-#include "longhaul/system/memory.h"
 #include "longhaul/system/terminal.h"
+#include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/history.h"
 #include "longhaul/train/inference.h"
 
@@ -92,7 +92,7 @@ int with_model(
     const std::string& named,
     const std::function<void(const fs::path& path,
                              const std::shared_ptr<comm::Communicator>& world)>& use) {
-  tune_malloc();
+  tune_cpu_memory();
   return run_together(
       [&](const std::shared_ptr<comm::Communicator>& world) {
         checkpoint::with_fall_back(

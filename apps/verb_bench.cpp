@@ -28,8 +28,8 @@
 #include "longhaul/ops/kernels/cpu.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/step_record.h"
-#include "longhaul/system/memory.h"
 #include "longhaul/system/progress.h"
+#include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/session.h"
 #include "longhaul/train/trainer.h"
 
@@ -352,7 +352,7 @@ void add_bench(CLI::App& program, Outcome& outcome) {
       "  longhaul bench run.toml --hardware machine.toml   # where a step's time goes\n"
       "  mpirun -n 8 longhaul bench run.toml");
   verb->callback([arguments, &outcome] {
-    tune_malloc();
+    tune_cpu_memory();
     outcome.exit_code = run_together(
         [&](const std::shared_ptr<comm::Communicator>& world) {
           bench(*arguments, world);

@@ -22,10 +22,10 @@
 #include "longhaul/config/load.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
-#include "longhaul/system/memory.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/start_watch.h"
 #include "longhaul/system/terminal.h"
+#include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/packed_data.h"
 #include "longhaul/train/trainer.h"
 
@@ -141,7 +141,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
 }
 
 int train(const TrainOptions& options) {
-  tune_malloc();
+  tune_cpu_memory();
   // Settings are checked before MPI, a device or any memory is touched.
   const Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();

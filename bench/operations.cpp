@@ -26,7 +26,7 @@
 #include "longhaul/ops/weight_gradients.h"
 #include "longhaul/optim/operators.h"
 #include "longhaul/system/isa.h"
-#include "longhaul/system/memory.h"
+#include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/tensor/vector_math.h"
 
 namespace {
@@ -207,7 +207,7 @@ void optimizer(const Report& report) {
 
 int main(int argc, char** argv) {
   warm_up_vector_math();
-  tune_malloc();
+  tune_cpu_memory();
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 11;
   fmt::print("{}, {} threads, median of {} rounds\n", isa_name(best_isa()),
              at::get_num_threads(), rounds);

@@ -391,17 +391,22 @@ template <typename E>
 class Scratch {
  public:
   explicit Scratch(int64_t count)
-      : data_(static_cast<E*>(aligned_alloc(
-            64, static_cast<size_t>(round_up(count * int64_t{sizeof(E)} + 1, 64))))) {
+      : memory_(malloc(static_cast<size_t>(count) * sizeof(E) + kAlignment)) {
     // Never seen while memory is overcommitted; there is no state to save here.
-    if (data_ == nullptr) abort();
+    if (memory_ == nullptr) abort();
+    const auto past = reinterpret_cast<uintptr_t>(memory_) % kAlignment;
+    data_ = reinterpret_cast<E*>(static_cast<char*>(memory_) + (kAlignment - past));
   }
-  ~Scratch() { free(data_); }
+  ~Scratch() { free(memory_); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
   E* get() const { return data_; }
 
  private:
+  /// Not aligned_alloc: glibc's does not find the memory again that it gave before, and
+  /// the heap of a step grows to three times what lives.
+  static constexpr size_t kAlignment = 64;
+  void* memory_;
   E* data_;
 };
 

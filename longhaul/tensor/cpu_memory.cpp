@@ -1,0 +1,64 @@
+#include "longhaul/tensor/cpu_memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/system/memory.h"
+
+namespace longhaul {
+namespace {
+
+/// The word before a tensor's first element has what malloc gave, so that the address of
+/// the element is enough to give it back: some of LibTorch's operators ask for that.
+class AlignedMalloc final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    constexpr size_t kRoom = kAlignment + sizeof(void*);
+    if (bytes == 0) return {nullptr, nullptr, &give_back, cpu()};
+    char* memory = static_cast<char*>(std::malloc(bytes + kRoom));
+    if (memory == nullptr) {
+      throw TemporaryError(
+          "memory", fmt::format("this machine has no {} more for a tensor; free some, or "
+                                "set a smaller batch.micro_size or memory.recompute",
+                                human_bytes(static_cast<double>(bytes))));
+    }
+    const auto after_word = reinterpret_cast<uintptr_t>(memory) + sizeof(void*);
+    char* data = memory + sizeof(void*) + (kAlignment - after_word % kAlignment);
+    std::memcpy(data - sizeof(void*), &memory, sizeof(void*));
+    return {data, data, &give_back, cpu()};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static constexpr size_t kAlignment = 64;  ///< as LibTorch's
+
+  static c10::Device cpu() { return c10::Device(c10::DeviceType::CPU); }
+
+  static void give_back(void* data) {
+    if (data == nullptr) return;
+    void* memory = nullptr;
+    std::memcpy(&memory, static_cast<char*>(data) - sizeof(void*), sizeof(void*));
+    std::free(memory);
+  }
+};
+
+}  // namespace
+
+void tune_cpu_memory() {
+  tune_malloc();
+  // Never destroyed: a tensor may outlive what is static.
+  static auto* const memory = new AlignedMalloc;
+  c10::SetCPUAllocator(memory, /*priority=*/1);
+}
+
+}  // namespace longhaul
