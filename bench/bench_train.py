@@ -137,6 +137,10 @@ VARIANTS = {
         longhaul, dict(sets=['precision.master="bf16_sr"', 'precision.moments="bf16"',
                              'precision.gradients="bf16"', 'memory.recompute="selective"']),
         "all bf16, rounded at random; attention and SwiGLU's product formed again"),
+    "longhaul, bf16 states, recomputed": (
+        longhaul, dict(sets=['precision.master="bf16_sr"', 'precision.moments="bf16"',
+                             'precision.gradients="bf16"', 'memory.recompute="full"']),
+        "all bf16, rounded at random; every block run again"),
     "longhaul, fp32": (longhaul, dict(sets=['precision.compute="fp32"']), "fp32 weights, moments, gradients"),
     "transformers eager": (peer, {}, "fp32 weights, moments, gradients; bf16 autocast"),
     "transformers eager, tuned malloc": (peer, dict(malloc=True), "the same"),

@@ -178,33 +178,89 @@ TEST(RunLock, AHolderThatWasTakenOverFindsOutAndLeavesTheNewLockAlone) {
   EXPECT_EQ(read_json(dir / "run.lock").at("token"), "another");
 }
 
-TEST(RunLock, OfManyThatStartAtOnceOneWins) {
-  const TestDirectory dir;
-  {
-    const RunLock lock = RunLock::acquire(dir.path());
-  }
+// Starts `count` at once, and tells how many had the lock at the same time: none lets go
+// before all have answered.
+int winners_of(const fs::path& run, int count) {
+  int said[2] = {}, hold[2] = {};
+  EXPECT_EQ(::pipe(said) + ::pipe(hold), 0);
   std::vector<pid_t> children;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < count; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      int result = 1;
+      ::close(hold[1]);
+      char answer = 'l';
       try {
-        const RunLock lock = RunLock::acquire(dir.path());
-        result = 0;
-        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-      } catch (const Error&) {
+        const RunLock lock = RunLock::acquire(run);
+        answer = 'w';
+        static_cast<void>(::write(said[1], &answer, 1));
+        static_cast<void>(::read(hold[0], &answer, 1));
+      } catch (const InputError&) {
+        static_cast<void>(::write(said[1], &answer, 1));
+      } catch (...) {
+        answer = '?';
+        static_cast<void>(::write(said[1], &answer, 1));
       }
-      ::_exit(result);
+      ::_exit(0);
     }
     children.push_back(child);
   }
   int winners = 0;
-  for (const pid_t child : children) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++winners;
+  for (int i = 0; i < count; ++i) {
+    char answer = 0;
+    EXPECT_EQ(::read(said[0], &answer, 1), 1);
+    EXPECT_TRUE(answer == 'w' || answer == 'l') << answer;
+    winners += answer == 'w' ? 1 : 0;
   }
-  EXPECT_EQ(winners, 1);
+  for (const int fd : {said[0], said[1], hold[0], hold[1]}) ::close(fd);
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+  return winners;
+}
+
+TEST(RunLock, OfManyThatStartAtOnceOneWins) {
+  const TestDirectory dir;
+  for (int round = 0; round < 60; ++round) {
+    EXPECT_EQ(winners_of(dir.path(), 8), 1) << round;
+    EXPECT_EQ(read_json(dir / "run.lock").at("attempt"), round + 1);
+    if (round % 2 == 0) pretend(dir.path(), Json::object());  // killed, not released
+  }
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(dir.path())) {
+    EXPECT_EQ(entry.path().filename(), "run.lock");
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
+TEST(RunLock, ATakeoverThatDiedHalfWayIsTakenOverToo) {
+  const TestDirectory dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  const Json released = read_json(dir / "run.lock");
+  // Who claimed its place has gone before it took it.
+  pretend(dir.path(), {{"token", "gone"}, {"process_start", 1}});
+  const std::string claim = "run.lock.next." + released.at("token").get<std::string>();
+  fs::rename(dir / "run.lock", dir / claim);
+  write_file(dir / "run.lock", released.dump());
+  const RunLock lock = RunLock::acquire(dir.path());
+  EXPECT_EQ(lock.attempt(), 2);
+  EXPECT_FALSE(fs::exists(dir / claim));
+}
+
+TEST(RunLock, ATakeoverThatDoesNotEndIsNamedAndNotWaitedForForEver) {
+  const TestDirectory dir;
+  {
+    const RunLock lock = RunLock::acquire(dir.path());
+  }
+  const Json released = read_json(dir / "run.lock");
+  pretend(dir.path(), Json::object());  // by this process, which lives
+  const std::string claim = "run.lock.next." + released.at("token").get<std::string>();
+  fs::rename(dir / "run.lock", dir / claim);
+  write_file(dir / "run.lock", released.dump());
+  RunLockOptions options;
+  options.lease_seconds = 0.1;
+  EXPECT_HAS(message_of<TemporaryError>([&] { RunLock::acquire(dir.path(), options); }),
+             "another process has been taking the place of attempt 1");
 }
 
 TEST(RunLock, ABrokenLockFileIsAClearError) {

@@ -186,6 +186,19 @@ Verdict judge(const LockHolder& holder, const fs::path& lock,
           fmt::format("its lease was renewed {:.0f} s ago", std::max(age, 0.0)), true};
 }
 
+/// Another one is taking a dead holder's place. It needs moments; if it has died itself,
+/// its claim is taken away.
+void leave_to_next(const fs::path& claim, const OwnerLockOptions& options) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::optional<LockHolder> next;
+  try {
+    next = read_holder(claim);
+  } catch (const Error&) {
+    // It went while it was read.
+  }
+  if (next && !judge(*next, claim, options).alive) ::unlink(claim.c_str());
+}
+
 /// When a holder was last at work. Any thread.
 class Heart {
  public:
@@ -242,6 +255,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
   mine.start = options.start;
   bool waited = false;
   RenewalWatch watch;
+  Stopwatch trying;
   while (true) {
     const std::optional<LockHolder> other = read_holder(lock.path_);
     if (other) {
@@ -266,6 +280,7 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
         }
         std::this_thread::sleep_for(
             std::chrono::duration<double>(std::min(1.0, options.renew_seconds / 4)));
+        trying = {};
         continue;
       }
       if (!other->released) {
@@ -277,42 +292,54 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
     } else {
       mine.attempt = 1;
     }
-    if (lock.try_take(mine, other)) break;
+    if (lock.try_take(mine, other, options)) break;
     lock.notes_.clear();
+    if (trying.seconds() > options.lease_seconds && other) {
+      throw TemporaryError(
+          options.area, fmt::format("{}: another process has been taking the place of {} "
+                                    "for {:.0f} s; end it, or try again",
+                                    file.string(), describe(*other), trying.seconds()));
+    }
   }
   lock.start_lease(options);
   return lock;
 }
 
-// Moves the dead holder's file aside and links the own one in its place; link() fails
-// when another was faster, on every file system. False: look again.
-bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>& dead) {
+// The first holder links its file into place. A dead one's is replaced in one rename, so
+// that the lock's name is never free again, and by one alone: who has linked the dead
+// holder's next. link() fails when another was faster, on every file system. False: look
+// again.
+bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>& dead,
+                         const OwnerLockOptions& options) {
   const fs::path own = path_.string() + "." + mine.token;
-  const fs::path aside = own.string() + ".old";
   write_text_atomic(own, to_text(mine));
-  if (dead) {
-    if (::rename(path_.c_str(), aside.c_str()) != 0) {
-      ::unlink(own.c_str());
-      return false;
-    }
-    const std::optional<LockHolder> moved = read_holder(aside);
-    if (!moved ||
-        moved->token != dead->token) {  // another took over meanwhile: put it back
-      const int ignored = ::link(aside.c_str(), path_.c_str());
-      static_cast<void>(ignored);
-      ::unlink(aside.c_str());
-      ::unlink(own.c_str());
-      return false;
-    }
+  const auto failed = [&](const char* what) {
+    const int error = errno;
+    ::unlink(own.c_str());
+    return InputError(area_, fmt::format("{}: {} failed: {}", path_.string(), what,
+                                         std::strerror(error)));
+  };
+  const fs::path place = dead ? fs::path(path_.string() + ".next." + dead->token) : path_;
+  if (::link(own.c_str(), place.c_str()) != 0) {
+    if (errno != EEXIST) throw failed("link");
+    ::unlink(own.c_str());
+    if (dead) leave_to_next(place, options);
+    return false;
   }
-  const bool taken = ::link(own.c_str(), path_.c_str()) == 0;
-  const int error = errno;
-  ::unlink(own.c_str());
-  if (dead) ::unlink(aside.c_str());
-  if (!taken && error != EEXIST) {
-    throw InputError(
-        area_, fmt::format("{}: link failed: {}", path_.string(), std::strerror(error)));
+  if (!dead) {
+    ::unlink(own.c_str());
+    holder_ = mine;
+    return true;
   }
+  const std::optional<LockHolder> now = read_holder(path_);
+  const bool taken = now && now->token == dead->token;
+  if (taken && ::rename(own.c_str(), path_.c_str()) != 0) {
+    const InputError error = failed("rename");
+    ::unlink(place.c_str());
+    throw error;
+  }
+  if (!taken) ::unlink(own.c_str());
+  ::unlink(place.c_str());
   if (taken) holder_ = mine;
   return taken;
 }

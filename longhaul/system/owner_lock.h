@@ -95,7 +95,8 @@ class OwnerLock {
  private:
   struct Lease;  // the open file and the renewing thread
   OwnerLock() = default;
-  bool try_take(const LockHolder& mine, const std::optional<LockHolder>& dead);
+  bool try_take(const LockHolder& mine, const std::optional<LockHolder>& dead,
+                const OwnerLockOptions& options);
   void start_lease(const OwnerLockOptions& options);
   fs::path path_;
   std::string area_;
