@@ -31,7 +31,7 @@ class AlignedMalloc final : public c10::Allocator {
     }
     const auto after_word = reinterpret_cast<uintptr_t>(memory) + sizeof(void*);
     char* data = memory + sizeof(void*) + (kAlignment - after_word % kAlignment);
-    std::memcpy(data - sizeof(void*), &memory, sizeof(void*));
+    std::memcpy(data - sizeof(void*), static_cast<const void*>(&memory), sizeof(void*));
     return {data, data, &give_back, cpu()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -47,7 +47,8 @@ class AlignedMalloc final : public c10::Allocator {
   static void give_back(void* data) {
     if (data == nullptr) return;
     void* memory = nullptr;
-    std::memcpy(&memory, static_cast<char*>(data) - sizeof(void*), sizeof(void*));
+    std::memcpy(static_cast<void*>(&memory), static_cast<char*>(data) - sizeof(void*),
+                sizeof(void*));
     std::free(memory);
   }
 };
