@@ -263,6 +263,19 @@ TEST(RunLock, ATakeoverThatDoesNotEndIsNamedAndNotWaitedForForEver) {
              "another process has been taking the place of attempt 1");
 }
 
+TEST(RunLock, ATokenThatLeavesTheDirectoryIsRefused) {
+  const TestDirectory dir;
+  {
+    const RunLock lock = RunLock::acquire(dir / "run");
+  }
+  for (const std::string& token :
+       {std::string("/../../other"), std::string("a b"), std::string(65, 'a')}) {
+    pretend(dir / "run", {{"token", token}, {"process_start", 1}});
+    EXPECT_HAS(message_of<InputError>([&] { RunLock::acquire(dir / "run"); }),
+               "its token is no name");
+  }
+}
+
 TEST(RunLock, ABrokenLockFileIsAClearError) {
   const TestDirectory dir;
   write_file(dir / "run.lock", "{");

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -101,13 +103,21 @@ std::optional<LockHolder> read_holder(const fs::path& path) {
   if (status.type() == fs::file_type::not_found) return std::nullopt;
   if (error) throw to_error(fs::filesystem_error("stat", path, error));
   const Json json = parse_json(read_text(path, 1 << 16), path.string(), 4);
+  const auto refuse = [&](const std::string& problem) {
+    return InputError("lock",
+                      fmt::format("{}: not a lock file of this program: {}; remove it if "
+                                  "nothing runs there",
+                                  path.string(), problem));
+  };
   try {
-    return parse_holder(json);
+    LockHolder holder = parse_holder(json);
+    // It becomes part of a file's name.
+    const bool plain = std::ranges::all_of(
+        holder.token, [](unsigned char c) { return std::isalnum(c) != 0; });
+    if (!plain || holder.token.size() > 64) throw refuse("its token is no name");
+    return holder;
   } catch (const Json::exception& problem) {
-    throw InputError("lock",
-                     fmt::format("{}: not a lock file of this program: {}; remove it if "
-                                 "nothing runs there",
-                                 path.string(), problem.what()));
+    throw refuse(problem.what());
   }
 }
 
