@@ -34,7 +34,7 @@ std::string cpu_name();
 /// x, y [tokens, heads, features], each head a row of its own; y is contiguous, the heads
 /// of a token of x follow each other (as part of a wider matrix has them); weight
 /// [features]; inverse_rms [tokens, heads]. With `delta`, contiguous as y, x + delta is
-/// normed: rounded into `sum`, which may be x itself or delta.
+/// normed: rounded into `sum`, contiguous too.
 template <typename T>
 struct RmsNormForward {
   const T* x;
