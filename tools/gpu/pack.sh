@@ -19,7 +19,7 @@ touch "$out/.longhaul-gpu-bundle"
 cp -r "$root/tools/gpu" "$out/tools/gpu"
 rm -rf "$out"/tools/gpu/__pycache__
 programs=("$build"/bin/longhaul "$build"/bin/longhaul-torch)
-for more in longhaul/ops/ops_gpu_test bin/liblonghaul_cuda.so; do
+for more in longhaul/ops/ops_gpu_test longhaul/cuda/nccl_test bin/liblonghaul_cuda.so; do
   [ ! -x "$build/$more" ] || programs+=("$build/$more")
 done
 for program in "${programs[@]}"; do
@@ -30,7 +30,7 @@ done
 for program in "$out"/bin/*; do ldd "$program" || true; done |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   grep -vE '/(libc|libm|libdl|librt|libpthread|ld-linux[^/]*|libresolv|libutil|libstdc\+\+|libgcc_s|libgomp)\.so' |
-  grep -vE '/torch/lib/|/nvidia/|lib(torch|c10|cudart|cublas|cudnn|nccl|cuda)[^/]*\.so' |
+  grep -vE '/torch/lib/|/nvidia/|lib(torch|c10|cudart|cupti|cublas|cudnn|nccl|cuda|longhaul_cuda)[^/]*\.so' |
   while read -r library; do
     strip -o "$out/lib/$(basename "$library")" "$library" ||
       cp -L "$library" "$out/lib/$(basename "$library")"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -14,7 +15,7 @@ SHAPES = {"8b": (4096, 14336, 8, 32, 8, 128256), "0.5b": (1024, 4096, 24, 16, 8,
 TEXT = """
 [run]
 dir = "{dir}/run"
-steps = {steps}
+steps = 100000
 device = "{device}"
 [model]
 config = "{dir}/model"
@@ -57,14 +58,35 @@ def ours(options):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(options)))
     path = options.dir / "run.toml"
-    path.write_text(TEXT.format(dir=options.dir, steps=options.steps, device=options.device,
+    path.write_text(TEXT.format(dir=options.dir, device=options.device,
                                 seq_len=options.seq_len, micro=options.micro_size))
-    subprocess.run([options.longhaul, "train", path], check=True)
-    text = (options.dir / "run" / "metrics.jsonl").read_text()
-    records = [json.loads(line) for line in text.splitlines()]
-    steps = [record for record in records if "grad_norm" in record][2:]
-    tell(options, [record["step_time_s"] for record in steps],
-         max(record["memory_peak_bytes"] for record in steps))
+    records = steps_of(options, path)
+    tell(options, [record["step_time_s"] for record in records[2:]],
+         max(record["memory_peak_bytes"] for record in records))
+
+
+def steps_of(options, path):
+    """The records of so many steps; what a run saves at its end (34 GB of the 8B shape) is
+    not waited for."""
+    found = options.dir / "run" / "metrics.jsonl"
+    shutil.rmtree(found.parent, ignore_errors=True)
+    run = subprocess.Popen([options.longhaul, "train", path])
+    try:
+        limit = time.monotonic() + 600
+        while time.monotonic() < limit:
+            ended = run.poll()
+            text = found.read_text() if found.exists() else ""
+            records = [json.loads(line) for line in text.splitlines(True) if line[-1:] == "\n"]
+            records = [record for record in records if "grad_norm" in record]
+            if len(records) >= options.steps:
+                return records[:options.steps]
+            if ended is not None:
+                sys.exit(f"the run ended with {ended} after {len(records)} steps")
+            time.sleep(0.05)
+        sys.exit(f"fewer than {options.steps} steps in 600 s")
+    finally:
+        run.kill()
+        run.wait()
 
 
 def peer(options):

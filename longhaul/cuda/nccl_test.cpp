@@ -1,0 +1,93 @@
+// Label gpu: what NCCL's calls do with one rank, which is all that one GPU can hold.
+#include "longhaul/cuda/nccl.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include "longhaul/comm/backend.h"
+#include "longhaul/comm/device_communicator.h"
+#include "longhaul/comm/options.h"
+#include "longhaul/device/cuda_library.h"
+#include "longhaul/device/device.h"
+
+extern "C" const longhaul::device::Kind* longhaul_cuda_kind();
+
+namespace longhaul {
+namespace {
+
+class Nccl : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA device";
+    comm::CommOptions limits;
+    limits.deadline_seconds = 30.0;
+    host_ = comm::self_world("world", limits);
+    comm::DeviceOptions options;
+    options.compute_stream = [] {
+      return c10::impl::VirtualGuardImpl(at::kCUDA)
+          .getStream(at::Device(at::kCUDA, 0))
+          .native_handle();
+    };
+    group_ = std::make_unique<comm::DeviceCommunicator>(
+        longhaul_cuda_kind()->collectives(), host_, 0, options);
+  }
+
+  static comm::Buffer buffer(const at::Tensor& x) {
+    const DType dtype = x.scalar_type() == at::kFloat      ? DType::F32
+                        : x.scalar_type() == at::kDouble   ? DType::F64
+                        : x.scalar_type() == at::kBFloat16 ? DType::BF16
+                                                           : DType::I64;
+    return {x.data_ptr(), x.numel(), dtype};
+  }
+  static at::Tensor values(at::ScalarType type) {
+    return at::arange(1000, at::TensorOptions(at::kLong).device(at::kCUDA))
+        .remainder(97)
+        .to(type);
+  }
+
+  std::shared_ptr<comm::Communicator> host_;
+  std::unique_ptr<comm::DeviceCommunicator> group_;
+};
+
+TEST_F(Nccl, CollectivesOfOneRankGiveBackWhatTheyWereGiven) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble, at::kLong}) {
+    const at::Tensor in = values(type);
+    const at::Tensor summed = in.clone(), gathered = at::zeros_like(in),
+                     scattered = at::zeros_like(in), exchanged = at::zeros_like(in);
+    group_->all_reduce(buffer(summed), comm::ReduceOp::Sum)->order();
+    group_->all_reduce(buffer(summed), comm::ReduceOp::Max)->order();
+    group_->all_gather(buffer(in), buffer(gathered))->order();
+    group_->reduce_scatter(buffer(in), buffer(scattered), comm::ReduceOp::Sum)->order();
+    group_->all_to_all(buffer(in), buffer(exchanged))->wait();
+    group_->broadcast(buffer(summed), 0)->wait();
+    EXPECT_TRUE(at::equal(summed, in)) << type;
+    EXPECT_TRUE(at::equal(gathered, in)) << type;
+    EXPECT_TRUE(at::equal(scattered, in)) << type;
+    EXPECT_TRUE(at::equal(exchanged, in)) << type;
+  }
+}
+
+TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
+  // Long enough that a collective which did not wait would read what was there before.
+  at::Tensor x = values(at::kFloat).repeat({20000});
+  const at::Tensor out = at::zeros_like(x);
+  for (int i = 0; i < 20; ++i) x = x * 1.0F + 1.0F;
+  group_->all_gather(buffer(x), buffer(out))->order();
+  const at::Tensor later = out + 1.0F;
+  EXPECT_TRUE(at::equal(later.cpu(), values(at::kFloat).repeat({20000}).cpu() + 21.0F));
+}
+
+TEST_F(Nccl, APartOfAGroupHasItsOwnCommunicator) {
+  const auto part = group_->split(0, 0, "part");
+  const at::Tensor in = values(at::kFloat), sum = in.clone();
+  part->all_reduce(buffer(sum), comm::ReduceOp::Sum)->wait();
+  part->barrier()->wait();
+  EXPECT_TRUE(at::equal(sum, in));
+  EXPECT_NE(device::kind_of(at::Device(at::kCUDA, 0)).identity(0), "");
+}
+
+}  // namespace
+}  // namespace longhaul
