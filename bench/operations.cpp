@@ -198,7 +198,7 @@ void optimizer(const Report& report) {
   });
   const at::Tensor sum = at::zeros({1}, at::kDouble);
   report("sum of squares", [&](bool fused) {
-    fused ? optim::add_squares(t.gradient, sum)
+    fused ? optim::add_squares({t.gradient}, {0}, sum)
           : optim::add_squares_composite(t.gradient, sum);
   });
 }

@@ -49,7 +49,10 @@ if(LONGHAUL_TORCH)
   if(LONGHAUL_CUDA)
     include(LonghaulCuda)
   endif()
+  # The standard library before LibTorch, whose libraries export copies of parts of it:
+  # they are found in this order, and std::filesystem of the CUDA form crashes.
   target_link_options(longhaul_torch INTERFACE
+    "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state"
     -Wl,-rpath,${LONGHAUL_TORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
 
   if(LONGHAUL_PCH)

@@ -69,18 +69,8 @@ void on_stream(at::Device device, const Act& act) {
   act(c10::cuda::getCurrentCUDAStream().stream());
 }
 
-/// Adds to `into` what enqueue(partial, stream) makes of each block of the elements.
-template <typename Enqueue>
-void add_sums(int64_t count, int series, double* into, at::Device device,
-              const Enqueue& enqueue) {
-  on_stream(device, [&](auto stream) {
-    const int64_t blocks = (count + optim::kNormBlock - 1) / optim::kNormBlock;
-    const at::Tensor partial =
-        at::empty({blocks, series}, at::TensorOptions(at::kDouble).device(device));
-    auto* sums = static_cast<double*>(partial.data_ptr());
-    enqueue(sums, stream);
-    optim::cuda::enqueue_total(sums, blocks, series, into, stream);
-  });
+at::Tensor partial_sums(int64_t count, at::Device device) {
+  return at::empty({count}, at::TensorOptions(at::kDouble).device(device));
 }
 
 /// Updates for register_updates.
@@ -92,8 +82,12 @@ struct Updates {
   }
   static void lamb_moments(const optim::AdamWRange& range, const optim::AdamWScalars& s,
                            float decay, int64_t update, double* sums, at::Device device) {
-    add_sums(range.count, 2, sums, device, [&](double* partial, auto stream) {
-      optim::cuda::enqueue_lamb_moments(range, s, decay, update, partial, stream);
+    on_stream(device, [&](auto stream) {
+      const int64_t blocks = optim::cuda::norm_blocks(range.count);
+      const at::Tensor partial = partial_sums(2 * blocks, device);
+      optim::cuda::enqueue_lamb_moments(range, s, decay, update, pointer<double>(partial),
+                                        stream);
+      optim::cuda::enqueue_total(pointer<double>(partial), blocks, 2, sums, stream);
     });
   }
   static void lamb_apply(const optim::AdamWRange& range, const optim::AdamWScalars& s,
@@ -103,10 +97,13 @@ struct Updates {
       optim::cuda::enqueue_lamb_apply(range, s, of, rate, update, stream);
     });
   }
-  static void add_squares(const void* x, int64_t count, DType dtype, double* into,
+  static void add_squares(std::span<const optim::SquaresRange> parts, DType dtype,
                           at::Device device) {
-    add_sums(count, 1, into, device, [&](double* partial, auto stream) {
-      optim::cuda::enqueue_squares(x, count, dtype, partial, stream);
+    on_stream(device, [&](auto stream) {
+      int64_t blocks = 0;
+      for (const auto& part : parts) blocks += optim::cuda::norm_blocks(part.count);
+      const at::Tensor partial = partial_sums(blocks, device);
+      optim::cuda::enqueue_squares(parts, dtype, pointer<double>(partial), stream);
     });
   }
 };

@@ -15,6 +15,13 @@ inline constexpr int64_t kNormBlock = 65536;
 /// nor on the instruction set. Uses OpenMP threads.
 double sum_of_squares(const void* data, int64_t count, DType dtype);
 
+/// Elements whose squares are added to `into`.
+struct SquaresRange {
+  const void* x;
+  int64_t count;
+  double* into;
+};
+
 /// The norm of what has these sums of squares, added in their order.
 double norm_of_sums(std::span<const double> squares);
 

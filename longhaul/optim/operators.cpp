@@ -34,8 +34,8 @@ TORCH_LIBRARY_FRAGMENT(longhaul, library) {
       "lamb_apply(Tensor(a!) master, Tensor exp_avg, Tensor exp_avg_sq, Tensor rate, "
       "Tensor(b!) weight, float[] scalars, float[] of_rate, int update, "
       "int[] rounding) -> ()");
-  // Adds to `into`, fp64 of one element.
-  library.def("add_squares(Tensor x, Tensor(a!) into) -> ()");
+  // Adds that of x[i] to into[places[i]], fp64, one after the other. All of one dtype.
+  library.def("add_squares(Tensor[] x, int[] places, Tensor(a!) into) -> ()");
 }
 
 struct OnCpu {
@@ -54,9 +54,11 @@ struct OnCpu {
                          at::Device /*device*/) {
     lamb_apply_loop(range, lamb_scalars_at(s, of, *rate), update);
   }
-  static void add_squares(const void* x, int64_t count, DType dtype, double* into,
+  static void add_squares(std::span<const SquaresRange> parts, DType dtype,
                           at::Device /*device*/) {
-    *into += sum_of_squares(x, count, dtype);
+    for (const SquaresRange& part : parts) {
+      *part.into += sum_of_squares(part.x, part.count, dtype);
+    }
   }
 };
 
@@ -76,7 +78,8 @@ struct UpdateOperators {
   Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                 Scalars, Scalars, int64_t, Numbers)>
       lamb_apply{"longhaul::lamb_apply"};
-  Operator<void(const Tensor&, const Tensor&)> add_squares{"longhaul::add_squares"};
+  Operator<void(at::TensorList, Numbers, const Tensor&)> add_squares{
+      "longhaul::add_squares"};
 };
 
 const UpdateOperators& operators() {
@@ -110,10 +113,13 @@ void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const Tensor& rate
            list_of(t.rounding));
 }
 
-void add_squares(const Tensor& x, const Tensor& into) {
+void add_squares(at::TensorList x, at::IntArrayRef places, const Tensor& into) {
+  if (x.empty()) return;
   const auto& add = operators().add_squares;
-  if (!add.serves(x)) return add_squares_composite(x, into);
-  add.on(x, x, into);
+  if (add.serves(into)) return add.on(into, x, places, into);
+  for (size_t i = 0; i < x.size(); ++i) {
+    add_squares_composite(x[i], into.narrow(0, places[i], 1));
+  }
 }
 
 }  // namespace longhaul::optim

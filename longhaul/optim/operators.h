@@ -19,7 +19,8 @@ void update_lamb_moments(const AdamWTensors& t, const AdamWStep& step,
 /// lamb_apply at step.lr times `rate`: fp64 of one element, on the tensors' device.
 void apply_lamb(const AdamWTensors& t, const AdamWStep& step, const at::Tensor& rate);
 
-/// Adds sum_of_squares to `into`, fp64 of one element.
-void add_squares(const at::Tensor& x, const at::Tensor& into);
+/// Adds sum_of_squares of each x[i] to into[places[i]], fp64, in their order; all of one
+/// dtype and on one device.
+void add_squares(at::TensorList x, at::IntArrayRef places, const at::Tensor& into);
 
 }  // namespace longhaul::optim

@@ -102,11 +102,16 @@ void expect_loops(at::Device device) {
     slower.lr = kRate * step.lr;
     lamb_apply(range(b), slower);
     expect_same(a, b);
-    const at::Tensor into = at::full({1}, 0.5, at::kDouble).to(device);
-    add_squares(a.gradient, into);
-    EXPECT_EQ(into.cpu().item<double>(),
-              0.5 + sum_of_squares(b.gradient.data_ptr(), kElements,
-                                   from_scalar_type(held.gradient)));
+    const at::Tensor into = at::full({3}, 0.5, at::kDouble).to(device);
+    const at::Tensor head = a.gradient.narrow(0, 0, 7);
+    add_squares({a.gradient, head, head}, {2, 0, 2}, into);
+    const auto squares = [&](int64_t count) {
+      return sum_of_squares(b.gradient.data_ptr(), count,
+                            from_scalar_type(held.gradient));
+    };
+    EXPECT_EQ(into.cpu()[0].item<double>(), 0.5 + squares(7));
+    EXPECT_EQ(into.cpu()[1].item<double>(), 0.5);
+    EXPECT_EQ(into.cpu()[2].item<double>(), 0.5 + squares(kElements) + squares(7));
   }
 }
 
@@ -134,10 +139,12 @@ struct OfAPlugin {
     ++plugin_calls;
     lamb_apply_loop(r, lamb_scalars_at(s, of, *rate), update);
   }
-  static void add_squares(const void* x, int64_t count, DType dtype, double* into,
+  static void add_squares(std::span<const SquaresRange> parts, DType dtype,
                           at::Device /*device*/) {
     ++plugin_calls;
-    *into += sum_of_squares(x, count, dtype);
+    for (const SquaresRange& part : parts) {
+      *part.into += sum_of_squares(part.x, part.count, dtype);
+    }
   }
 };
 

@@ -115,17 +115,20 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
   }
   at::Tensor sums = at::zeros({static_cast<int64_t>(names.size())},
                               at::TensorOptions(at::kDouble).device(flat_.device()));
+  std::vector<at::Tensor> parts;
+  std::vector<int64_t> places;
   for (const Bucket& bucket : flat_.buckets()) {
     if (bucket.frozen) continue;
     for (const FlatPiece& piece : pieces_in(bucket, bucket.saved)) {
       const auto found = place_of.find(piece.member->parameter->name());
       LH_ASSERT(found != place_of.end(), "{} is no parameter of the model",
                 piece.member->parameter->name());
-      add_squares(bucket.owned_grads.narrow(0, piece.in_bucket - bucket.owned.begin,
-                                            piece.in_member.size()),
-                  sums.narrow(0, found->second, 1));
+      parts.push_back(bucket.owned_grads.narrow(
+          0, piece.in_bucket - bucket.owned.begin, piece.in_member.size()));
+      places.push_back(found->second);
     }
   }
+  add_squares(parts, places, sums);
   return sums;
 }
 

@@ -40,7 +40,7 @@ begun=$SECONDS
 if [ "$DEVICE" = cuda ]; then
   packages=$("$PYTHON" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))') ||
     { echo "$call: $PYTHON has no torch package; name another in PYTHON" >&2; exit 1; }
-  libraries=$root/lib:$packages/torch/lib
+  libraries=$BIN:$root/lib:$packages/torch/lib
   for folder in "$packages"/nvidia/*/lib; do
     [ -d "$folder" ] && libraries=$libraries:$folder
   done

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "longhaul/ops/kernels/cuda.h"
+#include "longhaul/optim/grad_norm.h"
 #include "longhaul/optim/update.h"
 
 // The optimizers' loops as CUDA kernels on raw pointers to device memory, as cuda.h of
@@ -27,8 +29,14 @@ void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
                         const LambRate& of, const double* rate, int64_t update,
                         Stream stream);
 
-/// sum_of_squares of each block.
-void enqueue_squares(const void* x, int64_t count, DType dtype, double* partial,
+/// Blocks of kNormBlock elements, the last of which may be a part of one.
+constexpr int64_t norm_blocks(int64_t count) {
+  return (count + kNormBlock - 1) / kNormBlock;
+}
+
+/// into += sum_of_squares of each of the parts, in their order; `partial`: one for each of
+/// the norm_blocks of all of them. A launch has many parts.
+void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
                      Stream stream);
 
 /// into[i] += partial[i], partial[i + series], ..., added in this order to 0 first.

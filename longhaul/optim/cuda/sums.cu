@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "longhaul/optim/cuda/elements.cuh"
 #include "longhaul/optim/grad_norm.h"
 
@@ -88,19 +90,6 @@ void enqueue_sums(const char* name, const Form& form, int64_t count, int lead,
                         lead, partial);
 }
 
-template <typename T>
-struct Squares {
-  static constexpr int kSeries = 1;
-  const T* x;
-
-  __device__ Squares from(int64_t first) const { return {x + first}; }
-  template <int N>
-  __device__ void at(int64_t i, float (&out)[kSeries][N]) const {
-    const auto in = load<N>(x + i);
-    for (int j = 0; j < N; ++j) out[0][j] = widened(in.of[j]);
-  }
-};
-
 /// LAMB's first pass: masters, and where the new moments will move them.
 template <typename G, typename P, typename M, typename R>
 struct LambMoments {
@@ -140,10 +129,10 @@ struct LambMoments {
   }
 };
 
-/// One block of threads, of which the first `series` add; kBlock sums are fetched at a
-/// time.
-__global__ void total_kernel(const double* partial, int64_t count, int series,
-                             double* into) {
+/// Adds the sums of `series` series side by side, by the first threads of a block of them;
+/// kBlock sums are fetched at a time.
+__device__ void add_totals(const double* partial, int64_t count, int series,
+                           double* into) {
   __shared__ double fetched[kBlock];
   const auto thread = static_cast<int>(threadIdx.x);
   double sum = 0.0;
@@ -160,15 +149,120 @@ __global__ void total_kernel(const double* partial, int64_t count, int series,
   if (thread < series) into[thread] += sum;
 }
 
+__global__ void total_kernel(const double* partial, int64_t count, int series,
+                             double* into) {
+  add_totals(partial, count, series, into);
+}
+
+/// Parts that one launch adds: what a kernel's parameters hold. No two have the same
+/// `into`.
+struct SquaresTable {
+  static constexpr int kMost = 96;
+
+  SquaresRange parts[kMost];
+  int64_t first_block[kMost];  ///< of all parts' blocks
+  int64_t blocks = 0;
+  int size = 0;
+
+  /// Of which part a block is.
+  __device__ int part_of(int64_t block) const {
+    int from = 0;
+    for (int to = size; to - from > 1;) {
+      const int middle = (from + to) / 2;
+      (first_block[middle] <= block ? from : to) = middle;
+    }
+    return from;
+  }
+};
+static_assert(sizeof(SquaresTable) <= 4000, "a kernel's parameters have 4 KB");
+
+/// What a lane adds of `size` elements. Many loads are under way: a block of elements is
+/// as long as it takes one lane to go through, and small models have few.
+template <typename T>
+__device__ double lane_sum(const T* x, int64_t size, int lane) {
+  constexpr int kAhead = 16;
+  double sum = 0.0;
+  int64_t i = lane;
+  for (; i + (kAhead - 1) * kSquareLanes < size; i += kAhead * kSquareLanes) {
+    T in[kAhead];
+    for (int j = 0; j < kAhead; ++j) in[j] = x[i + j * kSquareLanes];
+    for (int j = 0; j < kAhead; ++j) {
+      const auto wide = static_cast<double>(widened(in[j]));
+      sum += wide * wide;
+    }
+  }
+  for (; i < size; i += kSquareLanes) {
+    const auto wide = static_cast<double>(widened(x[i]));
+    sum += wide * wide;
+  }
+  return sum;
+}
+
+/// kSquareLanes threads a block of kNormBlock elements: each is a lane.
+template <typename T>
+__global__ void squares_of_parts_kernel(const __grid_constant__ SquaresTable table,
+                                        double* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % kSquareLanes;
+  const int64_t block = static_cast<int64_t>(blockIdx.x) * (kBlock / kSquareLanes) +
+                        static_cast<int>(threadIdx.x) / kSquareLanes;
+  double sum = 0.0;
+  if (block < table.blocks) {
+    const int part = table.part_of(block);
+    const int64_t from = (block - table.first_block[part]) * kNormBlock;
+    const int64_t left = table.parts[part].count - from;
+    sum = lane_sum(static_cast<const T*>(table.parts[part].x) + from,
+                   left < kNormBlock ? left : kNormBlock, lane);
+  }
+  double total = 0.0;
+  for (int i = 0; i < kSquareLanes; ++i) {
+    total += __shfl_sync(0xffffffffU, sum, i, kSquareLanes);
+  }
+  if (lane == 0 && block < table.blocks) partial[block] = total;
+}
+
+/// One block of threads a part.
+__global__ void totals_of_parts_kernel(const __grid_constant__ SquaresTable table,
+                                       const double* partial) {
+  const SquaresRange& part = table.parts[blockIdx.x];
+  add_totals(partial + table.first_block[blockIdx.x], norm_blocks(part.count), 1,
+             part.into);
+}
+
+void enqueue_table(const SquaresTable& table, DType dtype, double* partial,
+                   Stream stream) {
+  if (table.blocks == 0) return;
+  with_type(dtype, [&]<typename T>(T*) {
+    kernels::cuda::launch(
+        "squares", squares_of_parts_kernel<T>,
+        kernels::cuda::blocks_of(table.blocks, kBlock / kSquareLanes), stream, table,
+        partial);
+  });
+  kernels::cuda::launch("totals_of_squares", totals_of_parts_kernel, table.size, stream,
+                        table, partial);
+}
+
 }  // namespace
 
-void enqueue_squares(const void* x, int64_t count, DType dtype, double* partial,
+void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
                      Stream stream) {
-  with_type(dtype, [&]<typename T>(T*) {
-    const Squares<T> squares{static_cast<const T*>(x)};
-    enqueue_sums("squares", squares, count, lead_of(ToNearest(), squares.x), partial,
-                 stream);
-  });
+  SquaresTable table;
+  const auto run = [&] {
+    enqueue_table(table, dtype, partial, stream);
+    partial += table.blocks;
+    table.blocks = table.size = 0;
+  };
+  for (const SquaresRange& part : parts) {
+    if (part.count == 0) continue;
+    const SquaresRange* const begin = table.parts;
+    const bool again = std::any_of(
+        begin, begin + table.size,
+        [&](const SquaresRange& other) { return other.into == part.into; });
+    if (again || table.size == SquaresTable::kMost) run();
+    table.parts[table.size] = part;
+    table.first_block[table.size++] = table.blocks;
+    table.blocks += norm_blocks(part.count);
+  }
+  run();
 }
 
 void enqueue_lamb_moments(const AdamWRange& r, const AdamWScalars& s, float decay,

@@ -187,7 +187,7 @@ constexpr Sums kBefore = {0.5, 3.0};
 /// Partial sums in guarded memory, added up.
 template <typename Enqueue>
 Sums total(int64_t count, int series, const Enqueue& enqueue) {
-  const int64_t blocks = kernels::cuda::blocks_of(count, kNormBlock);
+  const int64_t blocks = norm_blocks(count);
   const auto sums = static_cast<size_t>(series);
   Guarded<double> partial(std::vector<double>(static_cast<size_t>(blocks) * sums, NAN),
                           Edge::End);
@@ -254,15 +254,38 @@ TEST(CudaSquares, HaveTheBitsOfTheCpus) {
       for (const Edge edge : cuda_host::kEdges) {
         cuda_host::set_order(static_cast<Order>(order++));
         Held held(values, edge);
-        const Sums found = total(count, 1, [&](double* partial) {
-          enqueue_squares(held.data(), count, dtype, partial, nullptr);
-        });
-        EXPECT_EQ(found[0], kBefore[0] + expected);
+        Guarded<double> partial(
+            std::vector<double>(static_cast<size_t>(norm_blocks(count)), NAN), Edge::End);
+        Guarded<double> into({kBefore[0]}, Edge::End);
+        const SquaresRange part{held.data(), count, into.data()};
+        enqueue_squares({&part, 1}, dtype, partial.data(), nullptr);
+        EXPECT_EQ(into.values()[0], kBefore[0] + expected);
         held.expect_same(values);
       }
     }
   }
   cuda_host::set_order(Order::Ascending);
+}
+
+TEST(CudaSquares, OfManyPartsAreAddedToTheirPlacesInTheirOrder) {
+  // More parts than one launch has, some to one place, some empty, some of two blocks.
+  constexpr int kParts = 250;
+  Values values(DType::F32, kNormBlock + kParts, 9, 1.0F);
+  std::vector<double> expected(100, 0.25), sums = expected;
+  std::vector<SquaresRange> parts;
+  int64_t blocks = 0;
+  for (int i = 0; i < kParts; ++i) {
+    const auto place = static_cast<size_t>(i * 7 % (i < 200 ? 100 : 3));
+    const int64_t count = i % 90 == 1 ? kNormBlock + 3 : i % 5;
+    parts.push_back({values.f32.data() + i, count, &sums[place]});
+    expected[place] += sum_of_squares(values.f32.data() + i, count, DType::F32);
+    blocks += norm_blocks(count);
+  }
+  Guarded<double> partial(std::vector<double>(static_cast<size_t>(blocks), NAN),
+                          Edge::End);
+  enqueue_squares(parts, DType::F32, partial.data(), nullptr);
+  EXPECT_EQ(sums, expected);
+  for (const double sum : partial.values()) EXPECT_GE(sum, 0.0);
 }
 
 TEST(CudaSquares, OfMoreBlocksThanAreFetchedAtATimeAreAddedInTheirOrder) {
