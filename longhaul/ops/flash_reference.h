@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <stdexcept>
@@ -30,6 +31,11 @@ struct Given {
     throw std::runtime_error("no argument " + name);
   }
   bool has(const std::string& name) const {
+    const auto& all = op.schema().arguments();
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const auto& argument) { return argument.name() == name; })) {
+      return false;
+    }
     const c10::IValue& value = (*this)[name];
     return !value.isNone() && (!value.isTensor() || value.toTensor().defined());
   }

@@ -1,5 +1,6 @@
 #include "longhaul/ops/library_attention.h"
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/cudnn_attention.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/library_op.h"
 
@@ -218,14 +220,22 @@ bool supports_attention_part(const AttentionPart& part) {
          fits(part.q, mask);
 }
 
-std::string describe_attention(at::Device device) {
+std::string describe_attention(at::ScalarType type, at::Device device) {
+  if (device.is_cpu()) return "own";
+  if (type == at::kFloat) return "operations of LibTorch";
   const std::string why = obstacle(device);
-  if (why.empty()) return "LibTorch's flash kernels";
+  if (why.empty()) {
+    return cudnn_obstacle(device).empty() &&
+                   !at::globalContext().deterministicAlgorithms()
+               ? "cuDNN where causality alone hides keys, else LibTorch's flash kernels"
+               : "LibTorch's flash kernels";
+  }
   return fmt::format("operations of LibTorch ({})", why);
 }
 
 Attended attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask) {
+  if (takes_cudnn(q, k, mask)) return cudnn_forward(q, k, v);
   Attended result = run_forward(whole(q, k, v, mask));
   result.out = result.out.contiguous().view(q.sizes());
   return result;
@@ -235,6 +245,7 @@ AttentionGradients attention_backward(const at::Tensor& dout, const at::Tensor& 
                                       const at::Tensor& k, const at::Tensor& v,
                                       const AttentionMask& mask,
                                       const Attended& forward) {
+  if (takes_cudnn(q, k, mask)) return cudnn_backward(dout, q, k, v, forward);
   const Call call = whole(q, k, v, mask);
   Attended of_call = forward;
   of_call.out = forward.out.view(call.q.sizes());

@@ -171,15 +171,105 @@ TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
   for (const AttentionMask& mask : {unknown, drops})
     attended({"", 4, 4, 20, 20, mask}, true);
   EXPECT_EQ(forwards, 0);
-  EXPECT_EQ(library::describe_attention(kDevice), "LibTorch's flash kernels");
+  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+            "LibTorch's flash kernels");
 }
 
 TEST(LibraryAttention, SaysWhyADeviceHasNone) {
   make_device();
   attended({"no kernel"}, true);
-  EXPECT_EQ(library::describe_attention(kDevice),
+  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
             "operations of LibTorch (aten::_flash_attention_forward has no kernel on "
             "counted)");
+}
+
+int cudnn_calls = 0;
+
+/// [B, S, H, D] on the host, fp32, where the operator has [B, H, S, D].
+FlashCall cudnn_call(const Given& given) {
+  return {given,
+          [&](const std::string& name) { return wide(given, name).transpose(1, 2); }};
+}
+
+at::Tensor by_heads(const at::Tensor& x) {
+  return there(x.contiguous(), at::kBFloat16).transpose(1, 2);
+}
+
+void look_at_cudnn(const Given& given) {
+  ++cudnn_calls;
+  const at::Tensor q = given["query"].toTensor(), k = given["key"].toTensor();
+  TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.stride(-1) == 1 && k.stride(-1) == 1);
+  TORCH_CHECK(q.size(2) == k.size(2) && q.size(1) == 8 && k.size(1) == 2);
+  TORCH_CHECK(given["is_causal"].toBool() && given["dropout_p"].toDouble() == 0.0);
+  TORCH_CHECK(!given.has("attn_bias") && !given.has("cum_seq_q"));
+}
+
+void cudnn_forward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  look_at_cudnn(given);
+  TORCH_CHECK(given["compute_log_sumexp"].toBool());
+  const auto [out, lse] = cudnn_call(given).forward();
+  given.give(stack, {by_heads(out), there(lse.unsqueeze(-1), at::kFloat), at::Tensor(),
+                     at::Tensor(), 0, 0, there(at::full({}, 5), at::kLong),
+                     there(at::full({}, 6), at::kLong), at::Tensor()});
+}
+
+void cudnn_backward(const c10::OperatorHandle& op, Stack* stack) {
+  const Given given{op, *stack};
+  look_at_cudnn(given);
+  const auto number = [&](const char* name) {
+    return testing::host_view(given[name].toTensor()).item<int64_t>();
+  };
+  TORCH_CHECK(number("philox_seed") == 5 && number("philox_offset") == 6);
+  TORCH_CHECK(given["max_q"].toInt() == 256 && given["max_k"].toInt() == 256);
+  std::vector<c10::IValue> results;
+  const auto rows = [&](const char* name) { return wide(given, name).transpose(1, 2); };
+  for (const at::Tensor& g : cudnn_call(given).backward(
+           rows("grad_out"), rows("out"), wide(given, "logsumexp").squeeze(-1))) {
+    results.emplace_back(by_heads(g));
+  }
+  given.give(stack, std::move(results));
+}
+
+/// While it lives, the device has cuDNN's operators as well.
+struct CudnnKernels : FlashKernels {
+  CudnnKernels() {
+    cudnn_calls = 0;
+    library.impl("_scaled_dot_product_cudnn_attention",
+                 torch::CppFunction::makeFromBoxedFunction<&cudnn_forward>());
+    library.impl("_scaled_dot_product_cudnn_attention_backward",
+                 torch::CppFunction::makeFromBoxedFunction<&cudnn_backward>());
+  }
+};
+
+TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
+  const CudnnKernels kernels;
+  AttentionMask window;
+  window.window = 100;
+  const Case causal{"causal", 8, 2, 256, 256};
+  const auto fused = attended(causal, true), plain = attended(causal, false);
+  EXPECT_EQ(cudnn_calls, 2);
+  EXPECT_EQ(forwards, 0);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    expect_close(fused[i], plain[i], 1e-2, std::to_string(i));
+  }
+  for (const Case& other :
+       {Case{"window", 8, 2, 256, 256, window}, Case{"cached keys", 8, 2, 256, 320},
+        Case{"short", 8, 2, 192, 192}, Case{"odd", 8, 2, 260, 260},
+        Case{"documents", 8, 2, 20, 20, documents(false)}}) {
+    const int before = forwards;
+    attended(other, true);
+    EXPECT_EQ(forwards, before + 1) << other.name;
+  }
+  at::globalContext().setDeterministicAlgorithms(true, false);
+  attended(causal, true);
+  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+            "LibTorch's flash kernels");
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  EXPECT_EQ(cudnn_calls, 2);
+  EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
+            "cuDNN where causality alone hides keys, else LibTorch's flash kernels");
+  EXPECT_EQ(library::describe_attention(at::kFloat, kDevice), "operations of LibTorch");
 }
 
 /// Uneven parts of the keys, merged, against all keys at once.

@@ -171,6 +171,20 @@ TEST_P(GpuOps, AttentionIsTheSame) {
   });
 }
 
+TEST_P(GpuOps, WholeCausalAttentionOfOneMatrixIsTheSame) {
+  const at::Tensor matrix = random({2, 320, 10, 64}), dy = random({2, 320, 6, 64});
+  compare([&](at::Device device) -> Results {
+    const at::Tensor all = matrix.to(device);
+    const auto part = [&](int64_t from, int64_t heads) {
+      return all.narrow(2, from, heads).detach().set_requires_grad(true);
+    };
+    const at::Tensor q = part(0, 6), k = part(6, 2), v = part(8, 2);
+    const at::Tensor y = attention(q, k, v, {}, fused());
+    backward(y, dy.to(device));
+    return {y, q.grad(), k.grad(), v.grad()};
+  });
+}
+
 TEST_P(GpuOps, AttentionToLaterKeysWithDropoutIsTheSame) {
   const at::Tensor q = random({2, 300, 6, 64}), k = random({2, 300, 2, 64});
   const at::Tensor v = random({2, 300, 2, 64}), dy = random({2, 300, 6, 64});

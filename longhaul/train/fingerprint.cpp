@@ -38,6 +38,7 @@ Json numerics_fingerprint(const NumericsPlace& place) {
           {"device", place.device},
           {"collectives", place.collectives},
           {"products", place.products},
+          {"attention", place.attention},
           {"layout", place.layout}};
 }
 

@@ -13,6 +13,7 @@ struct NumericsPlace {
   std::string device;       ///< "cpu", or the GPU's name and architecture
   std::string collectives;  ///< whose sums over ranks, and in which order
   std::string products;     ///< whose, of the compute dtype
+  std::string attention;    ///< whose
 };
 
 /// What decides the last bits of a result besides the program and the configuration, as

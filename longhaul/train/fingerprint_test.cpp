@@ -10,7 +10,7 @@ namespace longhaul::train {
 namespace {
 
 Json fingerprint() {
-  return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch"});
+  return numerics_fingerprint({"dp 2", "cpu", "mpi, in rank order", "LibTorch", "own"});
 }
 
 TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
@@ -21,7 +21,8 @@ TEST(Fingerprint, HoldsWhatDecidesTheLastBits) {
   EXPECT_EQ(f.at("kernels"), isa_name(best_isa()));
   EXPECT_EQ(f.at("cpu"), kernels::cpu_name());
   EXPECT_EQ(f.at("products"), "LibTorch");
-  EXPECT_EQ(f.size(), 10U);
+  EXPECT_EQ(f.at("attention"), "own");
+  EXPECT_EQ(f.size(), 11U);
 }
 
 TEST(Fingerprint, NamesWhatDiffers) {

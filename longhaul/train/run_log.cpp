@@ -70,10 +70,13 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
                          config_hash(config_)));
   log_->info("ranks " + hosts);
   log_->info(session.threads);
-  const Json& products = session.fingerprint.at("products");
-  log_->info(
-      fmt::format("products in {}: {}", dtype_name(session.policy.compute),
-                  products.is_string() ? products.get<std::string>() : products.dump()));
+  const auto whose = [&](const char* what) {
+    const Json& value = session.fingerprint.at(what);
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
+  log_->info(fmt::format("products in {}: {}", dtype_name(session.policy.compute),
+                         whose("products")));
+  if (!session.device.is_cpu()) log_->info("attention: " + whose("attention"));
   if (const char* why = amx_refusal()) {
     log_->warning(fmt::format("AMX is not used: {}", why));
   }

@@ -17,6 +17,7 @@
 #include "longhaul/device/plugin.h"
 #include "longhaul/ops/device_precision.h"
 #include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/ops/library_attention.h"
 #include "longhaul/ops/products.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
@@ -62,6 +63,8 @@ Json fingerprint_of(const Session& session) {
   place.collectives = device::describe_sums(session.device, *session.world);
   place.products =
       ops::describe_products(to_scalar_type(session.policy.compute), session.device);
+  place.attention = ops::library::describe_attention(
+      to_scalar_type(session.policy.compute), session.device);
   std::vector<Json> of_ranks;
   for (const std::string& text :
        session.world->gather_strings(numerics_fingerprint(place).dump())) {
