@@ -20,6 +20,14 @@ struct OnStream {
     const c10::cuda::CUDAGuard guard(device);
     kernels::cuda::run(kernel, c10::cuda::getCurrentCUDAStream().stream());
   }
+  template <typename T>
+  static void run(const kernels::RmsNormBackward<T>& kernel, at::Device device) {
+    const c10::cuda::CUDAGuard guard(device);
+    const at::Tensor partial = at::empty({kernels::cuda::partial_sums(kernel)},
+                                         at::TensorOptions(at::kFloat).device(device));
+    kernels::cuda::run(kernel, pointer<float>(partial),
+                       c10::cuda::getCurrentCUDAStream().stream());
+  }
 };
 
 void embedding_gradient(const at::Tensor& dy, const at::Tensor& rows,

@@ -66,8 +66,12 @@ struct MergeAttention {
 
 template <typename T>
 void run(const RmsNormForward<T>& a, Stream stream);
+/// `partial`: partial_sums(a) floats. The weight's gradient is added up over parts of the
+/// rows first, whose number depends on the size alone.
 template <typename T>
-void run(const RmsNormBackward<T>& a, Stream stream);
+void run(const RmsNormBackward<T>& a, float* partial, Stream stream);
+template <typename T>
+int64_t partial_sums(const RmsNormBackward<T>& a);
 template <typename T>
 void run(const Rope<T>& a, Stream stream);
 template <typename T>

@@ -82,8 +82,9 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// One value per thread combined over the block of kBlock threads, in a fixed order;
-/// every thread gets the result. All threads of the block call it.
+/// One value per thread combined over the block, of whole warps and at most kBlock
+/// threads, in a fixed order; every thread gets the result. All threads of the block call
+/// it.
 template <typename Combine>
 __device__ float block_combine(float value, Combine combine) {
   __shared__ float warps[kBlock / kWarp];
@@ -94,20 +95,32 @@ __device__ float block_combine(float value, Combine combine) {
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   float result = warps[0];
-  for (int w = 1; w < kBlock / kWarp; ++w) result = combine(result, warps[w]);
+  const auto count = static_cast<int>(blockDim.x) / kWarp;
+  for (int w = 1; w < count; ++w) result = combine(result, warps[w]);
   return result;
+}
+
+struct Grid {
+  int64_t blocks;
+  int threads = kBlock;  ///< of a block
+};
+
+template <typename... A>
+void launch(const char* name, void (*kernel)(A...), Grid grid, Stream stream,
+            const std::type_identity_t<A>&... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.blocks));
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.stream = stream;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+  if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
 }
 
 /// Enqueues `blocks` blocks of kBlock threads.
 template <typename... A>
 void launch(const char* name, void (*kernel)(A...), int64_t blocks, Stream stream,
             const std::type_identity_t<A>&... arguments) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kBlock);
-  config.stream = stream;
-  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
+  launch(name, kernel, Grid{blocks}, stream, arguments...);
 }
 
 /// Whether 16 bytes can be read and written at a time from all of these.

@@ -3,22 +3,22 @@
 namespace longhaul::kernels::cuda {
 namespace {
 
-/// Where the row of this block begins: the heads of a token follow each other.
+/// Where a row begins: the heads of a token follow each other.
 template <typename Norm>
-__device__ int64_t start_of_row(const Norm& a, int64_t token_stride) {
-  const auto heads = static_cast<unsigned>(a.heads);
-  return blockIdx.x / heads * token_stride + blockIdx.x % heads * a.features;
+__device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride) {
+  return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
 /// One block a row, N elements a thread at a time.
 template <typename T, int N>
 __global__ void forward_kernel(RmsNormForward<T> a) {
-  const T* x = a.x + start_of_row(a, a.x_token_stride);
+  const T* x = a.x + start_of_row(a, blockIdx.x, a.x_token_stride);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * a.features;
   T* y = a.y + row;
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * N;
   float squares = 0.0F;
-  for (int64_t i = first; i < a.features; i += kBlock * N) {
+  for (int64_t i = first; i < a.features; i += step) {
     auto in = load<N>(x + i);
     if (a.delta != nullptr) {
       const auto delta = load<N>(a.delta + row + i);
@@ -33,7 +33,7 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
   const float inverse = 1.0F / sqrtf(mean + static_cast<float>(a.eps));
   if (threadIdx.x == 0) a.inverse_rms[blockIdx.x] = inverse;
   if (a.delta != nullptr) x = a.sum + row;  // of which a thread reads what it wrote
-  for (int64_t i = first; i < a.features; i += kBlock * N) {
+  for (int64_t i = first; i < a.features; i += step) {
     auto out = load<N>(x + i);
     const auto weight = load<N>(a.weight + i);
     for (int j = 0; j < N; ++j) {
@@ -44,82 +44,156 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
   }
 }
 
-/// One block a row, N elements a thread at a time.
-template <typename T, int N>
-__global__ void input_gradient_kernel(RmsNormBackward<T> a) {
+/// What an element's gradient is, given the mean over its row.
+__device__ float input_gradient(float d, float weight, float x, float inverse,
+                                float mean) {
+  return inverse * (d * weight - x * inverse * mean);
+}
+
+/// A block takes every gridDim-th row, N elements a thread and P times as many in all,
+/// which stay in registers from the sum over the row to its gradient. What the rows of a
+/// block add to the weight's gradient goes into the block's row of `partial`.
+template <typename T, int N, int P>
+__global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* partial) {
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * a.features;
-  const T* dy = a.dy + row;
-  const T* x = a.x + start_of_row(a, a.x_token_stride);
-  T* dx = a.dx + start_of_row(a, a.dx_token_stride);
-  const float inverse = a.inverse_rms[blockIdx.x];
-  float dot = 0.0F;
-  for (int64_t i = first; i < a.features; i += kBlock * N) {
-    const auto d = load<N>(dy + i);
-    const auto weight = load<N>(a.weight + i);
-    const auto in = load<N>(x + i);
-    for (int j = 0; j < N; ++j) {
-      dot += to_float(d.of[j]) * to_float(weight.of[j]) * to_float(in.of[j]) * inverse;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * N;
+  Pack<T, N> weight[P];
+  Pack<float, N> sums[P] = {};
+  for (int p = 0; p < P; ++p) {
+    if (first + p * step < a.features) weight[p] = load<N>(a.weight + first + p * step);
+  }
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* dy = a.dy + row * a.features;
+    const T* x = a.x + start_of_row(a, row, a.x_token_stride);
+    const float inverse = a.inverse_rms[row];
+    Pack<T, N> d[P], in[P];
+    float dot = 0.0F;
+    for (int p = 0; p < P; ++p) {
+      const int64_t i = first + p * step;
+      if (i >= a.features) continue;
+      d[p] = load<N>(dy + i);
+      in[p] = load<N>(x + i);
+      for (int j = 0; j < N; ++j) {
+        const float of_weight = to_float(d[p].of[j]) * to_float(in[p].of[j]) * inverse;
+        dot += of_weight * to_float(weight[p].of[j]);
+        sums[p].of[j] += of_weight;
+      }
+    }
+    const float mean = block_combine(dot, Add()) / static_cast<float>(a.features);
+    T* dx = a.dx + start_of_row(a, row, a.dx_token_stride);
+    for (int p = 0; p < P; ++p) {
+      const int64_t i = first + p * step;
+      if (i >= a.features) continue;
+      Pack<T, N> dsum{};
+      if (a.dsum != nullptr) dsum = load<N>(a.dsum + row * a.features + i);
+      for (int j = 0; j < N; ++j) {
+        const float own = input_gradient(to_float(d[p].of[j]), to_float(weight[p].of[j]),
+                                         to_float(in[p].of[j]), inverse, mean);
+        assign(d[p].of[j], a.dsum == nullptr ? own : own + to_float(dsum.of[j]));
+      }
+      store(dx + i, d[p]);
     }
   }
-  const float mean = block_combine(dot, Add()) / static_cast<float>(a.features);
-  for (int64_t i = first; i < a.features; i += kBlock * N) {
-    auto d = load<N>(dy + i);
-    const auto weight = load<N>(a.weight + i);
-    const auto in = load<N>(x + i);
-    Pack<T, N> dsum{};
-    if (a.dsum != nullptr) dsum = load<N>(a.dsum + row + i);
-    for (int j = 0; j < N; ++j) {
-      const float normal = to_float(in.of[j]) * inverse;
-      const float own =
-          inverse * (to_float(d.of[j]) * to_float(weight.of[j]) - normal * mean);
-      assign(d.of[j], a.dsum == nullptr ? own : own + to_float(dsum.of[j]));
-    }
-    store(dx + i, d);
+  if (a.dweight == nullptr) return;
+  for (int p = 0; p < P; ++p) {
+    const int64_t i = first + p * step;
+    if (i < a.features) store(partial + blockIdx.x * a.features + i, sums[p]);
   }
 }
 
-/// Threads of a block side by side in a row, and so many rows at a time.
+/// The same for rows that no registers hold.
+template <typename T>
+__global__ void long_rows_gradient_kernel(RmsNormBackward<T> a, int64_t rows,
+                                          float* partial) {
+  float* sums = partial + blockIdx.x * a.features;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* dy = a.dy + row * a.features;
+    const T* x = a.x + start_of_row(a, row, a.x_token_stride);
+    const float inverse = a.inverse_rms[row];
+    float dot = 0.0F;
+    for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
+      const float of_weight = to_float(dy[i]) * to_float(x[i]) * inverse;
+      dot += of_weight * to_float(a.weight[i]);
+      if (a.dweight == nullptr) continue;
+      sums[i] = row == blockIdx.x ? of_weight : sums[i] + of_weight;
+    }
+    const float mean = block_combine(dot, Add()) / static_cast<float>(a.features);
+    T* dx = a.dx + start_of_row(a, row, a.dx_token_stride);
+    for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
+      const float own = input_gradient(to_float(dy[i]), to_float(a.weight[i]),
+                                       to_float(x[i]), inverse, mean);
+      assign(dx[i],
+             a.dsum == nullptr ? own : own + to_float(a.dsum[row * a.features + i]));
+    }
+  }
+}
+
+/// Threads of a block side by side in a row of partial sums, and so many rows at a time.
 constexpr int kAcross = 4;
 constexpr int kDown = kBlock / kAcross;
 
 /// A block owns kAcross * N neighbouring features and walks all rows, so that each sum
 /// has one fixed order.
-template <typename T, int N>
-__global__ void weight_gradient_kernel(RmsNormBackward<T> a) {
+template <int N>
+__global__ void weight_gradient_kernel(const float* partial, int64_t rows,
+                                       int64_t features, float* dweight) {
   constexpr int kWidth = kAcross * N;
-  __shared__ float partial[kDown][kWidth];
+  __shared__ float down_sums[kDown][kWidth];
   const int across = static_cast<int>(threadIdx.x) % kAcross * N;
   const int down = static_cast<int>(threadIdx.x) / kAcross;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWidth;
   float sums[N] = {};
-  if (first + across < a.features) {
-    // The token and the head of row r, without a division for each row.
-    int64_t token = down / a.heads, head = down % a.heads;
-    const int64_t tokens = kDown / a.heads, heads = kDown % a.heads;
-    for (int64_t r = down; r < a.tokens * a.heads; r += kDown) {
-      const T* x = a.x + token * a.x_token_stride + head * a.features;
-      const auto d = load<N>(a.dy + r * a.features + first + across);
-      const auto in = load<N>(x + first + across);
-      const float inverse = a.inverse_rms[r];
-      for (int j = 0; j < N; ++j) {
-        sums[j] += to_float(d.of[j]) * to_float(in.of[j]) * inverse;
-      }
-      token += tokens;
-      head += heads;
-      if (head >= a.heads) {
-        head -= a.heads;
-        ++token;
-      }
+  if (first + across < features) {
+    for (int64_t r = down; r < rows; r += kDown) {
+      const auto in = load<N>(partial + r * features + first + across);
+      for (int j = 0; j < N; ++j) sums[j] += in.of[j];
     }
   }
-  for (int j = 0; j < N; ++j) partial[down][across + j] = sums[j];
+  for (int j = 0; j < N; ++j) down_sums[down][across + j] = sums[j];
   __syncthreads();
   const auto own = static_cast<int>(threadIdx.x);
-  if (own >= kWidth || first + own >= a.features) return;
-  float total = partial[0][own];
-  for (int r = 1; r < kDown; ++r) total += partial[r][own];
-  a.dweight[first + own] += total;
+  if (own >= kWidth || first + own >= features) return;
+  float total = down_sums[0][own];
+  for (int r = 1; r < kDown; ++r) total += down_sums[r][own];
+  dweight[first + own] += total;
+}
+
+/// How many threads a row takes, and how often each of them N elements; more packs than
+/// kMostPacks stand for any number.
+struct RowShape {
+  int threads, packs;
+};
+constexpr int kMostPacks = 8;
+RowShape shape_of(int64_t features, int n) {
+  for (int threads = kWarp; threads <= kBlock; threads *= 2) {
+    if (features <= int64_t{threads} * n) return {threads, 1};
+  }
+  int packs = 2;
+  while (packs <= kMostPacks && int64_t{kBlock} * n * packs < features) packs *= 2;
+  return {kBlock, packs};
+}
+
+/// Blocks of a backward: so many that the partial sums are few beside the rows.
+int64_t blocks_of_rows(int64_t rows, const RowShape& shape) {
+  const int64_t most = int64_t{512} * (kBlock / shape.threads);
+  return rows < most ? rows : most;
+}
+
+/// The kernel for such rows, of which a thread takes N elements at a time.
+template <typename T, int N>
+auto gradient_kernel_of(const RowShape& shape) {
+  switch (shape.packs) {
+    case 1:
+      return &gradient_kernel<T, N, 1>;
+    case 2:
+      return &gradient_kernel<T, N, 2>;
+    case 4:
+      return &gradient_kernel<T, N, 4>;
+    case kMostPacks:
+      return &gradient_kernel<T, N, kMostPacks>;
+    default:
+      return &long_rows_gradient_kernel<T>;
+  }
 }
 
 /// Steps of so many elements keep the alignment.
@@ -137,28 +211,43 @@ void run(const RmsNormForward<T>& a, Stream stream) {
   const bool wide = aligned(a.x, a.weight, a.y, a.delta, a.sum) &&
                     whole_accesses<T>(a.features, a.x_token_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("rms_norm_forward", forward_kernel<T, n>, rows, stream, a);
+    launch("rms_norm_forward", forward_kernel<T, n>,
+           Grid{rows, shape_of(a.features, n).threads}, stream, a);
   });
 }
 
 template <typename T>
-void run(const RmsNormBackward<T>& a, Stream stream) {
+int64_t partial_sums(const RmsNormBackward<T>& a) {
+  if (a.dweight == nullptr) return 0;
+  // With elements one by one there are more threads in a block and fewer blocks.
+  return blocks_of_rows(a.tokens * a.heads, shape_of(a.features, kWide<T>)) * a.features;
+}
+
+template <typename T>
+void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
   const int64_t rows = a.tokens * a.heads;
   if (rows == 0) return;
   const bool wide = aligned(a.dy, a.x, a.weight, a.dx, a.dsum) &&
                     whole_accesses<T>(a.features, a.x_token_stride, a.dx_token_stride);
   with_width<T>(wide, [&](auto n) {
-    if (a.dweight != nullptr) {
-      launch("rms_norm_weight_gradient", weight_gradient_kernel<T, n>,
-             blocks_of(a.features, kAcross * n), stream, a);
-    }
-    launch("rms_norm_input_gradient", input_gradient_kernel<T, n>, rows, stream, a);
+    const RowShape shape = shape_of(a.features, n);
+    const int64_t blocks = blocks_of_rows(rows, shape);
+    launch("rms_norm_backward", gradient_kernel_of<T, n>(shape),
+           Grid{blocks, shape.threads}, stream, a, rows, partial);
+    if (a.dweight == nullptr) return;
+    with_width<float>(aligned(partial) && a.features % kWide<float> == 0, [&](auto m) {
+      launch("rms_norm_weight_gradient", weight_gradient_kernel<m>,
+             blocks_of(a.features, kAcross * m), stream, partial, blocks, a.features,
+             a.dweight);
+    });
   });
 }
 
 template void run(const RmsNormForward<float>&, Stream);
 template void run(const RmsNormForward<Bf16>&, Stream);
-template void run(const RmsNormBackward<float>&, Stream);
-template void run(const RmsNormBackward<Bf16>&, Stream);
+template void run(const RmsNormBackward<float>&, float*, Stream);
+template void run(const RmsNormBackward<Bf16>&, float*, Stream);
+template int64_t partial_sums(const RmsNormBackward<float>&);
+template int64_t partial_sums(const RmsNormBackward<Bf16>&);
 
 }  // namespace longhaul::kernels::cuda

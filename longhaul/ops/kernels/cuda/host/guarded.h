@@ -123,6 +123,13 @@ struct OnGpu {
   void run(const Kernel& kernel) const {
     kernels::cuda::run(kernel, nullptr);
   }
+  template <typename T>
+  void run(const kernels::RmsNormBackward<T>& kernel) const {
+    const auto count = static_cast<size_t>(kernels::cuda::partial_sums(kernel));
+    Guarded<float> partial(std::vector<float>(count, NAN), edge);
+    kernels::cuda::run(kernel, partial.data(), nullptr);
+    partial.values();  // looks beside them
+  }
 };
 
 /// What a run wrote, and how far it may be from the CPU's: `tolerance` of its size, or of

@@ -20,10 +20,11 @@ using Outputs = std::vector<Output>;
 struct Shape {
   int64_t rows, width;
 };
-/// None, one and several elements a thread; whole vectors, tails, and odd starts of rows.
-constexpr Shape kShapes[] = {{1, 1},   {3, 3},     {5, 31},   {4, 32},
-                             {2, 33},  {3, 255},   {3, 256},  {2, 257},
-                             {3, 264}, {33, 1000}, {1, 2056}, {2, 4104}};
+/// None, one and several elements a thread, and more than registers hold; whole vectors,
+/// tails, and odd starts of rows.
+constexpr Shape kShapes[] = {{1, 1},    {3, 3},    {5, 31},   {4, 32},  {2, 33},
+                             {3, 255},  {3, 256},  {2, 257},  {3, 264}, {33, 1000},
+                             {1, 2056}, {2, 4104}, {1, 8200}, {2, 2065}};
 
 struct Heads {
   int64_t tokens, heads, dim;
@@ -51,24 +52,25 @@ void for_types(const Body& body) {
   body(Bf16{});
 }
 
-TEST_P(CudaKernels, RmsNormIsTheCpus) {
+void expect_rms_norm(int64_t rows, int64_t width) {
+  const auto size = static_cast<size_t>(rows * width);
   for_types([&]<typename T>(T) {
-    const auto x = random_values<T>(rows() * width(), 1);
-    const auto dy = random_values<T>(rows() * width(), 2);
-    const auto w = random_values<T>(width(), 3);
+    const auto x = random_values<T>(rows * width, 1);
+    const auto dy = random_values<T>(rows * width, 2);
+    const auto w = random_values<T>(width, 3);
     expect_same_on_gpu([&](const auto& on) -> Outputs {
       auto in = on.buffer(x);
       auto weight = on.buffer(w);
-      auto y = on.buffer(std::vector<T>(size()));
-      auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows())));
-      on.run(kernels::RmsNormForward<T>{in.data(), width(), weight.data(), 1e-5, rows(),
-                                        1, width(), y.data(), inverse.data()});
+      auto y = on.buffer(std::vector<T>(size));
+      auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
+      on.run(kernels::RmsNormForward<T>{in.data(), width, weight.data(), 1e-5, rows, 1,
+                                        width, y.data(), inverse.data()});
       auto gradient = on.buffer(dy);
-      auto dx = on.buffer(std::vector<T>(size()));
+      auto dx = on.buffer(std::vector<T>(size));
       auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
       kernels::RmsNormBackward<T> back{
-          gradient.data(), in.data(), width(), inverse.data(), weight.data(), rows(), 1,
-          width(),         dx.data(), width(), dweight.data()};
+          gradient.data(), in.data(), width, inverse.data(), weight.data(), rows, 1,
+          width,           dx.data(), width, dweight.data()};
       on.run(back);
       // In place, and for a frozen weight.
       back.dx = gradient.data();
@@ -81,6 +83,13 @@ TEST_P(CudaKernels, RmsNormIsTheCpus) {
               output(gradient.values(), element, 1.0)};
     });
   });
+}
+
+TEST_P(CudaKernels, RmsNormIsTheCpus) { expect_rms_norm(rows(), width()); }
+
+TEST(CudaRmsNorm, OfMoreRowsThanBlocksIsTheCpus) {
+  expect_rms_norm(514, 257);
+  expect_rms_norm(513, 2065);
 }
 
 TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
