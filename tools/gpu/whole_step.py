@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 
-# hidden, inner, layers, heads, key heads, vocabulary
+# hidden, inner, layers, heads, key heads, vocabulary; of Qwen2.5 where the name says so, with
+# one table for embedding and head
 SHAPES = {"8b": (4096, 14336, 8, 32, 8, 128256), "0.5b": (1024, 4096, 24, 16, 8, 32000),
-          "1.5b": (2048, 5632, 24, 16, 8, 32000), "tiny": (64, 96, 2, 4, 2, 320)}
+          "1.5b": (2048, 5632, 24, 16, 8, 32000), "tiny": (64, 96, 2, 4, 2, 320),
+          "qwen2.5-0.5b": (896, 4864, 24, 14, 2, 151936),
+          "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 151936)}
 TEXT = """
 [run]
 dir = "{dir}/run"
@@ -23,7 +26,7 @@ config = "{dir}/model"
 seq_len = {seq_len}
 train = [{{ synthetic = 1000 }}]
 [batch]
-global_size = {micro}
+global_size = {size}
 micro_size = {micro}
 [optimizer]
 lr = 1e-4
@@ -38,18 +41,20 @@ compute = "bf16"
 
 def config_of(options):
     hidden, inner, layers, heads, key_heads, vocabulary = SHAPES[options.shape]
+    qwen = options.shape.startswith("qwen")
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "architectures": ["Qwen2ForCausalLM" if qwen else "LlamaForCausalLM"],
+        "model_type": "qwen2" if qwen else "llama",
         "vocab_size": vocabulary, "hidden_size": hidden, "intermediate_size": inner,
         "num_hidden_layers": layers, "num_attention_heads": heads,
         "num_key_value_heads": key_heads, "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
-        "initializer_range": 0.02, "tie_word_embeddings": False}
+        "initializer_range": 0.02, "tie_word_embeddings": qwen}
 
 
 def tell(options, seconds, peak):
     median = statistics.median(seconds)
-    tokens = options.seq_len * options.micro_size
+    tokens = options.seq_len * options.micro_size * options.accumulate
     print(f"result: {median:.3f} s, {tokens / median:.0f} tokens/s, {peak / 2**30:.1f} GiB")
 
 
@@ -59,7 +64,8 @@ def ours(options):
     (folder / "config.json").write_text(json.dumps(config_of(options)))
     path = options.dir / "run.toml"
     path.write_text(TEXT.format(dir=options.dir, device=options.device,
-                                seq_len=options.seq_len, micro=options.micro_size))
+                                seq_len=options.seq_len, micro=options.micro_size,
+                                size=options.micro_size * options.accumulate))
     records = steps_of(options, path)
     tell(options, [record["step_time_s"] for record in records[2:]],
          max(record["memory_peak_bytes"] for record in records))
@@ -96,11 +102,12 @@ def peer(options):
     except ImportError as error:
         print(error)
         sys.exit(77)
-    config = transformers.LlamaConfig(**{k: v for k, v in config_of(options).items()
-                                         if k not in ("architectures", "model_type")})
+    of = config_of(options)
+    config = transformers.AutoConfig.for_model(
+        **{k: v for k, v in of.items() if k != "architectures"})
     torch.manual_seed(1)
     with torch.device(options.device):
-        model = transformers.LlamaForCausalLM(config)
+        model = transformers.AutoModelForCausalLM.from_config(config)
     model = model.to(torch.bfloat16)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     run = torch.compile(model) if options.compile else model
@@ -109,7 +116,8 @@ def peer(options):
     for _ in range(options.steps):
         ids = torch.randint(config.vocab_size, shape, device=options.device)
         begun = time.perf_counter()
-        run(input_ids=ids, labels=ids).loss.backward()
+        for _ in range(options.accumulate):
+            run(input_ids=ids, labels=ids).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -127,6 +135,7 @@ def main():
     parser.add_argument("--shape", choices=sorted(SHAPES), required=True)
     parser.add_argument("--seq-len", type=int, required=True)
     parser.add_argument("--micro-size", type=int, required=True)
+    parser.add_argument("--accumulate", type=int, default=1, help="micro batches in a step")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--dir", type=pathlib.Path, required=True)
     parser.add_argument("--peer", action="store_true")
