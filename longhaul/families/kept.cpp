@@ -103,7 +103,9 @@ KeptBytes UnitForward::kept_put_off(const ForwardForm& form, const TokenCounts& 
 
 int64_t logits_rows(int64_t tokens, int64_t vocabulary, int64_t elements,
                     int64_t fewest) {
-  return std::min(tokens, std::max(elements / vocabulary, fewest));
+  int64_t rows = std::max(elements / vocabulary, fewest);
+  if (rows >= 4 * kLogitsRowsMultiple) rows -= rows % kLogitsRowsMultiple;
+  return std::min(tokens, rows);
 }
 
 }  // namespace longhaul

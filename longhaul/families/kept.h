@@ -137,11 +137,15 @@ struct UnitForward {
 
 /// Elements of the logits that exist at once on a CPU.
 inline constexpr int64_t kLogitsElements = int64_t{1} << 24;
-/// Bytes of them on another device, which wants thousands of rows in a product.
-inline constexpr int64_t kDeviceLogitsBytes = int64_t{512} << 20;
+/// Bytes of them on another device, which wants thousands of rows in a product, and the
+/// head's gradient, in fp32, passed through as seldom as may be.
+inline constexpr int64_t kDeviceLogitsBytes = int64_t{1} << 30;
 /// However large the vocabulary is: the head's weights and their gradient pass through
 /// memory once a chunk, which took as long as the products of 260 rows (with AMX).
 inline constexpr int64_t kFewestLogitsRows = 512;
+/// Where there are several times as many they are a multiple of this: whole tiles of a
+/// GPU's products.
+inline constexpr int64_t kLogitsRowsMultiple = 256;
 /// Rows of the logits that exist at once: of so many elements, but not fewer than
 /// `fewest`. `vocabulary`: columns of a rank; where it is split, of the whole size
 /// divided by the ranks, rounded down, and one more: ranks agree.

@@ -45,9 +45,9 @@ TEST(RankCosts, OfAStageAreItsLayersTimesWhatEachKeeps) {
             3 * (layers * outside * 8192 * 2 + 8 * tokens));
   const RankCosts last = costs_of({}, 512, 3 * 128);
   EXPECT_EQ(last.activations.forwards, 1);
-  // Rows of the 16032 columns of a rank that fill a chunk of 2^24.
-  EXPECT_EQ(last.activations.logits, (1 << 24) / 16033 * 16032 * 2);
-  // Another device than a CPU takes half a GiB of them: here all tokens at once.
+  // Of the 1046 rows of a rank's 16032 columns that fill a chunk of 2^24, whole tiles.
+  EXPECT_EQ(last.activations.logits, 1024 * 16032 * 2);
+  // Another device than a CPU takes a GiB of them: here all tokens at once.
   const RankCosts there = costs_of({"run.device=cuda"}, 512, 3 * 128);
   EXPECT_EQ(there.activations.logits, tokens * 16032 * 2);
 }

@@ -20,10 +20,17 @@ at::Tensor projected(const at::Tensor& x, const ParameterPtr& weight,
   return linear_product(x, weight->weight(), bias ? bias->weight() : at::Tensor());
 }
 
-void add_bias_gradient(const ParameterPtr& bias, const at::Tensor& dy) {
-  if (bias->frozen()) return;
-  at::Tensor grad = bias->grad();
-  grad.add_(at::sum(dy, {0}, /*keepdim=*/false, at::kFloat));
+/// Of biases side by side: dy [T, sum n] is read once.
+void add_bias_gradients(const std::vector<ParameterPtr>& biases, const at::Tensor& dy) {
+  const auto frozen = [](const ParameterPtr& bias) { return bias->frozen(); };
+  if (std::all_of(biases.begin(), biases.end(), frozen)) return;
+  const at::Tensor sums = at::sum(dy, {0}, /*keepdim=*/false, at::kFloat);
+  int64_t from = 0;
+  for (const ParameterPtr& bias : biases) {
+    const int64_t width = bias->slice().extent[0];
+    if (!bias->frozen()) bias->grad().add_(sums.narrow(0, from, width));
+    from += width;
+  }
 }
 
 struct LinearSaved {
@@ -49,7 +56,7 @@ struct LinearNode : Function<LinearNode> {
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const at::Tensor dy = grads[0].contiguous();
     auto& [weight, bias, gradients, again] = saved<LinearSaved>(ctx);
-    if (bias) add_bias_gradient(bias, dy);
+    if (bias) add_bias_gradients({bias}, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, weight->weight());
     if (again) {
@@ -114,10 +121,7 @@ struct JointLinearNode : Function<JointLinearNode> {
     auto& [joint, gradients, again] = saved<JointSaved>(ctx);
     at::Tensor dy = joined_columns(grads);
     if (!dy.defined()) dy = at::cat(grads, 1);
-    const tensor_list parts = joint.slices(dy);
-    for (size_t i = 0; i < joint.biases.size(); ++i) {
-      add_bias_gradient(joint.biases[i], parts[i]);
-    }
+    add_bias_gradients(joint.biases, dy);
     at::Tensor dx;
     if (ctx->needs_input_grad(0)) dx = product(dy, joint.weight());
     if (again) {
@@ -174,7 +178,7 @@ struct BiasNode : Function<BiasNode> {
     return sum;
   }
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    add_bias_gradient(saved<ParameterPtr>(ctx), grads[0]);
+    add_bias_gradients({saved<ParameterPtr>(ctx)}, grads[0]);
     return {grads[0], Variable()};
   }
 };
