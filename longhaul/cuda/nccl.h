@@ -9,7 +9,8 @@ namespace longhaul::cuda {
 /// NCCL and the CUDA runtime, for groups of CUDA devices. ConfigError where NCCL's
 /// library cannot be loaded.
 ///
-/// State: it has never run on several GPUs; what uses it is tested over fakes.
+/// State: it has run with one rank, never on several GPUs; what uses it is tested over
+/// fakes.
 ///
 /// What differs from the groups of host memory: sums are added by NCCL in an order of its
 /// own: repeatable with the same ranks on the same machines, but not bitwise the same on

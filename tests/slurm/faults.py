@@ -9,7 +9,7 @@ import time
 
 import machines
 from machines import kill_process, wait_until
-from runs import write_config
+from runs import PACE, write_config
 
 LAYOUT = ["parallel.tp=2", "batch.micro_size=1", "checkpoint.every=5", "checkpoint.keep=3"]
 STEPS = 60
@@ -56,6 +56,8 @@ class Supervised:
         self.folder = folder
         self.dir = folder / "run"
         config = config or write_config(folder)
+        if not any(value.startswith("debug.delays") for value in more):
+            more = (PACE, *more)
         done = cluster.call(
             binary("longhaul"), "submit", config, "--nodes", 4, "--spares", spares,
             "--ranks-per-node", 2, *options,

@@ -37,8 +37,9 @@ def test_a_full_directory_of_checkpoints_stops_nothing(cluster, binary, folder, 
     inside = cluster.head.path_inside(small)
     (folder / "run").mkdir()
     cluster.call("ln", "-s", small, folder / "run" / "checkpoints")
-    # Of 4 MB; a checkpoint has 1.3.
-    supervised = Supervised(cluster, binary, folder, "checkpoint.keep=1")
+    # Of 4 MB; a checkpoint has 1.3. It fills up while the run has steps to go.
+    supervised = Supervised(cluster, binary, folder, "checkpoint.keep=1",
+                            'debug.delays=[{phase = "update", seconds = 0.2}]')
     supervised.wait_for_step(8)
     cluster.call("sh", "-c", f"head -c 4M /dev/zero > '{small}/filler'", check=False)
     machines.wait_until(lambda: len(supervised.events("restart")) >= 3 or not supervised.alive(),

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Training: curves against those of a CPU, which are carried (tools/gpu/curves) or made here
-# on the CPU first: fp32, bf16, recomputation, twice the same, save and resume.
+# on the CPU first: fp32, bf16, recomputation, twice the same, save and resume; then every
+# family and mask.
 # About eight minutes of a GPU.
 LIMIT=${LIMIT:-540}
 # shellcheck source=tools/gpu/common.sh
@@ -19,4 +20,6 @@ one offload --tolerance 2e-2 --set 'memory.recompute="full"' \
   --set memory.offload_activations=true
 one twice --twice --set run.deterministic=true
 one resume --resume --tolerance 2e-2
+step families 150 env OMP_NUM_THREADS=1 "$PYTHON" "$here/families.py" --longhaul "$longhaul" \
+  --runs "$runs/families" --device "$DEVICE"
 finish

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Sourced by the calls of this folder: where the program and the libraries are, steps under a
-# time limit, and the table at the end. Nothing here has run on a GPU yet.
+# time limit, and the table at the end.
 #
 #   N_name.sh [--cpu] [STEP...]   all steps of the call, or those that are named
 #   OUT       where everything is written (gpu-results)

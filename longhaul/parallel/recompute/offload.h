@@ -14,7 +14,7 @@ namespace longhaul::parallel {
 /// stream of their own beside the device's current one and are ordered with it by events:
 /// that of a block's input beside the block itself, and its way back beside the backward
 /// of the block behind it, since the newest kept is fetched ahead. Of one device; not
-/// thread-safe. Not run on a GPU yet.
+/// thread-safe.
 class Offload {
  public:
   /// What is kept of one tensor.
