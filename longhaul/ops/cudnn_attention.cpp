@@ -37,15 +37,20 @@ double scale_of(const at::Tensor& q) {
   return 1.0 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
+/// cuDNN has no kernel for the call; any other failure may be the device's.
+bool is_refusal(const std::string& text) {
+  return text.find("execution plans") != std::string::npos ||
+         text.find("NOT_SUPPORTED") != std::string::npos;
+}
+
 std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
                              const at::Tensor& q, const at::Tensor& k) {
   arguments.insert(arguments.end(),
                    {{"dropout_p", 0.0}, {"is_causal", true}, {"scale", scale_of(q)}});
   try {
     return op.call(std::move(arguments));
-  } catch (const c10::OutOfMemoryError&) {
-    throw;
   } catch (const c10::Error& error) {
+    if (!is_refusal(error.what_without_backtrace())) throw;
     throw ConfigError(
         "attention",
         fmt::format("cuDNN refuses queries [{}] and keys [{}]: {}; run.deterministic = "

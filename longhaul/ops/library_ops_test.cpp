@@ -2,6 +2,7 @@
 // that a test makes up, whose kernels are plain mathematics of the same schemas.
 #include <gtest/gtest.h>
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/device_precision.h"
 #include "longhaul/ops/embedding.h"
@@ -184,6 +185,7 @@ TEST(LibraryAttention, SaysWhyADeviceHasNone) {
 }
 
 int cudnn_calls = 0;
+const char* cudnn_failure = nullptr;  ///< what a call ends with
 
 /// [B, S, H, D] on the host, fp32, where the operator has [B, H, S, D].
 FlashCall cudnn_call(const Given& given) {
@@ -197,6 +199,7 @@ at::Tensor by_heads(const at::Tensor& x) {
 
 void look_at_cudnn(const Given& given) {
   ++cudnn_calls;
+  TORCH_CHECK(cudnn_failure == nullptr, cudnn_failure);
   const at::Tensor q = given["query"].toTensor(), k = given["key"].toTensor();
   TORCH_CHECK(q.scalar_type() == at::kBFloat16 && q.stride(-1) == 1 && k.stride(-1) == 1);
   TORCH_CHECK(q.size(2) == k.size(2) && q.size(1) == 8 && k.size(1) == 2);
@@ -241,6 +244,25 @@ struct CudnnKernels : FlashKernels {
                  torch::CppFunction::makeFromBoxedFunction<&cudnn_backward>());
   }
 };
+
+TEST(LibraryAttention, ThatCudnnRefusesIsToldWithTheWayOutAndAFaultOfTheDeviceStaysOne) {
+  const CudnnKernels kernels;
+  cudnn_failure = "cuDNN Frontend error: No execution plans support the graph.";
+  try {
+    attended({"causal", 8, 2, 256, 256}, true);
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("cuDNN refuses queries [2, 256, 8, 16] and keys [2, 256, 2, 16]: "
+                        "cuDNN Frontend error: No execution plans support the graph.; "
+                        "run.deterministic = true takes LibTorch's flash kernels"),
+              std::string::npos)
+        << text;
+  }
+  cudnn_failure = "CUDA error: uncorrectable ECC error encountered";
+  EXPECT_THROW(attended({"causal", 8, 2, 256, 256}, true), c10::Error);
+  cudnn_failure = nullptr;
+}
 
 TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   const CudnnKernels kernels;
