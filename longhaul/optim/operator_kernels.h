@@ -114,20 +114,21 @@ void register_updates(torch::Library& library) {
         scalars_of(scalars), rate_of(of_rate),
         static_cast<const double*>(rate.data_ptr()), update, master.device());
   });
-  library.impl("add_squares", [](at::TensorList x, c10::IntArrayRef places,
-                                 const Tensor& into) {
-    LH_ASSERT(x.size() == places.size(), "{} tensors, {} places", x.size(), places.size());
-    std::vector<SquaresRange> parts;
-    for (size_t i = 0; i < x.size(); ++i) {
-      LH_ASSERT(x[i].scalar_type() == x[0].scalar_type(), "sums of {} and {}",
-                c10::toString(x[0].scalar_type()), c10::toString(x[i].scalar_type()));
-      parts.push_back({x[i].data_ptr(), x[i].numel(),
-                       static_cast<double*>(into.data_ptr()) + places[i]});
-    }
-    if (parts.empty()) return;
-    Launch::add_squares(std::span<const SquaresRange>(parts),
-                        from_scalar_type(x[0].scalar_type()), into.device());
-  });
+  library.impl(
+      "add_squares", [](at::TensorList x, c10::IntArrayRef places, const Tensor& into) {
+        LH_ASSERT(x.size() == places.size(), "{} tensors, {} places", x.size(),
+                  places.size());
+        std::vector<SquaresRange> parts;
+        for (size_t i = 0; i < x.size(); ++i) {
+          LH_ASSERT(x[i].scalar_type() == x[0].scalar_type(), "sums of {} and {}",
+                    c10::toString(x[0].scalar_type()), c10::toString(x[i].scalar_type()));
+          parts.push_back({x[i].data_ptr(), x[i].numel(),
+                           static_cast<double*>(into.data_ptr()) + places[i]});
+        }
+        if (parts.empty()) return;
+        Launch::add_squares(std::span<const SquaresRange>(parts),
+                            from_scalar_type(x[0].scalar_type()), into.device());
+      });
 }
 
 }  // namespace longhaul::optim

@@ -123,8 +123,8 @@ at::Tensor Optimizer::gradient_squares(const std::vector<std::string>& names) co
       const auto found = place_of.find(piece.member->parameter->name());
       LH_ASSERT(found != place_of.end(), "{} is no parameter of the model",
                 piece.member->parameter->name());
-      parts.push_back(bucket.owned_grads.narrow(
-          0, piece.in_bucket - bucket.owned.begin, piece.in_member.size()));
+      parts.push_back(bucket.owned_grads.narrow(0, piece.in_bucket - bucket.owned.begin,
+                                                piece.in_member.size()));
       places.push_back(found->second);
     }
   }

@@ -34,8 +34,8 @@ constexpr int64_t norm_blocks(int64_t count) {
   return (count + kNormBlock - 1) / kNormBlock;
 }
 
-/// into += sum_of_squares of each of the parts, in their order; `partial`: one for each of
-/// the norm_blocks of all of them. A launch has many parts.
+/// into += sum_of_squares of each of the parts, in their order; `partial`: one for each
+/// of the norm_blocks of all of them. A launch has many parts.
 void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,
                      Stream stream);
 

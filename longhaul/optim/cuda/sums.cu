@@ -129,8 +129,8 @@ struct LambMoments {
   }
 };
 
-/// Adds the sums of `series` series side by side, by the first threads of a block of them;
-/// kBlock sums are fetched at a time.
+/// Adds the sums of `series` series side by side, by the first threads of a block of
+/// them; kBlock sums are fetched at a time.
 __device__ void add_totals(const double* partial, int64_t count, int series,
                            double* into) {
   __shared__ double fetched[kBlock];
@@ -232,10 +232,9 @@ void enqueue_table(const SquaresTable& table, DType dtype, double* partial,
                    Stream stream) {
   if (table.blocks == 0) return;
   with_type(dtype, [&]<typename T>(T*) {
-    kernels::cuda::launch(
-        "squares", squares_of_parts_kernel<T>,
-        kernels::cuda::blocks_of(table.blocks, kBlock / kSquareLanes), stream, table,
-        partial);
+    kernels::cuda::launch("squares", squares_of_parts_kernel<T>,
+                          kernels::cuda::blocks_of(table.blocks, kBlock / kSquareLanes),
+                          stream, table, partial);
   });
   kernels::cuda::launch("totals_of_squares", totals_of_parts_kernel, table.size, stream,
                         table, partial);
@@ -254,9 +253,9 @@ void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* p
   for (const SquaresRange& part : parts) {
     if (part.count == 0) continue;
     const SquaresRange* const begin = table.parts;
-    const bool again = std::any_of(
-        begin, begin + table.size,
-        [&](const SquaresRange& other) { return other.into == part.into; });
+    const bool again =
+        std::any_of(begin, begin + table.size,
+                    [&](const SquaresRange& other) { return other.into == part.into; });
     if (again || table.size == SquaresTable::kMost) run();
     table.parts[table.size] = part;
     table.first_block[table.size++] = table.blocks;
