@@ -17,7 +17,7 @@ namespace longhaul::ops {
 namespace {
 
 using reference::FlashCall, reference::Given;
-using testing::kDevice, testing::kType, testing::make_device, testing::waits;
+using testing::kDevice, testing::make_device, testing::waits;
 using torch::jit::Stack;
 
 /// On the host, fp32.

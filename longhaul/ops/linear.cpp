@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/node.h"
@@ -117,7 +118,7 @@ struct JointLinearNode : Function<JointLinearNode> {
     return parts;
   }
 
-  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     auto& [joint, gradients, again] = saved<JointSaved>(ctx);
     at::Tensor dy = joined_columns(grads);
     if (!dy.defined()) dy = at::cat(grads, 1);
@@ -188,9 +189,8 @@ struct BiasNode : Function<BiasNode> {
 at::Tensor SavedInput::take() {
   LH_ASSERT(holders_ > 0, "a saved input is taken more often than it is held");
   if (!made_.defined()) made_ = make();
-  const at::Tensor result = made_;
-  if (--holders_ == 0) made_.reset();
-  return result;
+  if (--holders_ > 0) return made_;
+  return std::exchange(made_, at::Tensor());
 }
 
 at::Tensor linear(const LinearInput& input, const ParameterPtr& weight,
