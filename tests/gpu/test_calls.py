@@ -26,7 +26,7 @@ def rows(out, script):
 
 @pytest.mark.parametrize("script,steps", [
     ("1_first_contact.sh", ["libraries", "version", "doctor"]),
-    ("2_training.sh", ["bf16", "offload", "twice", "resume"]),
+    ("2_training.sh", ["bf16", "offload", "twice", "resume", "families"]),
     ("3_ceilings.sh", ["products", "weight_gradient"]),
     ("4_whole_steps.sh", ["tiny"]),
 ])
