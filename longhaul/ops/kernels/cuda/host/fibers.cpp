@@ -1,6 +1,7 @@
 #include "longhaul/ops/kernels/cuda/host/fibers.h"
 
 #include <cuda_runtime.h>
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -225,9 +226,16 @@ void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& th
   m.thread = &thread;
   gridDim = dim3(blocks);
   blockDim = dim3(threads);
-  for (unsigned i = 0; i < blocks; ++i) {
-    blockIdx.x = turn(i, blocks);
-    run_block();
+  try {
+    for (unsigned i = 0; i < blocks; ++i) {
+      blockIdx.x = turn(i, blocks);
+      run_block();
+    }
+  } catch (...) {
+    // Threads that are left in the middle of a call: what AddressSanitizer has marked in
+    // their frames is no one's any more.
+    ASAN_UNPOISON_MEMORY_REGION(m.stacks, kStackBytes * kMostThreads);
+    throw;
   }
 }
 
