@@ -94,7 +94,7 @@ void prepare(unsigned number) {
   auto* top = reinterpret_cast<void**>(bottom + kStackBytes) - 8;
   std::fill(top, top + 8, nullptr);
   top[6] = reinterpret_cast<void*>(&begin_fiber);
-  m.fibers[number].stack = top;
+  m.fibers[number].stack = static_cast<void*>(top);
   m.fibers[number].state = State::Ready;
 }
 
