@@ -5,13 +5,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/device_communicator.h"
 #include "longhaul/comm/options.h"
 #include "longhaul/device/cuda_library.h"
-#include "longhaul/device/device.h"
+#include "longhaul/tensor/buffer_of.h"
 
 extern "C" const longhaul::device::Kind* longhaul_cuda_kind();
 
@@ -35,13 +36,6 @@ class Nccl : public ::testing::Test {
         longhaul_cuda_kind()->collectives(), host_, 0, options);
   }
 
-  static comm::Buffer buffer(const at::Tensor& x) {
-    const DType dtype = x.scalar_type() == at::kFloat      ? DType::F32
-                        : x.scalar_type() == at::kDouble   ? DType::F64
-                        : x.scalar_type() == at::kBFloat16 ? DType::BF16
-                                                           : DType::I64;
-    return {x.data_ptr(), x.numel(), dtype};
-  }
   static at::Tensor values(at::ScalarType type) {
     return at::arange(1000, at::TensorOptions(at::kLong).device(at::kCUDA))
         .remainder(97)
@@ -57,12 +51,13 @@ TEST_F(Nccl, CollectivesOfOneRankGiveBackWhatTheyWereGiven) {
     const at::Tensor in = values(type);
     const at::Tensor summed = in.clone(), gathered = at::zeros_like(in),
                      scattered = at::zeros_like(in), exchanged = at::zeros_like(in);
-    group_->all_reduce(buffer(summed), comm::ReduceOp::Sum)->order();
-    group_->all_reduce(buffer(summed), comm::ReduceOp::Max)->order();
-    group_->all_gather(buffer(in), buffer(gathered))->order();
-    group_->reduce_scatter(buffer(in), buffer(scattered), comm::ReduceOp::Sum)->order();
-    group_->all_to_all(buffer(in), buffer(exchanged))->wait();
-    group_->broadcast(buffer(summed), 0)->wait();
+    group_->all_reduce(buffer_of(summed), comm::ReduceOp::Sum)->order();
+    group_->all_reduce(buffer_of(summed), comm::ReduceOp::Max)->order();
+    group_->all_gather(buffer_of(in), buffer_of(gathered))->order();
+    group_->reduce_scatter(buffer_of(in), buffer_of(scattered), comm::ReduceOp::Sum)
+        ->order();
+    group_->all_to_all(buffer_of(in), buffer_of(exchanged))->wait();
+    group_->broadcast(buffer_of(summed), 0)->wait();
     EXPECT_TRUE(at::equal(summed, in)) << type;
     EXPECT_TRUE(at::equal(gathered, in)) << type;
     EXPECT_TRUE(at::equal(scattered, in)) << type;
@@ -75,7 +70,7 @@ TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
   at::Tensor x = values(at::kFloat).repeat({20000});
   const at::Tensor out = at::zeros_like(x);
   for (int i = 0; i < 20; ++i) x = x * 1.0F + 1.0F;
-  group_->all_gather(buffer(x), buffer(out))->order();
+  group_->all_gather(buffer_of(x), buffer_of(out))->order();
   const at::Tensor later = out + 1.0F;
   EXPECT_TRUE(at::equal(later.cpu(), values(at::kFloat).repeat({20000}).cpu() + 21.0F));
 }
@@ -83,10 +78,10 @@ TEST_F(Nccl, AResultIsOrderedBehindTheKernelsBeforeIt) {
 TEST_F(Nccl, APartOfAGroupHasItsOwnCommunicator) {
   const auto part = group_->split(0, 0, "part");
   const at::Tensor in = values(at::kFloat), sum = in.clone();
-  part->all_reduce(buffer(sum), comm::ReduceOp::Sum)->wait();
+  part->all_reduce(buffer_of(sum), comm::ReduceOp::Sum)->wait();
   part->barrier()->wait();
   EXPECT_TRUE(at::equal(sum, in));
-  EXPECT_NE(device::kind_of(at::Device(at::kCUDA, 0)).identity(0), "");
+  EXPECT_NE(longhaul_cuda_kind()->identity(0), "");
 }
 
 }  // namespace

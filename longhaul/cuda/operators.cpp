@@ -14,19 +14,30 @@ namespace {
 
 using ops::fused::pointer, ops::fused::with_type;
 
+/// Calls act(stream), where kernels of this device are enqueued.
+template <typename Act>
+void on_stream(at::Device device, const Act& act) {
+  const c10::cuda::CUDAGuard guard(device);
+  act(c10::cuda::getCurrentCUDAStream().stream());
+}
+
+/// Memory that what is enqueued now may use until it has ended.
+at::Tensor scratch(int64_t count, at::ScalarType type, at::Device device) {
+  return at::empty({count}, at::TensorOptions(type).device(device));
+}
+
 struct OnStream {
   template <typename Kernel>
   static void run(const Kernel& kernel, at::Device device) {
-    const c10::cuda::CUDAGuard guard(device);
-    kernels::cuda::run(kernel, c10::cuda::getCurrentCUDAStream().stream());
+    on_stream(device, [&](auto stream) { kernels::cuda::run(kernel, stream); });
   }
   template <typename T>
   static void run(const kernels::RmsNormBackward<T>& kernel, at::Device device) {
-    const c10::cuda::CUDAGuard guard(device);
-    const at::Tensor partial = at::empty({kernels::cuda::partial_sums(kernel)},
-                                         at::TensorOptions(at::kFloat).device(device));
-    kernels::cuda::run(kernel, pointer<float>(partial),
-                       c10::cuda::getCurrentCUDAStream().stream());
+    on_stream(device, [&](auto stream) {
+      const at::Tensor partial =
+          scratch(kernels::cuda::partial_sums(kernel), at::kFloat, device);
+      kernels::cuda::run(kernel, pointer<float>(partial), stream);
+    });
   }
 };
 
@@ -70,17 +81,6 @@ void merge_attention(const at::Tensor& part, const at::Tensor& part_lse,
   });
 }
 
-/// Calls act(stream), where kernels of this device are enqueued.
-template <typename Act>
-void on_stream(at::Device device, const Act& act) {
-  const c10::cuda::CUDAGuard guard(device);
-  act(c10::cuda::getCurrentCUDAStream().stream());
-}
-
-at::Tensor partial_sums(int64_t count, at::Device device) {
-  return at::empty({count}, at::TensorOptions(at::kDouble).device(device));
-}
-
 /// Updates for register_updates.
 struct Updates {
   static void adamw(const optim::AdamWRange& range, const optim::AdamWScalars& s,
@@ -91,8 +91,8 @@ struct Updates {
   static void lamb_moments(const optim::AdamWRange& range, const optim::AdamWScalars& s,
                            float decay, int64_t update, double* sums, at::Device device) {
     on_stream(device, [&](auto stream) {
-      const int64_t blocks = optim::cuda::norm_blocks(range.count);
-      const at::Tensor partial = partial_sums(2 * blocks, device);
+      const int64_t blocks = optim::norm_blocks(range.count);
+      const at::Tensor partial = scratch(2 * blocks, at::kDouble, device);
       optim::cuda::enqueue_lamb_moments(range, s, decay, update, pointer<double>(partial),
                                         stream);
       optim::cuda::enqueue_total(pointer<double>(partial), blocks, 2, sums, stream);
@@ -109,8 +109,8 @@ struct Updates {
                           at::Device device) {
     on_stream(device, [&](auto stream) {
       int64_t blocks = 0;
-      for (const auto& part : parts) blocks += optim::cuda::norm_blocks(part.count);
-      const at::Tensor partial = partial_sums(blocks, device);
+      for (const auto& part : parts) blocks += optim::norm_blocks(part.count);
+      const at::Tensor partial = scratch(blocks, at::kDouble, device);
       optim::cuda::enqueue_squares(parts, dtype, pointer<double>(partial), stream);
     });
   }

@@ -5,7 +5,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <algorithm>
 #include <functional>
 #include <limits>
 #include <stdexcept>
@@ -23,21 +22,22 @@ struct Given {
   const c10::OperatorHandle& op;
   const torch::jit::Stack& stack;
 
-  const c10::IValue& operator[](const std::string& name) const {
+  /// Null where the operator has no such argument.
+  const c10::IValue* find(const std::string& name) const {
     const auto& all = op.schema().arguments();
     for (size_t i = 0; i < all.size(); ++i) {
-      if (all[i].name() == name) return stack[stack.size() - all.size() + i];
+      if (all[i].name() == name) return &stack[stack.size() - all.size() + i];
     }
+    return nullptr;
+  }
+  const c10::IValue& operator[](const std::string& name) const {
+    if (const c10::IValue* value = find(name)) return *value;
     throw std::runtime_error("no argument " + name);
   }
   bool has(const std::string& name) const {
-    const auto& all = op.schema().arguments();
-    if (std::none_of(all.begin(), all.end(),
-                     [&](const auto& argument) { return argument.name() == name; })) {
-      return false;
-    }
-    const c10::IValue& value = (*this)[name];
-    return !value.isNone() && (!value.isTensor() || value.toTensor().defined());
+    const c10::IValue* value = find(name);
+    return value != nullptr && !value->isNone() &&
+           (!value->isTensor() || value->toTensor().defined());
   }
   void give(torch::jit::Stack* results, std::vector<c10::IValue> values) const {
     results->resize(results->size() - op.schema().arguments().size());

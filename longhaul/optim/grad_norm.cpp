@@ -12,7 +12,7 @@ namespace {
 
 template <typename T>
 double sum_typed(const T* data, int64_t count) {
-  std::vector<double> partial(static_cast<size_t>((count + kNormBlock - 1) / kNormBlock));
+  std::vector<double> partial(static_cast<size_t>(norm_blocks(count)));
   double* out = partial.data();
   for_blocks(count, kNormBlock, [=](int64_t begin, int64_t end) {
     SquareLanes lanes;

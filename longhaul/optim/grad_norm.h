@@ -9,6 +9,10 @@ namespace longhaul::optim {
 
 /// Elements whose squares are added as one partial sum, counted from a tensor's start.
 inline constexpr int64_t kNormBlock = 65536;
+/// Such blocks of so many elements, of which the last may be a part of one.
+constexpr int64_t norm_blocks(int64_t count) {
+  return (count + kNormBlock - 1) / kNormBlock;
+}
 
 /// The sum of squares of `count` elements (F32 or BF16) in fp64: partial sums over blocks
 /// of kNormBlock, added in block order. The bits depend neither on the number of threads

@@ -33,8 +33,7 @@ AdamWScalars lamb_scalars_at(const AdamWScalars& s, const LambRate& of, double r
 
 LambSums lamb_moments_loop(const AdamWRange& range, const AdamWScalars& s, float decay,
                            int64_t update, Isa isa) {
-  std::vector<LambSums> partial(
-      static_cast<size_t>((range.count + kNormBlock - 1) / kNormBlock));
+  std::vector<LambSums> partial(static_cast<size_t>(norm_blocks(range.count)));
   const auto loop = isa == Isa::Avx2 ? lamb_moments_avx2 : lamb_moments_avx512;
   loop(range, s, decay, update, partial.data());
   LambSums sums;

@@ -12,17 +12,14 @@ import random
 import subprocess
 import sys
 
-LLAMA = {
-    "vocab_size": 320, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
-    "num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 256,
-    "rms_norm_eps": 1e-5, "rope_theta": 1e4, "hidden_act": "silu", "initializer_range": 0.05,
-    "tie_word_embeddings": False}
+from train import MODEL, command_of, records
+
 FAMILIES = {
-    "llama": {**LLAMA, "architectures": ["LlamaForCausalLM"], "model_type": "llama"},
-    "qwen2": {**LLAMA, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
-    "qwen3": {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+    "llama": MODEL,
+    "qwen2": {**MODEL, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+    "qwen3": {**MODEL, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
               "head_dim": 32, "attention_bias": False, "tie_word_embeddings": True},
-    "mistral": {**LLAMA, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
+    "mistral": {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
                 "sliding_window": 24},
     "gpt2": {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 320,
              "n_embd": 128, "n_layer": 2, "n_head": 8, "n_positions": 256, "n_ctx": 256,
@@ -49,27 +46,6 @@ CASES = [(f"{family} {compute}", family, [f'precision.compute="{compute}"'])
     ("zero 3", "llama", ["parallel.zero=3"])]
 # As far as seen on an H200, ten times: losses 4e-7 and 3.4e-4.
 TOLERANCES = {"fp32": 4e-6, "bf16": 3e-3}
-STEPS = 10
-TEXT = """
-[run]
-dir = "{dir}"
-steps = {steps}
-device = "{device}"
-[model]
-config = "{model}"
-[data]
-seq_len = 64
-train = [{source}]
-[batch]
-global_size = 8
-micro_size = 4
-[optimizer]
-lr = 3e-3
-[schedule]
-kind = "constant"
-[checkpoint]
-every = 0
-"""
 
 
 def documents(path):
@@ -83,32 +59,22 @@ def documents(path):
 def train(options, case, role, device):
     """Losses and gradient norms of the steps."""
     name, family, sets = case
-    place = options.runs / f"{name} {role}".replace(" ", "_").replace(",", "")
-    model = place / "model"
-    model.mkdir(parents=True)
-    (model / "config.json").write_text(json.dumps(FAMILIES[family]))
-    source = "{ synthetic = 400 }"
+    name = f"{name} {role}".replace(" ", "_").replace(",", "")
     if DOCUMENTS in sets:
-        source = f'{{ path = "{options.runs / "documents.jsonl"}" }}'
-    path = place / "run.toml"
-    path.write_text(TEXT.format(dir=place / "run", steps=STEPS, device=device, model=model,
-                                source=source))
-    command = [options.longhaul, "train", path]
-    for value in sets:
-        command += ["--set", value]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+        sets = [*sets, f'data.train=[{{ path = "{options.runs / "documents.jsonl"}" }}]']
+    done = subprocess.run(command_of(options, name, device, sets, FAMILIES[family]),
+                          capture_output=True, text=True, timeout=100)
     if done.returncode != 0:
         raise RuntimeError(f"{device}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
-    lines = (place / "run" / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    return [(r["loss"], r["grad_norm"]) for r in records if "grad_norm" in r]
+    found = [(r["loss"], r["grad_norm"]) for r in records(options.runs / name)]
+    if len(found) != options.steps:
+        raise RuntimeError(f"{device}: {len(found)} steps, not {options.steps}")
+    return found
 
 
 def differences(options, case):
     there = train(options, case, "there", options.device)
     here = train(options, case, "here", "cpu")
-    if len(there) != STEPS or len(here) != STEPS:
-        raise RuntimeError(f"{len(there)} and {len(here)} steps, not {STEPS}")
     return [max(abs(a[i] - b[i]) / b[i] for a, b in zip(there, here)) for i in (0, 1)]
 
 
@@ -117,6 +83,7 @@ def main():
     parser.add_argument("--longhaul", required=True)
     parser.add_argument("--runs", type=pathlib.Path, required=True)
     parser.add_argument("--device", required=True)
+    parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--at-once", type=int, default=8)
     options = parser.parse_args()
     options.runs = options.runs.resolve()

@@ -39,26 +39,37 @@ every = 0
 """
 
 
-def train(options, name, device, sets):
-    model = options.runs / "model"
-    model.mkdir(parents=True, exist_ok=True)
-    (model / "config.json").write_text(json.dumps(MODEL))
+def command_of(options, name, device, sets, model=MODEL):
+    """The command of a run whose files are written."""
+    folder = options.runs / f"{name}-model"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(model))
     path = options.runs / f"{name}.toml"
-    path.write_text(TEXT.format(dir=options.runs / name, model=model, steps=options.steps))
+    path.write_text(TEXT.format(dir=options.runs / name, model=folder, steps=options.steps))
     command = [options.longhaul, "train", path]
     for pair in [f'run.device="{device}"', *sets]:
         command += ["--set", pair]
+    return command
+
+
+def train(options, name, device, sets):
+    command = command_of(options, name, device, sets)
     print(*command, flush=True)
     subprocess.run(command, check=True)
 
 
-def curve(run):
-    records = {}
+def records(run):
+    """Of each step the last."""
+    found = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
         if "grad_norm" in record:
-            records[record["step"]] = record["loss"]
-    return [loss for _, loss in sorted(records.items())]
+            found[record["step"]] = record
+    return [record for _, record in sorted(found.items())]
+
+
+def curve(run):
+    return [record["loss"] for record in records(run)]
 
 
 def main():

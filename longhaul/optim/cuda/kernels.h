@@ -29,11 +29,6 @@ void enqueue_lamb_apply(const AdamWRange& range, const AdamWScalars& s,
                         const LambRate& of, const double* rate, int64_t update,
                         Stream stream);
 
-/// Blocks of kNormBlock elements, the last of which may be a part of one.
-constexpr int64_t norm_blocks(int64_t count) {
-  return (count + kNormBlock - 1) / kNormBlock;
-}
-
 /// into += sum_of_squares of each of the parts, in their order; `partial`: one for each
 /// of the norm_blocks of all of them. A launch has many parts.
 void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* partial,

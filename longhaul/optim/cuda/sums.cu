@@ -81,15 +81,6 @@ __global__ void squares_kernel(Form whole, int64_t count, int lead, double* part
   partial[static_cast<int64_t>(blockIdx.x) * kSeries + thread] = total;
 }
 
-template <typename Form>
-void enqueue_sums(const char* name, const Form& form, int64_t count, int lead,
-                  double* partial, Stream stream) {
-  if (count == 0) return;
-  kernels::cuda::launch(name, squares_kernel<Form>,
-                        kernels::cuda::blocks_of(count, kNormBlock), stream, form, count,
-                        lead, partial);
-}
-
 /// LAMB's first pass: masters, and where the new moments will move them.
 template <typename G, typename P, typename M, typename R>
 struct LambMoments {
@@ -266,19 +257,22 @@ void enqueue_squares(std::span<const SquaresRange> parts, DType dtype, double* p
 
 void enqueue_lamb_moments(const AdamWRange& r, const AdamWScalars& s, float decay,
                           int64_t update, double* partial, Stream stream) {
+  if (r.count == 0) return;
   with_master(r, update, [&]<typename P, typename R>(P* master, const R& rounding) {
     with_type(r.grad_dtype, [&]<typename G>(G*) {
       with_type(r.moments_dtype, [&]<typename M>(M*) {
-        const LambMoments<G, P, M, R> of{static_cast<const G*>(r.grad),
-                                         master,
-                                         static_cast<M*>(r.exp_avg),
-                                         static_cast<M*>(r.exp_avg_sq),
-                                         s,
-                                         decay,
-                                         rounding};
-        enqueue_sums("lamb_moments", of, r.count,
-                     lead_of(rounding, of.grad, of.master, of.exp_avg, of.exp_avg_sq),
-                     partial, stream);
+        using Form = LambMoments<G, P, M, R>;
+        const Form of{static_cast<const G*>(r.grad),
+                      master,
+                      static_cast<M*>(r.exp_avg),
+                      static_cast<M*>(r.exp_avg_sq),
+                      s,
+                      decay,
+                      rounding};
+        kernels::cuda::launch(
+            "lamb_moments", squares_kernel<Form>, norm_blocks(r.count), stream, of,
+            r.count, lead_of(rounding, of.grad, of.master, of.exp_avg, of.exp_avg_sq),
+            partial);
       });
     });
   });

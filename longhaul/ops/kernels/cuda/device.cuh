@@ -100,11 +100,15 @@ __device__ float block_combine(float value, Combine combine) {
   return result;
 }
 
+/// Blocks, and threads of each.
 struct Grid {
+  Grid(int64_t of_blocks, int of_threads = kBlock)
+      : blocks(of_blocks), threads(of_threads) {}
   int64_t blocks;
-  int threads = kBlock;  ///< of a block
+  int threads;
 };
 
+/// Enqueues a kernel.
 template <typename... A>
 void launch(const char* name, void (*kernel)(A...), Grid grid, Stream stream,
             const std::type_identity_t<A>&... arguments) {
@@ -114,13 +118,6 @@ void launch(const char* name, void (*kernel)(A...), Grid grid, Stream stream,
   config.stream = stream;
   const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status != cudaSuccess) launch_failed(name, cudaGetErrorString(status));
-}
-
-/// Enqueues `blocks` blocks of kBlock threads.
-template <typename... A>
-void launch(const char* name, void (*kernel)(A...), int64_t blocks, Stream stream,
-            const std::type_identity_t<A>&... arguments) {
-  launch(name, kernel, Grid{blocks}, stream, arguments...);
 }
 
 /// Whether 16 bytes can be read and written at a time from all of these.
