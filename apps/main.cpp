@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -12,6 +14,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/system/process_title.h"
 
 // The program that people type. LibTorch takes a third of a second and 140 MB to load, so
@@ -21,7 +24,19 @@
 namespace longhaul::apps {
 namespace {
 
+/// What LibTorch takes of the addresses of a process while it is loaded, about: with less
+/// the dynamic linker or the library's own start would end the process.
+constexpr uint64_t kLibTorchBytes = uint64_t{512} << 20;
+
+void check_room_for_libtorch() {
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) != 0) return;
+  if (addresses.rlim_cur >= kLibTorchBytes) return;  // RLIM_INFINITY is the largest
+  throw refused("memory", "memory for LibTorch, which takes 0.5 GB", ENOMEM);
+}
+
 [[noreturn]] void become_torch_program(char** argv) {
+  check_room_for_libtorch();
   const fs::path ours = this_program();
   const fs::path program = ours.parent_path() / "longhaul-torch";
   // Or it would be loaded twice, which takes 40 ms.

@@ -5,15 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
 #include <exception>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "apps/setting_hint.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
-#include "longhaul/base/file.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
@@ -80,6 +84,27 @@ int fail(const Error& error) {
   return error.exit_code();
 }
 
+/// CLI's own checks of a number's range let NaN pass.
+void refuse_what_is_not_finite(CLI::App& program) {
+  for (CLI::Option* option : program.get_options()) {
+    if (option->get_type_name().find("FLOAT") == std::string::npos) continue;
+    option->check([](const std::string& text) -> std::string {
+      double number = 0.0;
+      const bool read = CLI::detail::lexical_cast(text, number);
+      if (!read || std::isfinite(number)) return {};
+      return fmt::format("{} is no finite number", text);
+    });
+  }
+  for (CLI::App* verb : program.get_subcommands({})) refuse_what_is_not_finite(*verb);
+}
+
+/// A result that a full disk has cut short is none.
+void flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(),
+                          "cannot write to the output");
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
@@ -99,20 +124,17 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
       "later, 79 stopped by request: saved and not finished, 1 anything else.");
   Outcome outcome;
   add_verbs(program, outcome);
+  refuse_what_is_not_finite(program);
   try {
     program.parse(argc, argv);
+    flush_output();
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     say_error("[arguments] " + usage_problem(program, words, error));
     return kExitSettings;
-  } catch (const Error& error) {
-    return fail(error);
-  } catch (const fs::filesystem_error& problem) {
+  } catch (const std::exception& problem) {
     return fail(to_error(problem));
-  } catch (const std::exception& error) {
-    say_error(fmt::format("[internal] {}", error.what()));
-    return 1;
   }
   return outcome.exit_code;
 }

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "longhaul/base/file.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
@@ -141,15 +141,10 @@ int run_together(
     work(world);
     comm::finish(*world);
     return 0;
-  } catch (const Error& error) {
-    failures.report(error);
-    exit_code = error.exit_code();
-  } catch (const fs::filesystem_error& problem) {
+  } catch (const std::exception& problem) {
     const Error error = to_error(problem);
     failures.report(error);
     exit_code = error.exit_code();
-  } catch (const std::exception& problem) {
-    failures.report({ErrorKind::Internal, "internal", problem.what()});
   }
   world->abort(exit_code);
   return exit_code;

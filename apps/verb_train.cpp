@@ -16,6 +16,7 @@
 #include "longhaul/base/append_file.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
@@ -58,14 +59,6 @@ void add_to_log(const fs::path& log, const std::string& line) {
   } catch (const Error&) {
     return;
   }
-}
-
-Error as_error(const std::exception& problem) {
-  if (const auto* error = dynamic_cast<const Error*>(&problem)) return *error;
-  if (const auto* file = dynamic_cast<const fs::filesystem_error*>(&problem)) {
-    return to_error(*file);
-  }
-  return {ErrorKind::Internal, "internal", problem.what()};
 }
 
 void attach_record(comm::Communicator& world) {
@@ -127,7 +120,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
     if (RankRecord* record = world->ledger().record()) record->finished(exit_code);
     return exit_code;
   } catch (const std::exception& problem) {
-    const Error error = as_error(problem);
+    const Error error = to_error(problem);
     exit_code = error.exit_code();
     if (RankRecord* record = world->ledger().record()) {
       record->failed(error.what());

@@ -1,8 +1,14 @@
 #include "longhaul/base/failure.h"
 
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <new>
+#include <string_view>
+#include <system_error>
 
 #include "longhaul/base/file.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul {
 namespace {
@@ -22,20 +28,72 @@ Failure failure_of(const Error& error) {
   return {error.kind(), error.area(), error.message()};
 }
 
+/// What LibTorch's allocators say when there is no memory, from the words on by which
+/// they are told (this folder is free of LibTorch); empty: it is something else.
+std::string_view words_of_memory(std::string_view words) {
+  for (const std::string_view said :
+       {"can't allocate memory: ", "CUDA out of memory", "CUDA error: out of memory"}) {
+    const size_t place = words.find(said);
+    if (place != std::string_view::npos) return words.substr(place);
+  }
+  return {};
+}
+
+/// Without the stack that LibTorch appends.
+std::string first_words(std::string_view words) {
+  words = words.substr(0, words.find("\nException raised from"));
+  return std::string(words.substr(0, words.find("\nC++ CapturedTraceback")));
+}
+
+Error of_system(const std::system_error& problem) {
+  const int error = problem.code().value();
+  const bool of_errno = problem.code().category() == std::generic_category() ||
+                        problem.code().category() == std::system_category();
+  // The standard library's threads throw the bare errno.
+  if (of_errno && (error == EAGAIN || error == ENOMEM)) {
+    return refused("thread", "thread", error);
+  }
+  const std::string words = problem.what();
+  // As {fmt} says it of a stream that it prints to.
+  const fs::path place = words.starts_with("cannot write") ? "the output" : "";
+  return to_error(fs::filesystem_error(words, place, problem.code()));
+}
+
+Error of_memory(std::string_view words) {
+  try {
+    const std::string told = words.empty() ? "" : fmt::format(" ({})", words);
+    return refused("memory", "more memory" + told, ENOMEM,
+                   "free some, use more ranks or a smaller batch.micro_size");
+  } catch (const std::bad_alloc&) {
+    return {ErrorKind::Temporary, "memory", "this process has no memory left"};
+  }
+}
+
 }  // namespace
+
+Error to_error(const std::exception& problem) {
+  if (const auto* error = dynamic_cast<const Error*>(&problem)) return *error;
+  if (const auto* files = dynamic_cast<const fs::filesystem_error*>(&problem)) {
+    return to_error(*files);
+  }
+  if (const auto* system = dynamic_cast<const std::system_error*>(&problem)) {
+    return of_system(*system);
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&problem) != nullptr) return of_memory({});
+  const std::string words = first_words(problem.what());
+  if (const auto told = words_of_memory(words); !told.empty()) return of_memory(told);
+  return {ErrorKind::Internal, "bug",
+          fmt::format("an error that longhaul does not expect: {}; please report it with "
+                      "the command and its input",
+                      words)};
+}
 
 std::optional<Failure> Failure::of(const std::function<void()>& work) {
   try {
     work();
     return std::nullopt;
-  } catch (const Error& error) {
-    return failure_of(error);
-  } catch (const fs::filesystem_error& error) {
-    return failure_of(to_error(error));
-  } catch (const std::bad_alloc&) {
-    return Failure{ErrorKind::Internal, "memory", "this process has no memory left"};
-  } catch (const std::exception& error) {
-    return Failure{ErrorKind::Internal, "unexpected", error.what()};
+  } catch (const std::exception& problem) {
+    return failure_of(to_error(problem));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -8,6 +9,11 @@
 
 namespace longhaul {
 
+/// What any exception means to a person. An Error is itself. A thread, a file handle or
+/// memory that the system has refused is Temporary and names the limits. What a library
+/// throws besides is Internal, and said to be a fault of this program.
+Error to_error(const std::exception& problem);
+
 /// What went wrong, in a form that processes can exchange: from a rank to the others, or
 /// from a child that reads a file to its parent.
 struct Failure {
@@ -15,8 +21,7 @@ struct Failure {
   std::string area;
   std::string message;
 
-  /// Runs `work`; nothing when it went well. An Error, a filesystem's error and any other
-  /// exception (memory: Internal) make a Failure.
+  /// Runs `work`; nothing when it went well. Of any exception, as to_error says.
   static std::optional<Failure> of(const std::function<void()>& work);
   /// The same failure in work that a run has begun: what the system refuses now it gave
   /// before, so it may give it again (Temporary). Only what an input holds stays wrong.

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/test_files.h"
@@ -45,12 +47,45 @@ TEST(Failure, AnyBytesOfAMessageSurvive) {
 TEST(Failure, OtherExceptionsAreNamed) {
   const auto memory = Failure::of([] { throw std::bad_alloc(); });
   EXPECT_EQ(memory->area, "memory");
+  EXPECT_EQ(memory->kind, ErrorKind::Temporary);
   const auto other = Failure::of([] { throw std::runtime_error("odd"); });
   EXPECT_EQ(other->kind, ErrorKind::Internal);
-  EXPECT_EQ(other->message, "odd");
+  EXPECT_NE(other->message.find("odd"), std::string::npos);
+  EXPECT_NE(other->message.find("please report it"), std::string::npos);
   const auto files = Failure::of([] { fs::create_directory("/no/such/file"); });
   EXPECT_EQ(files->kind, ErrorKind::Input);
   EXPECT_NE(files->message.find("/no/such/file"), std::string::npos);
+}
+
+TEST(ToError, AThreadThatCannotBeHadIsTemporaryAndNamesTheLimits) {
+  const Error error =
+      to_error(std::system_error(EAGAIN, std::generic_category(), "thread constructor"));
+  EXPECT_EQ(error.exit_code(), 75);
+  EXPECT_NE(error.message().find("no thread"), std::string::npos) << error.what();
+  EXPECT_NE(error.message().find("/proc/sys/kernel/threads-max is "), std::string::npos)
+      << error.what();
+}
+
+TEST(ToError, LibTorchesMemoryIsTemporaryAndItsStackIsLeftOut) {
+  const Error error = to_error(std::runtime_error(
+      "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate "
+      "memory: you tried to allocate 8 bytes.\nException raised from alloc_cpu at x"));
+  EXPECT_EQ(error.exit_code(), 75);
+  EXPECT_EQ(error.area(), "memory");
+  EXPECT_NE(error.message().find("tried to allocate 8 bytes"), std::string::npos);
+  EXPECT_EQ(error.message().find("Exception raised"), std::string::npos);
+}
+
+TEST(ToError, AFullOutputIsTemporary) {
+  const Error error = to_error(
+      std::system_error(ENOSPC, std::generic_category(), "cannot write to file"));
+  EXPECT_EQ(error.exit_code(), 75);
+}
+
+TEST(ToError, WhatALibraryThrowsBesidesIsAFaultOfTheProgram) {
+  const Error error = to_error(std::out_of_range("vector::_M_range_check"));
+  EXPECT_EQ(error.exit_code(), 1);
+  EXPECT_EQ(error.area(), "bug");
 }
 
 TEST(Failure, WhatTheSystemRefusesARunningRunMayBeGivenLater) {

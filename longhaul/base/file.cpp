@@ -14,6 +14,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul {
 namespace {
@@ -30,8 +31,14 @@ bool is_temporary(int error) {
 }
 
 /// What a person can do about it.
-std::string_view advice(int error) {
-  if (error == EMFILE || error == ENFILE) return "; raise the limit of open files";
+std::string advice(int error) {
+  if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN) {
+    const std::string limits = limits_reached(error);
+    return fmt::format(
+        "{}{}; raise the limit that is reached, then run the same command "
+        "again",
+        limits.empty() ? "" : "; the limits are: ", limits);
+  }
   if (is_temporary(error)) {
     return "; free space or mend the file system, then run the same command again";
   }

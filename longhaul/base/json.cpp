@@ -33,13 +33,22 @@ Value parse(std::string_view text, std::string_view what, int max_depth) {
     return Value::parse(text, watch);
   } catch (const nlohmann::json::parse_error& error) {
     throw InputError("json", fmt::format("{}: not valid JSON at byte {}: {}", what,
-                                         error.byte, error.what()));
+                                         error.byte, words_of(error)));
   } catch (const nlohmann::json::exception& error) {  // a number out of range
-    throw InputError("json", fmt::format("{}: not valid JSON: {}", what, error.what()));
+    throw InputError("json",
+                     fmt::format("{}: not valid JSON: {}", what, words_of(error)));
   }
 }
 
 }  // namespace
+
+// "[json.exception.type_error.302] type must be string, but is number".
+std::string words_of(const Json::exception& problem) {
+  const std::string_view words = problem.what();
+  const size_t end = words.find("] ");
+  const bool named = words.starts_with("[json.exception.") && end != words.npos;
+  return std::string(named ? words.substr(end + 2) : words);
+}
 
 Json parse_json(std::string_view text, std::string_view what, int max_depth) {
   return parse<Json>(text, what, max_depth);

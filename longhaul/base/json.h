@@ -18,6 +18,17 @@ Json parse_json(std::string_view text, std::string_view what, int max_depth = 64
 OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
                                int max_depth = 64);
 
+/// The text of a value, with `indent` spaces a level (-1: on one line). What JSON cannot
+/// hold never makes it throw: bytes that are no UTF-8 (of a path, say) become U+FFFD, and
+/// a number that is not finite becomes null.
+template <typename Value>
+std::string json_text(const Value& value, int indent = -1) {
+  return value.dump(indent, ' ', false, Value::error_handler_t::replace);
+}
+
+/// What the library says of JSON that it cannot take, without the library's own names.
+std::string words_of(const Json::exception& problem);
+
 /// read_text and parse_json.
 Json read_json(const fs::path& path, uint64_t limit = uint64_t{1} << 28);
 

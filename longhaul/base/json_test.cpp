@@ -1,5 +1,7 @@
 #include "longhaul/base/json.h"
 
+#include <limits>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
 
@@ -36,6 +38,22 @@ TEST(Json, NestingHasALimit) {
   EXPECT_NO_THROW(parse_json("[[[]]]", "a.json", 3));
   EXPECT_HAS(refusal("[[[[[]]]]]", 3), "nested deeper than 3 levels");
   EXPECT_HAS(refusal(std::string(1000000, '[')), "nested deeper than 64 levels");
+}
+
+TEST(JsonText, WhatJsonCannotHoldDoesNotMakeItThrow) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(json_text(Json{{"path", "runs/\xFFx"}, {"loss", nan}}),
+            "{\"loss\":null,\"path\":\"runs/\xEF\xBF\xBDx\"}");
+  EXPECT_EQ(json_text(OrderedJson{{"b", 1}, {"a", 2}}, 1), "{\n \"b\": 1,\n \"a\": 2\n}");
+}
+
+TEST(WordsOf, LeaveOutTheLibrarysNames) {
+  try {
+    Json("text").get<int>();
+    FAIL();
+  } catch (const Json::exception& problem) {
+    EXPECT_EQ(words_of(problem), "type must be number, but is string");
+  }
 }
 
 }  // namespace

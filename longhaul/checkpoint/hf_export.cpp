@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -18,6 +16,7 @@
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
@@ -101,7 +100,7 @@ std::string config_text(const WeightsSource& source, DType dtype, bool any_famil
       parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
   if (!json.is_object()) throw InputError("export", path.string() + ": no JSON object");
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype,
@@ -148,33 +147,19 @@ class ShardWriters {
     for (const size_t number : mine_) total_ += shards_[number].bytes;
   }
 
-  /// Throws what the first thread that failed threw, when all have ended.
   void run() {
-    size_t threads = static_cast<size_t>(options_.threads);
-    if (threads == 0) threads = static_cast<size_t>(usable_cpus());
-    threads = std::min(threads, mine_.size());
-    std::vector<std::thread> others;
-    for (size_t i = 1; i < threads; ++i) others.emplace_back([this] { work(); });
-    work();
-    for (std::thread& thread : others) thread.join();
-    if (problem_) std::rethrow_exception(problem_);
+    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
+    share_among_threads(static_cast<int64_t>(mine_.size()), threads, [&](int64_t place) {
+      try {
+        write(mine_[static_cast<size_t>(place)]);
+      } catch (...) {
+        failed_ = true;
+        throw;
+      }
+    });
   }
 
  private:
-  void work() {
-    try {
-      while (!failed_) {
-        const size_t place = next_++;
-        if (place >= mine_.size()) return;
-        write(mine_[place]);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!problem_) problem_ = std::current_exception();
-      failed_ = true;
-    }
-  }
-
   void write(size_t number) {
     const Shard& shard = shards_[number];
     SafetensorsPlan plan;
@@ -187,7 +172,7 @@ class ShardWriters {
       const auto size = static_cast<int64_t>(dtype_size(tensor.dtype));
       const int64_t step = kPartBytes / size;
       for (int64_t at = 0; at < tensor.num_elements(); at += step) {
-        if (failed_) return;
+        if (failed_) return;  // another thread's error is the one to be told
         stop_if_signalled();
         const int64_t end = std::min(tensor.num_elements(), at + step);
         buffer.resize(static_cast<size_t>((end - at) * size));
@@ -211,11 +196,9 @@ class ShardWriters {
   std::vector<size_t> mine_;
   const ExportOptions& options_;
   uint64_t total_ = 0;
-  std::atomic<size_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
   uint64_t done_ = 0;
-  std::exception_ptr problem_;
 };
 
 /// As the model's family has it in a Hugging Face directory.
@@ -244,7 +227,7 @@ void write_index(const fs::path& dir, const std::vector<Shard>& shards, uint64_t
   }
   const Json index = {{"metadata", {{"total_size", bytes}}},
                       {"weight_map", std::move(map)}};
-  write_text_atomic(dir / kIndexName, index.dump(2) + "\n");
+  write_text_atomic(dir / kIndexName, json_text(index, 2) + "\n");
 }
 
 }  // namespace

@@ -138,7 +138,7 @@ Inspection inspect_checkpoint(const fs::path& path) {
     try {
       add_data(result, reader.state());
     } catch (const Json::exception& error) {
-      problem(result, fmt::format("state.json: {}", error.what()));
+      problem(result, fmt::format("state.json: {}", words_of(error)));
     }
     for (const char* kind : {kWeight, kExpAvg, kExpAvgSq}) {
       const auto tensors = reader.tensors(kind);

@@ -96,7 +96,7 @@ SaveTarget prepare_together(const SaverOptions& options, int64_t step,
     if (failure) {
       Failure{failure->kind, "checkpoint", not_saved(step, text_of(*failure))}.raise();
     }
-    return Json{{"prefix", target.prefix}, {"replaces", target.replaces}}.dump();
+    return json_text(Json{{"prefix", target.prefix}, {"replaces", target.replaces}});
   });
   const Json agreed = Json::parse(text);
   return {step, options.dir / step_directory_name(step),
@@ -152,6 +152,22 @@ struct Saver::Job {
   double durable = 0.0;            // rank 0: seconds to the durable manifest
   bool committed = false;          // rank 0
   std::thread thread;
+
+  /// Where the system gives no thread the save has failed, as by any other cause.
+  void begin() {
+    auto refused = failure_of([this] {
+      thread = std::thread([this] {
+        leave_signals_to_main_thread();
+        run();
+      });
+    });
+    if (!refused) return;
+    failure = std::move(refused);
+    ended = true;
+  }
+  void join() {
+    if (thread.joinable()) thread.join();
+  }
 
   void run() {
     const auto look = [this] {
@@ -217,7 +233,7 @@ Saver::~Saver() {
   Patience patience;
   while (!job_->ended && Clock::now() < deadline) patience.rest();
   job_->cancelled = true;
-  job_->thread.join();
+  job_->join();
   // Nobody is left to settle it: what is no checkpoint goes.
   if (job_->rank == 0 && !job_->committed) abandon_step(job_->target);
 }
@@ -251,10 +267,7 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
   job->read_back = options_.read_back;
   job->begun = called;
   job_ = std::move(job);
-  job_->thread = std::thread([job = job_.get()] {
-    leave_signals_to_main_thread();
-    job->run();
-  });
+  job_->begin();
   job_->report.stall = seconds_between(called, Clock::now());
 }
 
@@ -270,7 +283,7 @@ std::optional<SaveReport> Saver::poll() {
 
 std::optional<SaveReport> Saver::settle(bool failed) {
   job_->cancelled = failed;
-  job_->thread.join();
+  job_->join();
   const std::unique_ptr<Job> job = std::move(job_);
   SaveReport report = job->report;
   if (RankRecord* record = world_.ledger().record()) {
@@ -314,7 +327,7 @@ std::optional<SaveReport> Saver::wait() {
     // A rank is lost. The caller's bytes may go now: nobody may still be reading them.
     if (job_ && job_->owner) {
       job_->cancelled = true;
-      job_->thread.join();
+      job_->join();
       job_.reset();
     }
     throw;
@@ -358,24 +371,30 @@ bool Saver::cleaning_somewhere() {
 void Saver::start_cleaning() {
   cleaner_->join();
   cleaner_->at_work = true;
-  cleaner_->thread = std::thread(
-      [cleaner = cleaner_.get(), dir = options_.dir,
-       retention = Retention{options_.keep, options_.milestone_every, verified_,
-                             options_.lock, [this] { ++cleaner_->come_to; }}] {
-        leave_signals_to_main_thread();
-        std::vector<std::string> notes;
-        const auto failure = failure_of([&] {
-          for (const fs::path& gone : apply_retention(dir, retention)) {
-            notes.push_back("checkpoint deleted: " + gone.string());
+  const auto refused = failure_of([&] {
+    cleaner_->thread = std::thread(
+        [cleaner = cleaner_.get(), dir = options_.dir,
+         retention = Retention{options_.keep, options_.milestone_every, verified_,
+                               options_.lock, [this] { ++cleaner_->come_to; }}] {
+          leave_signals_to_main_thread();
+          std::vector<std::string> notes;
+          const auto failure = failure_of([&] {
+            for (const fs::path& gone : apply_retention(dir, retention)) {
+              notes.push_back("checkpoint deleted: " + gone.string());
+            }
+          });
+          if (failure) {
+            notes.push_back("old checkpoints were not deleted: " + text_of(*failure));
           }
+          const std::lock_guard lock(cleaner->mutex);
+          for (std::string& note : notes) cleaner->notes.push_back(std::move(note));
+          cleaner->at_work = false;
         });
-        if (failure) {
-          notes.push_back("old checkpoints were not deleted: " + text_of(*failure));
-        }
-        const std::lock_guard lock(cleaner->mutex);
-        for (std::string& note : notes) cleaner->notes.push_back(std::move(note));
-        cleaner->at_work = false;
-      });
+  });
+  if (!refused) return;
+  const std::lock_guard lock(cleaner_->mutex);
+  cleaner_->notes.push_back("old checkpoints were not deleted: " + text_of(*refused));
+  cleaner_->at_work = false;
 }
 
 std::vector<std::string> Saver::take_notes() {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
+#include "longhaul/system/run_on_threads.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
@@ -64,20 +67,23 @@ void Staging::reserve(uint64_t bytes) {
   void* memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw TemporaryError(
+    throw refused(
         "checkpoint",
-        fmt::format("no memory for the {} bytes that a checkpoint is copied to: {}; set "
-                    "checkpoint.async = false, or use more ranks",
-                    bytes, std::strerror(errno)));
+        fmt::format("memory for the {} bytes that a checkpoint is copied to", bytes),
+        errno, "set checkpoint.async = false, or use more ranks");
   }
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(memory);
   size_ = bytes;
-  toucher_ = std::thread([data = data_, bytes] {
-    leave_signals_to_main_thread();
-    constexpr uint64_t kPage = 4096;
-    for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
-  });
+  try {
+    toucher_ = std::thread([data = data_, bytes] {
+      leave_signals_to_main_thread();
+      constexpr uint64_t kPage = 4096;
+      for (uint64_t at = 0; at < bytes; at += kPage) data[at] = std::byte{0};
+    });
+  } catch (const std::system_error&) {
+    // No thread can be had: the copy touches the pages, a little later.
+  }
 }
 
 std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
@@ -97,13 +103,15 @@ std::vector<StateTensor> Staging::copy(const std::vector<StateTensor>& tensors,
   }
   const uint64_t workers =
       std::clamp<uint64_t>(total / kBytesPerThread, 1, static_cast<uint64_t>(threads));
-  std::vector<std::thread> others;
-  for (uint64_t w = 1; w < workers; ++w) {
-    others.emplace_back(copy_range, std::cref(parts), total * w / workers,
-                        total * (w + 1) / workers);
+  try {
+    run_on_threads(static_cast<int>(workers), [&](int number) {
+      const auto w = static_cast<uint64_t>(number);
+      copy_range(parts, total * w / workers, total * (w + 1) / workers);
+    });
+  } catch (const TemporaryError&) {
+    // No thread can be had; a checkpoint is worth the wait for one.
+    copy_range(parts, 0, total);
   }
-  copy_range(parts, 0, total / workers);
-  for (std::thread& other : others) other.join();
   return copies;
 }
 

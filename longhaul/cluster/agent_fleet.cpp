@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/cluster/agent.h"
 #include "longhaul/cluster/channel_server.h"
 #include "longhaul/cluster/job_step.h"
@@ -227,7 +228,7 @@ void AgentFleet::State::take(const ChannelEvent& event) {
         take_message(event.peer, event.message);
       } catch (const std::exception& problem) {
         notes.push_back(fmt::format("a message of {} cannot be read: {}",
-                                    node_of(event.peer), problem.what()));
+                                    node_of(event.peer), to_error(problem).what()));
       }
       break;
     case ChannelEvent::Kind::Lost:

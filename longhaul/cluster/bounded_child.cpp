@@ -10,10 +10,9 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <ctime>
 
-#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/cluster/socket.h"
 #include "longhaul/system/stopwatch.h"
 
@@ -68,13 +67,13 @@ BoundedAnswer run_in_bounded_child(
   int ends[2];
   const pid_t parent = ::getpid();
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw TemporaryError("cluster", std::string("no pipe: ") + std::strerror(errno));
+    throw refused("cluster", "pipe", errno);
   }
   const Descriptor from_child(ends[0]);
   Descriptor to_parent(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) {
-    throw TemporaryError("cluster", std::string("no process: ") + std::strerror(errno));
+    throw refused("cluster", "process", errno);
   }
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -167,8 +167,7 @@ Channel Channel::connect(const std::string& host, int port, const Secret& secret
 
 void Channel::send(const Json& message, double timeout_seconds) {
   if (!is_open()) state_->fail();
-  state_->session.send(
-      message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  state_->session.send(json_text(message));
   state_->write_all(Deadline(timeout_seconds));
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <utility>
 
+#include "longhaul/base/refused.h"
 #include "longhaul/cluster/control_session.h"
 #include "longhaul/cluster/socket.h"
 #include "longhaul/system/stopwatch.h"
@@ -45,7 +46,7 @@ struct Peer {
 struct ChannelServer::State {
   State(const Secret& secret_, const ChannelLimits& limits_)
       : secret(secret_), limits(limits_), poll_set(::epoll_create1(EPOLL_CLOEXEC)) {
-    LH_CHECK(poll_set.is_open(), kControlArea, "epoll_create1: {}", std::strerror(errno));
+    if (!poll_set.is_open()) throw longhaul::refused(kControlArea, "epoll set", errno);
   }
 
   Secret secret;
@@ -279,8 +280,7 @@ bool ChannelServer::send(uint64_t peer, const Json& message) {
   State& state = *state_;
   const auto place = state.peers.find(peer);
   if (place == state.peers.end() || !place->second.proved) return false;
-  place->second.session.send(
-      message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  place->second.session.send(json_text(message));
   std::string why;
   if (state.flush(peer, place->second, why)) return true;
   state.drop(place, why);

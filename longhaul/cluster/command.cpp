@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -34,8 +35,7 @@ class Pipe {
  public:
   Pipe() {
     if (::pipe2(ends_.data(), O_CLOEXEC) != 0) {
-      throw TemporaryError("command", fmt::format("no pipe: {}; close other programs",
-                                                  std::strerror(errno)));
+      throw refused("command", "pipe", errno);
     }
   }
   ~Pipe() {
@@ -110,6 +110,9 @@ class SpawnSettings {
     const int problem =
         ::posix_spawnp(&pid, words.front().c_str(), &actions_, &attributes_,
                        pointers(arguments).data(), pointers(environment).data());
+    if (!limits_reached(problem).empty()) {
+      throw refused("command", "process for " + words.front(), problem);
+    }
     if (problem != 0) {
       throw TemporaryError(
           "command", fmt::format("{} cannot be run: {}; is it installed, and in PATH?",

@@ -35,7 +35,7 @@ std::string line_of(const std::vector<GpuState>& gpus) {
     device.busy = gpus[i].busy.value_or(-1.0);
     list.push_back(device.to_json());
   }
-  return list.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(list) + "\n";
 }
 
 /// What the process does until its parent is gone.

@@ -42,7 +42,7 @@ Readmitted read_readmitted(const fs::path& path) {
     return read_json(path, kMostExclusionBytes).get<Readmitted>();
   } catch (const Json::exception& problem) {
     throw InputError("cluster", fmt::format("{}: is no list of nodes ({}); remove it",
-                                            path.string(), problem.what()));
+                                            path.string(), words_of(problem)));
   }
 }
 
@@ -77,7 +77,7 @@ std::vector<ExcludedNode> read_excluded(const fs::path& path) {
     throw InputError("cluster", fmt::format("{}: is no list of excluded nodes ({}); "
                                             "remove it, or write it as a list of "
                                             "{{\"node\", \"since\", \"cause\"}}",
-                                            path.string(), error.what()));
+                                            path.string(), words_of(error)));
   }
   return nodes;
 }
@@ -90,7 +90,7 @@ void write_excluded(const fs::path& path, const std::vector<ExcludedNode>& nodes
     if (node.again) entry["again"] = true;
     list.push_back(std::move(entry));
   }
-  write_text_atomic(path, list.dump(1) + "\n");
+  write_text_atomic(path, json_text(list, 1) + "\n");
 }
 
 bool has_expired(const ExcludedNode& node, double now) {
@@ -177,7 +177,7 @@ std::vector<ExcludedNode> Exclusions::readmit(const std::vector<HealthReport>& r
     }
     // First, so that nobody comes and goes without a trace.
     make_directories_durable(readmitted_path_.parent_path());
-    write_text_durable(readmitted_path_, Json(all).dump());
+    write_text_durable(readmitted_path_, json_text(Json(all)));
     write_excluded(path_, left);
   } catch (const Error& problem) {
     log.warning(fmt::format("no node is put in again: {}", problem.what()));

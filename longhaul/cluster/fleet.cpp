@@ -52,7 +52,7 @@ HealthOptions health_options(const Json& json) {
   } catch (const Json::exception& error) {
     throw InputError("cluster", fmt::format("an order for a health check of another form "
                                             "than this program's: {}",
-                                            error.what()));
+                                            words_of(error)));
   }
 }
 

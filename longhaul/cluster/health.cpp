@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "longhaul/base/failure.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/bounded_child.h"
@@ -64,7 +65,7 @@ HealthCheck check_from_json(const Json& json) {
     check.values = json.at("values");
     check.of_file_system = json.value("of_file_system", false);
   } catch (const nlohmann::json::exception& problem) {
-    throw InputError(kArea, std::string("not a health check: ") + problem.what());
+    throw InputError(kArea, std::string("not a health check: ") + words_of(problem));
   }
   return check;
 }
@@ -177,9 +178,9 @@ HealthCheck bounded_check(const std::string& name, double deadline_seconds,
         try {
           json = check_to_json(check());
         } catch (const std::exception& error) {
-          json = check_to_json(failed(name, error.what()));
+          json = check_to_json(failed(name, to_error(error).what()));
         }
-        write(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        write(json_text(json));
       },
       deadline_seconds);
   HealthCheck result;
@@ -276,7 +277,7 @@ HealthReport HealthReport::from_json(const Json& json) {
       report.checks.push_back(check_from_json(check));
     }
   } catch (const nlohmann::json::exception& problem) {
-    throw InputError(kArea, std::string("not a health report: ") + problem.what());
+    throw InputError(kArea, std::string("not a health report: ") + words_of(problem));
   }
   return report;
 }

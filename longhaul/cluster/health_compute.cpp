@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "longhaul/base/hash.h"
 #include "longhaul/base/text.h"
+#include "longhaul/system/run_on_threads.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -172,13 +172,11 @@ std::vector<int> usable_cores() {
 HealthCheck check_compute(double seconds, const Damage& damage) {
   std::vector<CoreResult> results;
   for (const int core : usable_cores()) results.emplace_back().core = core;
-  std::vector<std::thread> threads;
-  threads.reserve(results.size());
-  for (CoreResult& result : results) {
-    threads.emplace_back(
-        [&result, seconds, &damage] { work_on(result, seconds, damage); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  // Each thread binds itself to its core: this one, number 0, does not work.
+  run_on_threads(static_cast<int>(results.size()) + 1, [&](int number) {
+    if (number == 0) return;
+    work_on(results[static_cast<size_t>(number) - 1], seconds, damage);
+  });
 
   HealthCheck check;
   std::vector<double> rates;

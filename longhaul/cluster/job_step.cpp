@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -56,7 +57,7 @@ int holding(const std::string& text) {
   LH_ASSERT(text.size() <= 4096, "a pipe holds no more for sure");
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw TemporaryError("launch", fmt::format("pipe failed: {}", std::strerror(errno)));
+    throw refused("launch", "pipe", errno);
   }
   const ssize_t put = ::write(ends[1], text.data(), text.size());
   ::close(ends[1]);
@@ -101,7 +102,7 @@ JobStep JobStep::start(const std::vector<std::string>& command,
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     if (reads >= 0) ::close(reads);
-    throw TemporaryError("launch", fmt::format("pipe failed: {}", std::strerror(errno)));
+    throw refused("launch", "pipe", errno);
   }
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
@@ -111,7 +112,7 @@ JobStep JobStep::start(const std::vector<std::string>& command,
   if (reads >= 0) ::close(reads);
   if (child < 0) {
     ::close(ends[0]);
-    throw TemporaryError("launch", fmt::format("fork failed: {}", std::strerror(error)));
+    throw refused("launch", "process", error);
   }
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   JobStep step;

@@ -33,7 +33,7 @@ LeaseLook read_lease(const fs::path& lock, double lease_seconds) {
 std::optional<LeaseLook> look_at_lease(const fs::path& lock, double lease_seconds,
                                        double limit_seconds) {
   const BoundedAnswer answer = run_in_bounded_child(
-      [&](const auto& write) { write(Json(read_lease(lock, lease_seconds)).dump()); },
+      [&](const auto& write) { write(json_text(Json(read_lease(lock, lease_seconds)))); },
       limit_seconds);
   if (!answer.in_time || answer.text.empty()) return std::nullopt;
   return parse_json(answer.text, "lease", 4).get<LeaseLook>();

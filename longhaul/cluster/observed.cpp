@@ -33,7 +33,7 @@ auto parsed(const char* what, Work work) {
   } catch (const Json::exception& error) {
     throw InputError("cluster", fmt::format("{} of another form than this program's: "
                                             "{}; start the same program on every node",
-                                            what, error.what()));
+                                            what, words_of(error)));
   }
 }
 

@@ -64,7 +64,7 @@ RequeueRecord read_record(const fs::path& path, const std::string& job) {
 
 void write_record(const fs::path& path, const RequeueRecord& record) {
   make_directories_durable(path.parent_path());
-  write_text_durable(path, Json(record).dump());
+  write_text_durable(path, json_text(Json(record)));
 }
 
 double wait_of(double first, int number) {

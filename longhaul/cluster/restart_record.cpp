@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/run/files.h"
 
@@ -44,7 +45,7 @@ RestartCounts read_restarts(const fs::path& run_dir, const std::string& job,
     return counts;
   } catch (const std::exception& problem) {
     log.warning(fmt::format("{}: {}; the job's restarts are counted from the beginning",
-                            path.string(), problem.what()));
+                            path.string(), to_error(problem).what()));
     return {};
   }
 }
@@ -59,12 +60,12 @@ void write_restarts(const fs::path& run_dir, const std::string& job,
     json["job"] = job;
     json["before"] = *counts.before;
     json["before"]["kind"] = fault_name(counts.before->kind);
-    write_text_durable(path, json.dump(-1, ' ', false, Json::error_handler_t::replace));
+    write_text_durable(path, json_text(json));
   } catch (const std::exception& problem) {
     log.warning(
         fmt::format("{}: {}; another supervisor of this job would count its "
                     "restarts from the beginning",
-                    path.string(), problem.what()));
+                    path.string(), to_error(problem).what()));
   }
 }
 

@@ -69,8 +69,7 @@ void take_reports(RunStatus& status, const NodeReports& reports,
 void write_status(const fs::path& path, const RunStatus& status) {
   const fs::path fresh = path.string() + ".new";
   File file = File::create(fresh);
-  file.write(status.to_json().dump(-1, ' ', false, Json::error_handler_t::replace) +
-             "\n");
+  file.write(json_text(status.to_json()) + "\n");
   file.close();
   fs::rename(fresh, path);
 }

@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 
 namespace longhaul::cluster {
 namespace {
@@ -195,6 +196,10 @@ std::string own_address_towards(const std::string& host) {
 Descriptor listen_at(const SocketAddress& address) {
   Descriptor socket(
       ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int error = errno;
+  if (!socket.is_open() && !limits_reached(error).empty()) {
+    throw refused(kArea, "socket", error);
+  }
   const bool good = socket.is_open() &&
                     option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1) &&
                     ::bind(socket.get(), address.get(), address.size()) == 0 &&

@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/jsonl.h"
 #include "longhaul/cluster/findings.h"
 #include "longhaul/cluster/requeue_count.h"
@@ -61,7 +62,7 @@ void Supervisor::State::events(const char* kind, std::vector<Json> all) {
     for (Json& fields : all) file.append(event_line(kind, std::move(fields)));
   } catch (const std::exception& problem) {
     // As with status.json below: a full or lost disk ends no supervisor.
-    log.to_terminal_only(fmt::format("{}: {}", kEventsFile, problem.what()));
+    log.to_terminal_only(fmt::format("{}: {}", kEventsFile, to_error(problem).what()));
   }
 }
 
@@ -89,7 +90,7 @@ void Supervisor::State::show_status(bool now) {
     write_status(options.run_dir / kStatusFile, status);
   } catch (const std::exception& problem) {
     // A full disk must not end what would go on without it.
-    log.to_terminal_only(fmt::format("{}: {}", kStatusFile, problem.what()));
+    log.to_terminal_only(fmt::format("{}: {}", kStatusFile, to_error(problem).what()));
   }
   status_took = watch.seconds();
 }

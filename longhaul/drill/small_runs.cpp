@@ -19,6 +19,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/drill/recovery.h"
 #include "longhaul/drill/strike.h"
 #include "longhaul/monitor/run_files.h"
@@ -95,6 +96,7 @@ class SmallRun {
     const int error =
         ::posix_spawnp(&pid_, arguments[0], &files, nullptr, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&files);
+    if (!limits_reached(error).empty()) throw refused("drill", "process", error);
     if (error != 0) {
       throw TemporaryError("drill", fmt::format("{} cannot be started: {}", words_[0],
                                                 std::strerror(error)));

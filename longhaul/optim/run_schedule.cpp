@@ -106,7 +106,8 @@ ScheduleBasis ScheduleBasis::from_json(const Json& json) {
     }
     return basis;
   } catch (const Json::exception& error) {
-    throw InputError("checkpoint", fmt::format("state.json: schedule: {}", error.what()));
+    throw InputError("checkpoint",
+                     fmt::format("state.json: schedule: {}", words_of(error)));
   }
 }
 

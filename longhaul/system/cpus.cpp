@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "longhaul/base/control_groups.h"
 #include "longhaul/base/json.h"
 
 namespace longhaul {
@@ -42,16 +43,6 @@ double quota_v1(const fs::path& dir) {
   return read && quota > 0.0 && period > 0.0 ? quota / period : kUnlimited;
 }
 
-/// The smallest quota of `path` and the groups around it.
-template <typename Quota>
-double smallest(const fs::path& mount, fs::path path, const Quota& quota) {
-  double least = quota(mount);
-  for (path = path.relative_path(); !path.empty(); path = path.parent_path()) {
-    least = std::min(least, quota(mount / path));
-  }
-  return least;
-}
-
 int at_least_one(double cpus) { return std::max(1, static_cast<int>(cpus + 1e-6)); }
 
 }  // namespace
@@ -76,20 +67,9 @@ std::vector<int> allowed_cpus() {
 }
 
 double cpu_quota(const fs::path& root) {
-  // "0::/path" in version 2, "4:cpu,cpuacct:/path" in version 1.
-  std::ifstream groups(root / "proc/self/cgroup");
   double least = kUnlimited;
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':');
-    const size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string kinds = "," + line.substr(first + 1, second - first - 1) + ",";
-    const fs::path path = line.substr(second + 1);
-    if (kinds == ",,") {
-      least = std::min(least, smallest(root / "sys/fs/cgroup", path, quota_v2));
-    } else if (kinds.find(",cpu,") != std::string::npos) {
-      least = std::min(least, smallest(root / "sys/fs/cgroup/cpu", path, quota_v1));
-    }
+  for (const fs::path& group : control_groups("cpu", root)) {
+    least = std::min({least, quota_v2(group), quota_v1(group)});
   }
   return least;
 }
@@ -98,7 +78,7 @@ int usable_cpus() { return share_of_cpus({CpuAllowance::of_this_process()}, 0); 
 
 std::string CpuAllowance::to_text() const {
   const bool limited = quota < kUnlimited;
-  return Json{{"cpus", cpus}, {"quota", limited ? Json(quota) : Json()}}.dump();
+  return json_text(Json{{"cpus", cpus}, {"quota", limited ? Json(quota) : Json()}});
 }
 
 CpuAllowance CpuAllowance::from_text(const std::string& text) {

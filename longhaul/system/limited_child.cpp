@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <new>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 
 namespace longhaul {
@@ -109,15 +109,16 @@ std::string run_in_limited_child(const std::string& what,
                                  const ChildLimits& limits) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw TemporaryError("process", fmt::format("pipe failed: {}", std::strerror(errno)));
+    throw refused("process", "pipe", errno);
   }
   const uint64_t data_limit = data_bytes_now() + limits.memory_bytes;
   const pid_t child = ::fork();
   if (child == 0) be_child(ends[1], what, work, limits, data_limit);
+  const int error = errno;
   ::close(ends[1]);
   if (child < 0) {
     ::close(ends[0]);
-    throw TemporaryError("process", fmt::format("fork failed: {}", std::strerror(errno)));
+    throw refused("process", "process", error);
   }
   bool too_long = false;
   std::string answer = read_answer(ends[0], limits.answer_bytes, too_long);

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <mutex>
@@ -24,6 +23,7 @@
 
 #include "longhaul/base/clock.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/system/signals.h"
@@ -87,7 +87,7 @@ std::string to_text(const LockHolder& holder) {
   Json json = holder;
   json["supervisor"] = holder.supervisor;
   json["start"] = holder.start;
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 LockHolder parse_holder(const Json& json) {
@@ -117,7 +117,7 @@ std::optional<LockHolder> read_holder(const fs::path& path) {
     if (!plain || holder.token.size() > 64) throw refuse("its token is no name");
     return holder;
   } catch (const Json::exception& problem) {
-    throw refuse(problem.what());
+    throw refuse(words_of(problem));
   }
 }
 
@@ -315,6 +315,12 @@ OwnerLock OwnerLock::acquire(const fs::path& file, const OwnerLockOptions& optio
   return lock;
 }
 
+Failure OwnerLock::failure_at(int error, const char* call) const {
+  const Error known = to_error(
+      fs::filesystem_error(call, path_, std::error_code(error, std::generic_category())));
+  return {known.kind(), area_, fmt::format("{} failed: {}", call, known.message())};
+}
+
 // The first holder links its file into place. A dead one's is replaced in one rename, so
 // that the lock's name is never free again, and by one alone: who has linked the dead
 // holder's next. link() fails when another was faster, on every file system. False: look
@@ -326,12 +332,11 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
   const auto failed = [&](const char* what) {
     const int error = errno;
     ::unlink(own.c_str());
-    return InputError(area_, fmt::format("{}: {} failed: {}", path_.string(), what,
-                                         std::strerror(error)));
+    return failure_at(error, what);
   };
   const fs::path place = dead ? fs::path(path_.string() + ".next." + dead->token) : path_;
   if (::link(own.c_str(), place.c_str()) != 0) {
-    if (errno != EEXIST) throw failed("link");
+    if (errno != EEXIST) failed("link").raise();
     ::unlink(own.c_str());
     if (dead) leave_to_next(place, options);
     return false;
@@ -344,9 +349,9 @@ bool OwnerLock::try_take(const LockHolder& mine, const std::optional<LockHolder>
   const std::optional<LockHolder> now = read_holder(path_);
   const bool taken = now && now->token == dead->token;
   if (taken && ::rename(own.c_str(), path_.c_str()) != 0) {
-    const InputError error = failed("rename");
+    const Failure failure = failed("rename");
     ::unlink(place.c_str());
-    throw error;
+    failure.raise();
   }
   if (!taken) ::unlink(own.c_str());
   ::unlink(place.c_str());
@@ -360,8 +365,7 @@ void OwnerLock::start_lease(const OwnerLockOptions& options) {
   lease_->idle_seconds = options.idle_seconds;
   lease_->fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (lease_->fd < 0) {
-    throw InputError(
-        area_, fmt::format("{}: open failed: {}", path_.string(), std::strerror(errno)));
+    failure_at(errno, "open").raise();
   }
   check();
   lease_->thread = std::thread([lease = lease_.get(), seconds = options.renew_seconds] {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "longhaul/base/failure.h"
 #include "longhaul/base/file.h"
 
 namespace longhaul {
@@ -95,6 +96,8 @@ class OwnerLock {
  private:
   struct Lease;  // the open file and the renewing thread
   OwnerLock() = default;
+  /// What errno says of a call with the lock's file.
+  Failure failure_at(int error, const char* call) const;
   bool try_take(const LockHolder& mine, const std::optional<LockHolder>& dead,
                 const OwnerLockOptions& options);
   void start_lease(const OwnerLockOptions& options);

@@ -7,12 +7,12 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/system/isolate_child.h"
 
 namespace longhaul {
@@ -92,16 +92,16 @@ ReaderProcess::ReaderProcess(std::function<std::string(const std::string&)> work
     : state_(std::make_unique<State>()) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    throw TemporaryError("process",
-                         fmt::format("socketpair failed: {}", std::strerror(errno)));
+    throw refused("process", "pair of sockets", errno);
   }
   state_->answer_limit = limits.answer_bytes + 1;
   state_->child = ::fork();
   if (state_->child == 0) serve(ends[1], work, limits);
+  const int error = errno;
   ::close(ends[1]);
   if (state_->child < 0) {
     ::close(ends[0]);
-    throw TemporaryError("process", fmt::format("fork failed: {}", std::strerror(errno)));
+    throw refused("process", "process", error);
   }
   state_->fd = ends[0];
 }

@@ -19,22 +19,19 @@ namespace longhaul {
 class WorkerPool {
  public:
   explicit WorkerPool(int threads) {
-    for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this] {
-        leave_signals_to_main_thread();
-        run();
-      });
+    try {
+      for (int i = 0; i < threads; ++i) {
+        threads_.emplace_back([this] {
+          leave_signals_to_main_thread();
+          run();
+        });
+      }
+    } catch (...) {  // the system has refused a thread
+      end();
+      throw;
     }
   }
-  ~WorkerPool() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-      queue_.clear();
-    }
-    ready_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~WorkerPool() { end(); }
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
@@ -53,6 +50,15 @@ class WorkerPool {
   }
 
  private:
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      queue_.clear();
+    }
+    ready_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
   void run() {
     while (true) {
       std::function<void()> task;

@@ -4,11 +4,12 @@
 #include <c10/core/CPUAllocator.h>
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
-#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/memory.h"
 
@@ -24,10 +25,9 @@ class AlignedMalloc final : public c10::Allocator {
     if (bytes == 0) return {nullptr, nullptr, &give_back, cpu()};
     char* memory = static_cast<char*>(std::malloc(bytes + kRoom));
     if (memory == nullptr) {
-      throw TemporaryError(
-          "memory", fmt::format("this machine has no {} more for a tensor; free some, or "
-                                "set a smaller batch.micro_size or memory.recompute",
-                                human_bytes(static_cast<double>(bytes))));
+      throw refused(
+          "memory", human_bytes(static_cast<double>(bytes)) + " more for a tensor",
+          ENOMEM, "free some, or set a smaller batch.micro_size or memory.recompute");
     }
     const auto after_word = reinterpret_cast<uintptr_t>(memory) + sizeof(void*);
     char* data = memory + sizeof(void*) + (kAlignment - after_word % kAlignment);

@@ -7,10 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <tuple>
 
-#include "longhaul/base/error.h"
+#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul {
@@ -183,11 +182,9 @@ at::Tensor allocate_flat(int64_t num_elements, at::ScalarType type, at::Device d
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    throw TemporaryError(
-        "memory",
-        fmt::format("no memory for a buffer of {}: {}; use more ranks, a "
-                    "smaller model or smaller dtypes in [precision]",
-                    human_bytes(static_cast<double>(bytes)), std::strerror(errno)));
+    throw refused(
+        "memory", "memory for a buffer of " + human_bytes(static_cast<double>(bytes)),
+        errno, "use more ranks, a smaller model or smaller dtypes in [precision]");
   }
   ::madvise(address, bytes, MADV_HUGEPAGE);
   return at::from_blob(

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::tokenizer {
 namespace {
@@ -44,21 +43,10 @@ void count_share(const std::vector<std::string>& batch, size_t first, size_t ste
 
 void count_batch(const std::vector<std::string>& batch, uint64_t texts_before,
                  SplitPattern split, std::vector<WordCounts>& shares) {
-  std::vector<std::exception_ptr> errors(shares.size());
-  const auto work = [&](size_t thread) {
-    try {
-      count_share(batch, thread, shares.size(), texts_before, split, shares[thread]);
-    } catch (...) {
-      errors[thread] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < shares.size(); ++i) threads.emplace_back(work, i);
-  work(0);
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  run_on_threads(static_cast<int>(shares.size()), [&](int number) {
+    const auto thread = static_cast<size_t>(number);
+    count_share(batch, thread, shares.size(), texts_before, split, shares[thread]);
+  });
 }
 
 }  // namespace

@@ -83,10 +83,10 @@ History History::from_json(const Json& json) {
     h.fingerprint = json.at("numerics");
     return h;
   } catch (const Json::exception& error) {
-    throw InputError("checkpoint", fmt::format("state.json: {}", error.what()));
-  } catch (const std::logic_error& error) {
+    throw InputError("checkpoint", fmt::format("state.json: {}", words_of(error)));
+  } catch (const std::logic_error&) {
     throw InputError("checkpoint",
-                     fmt::format("state.json: batch_hash: {}", error.what()));
+                     "state.json: batch_hash is no hexadecimal number of 64 bits");
   }
 }
 

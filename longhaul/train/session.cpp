@@ -21,6 +21,7 @@
 #include "longhaul/ops/products.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
 #include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/train/device_fit.h"
 #include "longhaul/train/fingerprint.h"
@@ -67,7 +68,7 @@ Json fingerprint_of(const Session& session) {
       to_scalar_type(session.policy.compute), session.device);
   std::vector<Json> of_ranks;
   for (const std::string& text :
-       session.world->gather_strings(numerics_fingerprint(place).dump())) {
+       session.world->gather_strings(json_text(numerics_fingerprint(place)))) {
     of_ranks.push_back(parse_json(text, "a rank's fingerprint"));
   }
   return merge_fingerprints(of_ranks);
@@ -240,6 +241,8 @@ std::string set_threads(int64_t wanted, comm::Communicator& node) {
   const ThreadChoice choice =
       choose_threads(wanted, std::getenv("OMP_NUM_THREADS"),
                      share_of_cpus(ranks, static_cast<size_t>(node.rank())));
+  // OpenMP would end the process where the system gives it no thread.
+  run_on_threads(choice.threads, [](int) {});
   at::set_num_threads(choice.threads);
   if (choice.threads == 1) return choice.line;
   return choice.line + "; " +

@@ -9,14 +9,13 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/numbers.h"
-#include "longhaul/system/signals.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -83,15 +82,10 @@ template <typename Work>
 void by_blocks(uint64_t blocks, int threads, const Work& work) {
   const uint64_t workers = std::clamp<uint64_t>(
       blocks / kBlocksPerThread, 1, static_cast<uint64_t>(std::max(threads, 1)));
-  std::vector<std::thread> others;
-  for (uint64_t w = 1; w < workers; ++w) {
-    others.emplace_back([&work, blocks, w, workers] {
-      leave_signals_to_main_thread();
-      work(blocks * w / workers, blocks * (w + 1) / workers);
-    });
-  }
-  work(0, blocks / workers);
-  for (std::thread& other : others) other.join();
+  run_on_threads(static_cast<int>(workers), [&](int number) {
+    const auto w = static_cast<uint64_t>(number);
+    work(blocks * w / workers, blocks * (w + 1) / workers);
+  });
 }
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
@@ -131,11 +125,10 @@ PartPlan plan_part(const std::vector<StateTensor>& tensors, const Json& layout) 
     plan.begins.push_back(plan.data_bytes);
     plan.data_bytes += rounded(tensor.bytes.size(), kAlignment);
   }
-  plan.text = Json{{"format", kTextFormat},
-                   {"version", kPartVersion},
-                   {"layout", layout},
-                   {"boxes", std::move(boxes)}}
-                  .dump();
+  plan.text = json_text(Json{{"format", kTextFormat},
+                             {"version", kPartVersion},
+                             {"layout", layout},
+                             {"boxes", std::move(boxes)}});
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
 #include "longhaul/cluster/exclusions.h"
@@ -35,7 +36,7 @@ Names handed_before(const RequeueOptions& options) {
     return parse_json(read_text(path), path.string()).get<Names>();
   } catch (const Json::exception& problem) {
     throw InputError("slurm", fmt::format("{} is no list of names: {}; remove it",
-                                          path.string(), problem.what()));
+                                          path.string(), words_of(problem)));
   }
 }
 
@@ -80,7 +81,7 @@ Exclusion plan(const RequeueOptions& options, const SlurmClient& slurm) {
     if (!own.contains(name)) handed.insert(name);
   }
   make_directories_durable(memory_of(options).parent_path());
-  write_text_durable(memory_of(options), Json(handed).dump());
+  write_text_durable(memory_of(options), json_text(Json(handed)));
   return plan;
 }
 
@@ -103,7 +104,7 @@ std::string requeue_without_excluded(const RequeueOptions& options,
     exclusion = plan(options, slurm);
   } catch (const std::exception& problem) {
     // The way back into the queue is worth more than the list.
-    exclusion.refusal = problem.what();
+    exclusion.refusal = to_error(problem).what();
   }
   slurm.requeue(options.job);
   if (options.wait_seconds > 0.0) start_later(options, slurm);

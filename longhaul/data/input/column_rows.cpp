@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/arrow_memory.h"
 #include "longhaul/data/input/range_reader.h"
 
 namespace longhaul::data {
@@ -217,6 +218,7 @@ std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes) {
 void require(const arrow::Status& status, const fs::path& file, std::string_view where,
              const InputOptions& options) {
   if (status.ok()) return;
+  require_memory(status, file);
   if (status.IsOutOfMemory()) {
     const std::string together =
         options.reader_memory == nullptr

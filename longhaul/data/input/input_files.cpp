@@ -207,7 +207,7 @@ SavedFiles read_saved_files(const fs::path& directory) {
          "dataset.flatten_indices()");
   }
   SavedFiles files;
-  files.identity = state.value("_fingerprint", Json()).dump();
+  files.identity = json_text(state.value("_fingerprint", Json()));
   for (const Json& entry : list) {
     if (!entry.is_object() || !entry.contains("filename") ||
         !entry["filename"].is_string()) {

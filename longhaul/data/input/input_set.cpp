@@ -185,7 +185,7 @@ std::string InputSet::fingerprint() const {
                                  file.modified_ns, format_name(file.format),
                                  static_cast<int>(file.compression)});
   }
-  return hash_hex(identity.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return hash_hex(json_text(identity));
 }
 
 int64_t InputSet::lines_before(int file, uint64_t begin) const {

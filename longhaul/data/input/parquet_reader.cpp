@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/column_rows.h"
 #include "longhaul/data/input/range_reader.h"
@@ -38,6 +39,10 @@ auto guarded(const fs::path& file, std::string_view where, const Act& act) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& problem) {
+    // Memory or a thread that the system refuses is no fault of the file.
+    const Error meant = to_error(problem);
+    if (meant.kind() == ErrorKind::Temporary)
+      throw TemporaryError(meant.area(), meant.message());
     throw InputError("data", fmt::format("{}: {} is not readable: {}; copy or download "
                                          "the file again",
                                          file.string(), where, problem.what()));

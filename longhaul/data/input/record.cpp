@@ -110,7 +110,7 @@ std::string bad_record_json(const std::string& path, bool is_row, int64_t line,
   json["problem"] = std::string(problem_name(problem));
   if (!detail.empty()) json["detail"] = std::string(detail);
   // A path or an excerpt need not be UTF-8; the list has to be.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json) + "\n";
 }
 
 void fail_record(const std::string& place, RecordProblem problem,

@@ -70,7 +70,8 @@ struct Loader::State {
   /// Reads the step after `from` into `to`.
   void prepare(const Prepared& from, int64_t step, Prepared& to);
   void start_ahead() {
-    ahead = std::async(std::launch::async, [this] {
+    // Deferred where the system gives no thread: the step then waits for its batch.
+    ahead = std::async(std::launch::async | std::launch::deferred, [this] {
       prepare(steps[current], next_step, steps[1 - current]);
     });
   }

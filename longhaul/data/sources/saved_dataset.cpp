@@ -11,6 +11,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
+#include "longhaul/data/input/arrow_memory.h"
 #include "longhaul/data/input/input_files.h"
 
 namespace longhaul::data {
@@ -26,6 +27,7 @@ constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0
 }
 
 void require(const arrow::Status& status, const fs::path& file) {
+  require_memory(status, file);
   if (status.IsOutOfMemory()) {
     fail(file,
          "its columns are compressed, which is not read in place; save the data set "

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/store/duplicates.h"
-#include "longhaul/system/signals.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {
 namespace {
@@ -137,15 +136,8 @@ void run_parts(const BuildContext& context, const std::vector<int>& parts,
       }
     }
   };
-  std::vector<std::thread> lanes;
   const auto most = std::min(static_cast<size_t>(context.threads), parts.size());
-  for (size_t i = 0; i < most; ++i) {
-    lanes.emplace_back([&] {
-      leave_signals_to_main_thread();
-      lane();
-    });
-  }
-  for (std::thread& thread : lanes) thread.join();
+  run_on_threads(static_cast<int>(most), [&](int) { lane(); });
   failure.rethrow();
 }
 

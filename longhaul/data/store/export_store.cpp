@@ -7,18 +7,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/input/arrow_memory.h"
 #include "longhaul/data/store/new_directory.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
 
 namespace longhaul::data {
 namespace {
@@ -30,6 +29,7 @@ constexpr int64_t kBatchTokens = int64_t{1} << 18;
 
 void require(const arrow::Status& status, const fs::path& file) {
   if (status.ok()) return;
+  require_memory(status, file);
   // What the disk says comes as text only; a full one is worth another try.
   const std::string what = fmt::format("{}: {}", file.string(), status.ToString());
   if (what.find("No space left") != std::string::npos) {
@@ -59,7 +59,7 @@ std::shared_ptr<arrow::Schema> schema() {
   return arrow::schema({arrow::field("input_ids", arrow::list(arrow::int32())),
                         arrow::field("attention_mask", arrow::list(arrow::int8())),
                         arrow::field("labels", arrow::list(arrow::int64()))},
-                       arrow::key_value_metadata({"huggingface"}, {info.dump()}));
+                       arrow::key_value_metadata({"huggingface"}, {json_text(info)}));
 }
 
 /// A column of rows that lie one after another in `values`.
@@ -99,25 +99,8 @@ class Exporter {
 
   StoreExportReport run(const fs::path& dir) {
     const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
-    std::atomic<int64_t> next = 0;
-    std::exception_ptr failure;
-    const auto work = [&] {
-      for (int64_t file = next++; file < report_.files; file = next++) {
-        try {
-          write_file(dir, file);
-        } catch (...) {
-          const std::lock_guard lock(mutex_);
-          if (!failure) failure = std::current_exception();
-          next = report_.files;
-        }
-      }
-    };
-    std::vector<std::thread> workers;
-    for (int i = 0; i < std::min<int64_t>(threads, report_.files); ++i) {
-      workers.emplace_back(work);
-    }
-    for (std::thread& worker : workers) worker.join();
-    if (failure) std::rethrow_exception(failure);
+    share_among_threads(report_.files, threads,
+                        [&](int64_t file) { write_file(dir, file); });
     write_descriptions(dir);
     return report_;
   }
@@ -192,7 +175,7 @@ class Exporter {
                               {"features", features()},
                               {"homepage", ""},
                               {"license", ""}};
-    write_text_durable(dir / "dataset_info.json", info.dump(2));
+    write_text_durable(dir / "dataset_info.json", json_text(info, 2));
     const OrderedJson state = {
         {"_data_files", files},
         {"_fingerprint", hash_hex(fmt::format("{} {} {}", store_.info().fingerprint,
@@ -203,7 +186,7 @@ class Exporter {
         {"_format_type", nullptr},
         {"_output_all_columns", false},
         {"_split", nullptr}};
-    write_text_durable(dir / "state.json", state.dump(2));
+    write_text_durable(dir / "state.json", json_text(state, 2));
     sync_directory(dir);
   }
 

@@ -4,13 +4,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <queue>
-#include <thread>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
@@ -20,6 +18,7 @@
 #include "longhaul/data/store/special_tokens.h"
 #include "longhaul/data/store/token_store.h"
 #include "longhaul/system/cpus.h"
+#include "longhaul/system/run_on_threads.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
@@ -183,29 +182,10 @@ class Splitter {
     return sides;
   }
 
-  template <typename Work>
-  void for_each_shard(Work&& work) {
-    const int cores = usable_cpus();
-    const size_t shards = store_.info().shards.size();
-    std::atomic<size_t> next = 0;
-    std::exception_ptr failure;
-    const auto run = [&] {
-      for (size_t shard = next++; shard < shards; shard = next++) {
-        try {
-          work(shard);
-        } catch (...) {
-          const std::lock_guard lock(mutex_);
-          if (!failure) failure = std::current_exception();
-          next = shards;
-        }
-      }
-    };
-    std::vector<std::thread> workers;
-    for (int i = 0; i < (options_.threads > 0 ? options_.threads : cores); ++i) {
-      workers.emplace_back(run);
-    }
-    for (std::thread& worker : workers) worker.join();
-    if (failure) std::rethrow_exception(failure);
+  void for_each_shard(const std::function<void(size_t)>& work) {
+    const int threads = options_.threads > 0 ? options_.threads : usable_cpus();
+    share_among_threads(static_cast<int64_t>(store_.info().shards.size()), threads,
+                        [&](int64_t shard) { work(static_cast<size_t>(shard)); });
   }
 
   SplitReport describe(const std::vector<Sides>& sides) const {

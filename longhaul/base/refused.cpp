@@ -1,0 +1,128 @@
+#include "longhaul/base/refused.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "longhaul/base/control_groups.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul {
+namespace {
+
+/// Version 1 of control groups writes a number near 2^63 for "no limit".
+constexpr uint64_t kNoLimit = uint64_t{1} << 62;
+
+/// The first number of a small file, if it begins with one.
+std::optional<uint64_t> number_in_file(const fs::path& file) {
+  std::ifstream in(file);
+  uint64_t number = 0;
+  if (in >> number) return number;
+  return std::nullopt;
+}
+
+std::string memory_text(uint64_t bytes) {
+  return human_bytes(static_cast<double>(bytes));
+}
+
+class Limits {
+ public:
+  explicit Limits(const fs::path& root) : root_(root) {}
+
+  /// `shell`: how a shell calls the limit.
+  void of_shell(int resource, const char* shell, bool bytes) {
+    rlimit limit{};
+    if (::getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return;
+    if (limit.rlim_cur == RLIM_INFINITY) return;
+    add(shell, bytes ? memory_text(limit.rlim_cur) : std::to_string(limit.rlim_cur));
+  }
+  /// The smallest in the control groups around this process.
+  void of_groups(const char* controller, std::initializer_list<const char*> files,
+                 bool bytes) {
+    uint64_t least = kNoLimit;
+    fs::path place;
+    for (const fs::path& dir : control_groups(controller, root_)) {
+      for (const char* file : files) {
+        const auto limit = number_in_file(dir / file);
+        if (!limit || *limit >= least) continue;
+        least = *limit;
+        place = dir / file;
+      }
+    }
+    if (least < kNoLimit) {
+      add(place.string(), bytes ? memory_text(least) : std::to_string(least));
+    }
+  }
+  void of_kernel(const char* file) {
+    if (const auto limit = number_in_file(root_ / file)) {
+      add((root_ / file).string(), std::to_string(*limit));
+    }
+  }
+  /// Only where it is nearly used up: each process has few mappings as a rule.
+  void of_mappings() {
+    const auto limit = number_in_file(root_ / "proc/sys/vm/max_map_count");
+    std::ifstream maps(root_ / "proc/self/maps");
+    uint64_t lines = 0;
+    for (std::string line; std::getline(maps, line);) ++lines;
+    if (limit && lines + lines / 8 >= *limit) {
+      add("/proc/sys/vm/max_map_count",
+          fmt::format("{}, of which {} are used", *limit, lines));
+    }
+  }
+  std::string text() const { return fmt::format("{}", fmt::join(found_, ", ")); }
+
+ private:
+  void add(const std::string& name, const std::string& value) {
+    found_.push_back(fmt::format("{} is {}", name, value));
+  }
+
+  fs::path root_;
+  std::vector<std::string> found_;
+};
+
+}  // namespace
+
+std::string limits_reached(int error, const fs::path& root) {
+  Limits limits(root);
+  if (error == EMFILE) limits.of_shell(RLIMIT_NOFILE, "ulimit -n", false);
+  if (error == ENFILE) limits.of_kernel("proc/sys/fs/file-max");
+  if (error == EAGAIN) {
+    limits.of_shell(RLIMIT_NPROC, "ulimit -u", false);
+    limits.of_groups("pids", {"pids.max"}, false);
+    limits.of_kernel("proc/sys/kernel/threads-max");
+    limits.of_kernel("proc/sys/kernel/pid_max");
+  }
+  // A thread needs memory for its stack as well, and says EAGAIN where there is none.
+  if (error == ENOMEM || error == EAGAIN) {
+    limits.of_shell(RLIMIT_AS, "ulimit -v", true);
+    limits.of_shell(RLIMIT_DATA, "ulimit -d", true);
+    limits.of_groups("memory", {"memory.max", "memory.limit_in_bytes"}, true);
+    limits.of_mappings();
+  }
+  return limits.text();
+}
+
+TemporaryError refused(std::string area, std::string_view what, int error,
+                       std::string_view advice) {
+  const std::string limits = limits_reached(error);
+  return {
+      std::move(area),
+      fmt::format("the system gives this process no {}: {}{}{}; {}, then run the same "
+                  "command again",
+                  what, std::strerror(error),
+                  limits.empty() ? "" : "; the limits are: ", limits,
+                  advice.empty() ? "raise the limit that is reached, or end other "
+                                   "programs"
+                                 : advice)};
+}
+
+}  // namespace longhaul

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace longhaul {
+
+/// Runs work(0) to work(count - 1) at the same time, work(0) on the calling thread and
+/// the others on a thread each, and waits for all. When all have ended it throws what the
+/// one with the lowest number threw. None begins before every thread is there:
+/// TemporaryError, which names the limits, where the system refuses one. Signals stay
+/// with the main thread.
+void run_on_threads(int count, const std::function<void(int)>& work);
+
+/// Calls work(0) to work(items - 1), each once, on up to `threads` threads, in ascending
+/// order as threads get free. After a failure no more are begun; the failure is thrown
+/// when all that were begun have ended.
+void share_among_threads(int64_t items, int threads,
+                         const std::function<void(int64_t)>& work);
+
+}  // namespace longhaul
