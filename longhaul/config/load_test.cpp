@@ -1,5 +1,8 @@
 #include "longhaul/config/load.h"
 
+#include <limits>
+
+#include "longhaul/config/fields.h"
 #include "longhaul/config/test_support.h"
 
 namespace longhaul {
@@ -330,6 +333,60 @@ TEST(LoadRefuses, AValueOutsideItsRange) {
             "[config] --set optimizer.lr=0: optimizer.lr = 0: must be greater than 0");
   EXPECT_EQ(refused("clip = inf\n"),
             "[config] run.toml:13:8: optimizer.clip must be a finite number");
+}
+
+/// Every key of a section, and of the inline tables in it.
+void refuse_every_number(config::Fields fields, const std::string& prefix, int& numbers) {
+  for (config::Field& field : fields) {
+    if (field.type.find("number") == std::string::npos && field.type != "integer") {
+      continue;
+    }
+    const std::string name = prefix + "." + field.key;
+    for (const double wrong : {std::numeric_limits<double>::quiet_NaN(),
+                               std::numeric_limits<double>::infinity(),
+                               -std::numeric_limits<double>::infinity()}) {
+      config::Value value{wrong, "here"};
+      if (field.type == "two numbers") {
+        value = {config::Array{{0.5, "here"}, {wrong, "here"}}, "here"};
+      } else if (field.type.starts_with("array")) {
+        value = {config::Array{{wrong, "here"}}, "here"};
+      }
+      const std::string message =
+          message_of<ConfigError>([&] { field.set(value, name); });
+      EXPECT_NE(message.find(name), std::string::npos) << name << ": " << message;
+    }
+    ++numbers;
+  }
+}
+
+TEST(LoadRefuses, EveryNumberThatIsNotFiniteByTheNameOfItsKey) {
+  int numbers = 0;
+  RunConfig c;
+  for (auto& section : config::sections_of(c)) {
+    refuse_every_number(section.fields, section.name, numbers);
+  }
+  TrainSource source;
+  refuse_every_number(fields_of(source), "data.train[0]", numbers);
+  ValidationSource validation;
+  refuse_every_number(fields_of(validation), "data.validation[0]", numbers);
+  ParameterGroup group;
+  refuse_every_number(fields_of(group), "optimizer.groups[0]", numbers);
+  EXPECT_GT(numbers, 60);
+}
+
+TEST(LoadRefuses, AnOverrideThatIsNotFinite) {
+  // JSON would hold null in its place, which means the family's default.
+  EXPECT_EQ(refused("", {"model.override={ rope_theta = nan }"}),
+            "[config] --set model.override={ rope_theta = nan }: "
+            "model.override.rope_theta must be a finite number");
+  EXPECT_NE(refused("", {"model.override={ a = { b = [1.0, -inf] } }"})
+                .find("model.override.a.b must be a finite number"),
+            std::string::npos);
+}
+
+TEST(LoadRefuses, ASetThatIsNotUtf8) {
+  EXPECT_NE(refused("", {"run.dir=runs/\xFFx"}).find("not UTF-8 text (byte 5"),
+            std::string::npos);
 }
 
 TEST(LoadRefuses, MissingRequiredKeysAllAtOnce) {

@@ -1,5 +1,7 @@
 #include "longhaul/config/special_codecs.h"
 
+#include <cmath>
+
 #include "longhaul/base/json.h"
 
 namespace longhaul::config {
@@ -19,6 +21,19 @@ Value from_json(const OrderedJson& json) {
   for (const auto& [key, item] : json.items())
     table.push_back({key, "", from_json(item)});
   return {std::move(table), ""};
+}
+
+/// JSON has no such number, and null in its place means that a field is not given.
+void refuse_what_is_not_finite(const Value& value, const std::string& name) {
+  if (const double* number = std::get_if<double>(&value.data)) {
+    if (!std::isfinite(*number)) fail_at(value.where, name + " must be a finite number");
+  } else if (const Array* items = std::get_if<Array>(&value.data)) {
+    for (const Value& item : *items) refuse_what_is_not_finite(item, name);
+  } else if (const Table* table = std::get_if<Table>(&value.data)) {
+    for (const Entry& entry : *table) {
+      refuse_what_is_not_finite(entry.value, name + "." + entry.key);
+    }
+  }
 }
 
 }  // namespace
@@ -104,6 +119,7 @@ void Codec<std::vector<ModelOverride>>::read(const Value& value, const std::stri
                                              std::vector<ModelOverride>& out) {
   const Table* table = std::get_if<Table>(&value.data);
   if (!table) fail_type(value, name, "a table such as { num_hidden_layers = 4 }");
+  refuse_what_is_not_finite(value, name);
   out.clear();
   for (const Entry& entry : *table) {
     out.push_back({entry.key, print_json(entry.value)});

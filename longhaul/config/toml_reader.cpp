@@ -113,6 +113,12 @@ Table parse_toml(std::string_view text, std::string_view name) {
 }
 
 Value parse_toml_value(std::string_view text, const std::string& where) {
+  if (const auto bad = find_invalid_utf8(text)) {
+    throw ConfigError("config",
+                      fmt::format("{}: not UTF-8 text (byte {} of the value); settings "
+                                  "and the paths in them are UTF-8",
+                                  where, *bad));
+  }
   std::string reason;
   try {
     const toml::table table = toml::parse(fmt::format("value = {}", text));
