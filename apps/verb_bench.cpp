@@ -221,9 +221,10 @@ void print_products(const ProfileEvent& step, double ceiling) {
              "product, rows x summed x columns", "calls", "seconds", "share", "TFLOP/s",
              "of ceiling");
   for (const monitor::ProductRow& row : monitor::product_rows(step)) {
-    fmt::print("{:<44} {:>6} {:>9.4f} {:>6.1f}% {:>8.3g} {:>10.0f}%\n", row.title(),
-               row.calls, row.seconds, 100.0 * row.seconds / step.seconds,
-               row.rate() * 1e-12, ceiling > 0.0 ? 100.0 * row.rate() / ceiling : 0.0);
+    fmt::print(
+        "{:<44} {:>6} {:>9.4f} {:>6.1f}% {:>8.3g} {:>11}\n", row.title(), row.calls,
+        row.seconds, 100.0 * row.seconds / step.seconds, row.rate() * 1e-12,
+        ceiling > 0.0 ? fmt::format("{:.0f}%", 100.0 * row.rate() / ceiling) : "-");
   }
 }
 
@@ -241,18 +242,19 @@ void print_causes(const ProfileEvent& step, const std::vector<measure::Cause>& c
       if (cause.at_rate) row["at_rate"] = *cause.at_rate;
       rows.push_back(std::move(row));
     }
-    fmt::print("{}\n", Json{{"step_seconds", median},
-                            {"profiled_seconds", step.seconds},
-                            {"at_rates", needed},
-                            {"causes", rows},
-                            {"products", step.products}}
-                           .dump());
+    fmt::print("{}\n", json_text(Json{{"step_seconds", median},
+                                      {"profiled_seconds", step.seconds},
+                                      {"at_rates", needed > 0.0 ? Json(needed) : Json()},
+                                      {"causes", rows},
+                                      {"products", step.products}}));
     return;
   }
   fmt::print(
       "\nA step takes {:.4f} s (median of {}; {:.4f} s while it was profiled). Its "
-      "work at this machine's rates takes {:.4f} s: {:.2f} times that.\n\n",
-      median, steps.seconds.size(), step.seconds, needed, median / needed);
+      "work at this machine's rates takes {}.\n\n",
+      median, steps.seconds.size(), step.seconds,
+      needed > 0.0 ? fmt::format("{:.4f} s: {:.2f} times that", needed, median / needed)
+                   : "a time that is not known: none of its rates was measured");
   fmt::print("{:<34} {:>9} {:>7} {:>14} {:>9}\n", "cause", "seconds", "share",
              "at these rates", "lost");
   for (const measure::Cause& cause : causes) {
@@ -312,7 +314,7 @@ void bench(const BenchArguments& arguments,
       measure_machine(arguments, /*only_compute=*/false, device, *world, scratch.path());
   if (world->rank() > 0) return;
   if (arguments.json) {
-    fmt::print("{}\n", json_of(profile).dump());
+    fmt::print("{}\n", json_text(json_of(profile)));
   } else {
     print_machine(profile);
   }

@@ -51,6 +51,7 @@ SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(options.data, *tokenizer, "the model's tokenizer");
   }
+  infer::require_targets(*source, options.max_sequences, options.data);
   return source;
 }
 
@@ -97,7 +98,7 @@ void print_json(const EvalFigures& figures, const train::Session& session) {
   for (size_t i = 0; figures.terms.size() > 1 && i < figures.terms.size(); ++i) {
     json["losses"][figures.terms[i]] = result.term(i);
   }
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json_text(json));
 }
 
 void print_text(const EvalFigures& figures, const train::Session& session) {

@@ -463,7 +463,8 @@ Fields fields_of(ResilienceSection& s) {
                  "to save; longer than a step takes")
           .within(1, 1e6),
       make_field("on_bad_step", s.on_bad_step, Logged,
-                 "when loss or gradient norm is not finite or a spike: end with exit 1, "
+                 "when a batch has no target, or loss or gradient norm is not finite or "
+                 "a spike: end with exit 1 (78: no target), "
                  "leave this update out, or go back to an earlier checkpoint and leave "
                  "the batches of the last rollback_steps steps out"),
       make_field("spike_sigmas", s.spike_sigmas, Logged,

@@ -1,7 +1,13 @@
 #include "longhaul/infer/evaluate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
 
 namespace longhaul::infer {
 
@@ -24,13 +30,37 @@ void read_rows(const data::TokenSource& source, int64_t first, int64_t sequences
 }  // namespace
 
 double Evaluation::term(size_t i) const {
-  return targets[i] == 0 ? 0.0 : sums[i] / static_cast<double>(targets[i]);
+  LH_ASSERT(targets[i] > 0, "the mean of {} sequences over no targets", sequences);
+  return sums[i] / static_cast<double>(targets[i]);
 }
 
 double Evaluation::loss() const {
   double loss = 0.0;
   for (size_t i = 0; i < targets.size(); ++i) loss += term(i);
   return loss;
+}
+
+void require_targets(const data::TokenSource& source, int64_t max_sequences,
+                     std::string_view name) {
+  int64_t sequences = source.num_sequences();
+  if (max_sequences > 0) sequences = std::min(sequences, max_sequences);
+  std::vector<std::string> without = source.losses();
+  data::TokenBatch batch;
+  for (int64_t i = 0; i < sequences && !without.empty(); ++i) {
+    source.shape(batch, 1);
+    source.read(i, batch, 0);
+    const std::vector<std::string> terms = source.losses();
+    for (size_t term = 0; term < terms.size(); ++term) {
+      if (batch.num_targets(term) > 0) std::erase(without, terms[term]);
+    }
+  }
+  if (without.empty()) return;
+  throw InputError(
+      "data",
+      fmt::format("{}: {} read, and none has a target for {}: every label is "
+                  "ignored, and a mean loss over nothing is none; look at the data "
+                  "with longhaul inspect",
+                  name, counted(sequences, "sequence"), fmt::join(without, ", ")));
 }
 
 double Evaluation::perplexity() const { return std::exp(loss()); }

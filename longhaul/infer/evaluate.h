@@ -1,13 +1,15 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 
 #include "longhaul/comm/communicator.h"
 #include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::infer {
 
-/// Loss over a set of sequences.
+/// Loss over a set of sequences, with targets for every term: a mean over nothing is
+/// none.
 struct Evaluation {
   /// By term of the loss that the data has targets for.
   std::vector<double> sums;  ///< nats
@@ -17,6 +19,12 @@ struct Evaluation {
   double loss() const;          ///< of all terms
   double perplexity() const;    ///< exp(loss)
 };
+
+/// InputError where no sequence of those that are to be read (the first
+/// `max_sequences`; 0: all) has a target for some term: the mean would be over nothing.
+/// `name` is the data in the message. Reads no further than to the first targets.
+void require_targets(const data::TokenSource& source, int64_t max_sequences,
+                     std::string_view name);
 
 struct EvaluateOptions {
   int64_t max_sequences = 0;  ///< the first so many; 0: all
@@ -31,7 +39,8 @@ struct EvaluateOptions {
 /// them.
 using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
 
-/// Mean loss of the source's sequences, split over the ranks of `data`. Every rank calls
+/// Mean loss of the source's sequences, which have targets (require_targets), split over
+/// the ranks of `data`. Every rank calls
 /// `loss` equally often, the last time perhaps with rows without a target, so it may be a
 /// collective. Collective.
 Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,

@@ -185,5 +185,52 @@ TEST(Evaluate, IsTheMeanCrossEntropyWhateverTheRanksAndMicroBatches) {
   }
 }
 
+/// Without a target in its first sequences.
+class Ignored final : public Counting {
+ public:
+  explicit Ignored(int64_t without) : without_(without) {}
+  void read(int64_t index, data::TokenBatch& batch, int64_t row) const override {
+    Counting::read(index, batch, row);
+    reads = index + 1;
+    if (index >= without_) return;
+    std::fill_n(batch.targets[0].begin() + row * 10, 10, data::kIgnore);
+  }
+  mutable int64_t reads = 0;
+
+ private:
+  int64_t without_;
+};
+
+TEST(Evaluate, AMeanOverNoTargetIsRefusedByTheNameOfTheData) {
+  EXPECT_NO_THROW(require_targets(Ignored(6), 0, "data"));
+  const auto message = [](int64_t without, int64_t most) -> std::string {
+    try {
+      require_targets(Ignored(without), most, "data.validation wiki");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message(7, 0).find("[data] data.validation wiki: 7 sequences read, and none "
+                               "has a target for next_token"),
+            0U)
+      << message(7, 0);
+  // What is not read does not count.
+  EXPECT_EQ(message(6, 3).find("[data] data.validation wiki: 3 sequences read"), 0U);
+  EXPECT_EQ(message(2, 3), "");
+}
+
+TEST(Evaluate, TargetsAreLookedForNoFurtherThanToTheFirst) {
+  const Ignored source(0);
+  require_targets(source, 0, "data");
+  EXPECT_EQ(source.reads, 1);
+}
+
+TEST(Evaluation, OfNoTargetsHasNoMean) {
+  const Evaluation nothing{{0.0}, {0}, 3};
+  EXPECT_THROW(nothing.loss(), Error);
+  EXPECT_THROW(nothing.perplexity(), Error);
+}
+
 }  // namespace
 }  // namespace longhaul::infer

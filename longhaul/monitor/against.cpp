@@ -128,8 +128,7 @@ class GoldenFile {
 /// How far apart, of the reference; infinite where only one is finite.
 double distance(double loss, double golden) {
   if (!std::isfinite(golden) || !std::isfinite(loss)) {
-    const bool same = std::isnan(loss) && std::isnan(golden);
-    return same ? 0.0 : std::numeric_limits<double>::infinity();
+    return std::numeric_limits<double>::infinity();
   }
   if (loss == golden) return 0.0;
   return golden == 0.0 ? std::numeric_limits<double>::infinity()
@@ -138,6 +137,7 @@ double distance(double loss, double golden) {
 
 struct Comparison {
   int64_t common = 0;
+  int64_t undefined = 0;  ///< steps without a loss in both, which say nothing
   int64_t within = 0;
   int64_t first_outside = -1;
   int64_t worst_step = -1;
@@ -150,6 +150,10 @@ Comparison compare_losses(const Reference& run, const Reference& reference,
   for (auto it = run.loss.lower_bound(from_step); it != run.loss.end(); ++it) {
     const auto golden = reference.loss.find(it->first);
     if (golden == reference.loss.end()) continue;
+    if (!std::isfinite(it->second) && !std::isfinite(golden->second)) {
+      ++found.undefined;
+      continue;
+    }
     ++found.common;
     const double far = distance(it->second, golden->second);
     if (far <= rtol) {
@@ -195,9 +199,10 @@ bool judge_loss(const Reference& run, const Reference& reference,
   if (found.common == 0) {
     throw InputError(
         "report",
-        fmt::format("no common step from step {} on: the run has {}, the reference {}; "
+        fmt::format("no common step{} from step {} on: the run has {}, the reference {}; "
                     "choose another with --from-step",
-                    from_step, range_of(run), range_of(reference)));
+                    found.undefined > 0 ? " with a finite loss" : "", from_step,
+                    range_of(run), range_of(reference)));
   }
   const double share =
       static_cast<double>(found.within) / static_cast<double>(found.common);
@@ -215,12 +220,17 @@ bool judge_loss(const Reference& run, const Reference& reference,
   } else {
     line += "; the worst is " + at_step(run, reference, found.worst_step);
   }
+  if (found.undefined > 0) {
+    line += fmt::format("; {} without a finite loss in both left out",
+                        counted(found.undefined, "step"));
+  }
   result.lines.push_back(std::move(line));
   result.json[kLossKey] = {
       {"passed", passed},
       {"from_step", from_step},
       {"points", found.common},
       {"within", found.within},
+      {"undefined", found.undefined},
       {"share", share},
       {"first_outside", found.first_outside},
       {"worst_step", found.worst_step},
@@ -230,21 +240,23 @@ bool judge_loss(const Reference& run, const Reference& reference,
 
 bool judge_throughput(const Reference& run, const Reference& reference, double rtol,
                       AgainstResult& result) {
-  if (!reference.seqs_per_s) {
-    throw InputError("report",
-                     "the reference says no throughput (seqs_per_s); leave "
-                     "--throughput-rtol out");
-  }
-  const double ours = run.seqs_per_s.value_or(0.0);
-  const double ratio = ours / *reference.seqs_per_s;
+  const auto known = [](const Reference& one, const char* which) {
+    const double rate = one.seqs_per_s.value_or(0.0);
+    if (rate > 0.0) return rate;
+    throw InputError("report", fmt::format("the {} says no throughput ({}); leave "
+                                           "--throughput-rtol out",
+                                           which, kSeqsPerSecondKey));
+  };
+  const double golden = known(reference, "reference");
+  const double ours = known(run, "run");
+  const double ratio = ours / golden;
   const bool passed = ratio >= 1.0 - rtol;
   result.lines.push_back(fmt::format(
       "throughput: {}: median {:.4g} sequences/s against {:.4g} ({:.1f}%; needs {:g}%)",
-      passed ? "holds" : "MISSES", ours, *reference.seqs_per_s, 100.0 * ratio,
-      100.0 * (1.0 - rtol)));
+      passed ? "holds" : "MISSES", ours, golden, 100.0 * ratio, 100.0 * (1.0 - rtol)));
   result.json["throughput"] = {{"passed", passed},
                                {kSeqsPerSecondKey, ours},
-                               {"reference", *reference.seqs_per_s},
+                               {"reference", golden},
                                {"ratio", ratio}};
   return passed;
 }

@@ -43,6 +43,38 @@ TEST(Against, APointThatIsNotFiniteLiesOutside) {
   EXPECT_FALSE(hold_against(golden, run, {}).passed);
 }
 
+TEST(Against, WhatHasNoLossInBothSaysNothing) {
+  Reference golden = curve(460);
+  golden.loss[455] = std::numeric_limits<double>::quiet_NaN();
+  Reference run = golden;
+  const AgainstResult held = hold_against(run, golden, {});
+  EXPECT_TRUE(held.passed);
+  EXPECT_EQ(held.json["loss"]["undefined"], 1);
+  EXPECT_EQ(held.json["loss"]["points"], 10);
+  EXPECT_HAS(held.lines[0], "1 step without a finite loss in both left out");
+  // A gate over nothing does not hold.
+  for (auto& [step, loss] : golden.loss) {
+    loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  run = golden;
+  EXPECT_HAS(message_of<InputError>([&] { hold_against(run, golden, {}); }),
+             "no common step with a finite loss");
+}
+
+TEST(Against, AThroughputThatIsNotKnownIsNoFigure) {
+  Reference golden = curve(500);
+  Reference run = golden;
+  AgainstOptions options;
+  options.throughput_rtol = 0.05;
+  golden.seqs_per_s = 100.0;
+  EXPECT_HAS(message_of<InputError>([&] { hold_against(run, golden, options); }),
+             "the run says no throughput");
+  run.seqs_per_s = 100.0;
+  golden.seqs_per_s = 0.0;
+  EXPECT_HAS(message_of<InputError>([&] { hold_against(run, golden, options); }),
+             "the reference says no throughput");
+}
+
 TEST(Against, ThroughputMayBeHigherAndNotMuchLower) {
   Reference golden = curve(500);
   Reference run = golden;

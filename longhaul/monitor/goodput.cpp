@@ -174,12 +174,12 @@ int64_t Ledger::total_micros() const {
 
 double Ledger::share(TimeClass kind) const {
   const int64_t total = total_micros();
-  return total > 0 ? seconds(kind) / (static_cast<double>(total) * 1e-6) : 0.0;
+  return total > 0 ? seconds(kind) / (static_cast<double>(total) * 1e-6) : kNoFigure;
 }
 
 double Ledger::goodput_of_allocation() const {
   const double allocated = total_seconds() - seconds(TimeClass::Waiting);
-  return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : 0.0;
+  return allocated > 0.0 ? seconds(TimeClass::Compute) / allocated : kNoFigure;
 }
 
 Ledger make_ledger(const Records& records, const std::vector<Event>& events,

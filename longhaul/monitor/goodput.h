@@ -53,12 +53,12 @@ struct Ledger {
   double seconds(TimeClass kind) const {
     return static_cast<double>(micros[static_cast<size_t>(kind)]) * 1e-6;
   }
-  /// Of the whole time; 0 of an empty ledger.
+  /// Of the whole time; NaN of an empty ledger.
   double share(TimeClass kind) const;
   /// Compute of steps that count, of the whole time.
   double goodput() const { return share(TimeClass::Compute); }
   /// The same without the time between jobs, in which nothing was allocated. Idle time
-  /// within a job counts.
+  /// within a job counts. NaN where nothing was allocated.
   double goodput_of_allocation() const;
 };
 

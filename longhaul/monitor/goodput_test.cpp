@@ -184,7 +184,8 @@ TEST(Goodput, OfTheAllocationCountsIdleTimeAndLeavesTheQueueOut) {
 TEST(Goodput, OfNothingIsEmpty) {
   const Ledger ledger = make_ledger({}, {}, std::nullopt);
   EXPECT_EQ(ledger.total_micros(), 0);
-  EXPECT_EQ(ledger.goodput(), 0.0);
+  EXPECT_TRUE(std::isnan(ledger.goodput()));
+  EXPECT_TRUE(std::isnan(ledger.goodput_of_allocation()));
   EXPECT_EQ(ledger_parts(ledger, 3)[1][0], 0.0);
 }
 

@@ -69,7 +69,7 @@ std::string tiles(const RunView& view) {
   tile(out, number_label(view.tokens_per_s, Unit::Number),
        "tokens per second, last steps");
   tile(out, figure_or_dash(100.0 * view.mfu, "{:.1f}%"), "MFU, last steps");
-  tile(out, fmt::format("{:.1f}%", 100.0 * view.ledger.goodput()), "goodput");
+  tile(out, figure_or_dash(100.0 * view.ledger.goodput(), "{:.1f}%"), "goodput");
   tile(out, human_duration(view.ledger.total_seconds()), "wall time");
   tile(out, grouped(view.restarts), "restarts");
   if (view.seconds_left) tile(out, human_duration(*view.seconds_left), "left");
@@ -146,12 +146,12 @@ std::string ledger_section(const Ledger& ledger) {
   fmt::format_to(
       Out(out),
       "<p>{} from the first start over {} start{}: {} steps count, {} were redone. "
-      "Goodput is compute of steps that count: {:.2f}% of the whole, {:.2f}% without "
+      "Goodput is compute of steps that count: {} of the whole, {} without "
       "the time between jobs.</p>",
       human_duration(ledger.total_seconds()), grouped(ledger.starts),
       ledger.starts == 1 ? "" : "s", grouped(ledger.steps_counted),
-      grouped(ledger.steps_redone), 100.0 * ledger.goodput(),
-      100.0 * ledger.goodput_of_allocation());
+      grouped(ledger.steps_redone), figure_or_dash(100.0 * ledger.goodput(), "{:.2f}%"),
+      figure_or_dash(100.0 * ledger.goodput_of_allocation(), "{:.2f}%"));
   out += ledger_bar(ledger);
   out += "<p></p>" + ledger_strip(ledger);
   out +=
@@ -162,9 +162,10 @@ std::string ledger_section(const Ledger& ledger) {
     fmt::format_to(
         Out(out),
         "<tr><td><svg class=\"swatch\" viewBox=\"0 0 12 12\"><rect class=\"{}\" "
-        "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}</td><td class=\"n\">{:.2f}%"
+        "width=\"12\" height=\"12\" rx=\"3\"/></svg>{}</td><td class=\"n\">{}"
         "</td><td class=\"n\">{}</td><td class=\"n\">{:.1f}</td><td>{}</td></tr>",
-        time_class_key(kind), time_class_name(kind), 100.0 * ledger.share(kind),
+        time_class_key(kind), time_class_name(kind),
+        figure_or_dash(100.0 * ledger.share(kind), "{:.2f}%"),
         human_duration(ledger.seconds(kind)), ledger.seconds(kind),
         time_class_meaning(kind));
   }

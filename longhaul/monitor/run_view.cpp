@@ -221,8 +221,8 @@ Json to_json(const Ledger& ledger) {
   }
   return {{"seconds", ledger.total_seconds()},
           {"by_class", seconds},
-          {"goodput", ledger.goodput()},
-          {"goodput_of_allocation", ledger.goodput_of_allocation()},
+          {"goodput", number(ledger.goodput())},
+          {"goodput_of_allocation", number(ledger.goodput_of_allocation())},
           {"steps", ledger.steps_counted},
           {"steps_redone", ledger.steps_redone},
           {"starts", ledger.starts}};

@@ -342,7 +342,7 @@ std::string status_line(const RunView& view) {
     line += fmt::format(", checkpoint step {} {}", grouped(view.checkpoint->step),
                         ago(view.now - view.checkpoint->saved));
   }
-  line += fmt::format(", goodput {:.1f}%", 100.0 * view.ledger.goodput());
+  line += ", goodput " + figure(100.0 * view.ledger.goodput(), "{:.1f}%");
   if (view.restarts > 0) line += ", " + counted(view.restarts, "restart");
   if (!view.detail.empty()) line += ": " + view.detail;
   return line;

@@ -136,7 +136,7 @@ struct BadStepEvent {
   static constexpr const char* kKind = "bad_step";
   int64_t attempt = 0;
   int64_t step = 0;
-  std::string kind;  ///< "nonfinite" or "spike"
+  std::string kind;  ///< "no_targets", "nonfinite" or "spike"
   Json loss;         ///< a text where it is not finite
   Json grad_norm;    ///< likewise
   std::string why;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/process.h"
@@ -96,9 +97,10 @@ void MetricsWriter::event(const char* kind, Json fields) {
 
 namespace {
 
+/// NaN, which JSON writes as null, where no step was measured.
 struct Throughput {
-  double average = 0.0;
-  double peak = 0.0;
+  double average = kNoFigure;
+  double peak = kNoFigure;
   int64_t steps = 0;
 };
 
@@ -112,11 +114,11 @@ Throughput throughput_of(const monitor::Records& records, bool with_first) {
     if (!with_first && records.is_first_of_attempt(record)) continue;
     sequences += record.seqs_per_s * record.step_time;
     seconds += record.step_time;
-    out.peak = std::max(out.peak, record.seqs_per_s);
+    out.peak = std::fmax(out.peak, record.seqs_per_s);
     ++out.steps;
   }
   if (out.steps == 0) return with_first ? out : throughput_of(records, true);
-  out.average = seconds > 0.0 ? sequences / seconds : 0.0;
+  if (seconds > 0.0) out.average = sequences / seconds;
   return out;
 }
 
@@ -172,7 +174,7 @@ int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
                            {"Dataset", facts.dataset}};
   const Json results = {
       {"results", {{"parameters", parameters}, {"metrics", metrics_of(run)}}}};
-  write_text_atomic(run_dir / kResultsFile, results.dump(2) + "\n");
+  write_text_atomic(run_dir / kResultsFile, json_text(results, 2) + "\n");
   return run.records().unreadable();
 }
 
@@ -189,7 +191,7 @@ void settle_time_to_train(const fs::path& run_dir) {
       one = time_to_train(run);
     }
   }
-  write_text_atomic(path, results.dump(2) + "\n");
+  write_text_atomic(path, json_text(results, 2) + "\n");
 }
 
 }  // namespace longhaul::train

@@ -155,6 +155,18 @@ TEST_F(Results, OfASingleStepHaveAThroughput) {
   EXPECT_DOUBLE_EQ(value(results(), "Average throughput"), 5.0);
 }
 
+TEST_F(Results, OfStepsWithoutATimeHaveNoThroughput) {
+  StepRecord step = step_of(1, 1, 0.0);
+  step.seqs_per_s = kNoFigure;
+  step.loss = kNoFigure;  // a batch without targets
+  write({step});
+  const Json metrics = results()["metrics"];
+  for (const Json& metric : metrics) {
+    if (metric["MetricName"] == "Time to train") continue;
+    EXPECT_TRUE(metric["MeasuredValue"].is_null()) << metric["MetricName"];
+  }
+}
+
 TEST_F(Results, OfNoStepHaveNoMetrics) {
   write({});
   EXPECT_TRUE(results()["metrics"].empty());

@@ -10,6 +10,7 @@
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/self_test.h"
+#include "longhaul/infer/evaluate.h"
 #include "longhaul/train/packed_data.h"
 
 namespace longhaul::train {
@@ -128,6 +129,8 @@ void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
     const auto paths =
         readable_paths(session, entry.path, entry.field, "data.validation", shards, log);
     const auto source = checked(open_paths(session, paths, tokenizer));
+    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
     log.info(fmt::format("validation data {}: {}", entry.name,

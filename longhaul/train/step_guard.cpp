@@ -81,10 +81,16 @@ std::string StepGuard::spike(const std::vector<double>& window, const char* name
       name, value, limit, settings_.spike_sigmas, s.deviation, s.mean, window.size());
 }
 
-Verdict StepGuard::judge(GuardState& state, int64_t step, double loss,
-                         double norm) const {
+Verdict StepGuard::judge(GuardState& state, int64_t step, double loss, double norm,
+                         const std::string& without_targets) const {
   Verdict verdict;
-  if (!std::isfinite(loss) || !std::isfinite(norm)) {
+  if (!without_targets.empty()) {
+    verdict.kind = "no_targets";
+    verdict.why = fmt::format(
+        "the batch has no target at all for {}: every label is "
+        "ignored, and there is no loss",
+        without_targets);
+  } else if (!std::isfinite(loss) || !std::isfinite(norm)) {
     verdict.kind = "nonfinite";
     verdict.why = fmt::format("loss {} and gradient norm {}", loss, norm);
   } else {
@@ -121,6 +127,14 @@ void StepGuard::stop_if_told(const Verdict& verdict, const GuardState& state,
                 fmt::join(state.bad_steps, ", "), settings_.max_bad_steps,
                 settings_.spike_window)
           : "";
+  if (verdict.kind == "no_targets") {
+    throw InputError(
+        "data", fmt::format("step {}: {}{}; look at the data with longhaul inspect{}",
+                            step, verdict.why, so_far,
+                            verdict.too_many ? ""
+                                             : "; resilience.on_bad_step = \"skip\" gets "
+                                               "over such batches"));
+  }
   throw Error(
       ErrorKind::Internal, "numerics",
       fmt::format("step {}: {}; the update was not made and nothing was saved since the "

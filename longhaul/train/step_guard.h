@@ -29,7 +29,7 @@ struct GuardState {
 /// What is to become of a step whose gradients are there.
 struct Verdict {
   bool good = true;
-  std::string kind;  ///< of a bad one: "nonfinite" or "spike"
+  std::string kind;  ///< of a bad one: "no_targets", "nonfinite" or "spike"
   std::string why;   ///< for people: "loss 9.1 is above 4.2 = ..."
   BadStepPolicy action = BadStepPolicy::Stop;  ///< of a bad one
   bool too_many = false;                       ///< why the action is Stop
@@ -44,9 +44,12 @@ class StepGuard {
  public:
   explicit StepGuard(const ResilienceSection& settings) : settings_(settings) {}
 
-  /// Of the step; adds it to the state.
-  Verdict judge(GuardState& state, int64_t step, double loss, double norm) const;
-  /// Throws where such a verdict is to stop the run: Internal, the same on all ranks.
+  /// Of the step; adds it to the state. `without_targets`: a term of the loss of which
+  /// the batch has no target, and which is undefined; empty: there is none.
+  Verdict judge(GuardState& state, int64_t step, double loss, double norm,
+                const std::string& without_targets = {}) const;
+  /// Throws where such a verdict is to stop the run, the same on all ranks: Internal, and
+  /// InputError where the data is to blame.
   void stop_if_told(const Verdict& verdict, const GuardState& state, int64_t step) const;
 
  private:

@@ -45,6 +45,23 @@ TEST(StepGuard, WhatIsNotFiniteIsBadFromTheFirstStepOn) {
   }
 }
 
+TEST(StepGuard, ABatchWithoutTargetsIsBadAndTheDataIsToBlame) {
+  const StepGuard skips(settings(0.0));
+  GuardState state;
+  const Verdict verdict = skips.judge(state, 3, kNan, 0.0, "next_token");
+  EXPECT_FALSE(verdict.good);
+  EXPECT_EQ(verdict.kind, "no_targets");
+  EXPECT_EQ(verdict.action, BadStepPolicy::Skip);
+  EXPECT_TRUE(state.losses.empty() && state.norms.empty());
+  EXPECT_NO_THROW(skips.stop_if_told(verdict, state, 3));
+  const StepGuard stops(settings(0.0, BadStepPolicy::Stop));
+  const std::string message = message_of<InputError>([&] {
+    stops.stop_if_told(stops.judge(state, 4, kNan, 0.0, "next_token"), state, 4);
+  });
+  EXPECT_HAS(message, "[data] step 4: the batch has no target at all for next_token");
+  EXPECT_HAS(message, "resilience.on_bad_step");
+}
+
 TEST(StepGuard, ASpikeIsMoreThanTheStatedDeviationsAboveTheMean) {
   const StepGuard guard(settings(3.0));
   const GuardState before = after(guard, 8);

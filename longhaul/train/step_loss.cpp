@@ -1,6 +1,7 @@
 #include "longhaul/train/step_loss.h"
 
-#include <fmt/format.h>
+#include <cmath>
+#include <limits>
 
 #include "longhaul/base/error.h"
 
@@ -11,8 +12,7 @@ bool has_targets(const LossTerm& term) { return term.over == LossTerm::Over::Tar
 
 }  // namespace
 
-StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets,
-                   int64_t step)
+StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets)
     : terms_(session.model_config.description.losses) {
   const auto positions = static_cast<double>(session.config.batch.global_size) *
                          static_cast<double>(session.config.data.seq_len);
@@ -22,19 +22,17 @@ StepLoss::StepLoss(const Session& session, const std::vector<int64_t>& targets,
       continue;
     }
     const int64_t count = targets.at(i);
-    if (count == 0) {
-      throw InputError("data",
-                       fmt::format("step {} has no target at all for {}: every label is "
-                                   "ignored; look at the data with longhaul inspect",
-                                   step, terms_[i].name));
-    }
-    denominators_.push_back(static_cast<double>(count));
+    if (count == 0 && without_targets_.empty()) without_targets_ = terms_[i].name;
+    denominators_.push_back(count == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                       : static_cast<double>(count));
   }
 }
 
 std::vector<double> StepLoss::scales(double factor) const {
   std::vector<double> scales;
-  for (const double denominator : denominators_) scales.push_back(factor / denominator);
+  for (const double denominator : denominators_) {
+    scales.push_back(std::isnan(denominator) ? 0.0 : factor / denominator);
+  }
   return scales;
 }
 

@@ -12,23 +12,29 @@ namespace longhaul::train {
 /// The loss of a step: each term's sum over its own denominator in the global batch.
 class StepLoss {
  public:
-  /// `targets`: of each term that has them, in the global batch (sum_targets). InputError
-  /// for a term without any: `step` is in the message.
-  StepLoss(const Session& session, const std::vector<int64_t>& targets, int64_t step);
+  /// `targets`: of each term that has them, in the global batch (sum_over_replicas).
+  StepLoss(const Session& session, const std::vector<int64_t>& targets);
 
-  /// For StageRunner::begin_step; `factor` 1 unless gradients are to be wrong.
+  /// The first term of which the global batch has no target at all, and so no loss;
+  /// empty: each has some.
+  const std::string& without_targets() const { return without_targets_; }
+
+  /// For StageRunner::begin_step; `factor` 1 unless gradients are to be wrong. 0 for a
+  /// term without targets.
   std::vector<double> scales(double factor = 1.0) const;
   /// From what this rank has summed, the same on every rank. Collective over the world.
   void add_up(const Session& session, std::vector<double> sums);
 
-  /// Mean over the terms' denominators; those with targets added up. Valid after add_up.
+  /// Mean over the terms' denominators; those with targets added up: NaN where one has
+  /// none. Valid after add_up.
   double loss() const;
   /// By name, where there are several terms; else empty.
   std::vector<std::pair<std::string, double>> terms() const;
 
  private:
   std::vector<LossTerm> terms_;
-  std::vector<double> denominators_;
+  std::vector<double> denominators_;  ///< NaN: no targets
+  std::string without_targets_;
   std::vector<double> sums_;
 };
 

@@ -198,7 +198,7 @@ class Trainer {
     const BatchFault fault = hooks_.batch(loader_.cursor());
     const double data_time = watch.seconds();
     const BatchTotals totals = sum_over_replicas(session_, batch);
-    StepLoss loss(session_, totals.targets, step);
+    StepLoss loss(session_, totals.targets);
 
     // 2. Schedule, with 3. forward, 4. backward, 5. reduce.
     phase("gradients", step);
@@ -215,7 +215,8 @@ class Trainer {
                       session_.optimizer->gradient_squares(session_.parameter_names)});
     loss.add_up(session_, times(std::move(sums[0]), fault.loss));
     const double norm = optim::norm_over(*session_.world, std::move(sums[1]));
-    const Verdict verdict = guard_.judge(history_.guard, step, loss.loss(), norm);
+    const Verdict verdict =
+        guard_.judge(history_.guard, step, loss.loss(), norm, loss.without_targets());
 
     // 7. Update.
     const double lr = schedule_.lr(step);
@@ -491,13 +492,13 @@ TrainResult run_training(const LoadedConfig& loaded,
     run.log().info("ends before the first step, as it was asked to");
     return {0, TrainEnd::Interrupted};
   } catch (const std::exception& error) {
-    run.fail(error.what());
+    run.fail(to_error(error).what());
     throw;
   }
   try {
     return trainer->run();
   } catch (const std::exception& error) {
-    run.fail(error.what());
+    run.fail(to_error(error).what());
     raise_of_running();
   }
 }

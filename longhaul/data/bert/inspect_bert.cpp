@@ -16,6 +16,7 @@ JsonFields part(const Json& json, const fs::path& dir) {
 }
 
 std::string percent(int64_t part, int64_t whole) {
+  if (whole == 0) return "-";
   return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) /
                                      static_cast<double>(std::max<int64_t>(whole, 1)));
 }

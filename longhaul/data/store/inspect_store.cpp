@@ -33,6 +33,7 @@ class Table {
 };
 
 std::string percent(int64_t part, int64_t whole) {
+  if (whole == 0) return "-";
   return fmt::format("{:.1f}%",
                      100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
