@@ -76,7 +76,7 @@ void print_json(const std::vector<Row>& rows, double tolerance) {
                     {"largest", row.tensor.largest},
                     {"verdict", verdict_of(row, tolerance)}});
   }
-  fmt::print("{}\n", list.dump(2));
+  fmt::print("{}\n", json_text(list, 2));
 }
 
 void print_table(const std::vector<Row>& rows, const CompareOptions& options) {

@@ -203,7 +203,7 @@ void print_json(const LoadedConfig& loaded, const ConfigCall& options,
   for (const optim::RatePoint& point : rates_of(config).points) {
     out["learning_rates"].push_back({{"step", point.step}, {"lr", point.rate}});
   }
-  fmt::print("{}\n", out.dump(2));
+  fmt::print("{}\n", json_text(out, 2));
 }
 
 void run_config(const ConfigCall& options) {

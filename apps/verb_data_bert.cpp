@@ -74,7 +74,7 @@ void run_bert(const BertCommand& command) {
   if (progress) progress->finish();
   const data::DataDescription made = data::describe_bert(options.out).value();
   if (command.common.json) {
-    fmt::print("{}\n", made.json.dump());
+    fmt::print("{}\n", json_text(made.json));
     return;
   }
   fmt::print("{}first example   {}\n", made.text,

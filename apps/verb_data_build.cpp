@@ -102,7 +102,7 @@ void print_json(const data::BuildReport& report, const data::InspectOptions& sho
   if (report.validation_path) {
     json["validation"] = data::describe_data(*report.validation_path, shown).value().json;
   }
-  fmt::print("{}\n", json.dump());
+  fmt::print("{}\n", json_text(json));
 }
 
 /// One progress display for each stage of a build.

@@ -38,13 +38,12 @@ void run_export(const ExportCommand& command) {
       data::export_store(command.store, command.out, options);
   progress.finish();
   if (command.json) {
-    fmt::print("{}\n", OrderedJson{{"path", command.out},
-                                   {"rows", report.rows},
-                                   {"seq_len", command.seq_len},
-                                   {"tokens_left", report.tokens_left},
-                                   {"files", report.files},
-                                   {"bytes", report.bytes}}
-                           .dump());
+    fmt::print("{}\n", json_text(OrderedJson{{"path", command.out},
+                                             {"rows", report.rows},
+                                             {"seq_len", command.seq_len},
+                                             {"tokens_left", report.tokens_left},
+                                             {"files", report.files},
+                                             {"bytes", report.bytes}}));
     return;
   }
   fmt::print(

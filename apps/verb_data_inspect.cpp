@@ -36,7 +36,7 @@ int run_inspect(const InspectCommand& command) {
                                          "kinds",
                                          command.path));
   }
-  fmt::print("{}", command.json ? data->json.dump(2) + "\n" : data->text);
+  fmt::print("{}", command.json ? json_text(data->json, 2) + "\n" : data->text);
   return data->complete ? 0 : 78;
 }
 

@@ -56,10 +56,10 @@ void run_split(SplitCommand& command) {
   const data::SplitReport report = data::split_store(command.store, options);
   progress.finish();
   if (command.json) {
-    fmt::print("{}\n", OrderedJson{{"train", figures(command.out_train, report.train)},
-                                   {"validation",
-                                    figures(command.out_validation, report.validation)}}
-                           .dump());
+    fmt::print("{}\n",
+               json_text(OrderedJson{
+                   {"train", figures(command.out_train, report.train)},
+                   {"validation", figures(command.out_validation, report.validation)}}));
     return;
   }
   print_side("train", command.out_train, report.train);

@@ -97,7 +97,7 @@ int examine_nodes(const DoctorArguments& arguments) {
     const doctor::DoctorReport report = doctor::examine(world, options, own);
     if (world->rank() == 0) {
       if (arguments.json) {
-        fmt::print("{}\n", report.to_json().dump(2));
+        fmt::print("{}\n", json_text(report.to_json(), 2));
       } else {
         for (const std::string& line : report.lines()) fmt::print("{}\n", line);
         fmt::print("doctor: {}\n", report.ok() ? "all is well" : "something FAILED");

@@ -120,7 +120,7 @@ int drill_small(const DrillArguments& arguments) {
   if (arguments.json) {
     Json list = Json::array();
     for (const drill::DrillResult& result : results) list.push_back(result.to_json());
-    fmt::print("{}\n", list.dump(1));
+    fmt::print("{}\n", json_text(list, 1));
   } else {
     print_table(results);
   }

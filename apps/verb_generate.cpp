@@ -131,7 +131,7 @@ void run(GenerateOptions options, const fs::path& path,
   if (!speaks || !options.json) return;
   const Json json = {
       {"prompt", options.prompt}, {"prompt_ids", prompt}, {"ids", ids}, {"text", text}};
-  fmt::print("{}\n", json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  fmt::print("{}\n", json_text(json));
 }
 
 }  // namespace

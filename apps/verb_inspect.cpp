@@ -21,13 +21,13 @@ int run_inspect(const InspectCall& options) {
     auto data = data::describe_data(options.path);
     if (!data) data = data::describe_bert(options.path);
     if (data) {
-      fmt::print("{}", options.json ? data->json.dump(2) + "\n" : data->text);
+      fmt::print("{}", options.json ? json_text(data->json, 2) + "\n" : data->text);
       return data->complete ? 0 : 78;
     }
   }
   const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
   if (options.json) {
-    fmt::print("{}\n", result.json.dump(2));
+    fmt::print("{}\n", json_text(result.json, 2));
   } else {
     for (const std::string& line : result.lines) fmt::print("{}\n", line);
   }

@@ -56,7 +56,7 @@ int run_report(ReportCall options) {
         path, monitor::report_page(run, view, "longhaul " + build_info().one_line()));
     if (!options.json) fmt::print("wrote {}\n", path.string());
   }
-  if (options.json) fmt::print("{}\n", json.dump(2));
+  if (options.json) fmt::print("{}\n", json_text(json, 2));
   return exit_code;
 }
 

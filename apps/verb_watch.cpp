@@ -64,7 +64,7 @@ int exit_code_of(const RunView& view) {
 
 void print_once(const WatchCall& options, RunFiles& run, const RunView& view) {
   if (options.json) {
-    fmt::print("{}\n", monitor::to_json(view).dump(options.once ? 2 : -1));
+    fmt::print("{}\n", json_text(monitor::to_json(view), options.once ? 2 : -1));
   } else if (options.once) {
     const size_t width = Terminal::available() ? Terminal::window().width : kPlainWidth;
     for (const std::string& line : monitor::draw_screen(view, run.events(), {width, 0},

@@ -339,7 +339,7 @@ int supervise(const fs::path& dir, const Size& size, int restarts, double rest_s
   Json result = measured.result();
   result["exit"] = code;
   result["forked"] = forked;
-  fmt::print("{}\n", result.dump());
+  fmt::print("{}\n", json_text(result));
   return code == kExitTemporary ? 0 : 1;
 }
 

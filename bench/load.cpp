@@ -172,7 +172,8 @@ void save(const fs::path& dir, const std::vector<Share>& shares,
   options.dir = dir;
   const auto report = checkpoint::save_checkpoint(options, std::move(snapshot), world);
   if (world.rank() > 0) return;
-  fmt::print("{}\n", Json{{"seconds", report.seconds}, {"bytes", report.bytes}}.dump());
+  fmt::print("{}\n",
+             json_text(Json{{"seconds", report.seconds}, {"bytes", report.bytes}}));
 }
 
 void load(const fs::path& dir, const std::vector<Share>& shares,
@@ -208,13 +209,12 @@ void load(const fs::path& dir, const std::vector<Share>& shares,
     }
   }
   if (world.rank() > 0) return;
-  fmt::print("{}\n", Json{{"seconds", report.seconds},
-                          {"open_seconds", opened},
-                          {"read", report.read},
-                          {"wanted", report.wanted},
-                          {"passed", report.passed},
-                          {"rchar", rchar}}
-                         .dump());
+  fmt::print("{}\n", json_text(Json{{"seconds", report.seconds},
+                                    {"open_seconds", opened},
+                                    {"read", report.read},
+                                    {"wanted", report.wanted},
+                                    {"passed", report.passed},
+                                    {"rchar", rchar}}));
 }
 
 }  // namespace

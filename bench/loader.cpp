@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
         {"far_ms", start_ms(source, global_size, kFarStep * global_size)},
         {"tokens_per_s", rate(source, global_size, seconds, true)},
         {"tokens_per_s_without_prefetch", rate(source, global_size, seconds, false)}};
-    fmt::print("{}\n", result.dump());
+    fmt::print("{}\n", json_text(result));
     return 0;
   } catch (const Error& error) {
     fmt::print(stderr, "longhaul: error: {}\n", error.what());

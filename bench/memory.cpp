@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
   try {
     const LoadedConfig loaded = load(argc, argv);
     world = comm::world();
-    const std::string mine = Run(loaded, world, memory).measure().dump();
+    const std::string mine = json_text(Run(loaded, world, memory).measure());
     for (const std::string& line : world->gather_strings(mine)) {
       if (world->rank() == 0) fmt::print("{}\n", line);
     }

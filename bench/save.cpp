@@ -86,12 +86,11 @@ int run(const fs::path& dir, size_t bytes, int rounds) {
     saver.start(snapshot_of(round + 1, state), before);
     const auto report = saver.wait();
     report->raise();
-    fmt::print("{}\n", Json{{"bytes", bytes},
-                            {"copy_s", memory},
-                            {"raw_write_s", disk},
-                            {"stall_s", report->stall},
-                            {"durable_s", report->seconds}}
-                           .dump());
+    fmt::print("{}\n", json_text(Json{{"bytes", bytes},
+                                      {"copy_s", memory},
+                                      {"raw_write_s", disk},
+                                      {"stall_s", report->stall},
+                                      {"durable_s", report->seconds}}));
     std::fflush(stdout);
   }
   return 0;

@@ -26,7 +26,7 @@ Manifest::FileEntry entry_of(const JsonFields& fields) {
 // Keys are sorted and nothing stands between them: the same text for the same content.
 std::string self_hash(Json json) {
   json.erase("self");
-  return hash_hex(json.dump());
+  return hash_hex(json_text(json));
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ std::string write_rank_data(const fs::path& dir, const std::string& stem, int ra
                         {"block_bytes", kHashBlockBytes},
                         {"blocks", blocks},
                         {"boxes", std::move(boxes)}};
-  return sidecar.dump();
+  return json_text(sidecar);
 }
 
 Sidecar Sidecar::parse(std::string_view text, uint64_t data_size,

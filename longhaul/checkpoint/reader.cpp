@@ -58,8 +58,8 @@ CheckpointReader CheckpointReader::open(const fs::path& step_dir,
                                         comm::Communicator& node, Tensors tensors) {
   CheckpointReader reader;
   reader.dir_ = step_dir;
-  const std::string manifest =
-      comm::on_rank_zero(node, [&] { return Manifest::read(step_dir).to_json().dump(); });
+  const std::string manifest = comm::on_rank_zero(
+      node, [&] { return json_text(Manifest::read(step_dir).to_json()); });
   const std::string what = (step_dir / kManifestFile).string();
   reader.manifest_ = Manifest::from_json(parse_json(manifest, what), what);
   reader.load_small_files(node);

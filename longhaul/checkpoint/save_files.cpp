@@ -205,9 +205,9 @@ uint64_t commit_step(const SaveTarget& target, const CommitContent& content) {
   }
   manifest.hf = write_hf(target.dir, manifest.hf_dir, content.hf);
   manifest.state =
-      write_entry(target.dir, target.prefix + "state.json", content.state.dump());
+      write_entry(target.dir, target.prefix + "state.json", json_text(content.state));
   sync_directory(target.dir);
-  publish(target, content, manifest.to_json().dump(1));
+  publish(target, content, json_text(manifest.to_json(), 1));
   if (target.replaces) {
     remove_leftovers(target.dir, content.attempt, names_of(manifest));
   }

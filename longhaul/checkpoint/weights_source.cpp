@@ -110,10 +110,9 @@ class CheckpointSource final : public WeightsSource {
 ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
   const std::string text = comm::on_rank_zero(group, [&] {
     const ModelSource source = resolve_model_source(path);
-    return Json{{"checkpoint", source.kind == ModelSource::Kind::Checkpoint},
-                {"path", source.path.string()},
-                {"note", source.note}}
-        .dump();
+    return json_text(Json{{"checkpoint", source.kind == ModelSource::Kind::Checkpoint},
+                          {"path", source.path.string()},
+                          {"note", source.note}});
   });
   const Json json = Json::parse(text);
   const bool checkpoint = json.at("checkpoint").get<bool>();

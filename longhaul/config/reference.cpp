@@ -108,7 +108,7 @@ std::string config_reference_json() {
       list.push_back(std::move(item));
     }
   }
-  return list.dump(2) + "\n";
+  return json_text(list, 2) + "\n";
 }
 
 }  // namespace longhaul

@@ -180,7 +180,7 @@ HealthCheck slowest(comm::Communicator& world, const HealthCheck& mine) {
                      {"values", mine.values}};
   HealthCheck worst = mine;
   double seconds = -1.0;
-  for (const std::string& text : world.gather_strings(json.dump())) {
+  for (const std::string& text : world.gather_strings(json_text(json))) {
     const Json other = parse_json(text, "another rank's all_reduce");
     const bool failed = other.at("failed").get<bool>();
     const double took = failed ? 1e9 : other.at("values").value("seconds", 0.0);
@@ -269,7 +269,7 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
     std::vector<NodeFacts> facts;
     std::vector<std::string> names;
     for (const std::string& text :
-         group->gather_strings(facts_of_this_node(options, mine).dump())) {
+         group->gather_strings(json_text(facts_of_this_node(options, mine)))) {
       const Json one = parse_json(text, "what another node says of itself");
       facts.push_back(facts_from(one));
       names.push_back(one.at("health").at("node").get<std::string>());
@@ -283,7 +283,8 @@ DoctorReport examine(const std::shared_ptr<comm::Communicator>& world,
         report.together.push_back(check_shared(*leaders, directory, options));
       }
     }
-    result = Json({{"nodes", json}, {"together", check_json(report.together)}}).dump();
+    result =
+        json_text(Json({{"nodes", json}, {"together", check_json(report.together)}}));
   }
   // World rank 0 need not be a leader: the first leader's word goes to all.
   int first = 0;

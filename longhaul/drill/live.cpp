@@ -189,7 +189,7 @@ void print_result(const Target& target, const LiveDrillOptions& options,
                        {"steps_redone", recovery.steps_redone},
                        {"seconds_to_new_step", recovery.seconds_to_new_step},
                        {"cause", recovery.cause}};
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}\n", json_text(json, 1));
     return;
   }
   fmt::print("the supervisor said  {}\n",

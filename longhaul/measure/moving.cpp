@@ -80,7 +80,8 @@ std::shared_ptr<const data::TokenSource> made_up_store(
     const tokenizer::Tokenizer& tokenizer, const std::vector<std::string>& texts,
     const fs::path& dir) {
   File corpus = File::create(dir / "corpus.jsonl");
-  for (const std::string& text : texts) corpus.write(Json{{"text", text}}.dump() + "\n");
+  for (const std::string& text : texts)
+    corpus.write(json_text(Json{{"text", text}}) + "\n");
   corpus.close();
   data::BuildOptions options;
   options.inputs.arguments = {(dir / "corpus.jsonl").string()};

@@ -17,8 +17,7 @@ std::string value_text(const Json& value) {
     return plain_text(value.get_ref<const std::string&>(), kLongestValue);
   }
   if (value.is_number_float()) return fmt::format("{:.4g}", value.get<double>());
-  return plain_text(value.dump(-1, ' ', false, Json::error_handler_t::replace),
-                    kLongestValue);
+  return plain_text(json_text(value), kLongestValue);
 }
 
 /// "from_step 40, to_step 30, kind spike".

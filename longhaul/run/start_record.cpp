@@ -23,7 +23,7 @@ StartRecord::StartRecord(const fs::path& run_dir) : path_(run_dir / kStartsFile)
 void StartRecord::begin(int64_t step) {
   starts_ = failed_starts(step) + 1;
   step_ = step;
-  write_text_atomic(path_, Json{{"step", step_}, {"starts", starts_}}.dump());
+  write_text_atomic(path_, json_text(Json{{"step", step_}, {"starts", starts_}}));
 }
 
 void StartRecord::done() {

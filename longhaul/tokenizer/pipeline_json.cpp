@@ -86,7 +86,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
   const Json& model = root.json()["model"];
   for (auto member = model.begin(); member != model.end(); ++member) {
     if (member.key() == "merges") continue;
-    text += member.key() + "=" + member.value().dump() + "\n";
+    text += member.key() + "=" + json_text(member.value()) + "\n";
   }
   if (model.contains("merges")) {
     for (const Json& merge : model["merges"]) {
@@ -97,7 +97,7 @@ std::string fingerprint_of(const JsonNode& root, const Pipeline& pipeline) {
     }
   }
   for (const char* key : {"added_tokens", "normalizer", "pre_tokenizer"}) {
-    text += fmt::format("{}={}\n", key, root.member(key).json().dump());
+    text += fmt::format("{}={}\n", key, json_text(root.member(key).json()));
   }
   for (const auto* ids : {&pipeline.affixes.prefix, &pipeline.affixes.suffix}) {
     for (const uint32_t id : *ids) text += std::to_string(id) + ",";

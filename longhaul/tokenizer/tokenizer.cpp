@@ -45,7 +45,7 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   if (!value->is_number_unsigned() || value->get<uint64_t>() >= kMaxTokens ||
       !tokenizer.id_to_token(value->get<TokenId>())) {
     throw InputError("tokenizer", fmt::format("{}: {} is {}, which is no token's id",
-                                              file.string(), key, value->dump()));
+                                              file.string(), key, json_text(*value)));
   }
   return value->get<TokenId>();
 }
@@ -145,7 +145,7 @@ void read_affixes(const fs::path& dir, SentencePieceTokenizer& tokenizer) {
     }
     if (json[key].is_boolean()) return json[key].get<bool>();
     throw InputError("tokenizer", fmt::format("{}: {} is {}, expected true or false",
-                                              file.string(), key, json[key].dump()));
+                                              file.string(), key, json_text(json[key])));
   };
   const auto name = named_token(json, "tokenizer_class", file).value_or("");
   const bool llama = name.starts_with("LlamaTokenizer");

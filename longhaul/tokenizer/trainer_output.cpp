@@ -92,7 +92,7 @@ std::string tokenizer_json_text(const TrainedBpe& trained, const TrainOptions& o
                             {"post_processor", post_processor(trained, options)},
                             {"decoder", byte_level(true)},
                             {"model", model(trained)}};
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 std::string tokenizer_config_text(const TrainOptions& options) {
@@ -100,7 +100,7 @@ std::string tokenizer_config_text(const TrainOptions& options) {
                       {"clean_up_tokenization_spaces", false}};
   if (!options.bos_token.empty()) json["bos_token"] = options.bos_token;
   if (!options.eos_token.empty()) json["eos_token"] = options.eos_token;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 void write_tokenizer(const fs::path& dir, const TrainedBpe& trained,

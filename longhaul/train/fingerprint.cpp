@@ -60,7 +60,7 @@ FingerprintComparison compare_fingerprints(const Json& saved, const Json& now) {
     } else if (saved[key] != value) {
       result.differences +=
           fmt::format("{}{} was {}, is {}", result.differences.empty() ? "" : "; ", key,
-                      saved[key].dump(), value.dump());
+                      json_text(saved[key]), json_text(value));
     }
   }
   return result;

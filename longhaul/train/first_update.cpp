@@ -137,8 +137,8 @@ class FirstUpdate {
 /// The worst of all ranks. Collective.
 Worst worst_of_all(comm::Communicator& world, const Worst& mine) {
   Worst worst;
-  for (const std::string& report : world.gather_strings(
-           Json{{"ratio", std::min(mine.ratio, 1e300)}, {"text", mine.text}}.dump())) {
+  for (const std::string& report : world.gather_strings(json_text(
+           Json{{"ratio", std::min(mine.ratio, 1e300)}, {"text", mine.text}}))) {
     const Json json = Json::parse(report);
     if (json["ratio"].get<double>() <= worst.ratio) continue;
     worst = {json["ratio"].get<double>(), json["text"].get<std::string>()};

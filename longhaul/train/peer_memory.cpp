@@ -79,7 +79,7 @@ PeerMemory::PeerMemory(const Session& session, const History& history,
       session.world->any(!checkpoint::list_part_names(options.dir).empty());
   const CapturedState state = capture_.capture(session.state());
   try {
-    keeper_.emplace(options, state.tensors, history.to_json().dump().size(),
+    keeper_.emplace(options, state.tensors, json_text(history.to_json()).size(),
                     *session.world);
   } catch (const Error& error) {
     const bool of_settings = error.kind() == ErrorKind::Config;
@@ -104,7 +104,7 @@ void PeerMemory::keep(const Session& session, const History& history) {
   if (!keeper_ || history.step % every_ != 0) return;
   session.world->ledger().set("peer memory", history.step);
   const CapturedState state = capture_.capture(session.state());
-  const std::string history_text = history.to_json().dump();
+  const std::string history_text = json_text(history.to_json());
   if (state.ready) state.ready();
   try {
     const checkpoint::KeepReport report =
@@ -179,7 +179,7 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
       facts["attempt"] = manifest.attempt;
       facts["step"] = manifest.step;
     }
-    return facts.dump();
+    return json_text(facts);
   }));
   options.run = told["run"].get<std::string>();
   if (options.run.empty()) return std::nullopt;

@@ -205,7 +205,7 @@ void ReplicaCheck::run(int64_t step, bool must) {
   }
   std::set<int64_t> ranks;
   std::string tensor;
-  for (const std::string& text : session_.world->gather_strings(mine.dump())) {
+  for (const std::string& text : session_.world->gather_strings(json_text(mine))) {
     const Json other = Json::parse(text);
     if (other.is_null()) continue;
     for (const Json& rank : other["ranks"]) ranks.insert(rank.get<int64_t>());

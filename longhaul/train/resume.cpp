@@ -32,7 +32,7 @@ std::vector<fs::path> agree_on_paths(const Session& session,
   const std::string text = comm::on_rank_zero(*session.world, [&] {
     Json paths = Json::array();
     for (const fs::path& path : find()) paths.push_back(path.string());
-    return paths.dump();
+    return json_text(paths);
   });
   std::vector<fs::path> paths;
   for (const Json& path : Json::parse(text)) paths.emplace_back(path.get<std::string>());

@@ -72,7 +72,7 @@ void RunLog::write_head(const Session& session, const std::string& hosts) {
   log_->info(session.threads);
   const auto whose = [&](const char* what) {
     const Json& value = session.fingerprint.at(what);
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return value.is_string() ? value.get<std::string>() : json_text(value);
   };
   log_->info(fmt::format("products in {}: {}", dtype_name(session.policy.compute),
                          whose("products")));

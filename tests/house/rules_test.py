@@ -2,11 +2,24 @@
 
 import unittest
 
+import check_calls
 import check_includes
 import check_names
 import check_sizes
 import check_words
 import house
+
+
+class Calls(unittest.TestCase):
+    def test_a_call_whose_exception_would_reach_a_user_is_reported_outside_of_its_place(self):
+        for call in ("json.dump()", "json->dump(2)", "std::vector<std::thread> threads;"):
+            found = check_calls.problems_of("longhaul/train/x.cpp", f"int a;\n{call};\n")
+            self.assertEqual(1, len(found), call)
+            self.assertTrue(found[0].startswith("longhaul/train/x.cpp:2: "), found)
+
+    def test_its_own_place_and_comments_may_have_it(self):
+        self.assertEqual([], check_calls.problems_of("longhaul/base/json.h", "value.dump(2);"))
+        self.assertEqual([], check_calls.problems_of("longhaul/train/x.cpp", "// json.dump()\n"))
 
 
 class Includes(unittest.TestCase):

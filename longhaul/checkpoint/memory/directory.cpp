@@ -129,7 +129,7 @@ std::string renew_run_key(const fs::path& run_dir) {
   std::random_device source;
   std::string key;
   while (key.size() < kRunKeyDigits) key += fmt::format("{:08x}", source());
-  write_text_atomic(run_dir / kMemoryKeyFile, Json{{"run", key}}.dump());
+  write_text_atomic(run_dir / kMemoryKeyFile, json_text(Json{{"run", key}}));
   return key;
 }
 

@@ -36,7 +36,7 @@ using Copies = std::vector<std::vector<Copy>>;  ///< by owner
 
 std::string join(const std::vector<std::string>& lines) {
   Json json = lines;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(json);
 }
 
 class Survey {
@@ -109,8 +109,7 @@ std::string Survey::list_here() const {
       bad.push_back(error.what());
     }
   }
-  return Json{{"parts", parts}, {"bad", bad}}.dump(-1, ' ', false,
-                                                   Json::error_handler_t::replace);
+  return json_text(Json{{"parts", parts}, {"bad", bad}});
 }
 
 /// States of which each part lives, the newest first.
@@ -216,7 +215,7 @@ MemoryStep Survey::describe(const StateKey& key, const Copies& copies) {
     }
   });
   step.machines = static_cast<int>(machines.size());
-  for (const std::string& told : world_.gather_strings(texts.dump())) {
+  for (const std::string& told : world_.gather_strings(json_text(texts))) {
     const Json json = Json::parse(told);
     for (const auto& [name, text] : json.items()) {
       std::string value = text.get<std::string>();

@@ -43,7 +43,7 @@ std::string BertRecord::text() const {
   const Json json = {{"format", kFormat}, {"version", kVersion},
                      {"plan", plan},      {"reading", reading},
                      {"shards", list},    {"counts", counts.to_json()}};
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 BertRecord BertRecord::read(const fs::path& dir) {

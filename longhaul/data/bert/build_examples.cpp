@@ -203,7 +203,7 @@ void ExamplesBuilder::open_work() {
     make_directories_durable(work_);
   }
   if (!fs::exists(plan_file)) {
-    write_text_atomic(plan_file, plan_.dump(1) + "\n");
+    write_text_atomic(plan_file, json_text(plan_, 1) + "\n");
     return;
   }
   const Json begun = read_json(plan_file);
@@ -255,7 +255,7 @@ void ExamplesBuilder::read_inputs() {
   spool.finish();
   reading_ = reading_json(report);
   sync_directory(work_);
-  write_text_atomic(record, reading_.dump(1) + "\n");
+  write_text_atomic(record, json_text(reading_, 1) + "\n");
 }
 
 double ExamplesBuilder::expected_shard_bytes(const SpoolCounts& counts,
@@ -354,7 +354,7 @@ void ExamplesBuilder::write_shard(const std::string& name, const PackedShard& sh
   }
   fs::rename(temporary, path);
   sync_directory(work_);
-  write_text_atomic(work_ / (name + ".json"), info.to_json().dump() + "\n");
+  write_text_atomic(work_ / (name + ".json"), json_text(info.to_json()) + "\n");
   shards_.push_back(std::move(info));
 }
 

@@ -99,7 +99,7 @@ std::string ExampleStoreInfo::text() const {
                      {"fingerprint", fingerprint()},
                      {"tokenizer", tokenizer_fingerprint},
                      {"sources", list}};
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 ExampleStoreInfo ExampleStoreInfo::read(const fs::path& dir) {

@@ -51,7 +51,7 @@ class RowWriter {
     info.max_token_id = max_token_id_;
     info.row_file = file_.finish(blocks);
     HashedFile hashes(dir, "hashes.json", temporary_suffix());
-    const std::string text = blocks.dump() + "\n";
+    const std::string text = json_text(blocks) + "\n";
     hashes.write(std::as_bytes(std::span(text)));
     Json unused;
     info.hash_file = hashes.finish(unused);

@@ -59,13 +59,12 @@ int64_t PartRecord::bad() const {
 
 std::string bad_record_line(const BadRecord& bad) {
   // The detail may hold bytes of a hostile file.
-  return Json{{"file", bad.place.file},
-              {"line", bad.place.line},
-              {"offset", bad.place.offset},
-              {"range_begin", bad.place.range_begin},
-              {"problem", static_cast<int>(bad.problem)},
-              {"detail", bad.detail}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+  return json_text(Json{{"file", bad.place.file},
+                        {"line", bad.place.line},
+                        {"offset", bad.place.offset},
+                        {"range_begin", bad.place.range_begin},
+                        {"problem", static_cast<int>(bad.problem)},
+                        {"detail", bad.detail}}) +
          "\n";
 }
 
@@ -99,7 +98,7 @@ void write_part_record(const fs::path& path, const PartRecord& record) {
   for (const FinishedRange& range : record.ranges) ranges.push_back(to_json(range));
   json["ranges"] = ranges;
   if (record.first_text) json["first_text"] = *record.first_text;
-  write_text_atomic(path, json.dump() + "\n");
+  write_text_atomic(path, json_text(json) + "\n");
 }
 
 PartRecord read_part_record(const fs::path& path) {

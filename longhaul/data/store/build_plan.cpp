@@ -23,7 +23,8 @@ Json describe_file(const InputFile& file) {
 
 void write_input_list(const fs::path& path, const InputSet& inputs) {
   std::string text;
-  for (const InputFile& file : inputs.files()) text += describe_file(file).dump() + "\n";
+  for (const InputFile& file : inputs.files())
+    text += json_text(describe_file(file)) + "\n";
   write_text_atomic(path, text);
 }
 
@@ -85,7 +86,7 @@ BuildPlan read_plan(const fs::path& path) {
 
 }  // namespace
 
-std::string BuildPlan::key() const { return hash_hex(Json(facts).dump()); }
+std::string BuildPlan::key() const { return hash_hex(json_text(Json(facts))); }
 
 BuildPlan make_plan(const BuildOptions& options, const InputSet& inputs,
                     const DocumentEncoder& encoder, const tokenizer::Tokenizer* tokenizer,
@@ -115,7 +116,7 @@ std::string agree_on_plan(const BuildDirectory& directory, const BuildPlan& plan
     write_input_list(list, inputs);
     const fs::path own =
         directory.plan().string() + fmt::format(".{}-{}", host_name(), ::getpid());
-    write_text_atomic(own, Json{{"facts", plan.facts}}.dump(1) + "\n");
+    write_text_atomic(own, json_text(Json{{"facts", plan.facts}}, 1) + "\n");
     const bool first = rename_to_new(own, directory.plan());
     sync_directory(directory.root);
     if (first) return {};

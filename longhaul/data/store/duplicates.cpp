@@ -210,7 +210,7 @@ void find_duplicates(const BuildDirectory& directory, int parts, uint64_t memory
   finder.run();
   const int64_t count = finder.write();
   write_text_atomic(directory.duplicates_known(),
-                    Json{{"duplicates", count}}.dump() + "\n");
+                    json_text(Json{{"duplicates", count}}) + "\n");
 }
 
 DuplicateBits read_duplicates(const fs::path& path) {

@@ -232,7 +232,7 @@ void merge_parts(const BuildContext& context, const BuildPlan& plan,
   if (context.options.holdout > 0) {
     json["validation"] = fingerprint_at(directory.validation());
   }
-  write_text_atomic(directory.commit(), json.dump() + "\n");
+  write_text_atomic(directory.commit(), json_text(json) + "\n");
 }
 
 void commit_stores(const BuildDirectory& directory, const fs::path& out) {

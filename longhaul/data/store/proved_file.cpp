@@ -37,7 +37,7 @@ void ShardHashes::load() const {
       if (!block.is_string() ||
           block.get_ref<const std::string&>().size() != kHexDigits) {
         throw InputError("data", fmt::format("{}: '{}' holds {}, which is no hash",
-                                             path().string(), name, block.dump()));
+                                             path().string(), name, json_text(block)));
       }
       all += block.get_ref<const std::string&>();
     }

@@ -228,7 +228,7 @@ std::optional<StoreShard> ShardWriter::finish() {
   }
   HashedFile hashes(state.dir, fmt::format("hashes_{:05}.json", state.number),
                     state.temporary);
-  const std::string text = blocks.dump() + "\n";
+  const std::string text = json_text(blocks) + "\n";
   hashes.write(std::as_bytes(std::span(text)));
   Json unused;
   shard.hash_file = hashes.finish(unused);

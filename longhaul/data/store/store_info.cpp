@@ -264,7 +264,7 @@ std::string store_info_text(const StoreInfo& info) {
   if (info.bad_records) json["bad_records"] = to_json(*info.bad_records);
   json["shards"] = shards;
   json["sources"] = origins;
-  return json.dump(1) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 double bytes_per_token(const fs::path& path) {

@@ -1,0 +1,125 @@
+"""What the system refuses a program (threads, open files, memory, a full output), and bytes that
+are no UTF-8: the program ends with a code that says whether to try again, names the limit, and
+shows no library's exception."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+
+import pytest
+from refusals import TEMPORARY, refused
+from small_model import TRAINING
+
+VERBS = {
+    "train": ["train", "run.toml", "--set", "run.steps=2", "--set", "run.threads=2"],
+    "eval": ["eval", "models/small", "--data", "data/mine", "--max-sequences", "2"],
+    "generate": ["generate", "models/small", "--prompt", "x", "--max-new-tokens", "2"],
+    "export": ["export", "models/small", "--out", "out", "--shard-size", "100KB"],
+    "inspect": ["inspect", "models/small"],
+    "verify": ["verify", "data/mine"],
+    "data build": ["data", "build", "corpus/*.txt", "--tokenizer", "models/small", "--out", "out",
+                   "--threads", "2"],
+    "train-tokenizer": ["data", "train-tokenizer", "corpus/*.txt", "--out", "out",
+                        "--vocab-size", "300", "--threads", "2"],
+    "launch": ["launch", "-n", "1", "run.toml", "--set", "run.steps=2"],
+}
+THREADS = {"train", "export", "data build", "train-tokenizer"}
+# A library's own words.
+FOREIGN = re.compile(r"terminate called|std::|what\(\)|json\.exception|libgomp|c10::|boost|"
+                     r"basic_string|vector::|Aborted|please report")
+
+
+def limited(which, soft):
+    """For a child before it runs: never above the hard limit."""
+    hard = resource.getrlimit(which)[1]
+    return lambda: resource.setrlimit(which, (soft, hard))
+
+
+def told(result, *words):
+    """It did its work, or it ended in order for want of something."""
+    assert not FOREIGN.search(result.stderr), result.stderr
+    if result.returncode:
+        refused(result, *words, code=TEMPORARY)
+    return result.returncode
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_thread_that_cannot_be_had_is_temporary_and_names_the_limits(run, root, verb):
+    # A stack larger than what a process can address: no thread can be started, by nobody.
+    stack = limited(resource.RLIMIT_STACK, 1 << 46)
+    result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=stack)
+    code = told(result, "no thread", "/proc/sys/kernel/threads-max is ", "same command again")
+    assert code == (TEMPORARY if verb in THREADS else code)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_open_file_that_cannot_be_had_is_temporary_and_names_the_limit(run, root, verb):
+    codes = []
+    for most in (4, 8):
+        files = limited(resource.RLIMIT_NOFILE, most)
+        result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=files)
+        if "error while loading shared libraries" in result.stderr:
+            continue
+        codes.append(told(result, "Too many open files", f"ulimit -n is {most}"))
+    assert codes
+
+
+@pytest.mark.parametrize("verb", ["train", "eval", "data build"])
+def test_memory_that_cannot_be_had_is_temporary_and_names_the_limit(run, root, verb):
+    for gigabytes in (0.3, 0.7, 3):
+        memory = limited(resource.RLIMIT_AS, int(gigabytes * 1e9))
+        result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=memory)
+        told(result, "ulimit -v is ")
+
+
+@pytest.mark.parametrize("arguments", [
+    ["inspect", "data/mine", "--json"], ["config", "run.toml"], VERBS["eval"]],
+    ids=lambda words: words[0])
+def test_a_result_that_a_full_output_has_cut_short_is_no_success(binary, root, arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([binary("longhaul"), *arguments], cwd=root, text=True,
+                                stdout=full, stderr=subprocess.PIPE)
+    refused(result, "the output: No space left on device", code=TEMPORARY)
+
+
+def test_a_directory_whose_name_is_no_utf8_can_be_worked_in(binary, root):
+    there = os.path.join(os.fsencode(root), b"place\xff")
+    os.mkdir(there)
+    for name in (b"models", b"data", b"corpus", b"run.toml"):
+        os.rename(os.path.join(os.fsencode(root), name), os.path.join(there, name))
+    absolute = os.path.join(there, b"out\xfe")
+
+    def works(*words):
+        result = subprocess.run([binary("longhaul"), *words], cwd=there, capture_output=True)
+        assert result.returncode == 0, result
+        return result.stdout
+
+    works("train", "run.toml", "--set", "run.steps=2", "--set", "checkpoint.every=1")
+    works("train", "run.toml", "--set", "run.steps=4")
+    assert b"\xef\xbf\xbd" in works("inspect", os.path.join(there, b"runs/mine"), "--json")
+    works("eval", os.path.join(there, b"models/small"), "--data", "data/mine", "--max-sequences",
+          "2", "--json")
+    works("report", "runs/mine", "--json")
+    works("watch", "runs/mine", "--once", "--json")
+    works("verify", os.path.join(there, b"runs/mine"))
+    works("export", os.path.join(there, b"runs/mine"), "--out", absolute)
+    works("generate", absolute, "--prompt", "x", "--max-new-tokens", "1", "--json")
+
+
+def test_a_configuration_whose_name_is_no_utf8_is_read(binary, root):
+    name = os.path.join(os.fsencode(root), b"run\xff.toml")
+    with open(name, "w") as file:
+        file.write(TRAINING)
+    result = subprocess.run([binary("longhaul"), "config", name, "--set", "run.steps=2"], cwd=root,
+                            capture_output=True)
+    assert result.returncode == 0, result
+    assert b"steps = 2" in result.stdout
+
+
+@pytest.mark.parametrize("option", ["--temperature", "--top-p"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_an_option_that_is_no_finite_number_is_refused_by_name(run, root, option, value):
+    refused(run("longhaul", "generate", "models/small", "--prompt", "x", f"{option}={value}",
+                check=False, cwd=root), option, value)

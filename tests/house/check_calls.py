@@ -1,0 +1,38 @@
+"""Calls that leave a user with a library's exception have one place each, which knows better:
+texts of JSON, threads that work together."""
+
+import re
+
+import house
+
+# What is called, who may, and what everybody else does.
+RULES = (
+    (re.compile(r"(?:\.|->)dump\("), re.compile(r"^longhaul/base/json"),
+     "json_text() writes JSON: dump() throws where a string is no UTF-8"),
+    (re.compile(r"vector<std::thread>"),
+     re.compile(r"^longhaul/(system/worker_pool\.h|comm/fake\.cpp)$"),
+     "run_on_threads() and share_among_threads() start threads: a vector of threads ends the "
+     "process where one cannot be had"),
+)
+
+
+def problems_of(name, source):
+    source = house.without_comments(source)
+    return [f"{name}:{source.count(chr(10), 0, match.start()) + 1}: {advice}"
+            for pattern, owner, advice in RULES if not owner.search(name)
+            for match in pattern.finditer(source)]
+
+
+def in_scope(name):
+    return (name.startswith(("longhaul/", "apps/"))
+            and not re.search(r"_test\.\w+$|/(test|made_up)_\w+\.h$", name))
+
+
+def main():
+    files = [n for n in house.files(*house.CODE) if in_scope(n)]
+    problems = [p for n in files for p in problems_of(n, house.text(n))]
+    house.finish("calls", problems, len(files))
+
+
+if __name__ == "__main__":
+    main()
