@@ -138,6 +138,8 @@ void tell_resumed(Session& session, RunLog& run, const History& history,
                   const std::string& line) {
   session.optimizer->set_updates(history.updates);
   run.log().info(line);
+  // A run that has begun is not stopped for them.
+  for (const std::string& text : session.groups.unmatched) run.log().warning(text);
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
@@ -380,6 +382,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
   if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);
   } else if (paths.empty()) {
+    optim::refuse_unmatched(session.config, session.groups);
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
     settle_memory(session, nullptr);
   } else {
