@@ -64,7 +64,7 @@ class Updated {
     settings_.eps = 1e-6;
     at::manual_seed(5);
     optim::Optimizer optimizer(flat_, settings_,
-                               {{{"w", "w"}, {"b", "b"}, {"f", "f"}}, /*seed=*/3});
+                               {{{"w", "w"}, {"b", "b"}, {"f", "f"}}, /*seed=*/3, {"f"}});
     for (size_t i = 0; i < flat_.buckets().size(); ++i) {
       Bucket& bucket = flat_.buckets()[i];
       const at::Tensor& master = optimizer.states()[i].master;

@@ -253,7 +253,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   session.optimizer = std::make_unique<optim::Optimizer>(
       *session.flat, config.optimizer,
       optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
-                             static_cast<uint64_t>(config.run.seed)});
+                             static_cast<uint64_t>(config.run.seed),
+                             session.groups.frozen()});
   return session;
 }
 
