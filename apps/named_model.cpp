@@ -142,11 +142,12 @@ train::Session load_model(const NamedModel& model, const ModelCall& call,
                           int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
   check_device(call);
   if (positions > model.config.max_position_embeddings) {
-    throw InputError("model",
-                     fmt::format("{} positions are needed, the model has {} "
-                                 "(max_position_embeddings in {}); use a shorter length",
-                                 positions, model.config.max_position_embeddings,
-                                 model.config.source_path.string()));
+    // Not of the files: an older checkpoint of the run has no more of them.
+    throw ConfigError("model",
+                      fmt::format("{} positions are needed, the model has {} "
+                                  "(max_position_embeddings in {}); use a shorter length",
+                                  positions, model.config.max_position_embeddings,
+                                  model.config.source_path.string()));
   }
   RunConfig config;
   config.run.device = call.device;

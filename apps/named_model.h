@@ -51,7 +51,7 @@ ParallelSection asked_parallel(const ModelCall& call, const NamedModel& model,
                                comm::Communicator& world);
 
 /// Loads it for passes over sequences of up to `positions`, `micro_size` at a time.
-/// InputError when the model has fewer positions, ConfigError where the layout does not
+/// ConfigError when the model has fewer positions, where the layout does not
 /// fit ranks or model, or the device not its library. Collective.
 train::Session load_model(const NamedModel& model, const ModelCall& call,
                           const ParallelSection& parallel, int64_t positions,

@@ -101,6 +101,31 @@ std::vector<int64_t> possible_dp(const RunConfig& config) {
   return out;
 }
 
+/// Whether a start would find nothing to resume from, so far as this machine can tell.
+bool starts_anew(const RunConfig& config) {
+  try {
+    return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config))
+        .empty();
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// ConfigError where a start would refuse [optimizer] groups.
+void check_groups(const RunConfig& config, const ModelDescription& model,
+                  std::vector<std::string>& warnings) {
+  const optim::ParamGroups groups = optim::assign_param_groups(model, config.optimizer);
+  if (config.optimizer.kind == OptimizerKind::Lamb) {
+    optim::check_ratio_groups(model, groups);
+  }
+  if (!groups.unmatched.empty() && starts_anew(config)) {
+    optim::refuse_unmatched(config, groups);
+  }
+  for (const auto* lines : {&groups.unmatched, &groups.warnings}) {
+    warnings.insert(warnings.end(), lines->begin(), lines->end());
+  }
+}
+
 /// What this machine can tell about the run's inputs; a file that is only elsewhere is a
 /// warning here and an error when the run starts.
 /// Returns the model, where it is here.
@@ -114,6 +139,7 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   }
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);
+  check_groups(config, model.description, warnings);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));
@@ -127,16 +153,8 @@ AskedLayout describe(const RunConfig& config, const ModelDescription& model,
       options.ranks_per_node > 0
           ? Placement::even(static_cast<int>(options.ranks_per_node))
           : Placement();
-  std::vector<std::string> names = model.names();
-  const optim::ParamGroups groups =
-      optim::assign_param_groups(names, config.optimizer, model.names_without_decay());
-  if (config.optimizer.kind == OptimizerKind::Lamb) {
-    optim::check_ratio_groups(model, names, groups);
-  }
-  std::set<std::string> frozen;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (groups.settings[i].frozen) frozen.insert(names[i]);
-  }
+  const std::set<std::string> frozen =
+      optim::assign_param_groups(model, config.optimizer).frozen();
   return ask_layout(config, model, options.ranks, placement,
                     [&](const std::string& name) { return frozen.contains(name); });
 }

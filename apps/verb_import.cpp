@@ -79,6 +79,8 @@ void import_checkpoint(const imports::ForeignModel& model, const ImportCall& opt
   train::History history;
   history.step = model.step.value_or(*model.updates);
   history.updates = *model.updates;
+  history.counts =
+      optim::UpdateCounts(history.updates, imports::fewer_updates_of_parameters(model));
   history.fingerprint = Json::object();
   Progress progress("import", "bytes");
   imports::ToCheckpointOptions to;

@@ -298,11 +298,16 @@ Fields fields_of(PrecisionSection& s) {
 
 Fields fields_of(ParameterGroup& s) {
   return {
-      make_field("match", s.match, Logged, "name pattern"),
+      make_field(
+          "match", s.match, Logged,
+          "pattern of the parameters' names, or of their tensors' in Hugging Face's "
+          "files (longhaul inspect --names); with * or ?, of the whole name, else "
+          "any name that contains it"),
       make_field("lr_scale", s.lr_scale, Logged, "times the learning rate").at_least(0),
       make_field("weight_decay", s.weight_decay, Logged, "instead of the optimizer's")
           .at_least(0),
-      make_field("frozen", s.frozen, Logged, "never updated"),
+      make_field("frozen", s.frozen, Logged,
+                 "no update; once a resume takes it out, the moments begin with zeros"),
   };
 }
 

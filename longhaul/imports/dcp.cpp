@@ -73,62 +73,106 @@ std::string model_prefix(const DcpCheckpoint& checkpoint, const fs::path& dir,
                   checkpoint.tensors.empty() ? "" : checkpoint.tensors.begin()->first));
 }
 
-// One kind of optimizer state: "optimizer.state.NAME.exp_avg" for every parameter. A tied
+// What an optimizer holds of parameters: "optimizer.state.NAME.exp_avg" and so on. A tied
 // head is no parameter of its own; the optimizer may know the two by either name.
-NamedTensors moments_of(const DcpCheckpoint& checkpoint, const std::string& prefix,
-                        const NamedTensors& weights, const std::string& kind,
-                        const fs::path& dir, const std::optional<TiedHead>& tied) {
-  std::map<std::string, const Mosaic*> by_end;
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!is_optimizer(name)) continue;
+class OptimizerEntries {
+ public:
+  OptimizerEntries(const DcpCheckpoint& checkpoint, std::string prefix,
+                   std::optional<TiedHead> tied, fs::path dir)
+      : prefix_(std::move(prefix)), tied_(std::move(tied)), dir_(std::move(dir)) {
+    for (const auto& [name, tensor] : checkpoint.tensors) {
+      for_ends(name, [&](const std::string& end) { tensors_[end] = &tensor; });
+    }
+    for (const auto& [name, step] : checkpoint.steps) {
+      for_ends(name, [&](const std::string& end) { steps_[end] = step; });
+    }
+  }
+
+  /// Of every parameter; without those that the optimizer holds nothing of: torch makes
+  /// state with the first gradient, so that they were frozen.
+  NamedTensors moments(const NamedTensors& weights, const std::string& kind) const {
+    NamedTensors result;
+    for (const auto& [name, weight] : weights) {
+      if (!is_parameter(name, weight)) continue;
+      if (const Mosaic* const* found = find(tensors_, name, kind)) {
+        result.emplace_back(name, **found);
+      } else if (holds(name)) {
+        refuse(fmt::format("no {} of {}", kind, name));
+      }
+    }
+    if (result.empty()) refuse(fmt::format("no {} of any parameter", kind));
+    return result;
+  }
+
+  /// How many updates each parameter has had, 0 where there is no state.
+  std::map<std::string, int64_t> updates(const NamedTensors& weights) const {
+    std::map<std::string, int64_t> counts;
+    for (const auto& [name, weight] : weights) {
+      if (!is_parameter(name, weight)) continue;
+      if (!holds(name)) {
+        counts[name] = 0;
+        continue;
+      }
+      const double* step = find(steps_, name, "step");
+      if (step == nullptr) refuse(fmt::format("the state of {} has no step", name));
+      if (!(*step >= 0 && *step <= 1e15 && *step == std::floor(*step))) {
+        refuse(fmt::format("step {} of {} is no count of updates", *step, name));
+      }
+      counts[name] = static_cast<int64_t>(*step);
+    }
+    return counts;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw InputError("import", fmt::format("{}: the optimizer's entries: {}; import the "
+                                           "weights alone (without --format checkpoint)",
+                                           dir_.string(), problem));
+  }
+
+  template <typename Take>
+  static void for_ends(const std::string& name, const Take& take) {
+    if (!is_optimizer(name)) return;
     for (size_t at = name.find("state."); at != std::string::npos;
          at = name.find("state.", at + 1)) {
-      by_end[name.substr(at + 6)] = &tensor;
+      take(name.substr(at + 6));
     }
   }
-  const auto find = [&](const std::string& name) {
-    const auto found = by_end.find(fmt::format("{}.{}", name, kind));
-    return found != by_end.end()
-               ? found
-               : by_end.find(fmt::format("{}{}.{}", prefix, name, kind));
-  };
-  NamedTensors result;
-  for (const auto& [name, weight] : weights) {
-    const std::string plain = strip_wrappers(name);
-    if (is_buffer(plain) || weight.dtype() == DType::Bool) continue;
-    if (tied && plain == tied->head) continue;
-    auto found = find(name);
-    if (found == by_end.end() && tied && plain == tied->embedding) {
-      found = find(name.substr(0, name.size() - plain.size()) + tied->head);
-    }
-    if (found == by_end.end()) {
-      throw InputError("import", fmt::format("{}: no {} of {}; import the weights alone "
-                                             "(without --format checkpoint)",
-                                             dir.string(), kind, name));
-    }
-    result.emplace_back(name, *found->second);
-  }
-  return result;
-}
 
-std::optional<int64_t> updates_of(const ForeignFiles& files,
-                                  const DcpCheckpoint& checkpoint) {
-  std::optional<int64_t> updates;
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    if (!is_optimizer(name) || !name.ends_with(".step")) continue;
-    if (tensor.num_elements() != 1 || !is_float(tensor.dtype())) continue;
-    double value = 0;
-    tensor.read_all(files, DType::F64, std::as_writable_bytes(std::span(&value, 1)));
-    if (value < 0 || value > 1e15 || value != std::floor(value)) continue;
-    const auto count = static_cast<int64_t>(value);
-    if (updates && *updates != count) {
-      throw InputError("import", fmt::format("parameters with {} and {} optimizer steps",
-                                             *updates, count));
-    }
-    updates = count;
+  bool is_parameter(const std::string& name, const Mosaic& weight) const {
+    const std::string plain = strip_wrappers(name);
+    return !is_buffer(plain) && weight.dtype() != DType::Bool &&
+           !(tied_ && plain == tied_->head);
   }
-  return updates;
-}
+
+  bool holds(const std::string& name) const {
+    return find(tensors_, name, "exp_avg") != nullptr ||
+           find(tensors_, name, "exp_avg_sq") != nullptr ||
+           find(steps_, name, "step") != nullptr;
+  }
+
+  template <typename Value>
+  const Value* find(const std::map<std::string, Value>& entries, const std::string& name,
+                    const std::string& kind) const {
+    std::vector<std::string> names{name, prefix_ + name};
+    const std::string plain = strip_wrappers(name);
+    if (tied_ && plain == tied_->embedding) {
+      names.push_back(name.substr(0, name.size() - plain.size()) + tied_->head);
+      names.push_back(prefix_ + names.back());
+    }
+    for (const std::string& one : names) {
+      const auto found = entries.find(fmt::format("{}.{}", one, kind));
+      if (found != entries.end()) return &found->second;
+    }
+    return nullptr;
+  }
+
+  std::string prefix_;
+  std::optional<TiedHead> tied_;
+  fs::path dir_;
+  std::map<std::string, const Mosaic*> tensors_;
+  std::map<std::string, double> steps_;
+};
 
 void note_rest(ForeignModel& model, const DcpCheckpoint& checkpoint) {
   if (checkpoint.objects.empty()) return;
@@ -154,6 +198,7 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
   model.files = std::make_shared<ForeignFiles>(path, options.limits);
   std::vector<NamedTensors> ranks;
   std::vector<NamedTensors> moments[2];
+  std::map<std::string, int64_t> updates;
   std::string prefix;
   for (const fs::path& dir : dirs) {
     const DcpCheckpoint checkpoint = read_dcp(*model.files, dir);
@@ -169,13 +214,15 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
       }
     }
     if (options.want_optimizer) {
-      const std::optional<TiedHead> tied =
-          model.config.model ? model.config.model->description.tied : std::nullopt;
+      const OptimizerEntries entries(
+          checkpoint, prefix,
+          model.config.model ? model.config.model->description.tied : std::nullopt, dir);
       for (size_t i = 0; i < 2; ++i) {
-        moments[i].push_back(moments_of(checkpoint, prefix, weights,
-                                        i == 0 ? "exp_avg" : "exp_avg_sq", dir, tied));
+        moments[i].push_back(entries.moments(weights, i == 0 ? "exp_avg" : "exp_avg_sq"));
       }
-      model.updates = updates_of(*model.files, checkpoint);
+      for (const auto& [name, count] : entries.updates(weights)) {
+        updates[name] = std::max(updates[name], count);
+      }
     }
     if (dir == dirs.front()) note_rest(model, checkpoint);
     ranks.push_back(std::move(weights));
@@ -185,11 +232,9 @@ std::optional<ForeignModel> open_dcp(const fs::path& path,
   if (!prefix.empty()) model.what += fmt::format(", names under '{}'", prefix);
   set_weights(model, {std::move(ranks)}, options);
   if (options.want_optimizer) {
-    model.exp_avg = merge_state(model, {std::move(moments[0])}, "exp_avg");
-    model.exp_avg_sq = merge_state(model, {std::move(moments[1])}, "exp_avg_sq");
-    if (!model.updates) {
-      throw InputError("import", path.string() + ": the optimizer state has no step");
-    }
+    model.exp_avg = merge_state(model, {std::move(moments[0])}, "exp_avg", updates);
+    model.exp_avg_sq = merge_state(model, {std::move(moments[1])}, "exp_avg_sq", updates);
+    take_updates(model, updates);
   }
   return model;
 }

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/imports/state.h"
@@ -16,6 +17,7 @@ using Kind = PickleKind;
 using Ints = std::vector<int64_t>;
 
 constexpr std::string_view kClasses = "torch.distributed.checkpoint.metadata.";
+constexpr std::string_view kStep = ".step";
 
 struct Chunk {
   std::string tensor;
@@ -36,6 +38,7 @@ class Reader {
     list_places(field(tree_.root, "storage_data"));
     list_tensors(field(tree_.root, "state_dict_metadata"));
     read_chunks();
+    read_objects();
     for (auto& [name, tensor] : result_.tensors) tensor.check_complete(name);
     return std::move(result_);
   }
@@ -116,8 +119,20 @@ class Reader {
         list_chunks(std::string(*name), items[i + 1]);
       } else {
         result_.objects.emplace_back(*name);
+        list_object(std::string(*name));
       }
     }
+  }
+
+  /// What is no tensor was pickled; nothing but counts of updates is looked at.
+  void list_object(const std::string& name) {
+    if (!name.ends_with(kStep)) return;
+    const auto place = places_.find({name, {}});
+    if (place == places_.end())
+      fail(fmt::format("nothing says where {:.100} lies", name));
+    const fs::path path = join_inside(dir_, place->second.file, "import");
+    objects_.emplace_back(
+        name, TorchPart{files_.add(path), place->second.offset, place->second.length});
   }
 
   void list_chunks(const std::string& name, Ref tensor) {
@@ -177,10 +192,27 @@ class Reader {
       }
       whole->second.put(Mosaic(*stored), Ints(chunk.extent.size(), 0), chunk.extent,
                         chunk.offset);
+      if (chunk.tensor.ends_with(kStep)) take_step(chunk.tensor, state);
     }
     for (const auto& [name, shape] : shapes_) {
       if (!result_.tensors.contains(name)) fail(name + ": a tensor without chunks");
     }
+  }
+
+  void read_objects() {
+    std::vector<TorchPart> parts;
+    for (const auto& [name, part] : objects_) parts.push_back(part);
+    std::vector<PickleTree> trees = files_.read_trees(parts);
+    for (size_t i = 0; i < objects_.size(); ++i) {
+      take_step(objects_[i].first,
+                ForeignState(std::move(trees[i]), objects_[i].second.file));
+    }
+  }
+
+  /// Whoever wants a count says what is missing.
+  void take_step(const std::string& name, const ForeignState& state) {
+    const auto step = state.number(files_, state.root());
+    if (step) result_.steps[name] = *step;
   }
 
   ForeignFiles& files_;
@@ -190,6 +222,7 @@ class Reader {
   std::map<std::pair<std::string, Ints>, Place> places_;
   std::map<std::string, Ints> shapes_;
   std::vector<Chunk> chunks_;
+  std::vector<std::pair<std::string, TorchPart>> objects_;
   DcpCheckpoint result_;
 };
 

@@ -13,11 +13,15 @@ namespace longhaul::imports {
 struct DcpCheckpoint {
   std::map<std::string, Mosaic> tensors;  ///< whole, by their full names
   std::vector<std::string> objects;       ///< names of entries that are no tensors
+  /// Of entries named "....step": those that are numbers, or tensors of one element.
+  std::map<std::string, double> steps;
 };
 
 /// Reads .metadata (a pickle that lists each tensor's chunks, and where each chunk lies)
-/// and the headers of all chunks in the .distcp files. InputError for a chunk that is
-/// missing, has another shape than the list says, or lies outside of the directory.
+/// and the headers of all chunks in the .distcp files, and the counts of updates, which
+/// optimizers keep as whole numbers, as floating-point numbers or as tensors. InputError
+/// for a chunk that is missing, has another shape than the list says, or lies outside of
+/// the directory.
 DcpCheckpoint read_dcp(ForeignFiles& files, const fs::path& dir);
 
 }  // namespace longhaul::imports

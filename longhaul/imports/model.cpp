@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/families/family.h"
+#include "longhaul/families/parameter_names.h"
 #include "longhaul/imports/bert_names.h"
 #include "longhaul/imports/shape_merge.h"
 
@@ -82,11 +87,26 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
                      report);
 }
 
+/// `absent`: tensors that need not be there.
 void check_model(const ForeignModel& model, const std::map<std::string, Mosaic>& tensors,
-                 const std::string& what) {
+                 const std::string& what, const std::set<std::string>& absent = {}) {
   for (const auto& [name, tensor] : tensors) tensor.check_complete(name);
-  checkpoint::check_tensors(what, slices_of(tensors),
-                            model.config.model->description.stored_tensors(), {});
+  std::vector<TensorSlice> expected = model.config.model->description.stored_tensors();
+  std::erase_if(expected, [&](const TensorSlice& tensor) {
+    return absent.contains(tensor.name) && !tensors.contains(tensor.name);
+  });
+  checkpoint::check_tensors(what, slices_of(tensors), expected, {});
+}
+
+/// The tensor of the model that a source calls so.
+std::optional<std::string> weight_named(const ForeignModel& model,
+                                        const std::string& found) {
+  const std::string plain = hf_bert_name(strip_wrappers(found));
+  for (const std::string& name :
+       {plain, model.config.model->description.optional_prefix + plain}) {
+    if (model.weights.contains(name)) return name;
+  }
+  return std::nullopt;
 }
 
 void take_as_stored(ForeignModel& model, std::vector<std::vector<NamedTensors>>& ranks) {
@@ -191,7 +211,8 @@ void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ran
 
 std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const std::string& kind) {
+                                          const std::string& kind,
+                                          const std::map<std::string, int64_t>& updates) {
   if (!model.config.model) {
     throw InputError("import",
                      fmt::format("{}: the {} of a model of type '{}' cannot be "
@@ -205,8 +226,48 @@ std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
   report.kv_order = model.merged.kv_order;
   report.queries_moved = model.merged.queries_moved;
   auto result = merged(model, std::move(ranks), options, report);
-  check_model(model, result, fmt::format("{} ({})", model.path.string(), kind));
+  std::set<std::string> absent;
+  for (const auto& [found, count] : updates) {
+    const auto name = count == 0 ? weight_named(model, found) : std::nullopt;
+    if (name) absent.insert(*name);
+  }
+  check_model(model, result, fmt::format("{} ({})", model.path.string(), kind), absent);
   return result;
+}
+
+void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& updates) {
+  int64_t most = 0;
+  for (const auto& [found, count] : updates) most = std::max(most, count);
+  model.updates = most;
+  for (const auto& [found, count] : updates) {
+    if (count == most) continue;
+    const auto name = weight_named(model, found);
+    if (!name) {
+      throw InputError(
+          "import", fmt::format("{}: {} has {} optimizer steps, others have {}, and it "
+                                "is no tensor of the model by itself; import the "
+                                "weights alone (without --format checkpoint)",
+                                model.path.string(), found, count, most));
+    }
+    model.fewer_updates[*name] = count;
+  }
+  if (model.fewer_updates.empty()) return;
+  model.notes.push_back(fmt::format(
+      "{} had fewer than {} updates (the first: {}, {}): their own counts "
+      "come along",
+      counted(std::ssize(model.fewer_updates), "tensor"), grouped(most),
+      model.fewer_updates.begin()->first, model.fewer_updates.begin()->second));
+}
+
+std::map<std::string, int64_t> fewer_updates_of_parameters(const ForeignModel& model) {
+  std::map<std::string, int64_t> counts;
+  for (const UnitDescription& unit : model.config.model->description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      const auto found = model.fewer_updates.find(file_name(p));
+      if (found != model.fewer_updates.end()) counts[p.name] = found->second;
+    }
+  }
+  return counts;
 }
 
 ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {

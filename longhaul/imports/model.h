@@ -36,11 +36,13 @@ struct ForeignModel {
   std::map<std::string, Mosaic> exp_avg_sq;
   std::map<std::string, Mosaic> masters;  ///< empty: the weights are all there is
   std::optional<int64_t> updates;         ///< steps that the optimizer has counted
-  std::optional<int64_t> step;            ///< of the checkpoint
-  MergeReport merged;                     ///< how the ranks were put together
-  bool has_optimizer = false;             ///< the source holds optimizer state
-  std::vector<std::string> notes;         ///< lines for the person
-  std::vector<std::string> ignored;       ///< what was passed over by rule
+  /// Tensors that it has counted fewer of; those with 0 have no moments.
+  std::map<std::string, int64_t> fewer_updates;
+  std::optional<int64_t> step;       ///< of the checkpoint
+  MergeReport merged;                ///< how the ranks were put together
+  bool has_optimizer = false;        ///< the source holds optimizer state
+  std::vector<std::string> notes;    ///< lines for the person
+  std::vector<std::string> ignored;  ///< what was passed over by rule
 };
 
 struct ForeignOptions {
@@ -77,9 +79,17 @@ std::optional<ForeignModel> open_dcp(const fs::path& path, const ForeignOptions&
 /// that are not known the one rank's names are kept.
 void set_weights(ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
                  const ForeignOptions& options);
-/// The same for one kind of optimizer state, by the order that set_weights found.
-std::map<std::string, Mosaic> merge_state(const ForeignModel& model,
-                                          std::vector<std::vector<NamedTensors>> ranks,
-                                          const std::string& kind);
+/// The same for one kind of optimizer state, by the order that set_weights found. It may
+/// lack those of `updates`, by the names of the source, that had none.
+std::map<std::string, Mosaic> merge_state(
+    const ForeignModel& model, std::vector<std::vector<NamedTensors>> ranks,
+    const std::string& kind, const std::map<std::string, int64_t>& updates = {});
+
+/// ForeignModel::updates and fewer_updates, from counts by the names of the source.
+/// InputError where parameters have different counts and one of them cannot be named.
+void take_updates(ForeignModel& model, const std::map<std::string, int64_t>& updates);
+
+/// fewer_updates by the names of parameters.
+std::map<std::string, int64_t> fewer_updates_of_parameters(const ForeignModel& model);
 
 }  // namespace longhaul::imports

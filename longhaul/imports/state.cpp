@@ -182,6 +182,11 @@ std::optional<double> ForeignState::number(const ForeignFiles& files, Ref ref) c
     mosaic.read_all(files, DType::F64, std::as_writable_bytes(std::span(&value, 1)));
     return value;
   }
+  if (stored->dtype == DType::I32) {
+    int32_t value = 0;
+    mosaic.read_all(files, DType::I32, std::as_writable_bytes(std::span(&value, 1)));
+    return static_cast<double>(value);
+  }
   if (stored->dtype == DType::I64) {
     int64_t value = 0;
     mosaic.read_all(files, DType::I64, std::as_writable_bytes(std::span(&value, 1)));

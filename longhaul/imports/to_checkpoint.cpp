@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "longhaul/base/error.h"
@@ -21,7 +22,10 @@ class Writer {
  public:
   Writer(const ForeignModel& model, const ToCheckpointOptions& options,
          checkpoint::SaveTarget target)
-      : model_(model), options_(options), target_(std::move(target)) {}
+      : model_(model),
+        options_(options),
+        target_(std::move(target)),
+        fewer_updates_(fewer_updates_of_parameters(model)) {}
 
   uint64_t run() {
     const auto& weights = model_.masters.empty() ? model_.weights : model_.masters;
@@ -65,11 +69,33 @@ class Writer {
       std::vector<std::byte>& buffer =
           buffers_.emplace_back(static_cast<size_t>(end - begin) * 4);
       source.read_flat_range(whole, begin, end, DType::F32, buffer);
+      if (updates_of(whole.name) == 0) check_no_update(kind, whole.name, buffer);
       checkpoint::append_flat_range(kind, whole, begin, end, buffer, tensors_);
       held_ += static_cast<int64_t>(buffer.size());
       begin = end;
       if (held_ >= kFileBytes) flush();
     }
+  }
+
+  int64_t updates_of(const std::string& name) const {
+    const auto found = fewer_updates_.find(name);
+    return found == fewer_updates_.end() ? model_.updates.value_or(0) : found->second;
+  }
+
+  /// A count of 0 and moments contradict each other: the bias correction that follows
+  /// from the count would make the next update many times too large.
+  void check_no_update(const std::string& kind, const std::string& name,
+                       std::span<const std::byte> values) const {
+    if (kind == checkpoint::kWeight) return;
+    // -0 is no update either.
+    const std::span floats(reinterpret_cast<const float*>(values.data()),
+                           values.size() / sizeof(float));
+    if (std::ranges::all_of(floats, [](float x) { return x == 0.0F; })) return;
+    throw InputError(
+        "import", fmt::format("{}: the optimizer counts 0 updates, but {} of {} is not "
+                              "0; import the weights alone (without --format "
+                              "checkpoint)",
+                              model_.path.string(), kind, name));
   }
 
   void flush() {
@@ -85,6 +111,7 @@ class Writer {
   const ForeignModel& model_;
   const ToCheckpointOptions& options_;
   checkpoint::SaveTarget target_;
+  std::map<std::string, int64_t> fewer_updates_;  ///< by parameter
   std::vector<checkpoint::StateTensor> tensors_;
   std::vector<std::vector<std::byte>> buffers_;
   int64_t held_ = 0;

@@ -25,11 +25,12 @@ at::Tensor part(const at::Tensor& flat, FlatRange range) {
 /// start.
 struct ClassRun {
   ParameterClass kind;
+  int64_t update = 0;  ///< the number of the members' own update
   FlatRange range;
 };
 
 /// A padding goes with the tensor before it: zeros stay zeros under any class.
-std::vector<ClassRun> runs_of(const Bucket& bucket) {
+std::vector<ClassRun> runs_of(const Bucket& bucket, const UpdateCounts& counts) {
   std::vector<ClassRun> runs;
   for (size_t i = 0; i < bucket.members.size(); ++i) {
     const FlatMember& member = bucket.members[i];
@@ -39,10 +40,12 @@ std::vector<ClassRun> runs_of(const Bucket& bucket) {
     const int64_t end = std::min(next, bucket.owned.end);
     if (begin >= end) continue;
     const FlatRange range{begin - bucket.owned.begin, end - bucket.owned.begin};
-    if (!runs.empty() && runs.back().kind == member.kind) {
+    const int64_t update = counts.of(member.parameter->name());
+    if (!runs.empty() && runs.back().kind == member.kind &&
+        runs.back().update == update) {
       runs.back().range.end = range.end;
     } else {
-      runs.push_back({member.kind, range});
+      runs.push_back({member.kind, update, range});
     }
   }
   return runs;
@@ -80,7 +83,8 @@ std::vector<CountedRange> counted_parts(const Bucket& bucket, const FlatPiece& p
 
 Optimizer::Optimizer(FlatBuffers& flat, const OptimizerSection& settings,
                      OptimizerInputs inputs)
-    : flat_(flat), settings_(settings) {
+    : flat_(flat), settings_(settings), frozen_(std::move(inputs.frozen)) {
+  set_counts({});
   if (settings.kind == OptimizerKind::Lamb) ratios_.emplace(std::move(inputs.tensor_of));
   const DTypePolicy& policy = flat.policy();
   if (policy.master == DType::BF16) {
@@ -147,7 +151,7 @@ double norm_over(comm::Communicator& world, std::vector<double> squares) {
 }
 
 void Optimizer::step(double lr, double gradient_scale, comm::Communicator& world) {
-  ++updates_;
+  counts_.count(frozen_);
   if (ratios_) {
     lamb_step(lr, gradient_scale, world);
   } else {
@@ -155,10 +159,15 @@ void Optimizer::step(double lr, double gradient_scale, comm::Communicator& world
   }
 }
 
-AdamWStep Optimizer::step_of(const ParameterClass& kind, double lr,
+void Optimizer::set_counts(UpdateCounts counts) {
+  counts_ = std::move(counts);
+  counts_.begin_anew(frozen_);
+}
+
+AdamWStep Optimizer::step_of(const ParameterClass& kind, int64_t update, double lr,
                              double gradient_scale) const {
   return {settings_.convention, settings_.betas[0], settings_.betas[1], settings_.eps,
-          lr * kind.lr_scale,   kind.weight_decay,  gradient_scale,     updates_};
+          lr * kind.lr_scale,   kind.weight_decay,  gradient_scale,     update};
 }
 
 template <typename Act>
@@ -189,16 +198,18 @@ void Optimizer::adamw_step(double lr, double gradient_scale) {
   if (rounding_) {
     for_pieces([&](size_t i, const FlatPiece& piece) {
       const int64_t begin = piece.in_bucket;
-      update_adamw(tensors_of(i, piece, {begin, begin + piece.in_member.size()}),
-                   step_of(piece.member->kind, lr, gradient_scale));
+      update_adamw(
+          tensors_of(i, piece, {begin, begin + piece.in_member.size()}),
+          step_of(piece.member->kind, counts_.of(piece.member->parameter->name()), lr,
+                  gradient_scale));
     });
     return;
   }
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].frozen) continue;
-    for (const ClassRun& run : runs_of(buckets[i])) {
+    for (const ClassRun& run : runs_of(buckets[i], counts_)) {
       update_adamw(owned_tensors(buckets[i], states_[i], run.range),
-                   step_of(run.kind, lr, gradient_scale));
+                   step_of(run.kind, run.update, lr, gradient_scale));
     }
   }
 }
@@ -207,19 +218,22 @@ void Optimizer::lamb_step(double lr, double gradient_scale, comm::Communicator& 
   const auto& buckets = flat_.buckets();
   ratios_->begin(flat_.device());
   for_pieces([&](size_t i, const FlatPiece& piece) {
-    const AdamWStep step = step_of(piece.member->kind, lr, gradient_scale);
+    const std::string& name = piece.member->parameter->name();
+    const AdamWStep step =
+        step_of(piece.member->kind, counts_.of(name), lr, gradient_scale);
     for (const CountedRange& p : counted_parts(buckets[i], piece)) {
       update_lamb_moments(tensors_of(i, piece, p.range), step,
-                          ratios_->sums_of(piece.member->parameter->name(), p.counted));
+                          ratios_->sums_of(name, p.counted));
     }
   });
   ratios_->finish(world, lr);
   for_pieces([&](size_t i, const FlatPiece& piece) {
     const FlatMember& member = *piece.member;
-    const AdamWStep step = step_of(member.kind, 1.0, gradient_scale);
+    const std::string& name = member.parameter->name();
+    const AdamWStep step = step_of(member.kind, counts_.of(name), 1.0, gradient_scale);
     const at::Tensor rate = member.kind.weight_decay == 0.0
                                 ? ratios_->rate_without_ratio()
-                                : ratios_->rate_of(member.parameter->name());
+                                : ratios_->rate_of(name);
     for (const CountedRange& p : counted_parts(buckets[i], piece)) {
       apply_lamb(tensors_of(i, piece, p.range), step, rate);
     }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "longhaul/config/run_config.h"
 #include "longhaul/optim/adamw_composite.h"
 #include "longhaul/optim/trust_ratios.h"
+#include "longhaul/optim/update_counts.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::optim {
@@ -23,8 +25,9 @@ struct BucketState {
 
 /// What an optimizer has to know beside its settings.
 struct OptimizerInputs {
-  TensorOfParameter tensor_of = {};  ///< for LAMB: the whole model's
-  uint64_t seed = 0;                 ///< for stochastic rounding: the run's
+  TensorOfParameter tensor_of = {};   ///< for LAMB: the whole model's
+  uint64_t seed = 0;                  ///< for stochastic rounding: the run's
+  std::set<std::string> frozen = {};  ///< parameters of the whole model
 };
 
 /// The global norm of what ranks have as Optimizer::gradient_squares. Collective.
@@ -62,9 +65,14 @@ class Optimizer {
   /// Copies the masters to the owned weights, after masters were written from outside.
   void publish_masters();
 
-  /// Updates made so far; bias correction counts from it.
-  int64_t updates() const { return updates_; }
-  void set_updates(int64_t updates) { updates_ = updates; }
+  /// Updates made so far.
+  int64_t updates() const { return counts_.of_run(); }
+  /// The same by parameter: bias correction counts from it. Frozen ones have had none.
+  const UpdateCounts& counts() const { return counts_; }
+  /// Goes on from these; what is frozen begins anew.
+  void set_counts(UpdateCounts counts);
+  /// Parameters of the whole model.
+  const std::set<std::string>& frozen() const { return frozen_; }
 
   /// One per bucket, in their order.
   std::vector<BucketState>& states() { return states_; }
@@ -72,7 +80,8 @@ class Optimizer {
   int64_t bytes() const;
 
  private:
-  AdamWStep step_of(const ParameterClass& kind, double lr, double gradient_scale) const;
+  AdamWStep step_of(const ParameterClass& kind, int64_t update, double lr,
+                    double gradient_scale) const;
   /// Calls act(bucket's number, piece) for what is updated, tensor by tensor.
   template <typename Act>
   void for_pieces(const Act& act);
@@ -86,7 +95,8 @@ class Optimizer {
   std::optional<TrustRatios> ratios_;  ///< LAMB's
   std::optional<uint64_t> rounding_;   ///< the seed, where masters are bf16
   std::vector<BucketState> states_;
-  int64_t updates_ = 0;
+  std::set<std::string> frozen_;
+  UpdateCounts counts_;
 };
 
 }  // namespace longhaul::optim

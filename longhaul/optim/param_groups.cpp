@@ -3,30 +3,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/families/parameter_names.h"
 
 namespace longhaul::optim {
 namespace {
 
-bool any_matches(std::string_view pattern, std::span<const std::string> names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return matches_parameter(pattern, name);
-  });
+/// A parameter with all names that a pattern may mean it by.
+struct NamedParameter {
+  std::vector<std::string> names;  ///< its own first
+  bool decays = true;
+
+  const std::string& name() const { return names.front(); }
+  bool is_meant_by(const std::string& pattern) const {
+    return std::ranges::any_of(
+        names, [&](const std::string& name) { return matches_parameter(pattern, name); });
+  }
+};
+
+std::vector<NamedParameter> parameters_of(const ModelDescription& model) {
+  std::vector<NamedParameter> parameters;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      parameters.push_back({names_of(model, p), p.decays});
+    }
+  }
+  return parameters;
 }
 
-ParamSettings settings_of(const std::string& name, const OptimizerSection& optimizer,
-                          const std::set<std::string>& without_decay) {
+ParamSettings settings_of(const NamedParameter& parameter,
+                          const OptimizerSection& optimizer) {
   ParamSettings settings;
   const bool usual = optimizer.no_decay == OptimizerSection{}.no_decay;
-  const bool decays = !(usual && without_decay.contains(name)) &&
-                      std::none_of(optimizer.no_decay.begin(), optimizer.no_decay.end(),
-                                   [&](const std::string& pattern) {
-                                     return matches_parameter(pattern, name);
-                                   });
+  const bool decays =
+      !(usual && !parameter.decays) &&
+      std::ranges::none_of(optimizer.no_decay, [&](const std::string& pattern) {
+        return parameter.is_meant_by(pattern);
+      });
   settings.weight_decay = decays ? optimizer.weight_decay : 0.0;
   for (const ParameterGroup& group : optimizer.groups) {
-    if (!matches_parameter(group.match, name)) continue;
+    if (!parameter.is_meant_by(group.match)) continue;
     settings.lr_scale = group.lr_scale;
     settings.frozen = group.frozen;
     if (group.weight_decay) settings.weight_decay = *group.weight_decay;
@@ -35,33 +54,84 @@ ParamSettings settings_of(const std::string& name, const OptimizerSection& optim
   return settings;
 }
 
+bool any_is_meant(const std::vector<NamedParameter>& parameters,
+                  const std::string& pattern) {
+  return std::ranges::any_of(
+      parameters, [&](const NamedParameter& p) { return p.is_meant_by(pattern); });
+}
+
+/// What a pattern that matches nothing may have been meant for.
+std::string advice(const ModelDescription& model,
+                   const std::vector<NamedParameter>& parameters,
+                   const std::string& pattern) {
+  if (model.tied && matches_parameter(pattern, model.tied->head)) {
+    return fmt::format(
+        "{} is no parameter of its own here: config.json ties it to {}, "
+        "so name that one",
+        model.tied->head, model.tied->embedding);
+  }
+  return fmt::format(
+      "the first parameter is {}; longhaul inspect --names lists all of "
+      "them, with their names in Hugging Face's files",
+      parameters.empty() ? "absent" : parameters.front().name());
+}
+
 }  // namespace
 
-ParamGroups assign_param_groups(std::span<const std::string> names,
-                                const OptimizerSection& optimizer,
-                                const std::set<std::string>& without_decay) {
+std::set<std::string> ParamGroups::frozen() const {
+  std::set<std::string> names;
+  for (const auto& [name, one] : settings) {
+    if (one.frozen) names.insert(name);
+  }
+  return names;
+}
+
+ParamGroups assign_param_groups(const ModelDescription& model,
+                                const OptimizerSection& optimizer) {
+  const std::vector<NamedParameter> parameters = parameters_of(model);
   ParamGroups groups;
-  for (const std::string& name : names) {
-    groups.settings.push_back(settings_of(name, optimizer, without_decay));
+  for (const NamedParameter& p : parameters) {
+    groups.settings.emplace(p.name(), settings_of(p, optimizer));
   }
   for (const ParameterGroup& group : optimizer.groups) {
-    if (any_matches(group.match, names)) continue;
-    groups.warnings.push_back(
-        fmt::format("optimizer.groups: match = \"{}\" matches none of the {} parameters "
-                    "(the first is "
-                    "{}); the group has no effect",
-                    group.match, names.size(), names.empty() ? "absent" : names.front()));
+    if (any_is_meant(parameters, group.match)) continue;
+    groups.unmatched.push_back(fmt::format(
+        "optimizer.groups: match = \"{}\" matches none of the model's {} parameters; {}",
+        group.match, parameters.size(), advice(model, parameters, group.match)));
   }
-  const bool all_frozen =
-      !names.empty() && std::all_of(groups.settings.begin(), groups.settings.end(),
-                                    [](const ParamSettings& s) { return s.frozen; });
-  if (all_frozen) {
+  const std::vector<std::string> usual = OptimizerSection{}.no_decay;
+  for (const std::string& pattern : optimizer.no_decay) {
+    if (std::ranges::count(usual, pattern) > 0) continue;
+    if (any_is_meant(parameters, pattern)) continue;
+    groups.warnings.push_back(fmt::format(
+        "optimizer.no_decay: \"{}\" matches none of the model's {} parameters; {}",
+        pattern, parameters.size(), advice(model, parameters, pattern)));
+  }
+  if (!parameters.empty() && groups.frozen().size() == parameters.size()) {
     throw ConfigError("optimizer",
                       fmt::format("optimizer.groups freezes all {} parameters; "
                                   "nothing is left to train",
-                                  names.size()));
+                                  parameters.size()));
   }
   return groups;
+}
+
+void refuse_unmatched(const RunConfig& config, const ParamGroups& groups) {
+  if (groups.unmatched.empty()) return;
+  config::fail_key(
+      config, "optimizer.groups",
+      fmt::format("{}; correct the pattern, or take the group out: the run would begin "
+                  "without what it says",
+                  fmt::join(groups.unmatched, "; ")));
+}
+
+std::set<std::string> frozen_by_own_names(const ModelDescription& model,
+                                          const OptimizerSection& optimizer) {
+  std::set<std::string> frozen;
+  for (const std::string& name : model.names()) {
+    if (settings_of({{name}, true}, optimizer).frozen) frozen.insert(name);
+  }
+  return frozen;
 }
 
 }  // namespace longhaul::optim

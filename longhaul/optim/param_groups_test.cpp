@@ -7,10 +7,46 @@
 namespace longhaul::optim {
 namespace {
 
-const std::vector<std::string> kNames{
-    "model.embed_tokens.weight", "model.layers.0.input_layernorm.weight",
-    "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.bias",
-    "model.norm.weight"};
+ParameterDescription parameter(const std::string& name, bool decays = true) {
+  ParameterDescription p;
+  p.name = name;
+  p.shape = {4, 4};
+  p.decays = decays;
+  return p;
+}
+
+ModelDescription model_of(std::vector<ParameterDescription> parameters) {
+  ModelDescription model;
+  model.units.emplace_back().parameters = std::move(parameters);
+  return model;
+}
+
+const ModelDescription& plain_model() {
+  static const ModelDescription model =
+      model_of({parameter("model.embed_tokens.weight"),
+                parameter("model.layers.0.input_layernorm.weight", false),
+                parameter("model.layers.0.mlp.up_proj.weight"),
+                parameter("model.layers.0.mlp.up_proj.bias", false),
+                parameter("model.norm.weight", false)});
+  return model;
+}
+
+/// As GPT-2 and BERT are: parameters that share a tensor of the files, one that is called
+/// otherwise there, names that older files spell in another way.
+ModelDescription shared_model() {
+  ModelDescription model = model_of({parameter("net.h.0.attn.q_proj.weight"),
+                                     parameter("net.h.0.attn.k_proj.weight"),
+                                     parameter("net.h.0.mlp.up_proj.weight"),
+                                     parameter("net.h.0.LayerNorm.weight", false)});
+  std::vector<ParameterDescription>& p = model.units[0].parameters;
+  p[0].stored = StoredForm{.name = "net.h.0.attn.c_attn.weight"};
+  p[1].stored = StoredForm{.name = "net.h.0.attn.c_attn.weight"};
+  p[2].stored = StoredForm{.name = "net.h.0.intermediate.dense.weight"};
+  model.optional_prefix = "net.";
+  model.old_endings = {{".LayerNorm.gamma", ".LayerNorm.weight"}};
+  model.tied = TiedHead{"net.h.0.attn.q_proj.weight", "lm_head.weight"};
+  return model;
+}
 
 OptimizerSection section() {
   OptimizerSection s;
@@ -18,47 +54,118 @@ OptimizerSection section() {
   return s;
 }
 
+std::set<std::string> frozen_by(const std::string& pattern) {
+  OptimizerSection s = section();
+  s.groups = {{pattern, 1.0, {}, true}};
+  return assign_param_groups(shared_model(), s).frozen();
+}
+
 TEST(ParamGroups, NormsAndBiasesAreNotDecayedByDefault) {
-  const auto groups = assign_param_groups(kNames, section());
-  ASSERT_EQ(groups.settings.size(), 5U);
-  const double expected[] = {0.1, 0.0, 0.1, 0.0, 0.0};
-  for (size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(groups.settings[i], (ParamSettings{1.0, expected[i], false})) << kNames[i];
-  }
+  const auto groups = assign_param_groups(plain_model(), section());
+  const std::map<std::string, ParamSettings> expected = {
+      {"model.embed_tokens.weight", {1.0, 0.1, false}},
+      {"model.layers.0.input_layernorm.weight", {1.0, 0.0, false}},
+      {"model.layers.0.mlp.up_proj.weight", {1.0, 0.1, false}},
+      {"model.layers.0.mlp.up_proj.bias", {1.0, 0.0, false}},
+      {"model.norm.weight", {1.0, 0.0, false}}};
+  EXPECT_EQ(groups.settings, expected);
   EXPECT_TRUE(groups.warnings.empty());
+  EXPECT_TRUE(groups.unmatched.empty());
 }
 
 TEST(ParamGroups, TheFirstGroupThatMatchesWins) {
   OptimizerSection s = section();
   s.groups = {{"embed", 0.5, {}, false}, {"*weight", 2.0, 0.3, true}};
-  const auto groups = assign_param_groups(kNames, s);
-  EXPECT_EQ(groups.settings[0], (ParamSettings{0.5, 0.1, false}));
-  EXPECT_EQ(groups.settings[2], (ParamSettings{2.0, 0.3, true}));
-  EXPECT_EQ(groups.settings[3], (ParamSettings{1.0, 0.0, false}));
+  const auto settings = assign_param_groups(plain_model(), s).settings;
+  EXPECT_EQ(settings.at("model.embed_tokens.weight"), (ParamSettings{0.5, 0.1, false}));
+  EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.weight"),
+            (ParamSettings{2.0, 0.3, true}));
+  EXPECT_EQ(settings.at("model.layers.0.mlp.up_proj.bias"),
+            (ParamSettings{1.0, 0.0, false}));
 }
 
 TEST(ParamGroups, AGroupsOwnDecayHoldsForNormsToo) {
   OptimizerSection s = section();
   s.groups = {{"model.norm.weight", 1.0, 0.2, false}, {"*layernorm*", 3.0, {}, false}};
-  const auto groups = assign_param_groups(kNames, s);
-  EXPECT_EQ(groups.settings[4].weight_decay, 0.2);
-  EXPECT_EQ(groups.settings[1], (ParamSettings{3.0, 0.0, false}));
+  const auto settings = assign_param_groups(plain_model(), s).settings;
+  EXPECT_EQ(settings.at("model.norm.weight").weight_decay, 0.2);
+  EXPECT_EQ(settings.at("model.layers.0.input_layernorm.weight"),
+            (ParamSettings{3.0, 0.0, false}));
 }
 
-TEST(ParamGroups, AGroupThatMatchesNothingIsAWarningThatNamesIt) {
+TEST(ParamGroups, MatchEveryNameThatAParameterHas) {
+  const std::string q = "net.h.0.attn.q_proj.weight";
+  const std::string k = "net.h.0.attn.k_proj.weight";
+  const std::string up = "net.h.0.mlp.up_proj.weight";
+  const std::string norm = "net.h.0.LayerNorm.weight";
+  using Names = std::set<std::string>;
+  EXPECT_EQ(frozen_by("*c_attn*"), (Names{q, k}));  // all that the tensor holds
+  EXPECT_EQ(frozen_by("net.h.0.attn.c_attn.weight"), (Names{q, k}));
+  EXPECT_EQ(frozen_by("h.?.attn.c_attn.*"), (Names{q, k}));  // without the prefix
+  EXPECT_EQ(frozen_by("h.?.attn.q_proj.*"), (Names{q}));
+  EXPECT_EQ(frozen_by("q_proj"), (Names{q}));  // a part of the tensor
+  EXPECT_EQ(frozen_by("*intermediate*"), (Names{up}));
+  EXPECT_EQ(frozen_by("up_proj"), (Names{up}));
+  EXPECT_EQ(frozen_by("*gamma"), (Names{norm}));  // of older files
+  EXPECT_EQ(frozen_by_own_names(shared_model(),
+                                [] {
+                                  OptimizerSection s = section();
+                                  s.groups = {{"*c_attn*", 1.0, {}, true},
+                                              {"up_proj", 1.0, {}, true}};
+                                  return s;
+                                }()),
+            (Names{up}));
+}
+
+TEST(ParamGroups, NoDecayMatchesEveryNameToo) {
   OptimizerSection s = section();
-  s.groups = {{"embeding", 0.1, {}, false}};
-  const auto groups = assign_param_groups(kNames, s);
-  ASSERT_EQ(groups.warnings.size(), 1U);
-  EXPECT_NE(groups.warnings[0].find("\"embeding\" matches none of the 5 parameters"),
+  s.no_decay = {"*c_attn*", "*LayerNorm*", "*bias"};
+  const ParamGroups groups = assign_param_groups(shared_model(), s);
+  EXPECT_EQ(groups.settings.at("net.h.0.attn.k_proj.weight").weight_decay, 0.0);
+  EXPECT_EQ(groups.settings.at("net.h.0.mlp.up_proj.weight").weight_decay, 0.1);
+  EXPECT_TRUE(groups.warnings.empty());  // a model need not have biases
+  s.no_decay = {"*emb.weight"};
+  ASSERT_EQ(assign_param_groups(shared_model(), s).warnings.size(), 1U);
+}
+
+TEST(ParamGroups, AGroupThatMatchesNothingIsRefusedByName) {
+  RunConfig config;
+  config.optimizer = section();
+  config.origins["optimizer.groups"] = "run.toml:7:1";
+  config.optimizer.groups = {{"embeding", 0.1, {}, false}, {"embed", 0.1, {}, false}};
+  const ParamGroups groups = assign_param_groups(plain_model(), config.optimizer);
+  ASSERT_EQ(groups.unmatched.size(), 1U);
+  try {
+    refuse_unmatched(config, groups);
+    FAIL() << "a group without effect was accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "[config] run.toml:7:1: optimizer.groups: match = \"embeding\" matches none "
+        "of the model's 5 parameters; the first parameter is "
+        "model.embed_tokens.weight; longhaul inspect --names lists all of them, "
+        "with their names in Hugging Face's files; correct the pattern, or take "
+        "the group out: the run would begin without what it says");
+  }
+  config.optimizer.groups = {{"embed", 0.1, {}, false}};
+  refuse_unmatched(config, assign_param_groups(plain_model(), config.optimizer));
+}
+
+TEST(ParamGroups, OfATiedHeadSayWhatItIsTiedTo) {
+  OptimizerSection s = section();
+  s.groups = {{"lm_head", 1.0, {}, true}};
+  const ParamGroups groups = assign_param_groups(shared_model(), s);
+  ASSERT_EQ(groups.unmatched.size(), 1U);
+  EXPECT_NE(groups.unmatched[0].find("lm_head.weight is no parameter of its own here: "
+                                     "config.json ties it to net.h.0.attn.q_proj.weight"),
             std::string::npos)
-      << groups.warnings[0];
+      << groups.unmatched[0];
 }
 
 TEST(ParamGroups, FreezingEverythingIsRefused) {
   OptimizerSection s = section();
   s.groups = {{"*", 1.0, {}, true}};
-  EXPECT_THROW(assign_param_groups(kNames, s), ConfigError);
+  EXPECT_THROW(assign_param_groups(plain_model(), s), ConfigError);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/families/parameter_names.h"
 
 namespace longhaul::optim {
 
@@ -10,20 +11,20 @@ TensorOfParameter stored_tensor_names(const ModelDescription& model) {
   TensorOfParameter tensors;
   for (const UnitDescription& unit : model.units) {
     for (const ParameterDescription& p : unit.parameters) {
-      tensors[p.name] = p.stored ? p.stored->name : p.name;
+      tensors[p.name] = file_name(p);
     }
   }
   return tensors;
 }
 
-void check_ratio_groups(const ModelDescription& model, std::span<const std::string> names,
-                        const ParamGroups& groups) {
+void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups) {
   const TensorOfParameter tensors = stored_tensor_names(model);
-  std::map<std::string, size_t> first;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const std::string& tensor = tensors.at(names[i]);
-    const ParamSettings& one = groups.settings[first.emplace(tensor, i).first->second];
-    const ParamSettings& other = groups.settings[i];
+  std::map<std::string, std::string> first;
+  for (const std::string& name : model.names()) {
+    const std::string& tensor = tensors.at(name);
+    const std::string& before = first.emplace(tensor, name).first->second;
+    const ParamSettings& one = groups.settings.at(before);
+    const ParamSettings& other = groups.settings.at(name);
     if (one.weight_decay == other.weight_decay && one.frozen == other.frozen) continue;
     const auto text = [](const ParamSettings& s) {
       return s.frozen ? std::string("frozen")
@@ -34,7 +35,7 @@ void check_ratio_groups(const ModelDescription& model, std::span<const std::stri
         fmt::format("optimizer.groups tells {} {} and {} {}, but both are parts of {}, "
                     "for which optimizer.kind = \"lamb\" has one trust ratio; give them "
                     "the same",
-                    names[first.at(tensor)], text(one), names[i], text(other), tensor));
+                    before, text(one), name, text(other), tensor));
   }
 }
 

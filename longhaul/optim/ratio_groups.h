@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <span>
 #include <string>
 
 #include "longhaul/families/description.h"
@@ -16,7 +15,6 @@ TensorOfParameter stored_tensor_names(const ModelDescription& model);
 
 /// ConfigError where parameters that one tensor of the Hugging Face model holds are told
 /// different weight decays, or to be frozen in part: LAMB has one ratio for them.
-void check_ratio_groups(const ModelDescription& model, std::span<const std::string> names,
-                        const ParamGroups& groups);
+void check_ratio_groups(const ModelDescription& model, const ParamGroups& groups);
 
 }  // namespace longhaul::optim

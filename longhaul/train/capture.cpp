@@ -5,14 +5,23 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/families/parameter_names.h"
 #include "longhaul/tensor/flat_pieces.h"
 
 namespace longhaul::train {
 
-Capture::Capture(CaptureSettings settings, ActivationPlace place, int rank)
+Capture::Capture(CaptureSettings settings, ActivationPlace place, int rank,
+                 const ModelDescription& model)
     : settings_(std::move(settings)),
       place_(std::move(place)),
-      writes_(settings_.ranks.empty() || std::ranges::count(settings_.ranks, rank) > 0) {}
+      writes_(settings_.ranks.empty() || std::ranges::count(settings_.ranks, rank) > 0) {
+  if (settings_.steps.empty()) return;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      names_[p.name] = names_of(model, p);
+    }
+  }
+}
 
 bool Capture::due(int64_t step) const {
   return std::ranges::count(settings_.steps, step) > 0;
@@ -26,11 +35,15 @@ void Capture::set_active(bool active) {
 
 bool Capture::wanted(const std::string& kind, const std::string& name) const {
   if (!active_ || !writes_) return false;
-  const std::string full = kind + "." + name;
-  return settings_.tensors.empty() ||
-         std::ranges::any_of(settings_.tensors, [&](const std::string& pattern) {
-           return matches_parameter(pattern, full);
-         });
+  if (settings_.tensors.empty()) return true;
+  const auto found = names_.find(name);
+  const std::vector<std::string> names =
+      found == names_.end() ? std::vector<std::string>{name} : found->second;
+  return std::ranges::any_of(settings_.tensors, [&](const std::string& pattern) {
+    return std::ranges::any_of(names, [&](const std::string& one) {
+      return matches_parameter(pattern, kind + "." + one);
+    });
+  });
 }
 
 void Capture::activation(const std::string& kind, const std::string& name,

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "longhaul/checkpoint/state_tensor.h"
 #include "longhaul/config/run_config.h"
+#include "longhaul/families/description.h"
 #include "longhaul/layout/context.h"
 #include "longhaul/tensor/flat_buffers.h"
 
@@ -32,7 +34,9 @@ struct ActivationPlace {
 /// two layouts can be compared (checkpoint/compare.h). One thread.
 class Capture {
  public:
-  Capture(CaptureSettings settings, ActivationPlace place, int rank);
+  /// `model`: gradients are wanted by any name of their parameter.
+  Capture(CaptureSettings settings, ActivationPlace place, int rank,
+          const ModelDescription& model);
 
   /// Is this step to be captured?
   bool due(int64_t step) const;
@@ -53,6 +57,8 @@ class Capture {
   bool wanted(const std::string& kind, const std::string& name) const;
 
   CaptureSettings settings_;
+  /// Of each parameter; nothing where nothing is captured.
+  std::map<std::string, std::vector<std::string>> names_;
   ActivationPlace place_;
   bool writes_;  ///< this rank is one of settings.ranks
   bool active_ = false;

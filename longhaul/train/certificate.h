@@ -41,12 +41,10 @@ Tolerance certificate_tolerance(DType compute);
 void certify_weights(const Session& session, Logger& log);
 
 /// After the first update: do the masters come from [init] weights and this one update?
-/// AdamW's first update follows from the first moment m alone: g = m / (1 - b1),
-///     convention torch:  p (1 - lr d) - lr g / (|g| + eps)
-///     convention hf:    (p - lr g / (|g| + eps / sqrt(1 - b2))) (1 - lr d)
-/// with decay d, so p, read again from the source, and m say what the master must be, to
-/// a few roundings: |difference| <= 2^-24 (8 |p| + 64 lr), plus 2^-8 lr where moments are
-/// bf16. Each rank looks at up to 4 x 16384 elements of each tensor that it has a part
+/// The first update follows from the first moments alone (train/first_update_rule.h), so
+/// these and the weights, read again from the source, say what the masters must be, to
+/// what the optimizer and the dtypes of its state may round. Each rank looks at up to 4 x
+/// 16384 elements of each tensor that it has a part
 /// of. Throws InputError that names the worst one. Does nothing where certify_weights
 /// does nothing. Lets go of Session::init. `lr`: the rate of the update. Collective.
 void certify_first_update(Session& session, double lr, Logger& log);

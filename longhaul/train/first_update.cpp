@@ -13,6 +13,7 @@
 #include "longhaul/comm/ledger.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/train/certificate.h"
+#include "longhaul/train/first_update_rule.h"
 
 namespace longhaul::train {
 namespace {
@@ -30,38 +31,6 @@ std::vector<int64_t> block_begins(int64_t size) {
     begins.push_back(i * (size - kBlock) / (count - 1));
   }
   return begins;
-}
-
-/// What the first update makes of an element.
-struct Rule {
-  AdamConvention convention = AdamConvention::Torch;
-  double beta1 = 0.0;
-  double eps = 0.0;  ///< beside |gradient|
-  double lr = 0.0;
-  double decay = 0.0;  ///< share of the element
-  double slack = 0.0;  ///< what rounded moments allow
-};
-
-/// LAMB's is AdamW's of convention torch at a rate of the tensor's own.
-Rule rule_of(const Session& session, double lr, const FlatMember& member) {
-  const OptimizerSection& o = session.config.optimizer;
-  const bool hf = o.convention == AdamConvention::Hf;
-  Rule rule{o.convention, o.betas[0], o.eps, lr * member.kind.lr_scale, 0.0, 0.0};
-  rule.lr *= session.optimizer->trust_ratio(member);
-  if (hf) rule.eps /= std::sqrt(1.0 - o.betas[1]);
-  rule.decay = rule.lr * member.kind.weight_decay;
-  if (session.policy.moments == DType::BF16) {
-    rule.slack = std::ldexp(rule.lr, -8);
-  }
-  return rule;
-}
-
-/// The masters that follow from loaded values p and first moments m; all fp64.
-at::Tensor updated(const at::Tensor& p, const at::Tensor& m, const Rule& rule) {
-  const at::Tensor g = m / (1.0 - rule.beta1);
-  const at::Tensor step = rule.lr * g / (g.abs() + rule.eps);
-  if (rule.convention == AdamConvention::Torch) return p * (1.0 - rule.decay) - step;
-  return (p - step) * (1.0 - rule.decay);
 }
 
 /// The worst element that a rank has found.
@@ -105,26 +74,23 @@ class FirstUpdate {
                             from_scalar_type(bytes.scalar_type()), bytes_of(bytes));
     const at::Tensor loaded = bytes.to(at::kDouble);
     const at::Tensor master = part(state.master);
-    const Rule rule = rule_of(session_, lr_, *piece.member);
-    const bool master_is_bf16 = state.master.scalar_type() == at::kBFloat16;
-    const at::Tensor expected =
-        bucket.frozen ? loaded : updated(loaded, part(state.exp_avg), rule);
-    at::Tensor allowed =
-        std::ldexp(1.0, -24) * (8.0 * loaded.abs() + 64.0 * rule.lr) + rule.slack + 1e-42;
-    // Rounded to either neighbour, which a bf16 number has within 2^-7 of itself.
-    if (master_is_bf16 && !bucket.frozen)
-      allowed = allowed + std::ldexp(1.0, -7) * expected.abs();
-    const at::Tensor ratio = ((master - expected).abs() / allowed).nan_to_num(HUGE_VAL);
+    const FirstUpdateRule rule(session_.config.optimizer, session_.policy,
+                               piece.member->kind, lr_,
+                               session_.optimizer->trust_ratio(*piece.member));
+    const at::Tensor moments =
+        bucket.frozen ? at::zeros_like(loaded) : part(state.exp_avg);
+    const at::Tensor ratio = rule.shares(master, loaded, moments);
     elements_ += count;
     const int64_t place = ratio.argmax().item<int64_t>();
     const double value = ratio[place].item<double>();
     if (value <= worst_.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst_ = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                                 "source's {:.9g} and this update make {:.9g}",
-                                 piece.member->parameter->name(), first + place,
-                                 describe_slice(piece.member->parameter->slice()),
-                                 at(master), at(loaded), at(expected))};
+    worst_ = {value,
+              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                          "source's {:.9g} and this update make {:.9g}",
+                          piece.member->parameter->name(), first + place,
+                          describe_slice(piece.member->parameter->slice()), at(master),
+                          at(loaded), at(rule.masters(loaded, moments)))};
   }
 
   const Session& session_;

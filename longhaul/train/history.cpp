@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "longhaul/base/error.h"
 
 namespace longhaul::train {
@@ -9,6 +11,28 @@ namespace {
 
 /// 2: mixtures are dealt otherwise than before, and sources are counted.
 constexpr int kStateVersion = 2;
+/// Parameters have counts of updates of their own: written only where some do, since a
+/// program that knows nothing of them would take wrong numbers for them.
+constexpr int kCountsVersion = 3;
+
+/// What is frozen has no count that a program could take another for.
+bool has_own_counts(const History& history) {
+  return history.counts &&
+         std::ranges::any_of(history.counts->fewer(),
+                             [](const auto& one) { return one.second > 0; });
+}
+
+void check_version(int version) {
+  if (version == kStateVersion || version == kCountsVersion) return;
+  throw ConfigError(
+      "checkpoint",
+      fmt::format("state.json has version {}, this program reads {} and {}; {}", version,
+                  kStateVersion, kCountsVersion,
+                  version > kCountsVersion
+                      ? "use a newer longhaul"
+                      : "its order of the data is no longer known: take "
+                        "the weights over with [init] weights = ..."));
+}
 
 Json to_json(const std::vector<data::SourceCount>& sources) {
   Json list = Json::array();
@@ -34,7 +58,7 @@ std::vector<data::SourceCount> sources_from(const Json& list) {
 }  // namespace
 
 Json History::to_json() const {
-  Json json = {{"version", kStateVersion},
+  Json json = {{"version", has_own_counts(*this) ? kCountsVersion : kStateVersion},
                {"step", step},
                {"updates", updates},
                {"tokens", tokens},
@@ -45,6 +69,7 @@ Json History::to_json() const {
                {"config", config_toml},
                {"model", model},
                {"numerics", fingerprint}};
+  if (counts) json["fewer_updates"] = counts->fewer_to_json();
   if (!validation.empty()) json["validation"] = validation.to_json();
   if (schedule) json["schedule"] = schedule->to_json();
   return json;
@@ -52,18 +77,14 @@ Json History::to_json() const {
 
 History History::from_json(const Json& json) {
   try {
-    if (const int version = json.at("version").get<int>(); version != kStateVersion) {
-      throw InputError("checkpoint",
-                       fmt::format("state.json has version {}, this program reads {}; {}",
-                                   version, kStateVersion,
-                                   version > kStateVersion
-                                       ? "use a newer longhaul"
-                                       : "its order of the data is no longer known: take "
-                                         "the weights over with [init] weights = ..."));
-    }
+    check_version(json.at("version").get<int>());
     History h;
     h.step = json.at("step").get<int64_t>();
     h.updates = json.at("updates").get<int64_t>();
+    // Earlier checkpoints do not say which parameters were frozen.
+    if (json.contains("fewer_updates")) {
+      h.counts = optim::UpdateCounts::from_json(h.updates, json["fewer_updates"]);
+    }
     h.tokens = json.at("tokens").get<int64_t>();
     h.cursor = data::Cursor::from_json(json.at("cursor"));
     h.batch_hash = std::stoull(json.at("batch_hash").get<std::string>(), nullptr, 16);

@@ -8,6 +8,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/data/order/phase_stream.h"
 #include "longhaul/optim/run_schedule.h"
+#include "longhaul/optim/update_counts.h"
 #include "longhaul/train/set_losses.h"
 #include "longhaul/train/step_guard.h"
 
@@ -15,8 +16,10 @@ namespace longhaul::train {
 
 /// How far a run has come: what a checkpoint's state.json holds besides the tensors.
 struct History {
-  int64_t step = 0;         ///< optimizer steps done
-  int64_t updates = 0;      ///< of them applied to the weights
+  int64_t step = 0;     ///< optimizer steps done
+  int64_t updates = 0;  ///< of them applied to the weights
+  /// The same by parameter. Absent: an older state, which does not say it.
+  std::optional<optim::UpdateCounts> counts;
   int64_t tokens = 0;       ///< positions trained on
   data::Cursor cursor;      ///< position in the data
   uint64_t batch_hash = 0;  ///< chain over all batches; see data::chain_hash
@@ -30,7 +33,8 @@ struct History {
   Json fingerprint;   ///< numerics_fingerprint
 
   Json to_json() const;
-  /// InputError names the field that is missing or wrong.
+  /// InputError names the field that is missing or wrong; ConfigError where the state is
+  /// of another version of this program, which says nothing against the files.
   static History from_json(const Json& json);
 };
 

@@ -1,5 +1,6 @@
 #include "longhaul/train/history.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
@@ -11,6 +12,7 @@ History example() {
   History h;
   h.step = 7;
   h.updates = 6;
+  h.counts = optim::UpdateCounts(6, {{"frozen", 0}, {"thawed", 2}, {"too", 2}});
   h.tokens = 12345678901;
   h.batch_hash = 0xfedcba9876543210;
   h.sources = {{"data/wiki", "abc", 40, 1280}, {"synthetic", "def", 2, 64}};
@@ -30,6 +32,7 @@ TEST(History, SurvivesStateJson) {
   const History h = History::from_json(example().to_json());
   EXPECT_EQ(h.step, 7);
   EXPECT_EQ(h.updates, 6);
+  EXPECT_EQ(h.counts, example().counts);
   EXPECT_EQ(h.tokens, 12345678901);
   EXPECT_EQ(h.batch_hash, 0xfedcba9876543210);
   EXPECT_EQ(h.sources, example().sources);
@@ -63,6 +66,19 @@ TEST(History, OfACheckpointWithoutAModelHasNone) {
   EXPECT_EQ(History::from_json(older).model, "");
 }
 
+TEST(History, OfACheckpointWithoutCountsOfParametersDoesNotSayThem) {
+  Json older = example().to_json();
+  older.erase("fewer_updates");
+  EXPECT_FALSE(History::from_json(older).counts.has_value());
+}
+
+TEST(History, IsReadByOlderProgramsUnlessAParameterHasACountOfItsOwn) {
+  History h = example();
+  EXPECT_EQ(h.to_json()["version"], 3);
+  h.counts = optim::UpdateCounts(6, {{"frozen", 0}});
+  EXPECT_EQ(h.to_json()["version"], 2);
+}
+
 TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   Json missing = example().to_json();
   missing.erase("tokens");
@@ -75,11 +91,18 @@ TEST(History, NamesWhatIsMissingOrFromAnotherVersion) {
   const auto message = [](const Json& json) -> std::string {
     try {
       History::from_json(json);
-    } catch (const InputError& error) {
-      return error.what();
+    } catch (const Error& error) {
+      return fmt::format("{} {}", error.exit_code(), error.what());
     }
     return "";
   };
+  // What another version wrote is not damaged: no older checkpoint is to be taken
+  // instead.
+  EXPECT_THROW(History::from_json(newer), ConfigError);
+  EXPECT_THROW(History::from_json(older), ConfigError);
+  Json more = example().to_json();
+  more["fewer_updates"][0]["updates"] = 7;
+  EXPECT_NE(message(more).find("has had 7 updates, of 6"), std::string::npos);
   EXPECT_NE(message(missing).find("tokens"), std::string::npos);
   EXPECT_NE(message(newer).find("version 99"), std::string::npos);
   EXPECT_NE(message(older).find("take the weights over with [init]"), std::string::npos);

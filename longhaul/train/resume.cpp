@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "longhaul/base/counted.h"
@@ -109,6 +110,48 @@ optim::ScheduleBasis schedule_from(const Session& session, const History& histor
                                  history.step < last_step(now, steps));
 }
 
+std::string first_of(const std::set<std::string>& names) {
+  return fmt::format("{} ({}{})", counted(std::ssize(names), "parameter"), *names.begin(),
+                     names.size() > 1 ? ", ..." : "");
+}
+
+/// Counts of updates by parameter. `saved` are the checkpoint's settings, absent for
+/// imports: where a state does not say the counts, they say what was frozen.
+optim::UpdateCounts counts_from(const Session& session, const History& history,
+                                const RunConfig* saved) {
+  optim::UpdateCounts counts =
+      history.counts.value_or(optim::UpdateCounts(history.updates));
+  if (!history.counts && saved != nullptr) {
+    counts.begin_anew(
+        optim::frozen_by_own_names(session.model_config.description, saved->optimizer));
+  }
+  return counts;
+}
+
+/// What was frozen and no longer is, and the other way round. Before the moments are
+/// read.
+void take_counts(Session& session, RunLog& run, const History& history) {
+  const std::set<std::string>& frozen = session.optimizer->frozen();
+  std::set<std::string> thawed;
+  std::set<std::string> dropped;
+  for (const std::string& name : session.parameter_names) {
+    const bool has_moments = history.counts->of(name) > 0;
+    if (!has_moments && !frozen.contains(name)) thawed.insert(name);
+    if (has_moments && frozen.contains(name)) dropped.insert(name);
+  }
+  if (!thawed.empty() && history.updates > 0) {
+    run.log().info(
+        fmt::format("thawed: {} had no update so far: the moments begin with "
+                    "zeros and the bias correction with the next update",
+                    first_of(thawed)));
+  }
+  if (!dropped.empty()) {
+    run.log().info(fmt::format("frozen from here on: {}; the moments are not kept",
+                               first_of(dropped)));
+  }
+  session.optimizer->set_counts(*history.counts);
+}
+
 /// What a saved state says, if it fits this run; `from` names it, `config` is its
 /// config.json.
 History read_history(const Session& session, RunLog& run, const Json& state,
@@ -121,6 +164,7 @@ History read_history(const Session& session, RunLog& run, const Json& state,
                     "data begins anew",
                     from.string()));
     history.schedule = schedule_from(session, history, nullptr);
+    history.counts = counts_from(session, history, nullptr);
     return history;
   }
   const RunConfig saved =
@@ -130,14 +174,16 @@ History read_history(const Session& session, RunLog& run, const Json& state,
                                change.key, change.old_value, change.new_value));
   }
   history.schedule = schedule_from(session, history, &saved);
+  history.counts = counts_from(session, history, &saved);
   return history;
 }
 
 /// What follows the reading of masters and moments, wherever they came from.
 void tell_resumed(Session& session, RunLog& run, const History& history,
                   const std::string& line) {
-  session.optimizer->set_updates(history.updates);
   run.log().info(line);
+  // A run that has begun is not stopped for them.
+  for (const std::string& text : session.groups.unmatched) run.log().warning(text);
   if (!session.config.init.weights.empty()) {
     run.log().info(fmt::format("[init] weights {} are not used: the checkpoint is newer",
                                session.config.init.weights.string()));
@@ -166,6 +212,7 @@ History resume(Session& session, RunStart& start, RunLog& run, const fs::path& p
   });
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
     report = restore_state(session.state(), *reader, *session.node);
   });
   report = checkpoint::total(report, *session.world);
@@ -216,6 +263,7 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
   });
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
+    take_counts(session, run, history);
     report = restore_state(session.state(), *tensors, *session.world);
   });
   report = checkpoint::total(report, *session.world);
@@ -336,7 +384,7 @@ void begin_anew(Session& session, RunLog& run) {
     state.exp_avg.zero_();
     state.exp_avg_sq.zero_();
   }
-  session.optimizer->set_updates(0);
+  session.optimizer->set_counts({});
   comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
 }
 
@@ -348,6 +396,7 @@ void identify(const Session& session, History& history) {
     history.schedule = optim::first_schedule(
         session.config, total_steps(session.config, session.train_sequences));
   }
+  history.counts = session.optimizer->counts();
   history.fingerprint = session.fingerprint;
 }
 
@@ -380,6 +429,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
   if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);
   } else if (paths.empty()) {
+    optim::refuse_unmatched(session.config, session.groups);
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
     settle_memory(session, nullptr);
   } else {

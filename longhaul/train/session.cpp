@@ -89,20 +89,16 @@ std::unique_ptr<tokenizer::Tokenizer> model_tokenizer(const RunConfig& config) {
 }
 
 /// The class of every parameter of the whole model, by name.
-std::map<std::string, ParameterClass> parameter_classes(const Session& session,
-                                                        Logger& log) {
-  const std::vector<std::string>& names = session.parameter_names;
-  const optim::ParamGroups groups =
-      optim::assign_param_groups(names, session.config.optimizer,
-                                 session.model_config.description.names_without_decay());
-  for (const std::string& warning : groups.warnings) log.warning(warning);
+std::map<std::string, ParameterClass> parameter_classes(Session& session, Logger& log) {
+  const ModelDescription& model = session.model_config.description;
+  session.groups = optim::assign_param_groups(model, session.config.optimizer);
+  for (const std::string& warning : session.groups.warnings) log.warning(warning);
   if (session.config.optimizer.kind == OptimizerKind::Lamb) {
-    optim::check_ratio_groups(session.model_config.description, names, groups);
+    optim::check_ratio_groups(model, session.groups);
   }
   std::map<std::string, ParameterClass> classes;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const optim::ParamSettings& s = groups.settings[i];
-    classes[names[i]] = {s.lr_scale, s.weight_decay, s.frozen};
+  for (const auto& [name, s] : session.groups.settings) {
+    classes[name] = {s.lr_scale, s.weight_decay, s.frozen};
   }
   return classes;
 }
@@ -260,7 +256,8 @@ Session build_session(const RunConfig& config, std::shared_ptr<comm::Communicato
   session.optimizer = std::make_unique<optim::Optimizer>(
       *session.flat, config.optimizer,
       optim::OptimizerInputs{optim::stored_tensor_names(session.model_config.description),
-                             static_cast<uint64_t>(config.run.seed)});
+                             static_cast<uint64_t>(config.run.seed),
+                             session.groups.frozen()});
   return session;
 }
 

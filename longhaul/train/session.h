@@ -47,6 +47,7 @@ struct Session {
   /// The parts of the model on this rank, one but for virtual pipeline stages.
   std::vector<Chunk> chunks;
   std::vector<std::string> parameter_names;  ///< of the whole model, sorted
+  optim::ParamGroups groups;                 ///< of [optimizer], by parameter
   std::unique_ptr<FlatBuffers> flat;
   std::unique_ptr<parallel::DataParallel> replicas;
   std::unique_ptr<optim::Optimizer> optimizer;  ///< null where nothing is trained

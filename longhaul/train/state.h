@@ -41,9 +41,10 @@ checkpoint::ReadReport load_weights(FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
 
-/// Masters and moments from a checkpoint of any layout, in the same way. `staging_bytes`
-/// is the host memory in between; absent: none on a CPU, 256 MiB elsewhere. Collective
-/// over `node`.
+/// Masters and moments from a checkpoint of any layout, in the same way. What had no
+/// update by the optimizer's counts has no moments there: it begins with zeros.
+/// `staging_bytes` is the host memory in between; absent: none on a CPU, 256 MiB
+/// elsewhere. Collective over `node`.
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
                                      comm::Communicator& node,

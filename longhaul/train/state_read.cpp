@@ -12,12 +12,23 @@ namespace {
 /// Host memory between a file and another device than a CPU.
 constexpr int64_t kStagingBytes = int64_t{256} << 20;
 
-/// A state tensor of what this rank owns of a bucket.
+/// A state tensor of what this rank owns of a bucket, or of some of its parameters.
 struct Target {
   const char* kind;
   at::Tensor tensor;
   const Bucket* bucket;
+  const optim::UpdateCounts* counts = nullptr;  ///< of those that had an update by it
 };
+
+/// The parts of parameters that a target has to be filled with.
+std::vector<FlatPiece> pieces_of(const Target& target) {
+  std::vector<FlatPiece> pieces = pieces_in(*target.bucket, target.bucket->owned);
+  if (target.counts == nullptr) return pieces;
+  std::erase_if(pieces, [&](const FlatPiece& piece) {
+    return target.counts->of(piece.member->parameter->name()) == 0;
+  });
+  return pieces;
+}
 
 /// The parts of parameters in all targets, of at most so many bytes each, one after the
 /// other.
@@ -37,8 +48,7 @@ class Parts {
       piece_ = 0;
       pieces_.clear();
       if (target_ == targets_.size()) break;
-      const Bucket& bucket = *targets_[target_].bucket;
-      pieces_ = pieces_in(bucket, bucket.owned);
+      pieces_ = pieces_of(targets_[target_]);
     }
     return target_ == targets_.size();
   }
@@ -157,6 +167,18 @@ std::vector<Target> masters_of(ModelState state) {
   return targets;
 }
 
+/// The moments of parameters that had no update, which an earlier state may have left.
+void begin_with_zeros(const optim::BucketState& state, const Bucket& bucket,
+                      const optim::UpdateCounts& counts) {
+  for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+    if (counts.of(piece.member->parameter->name()) > 0) continue;
+    for (const at::Tensor& moments : {state.exp_avg, state.exp_avg_sq}) {
+      moments.narrow(0, piece.in_bucket - bucket.owned.begin, piece.in_member.size())
+          .zero_();
+    }
+  }
+}
+
 }  // namespace
 
 checkpoint::ReadReport load_weights(ModelState state,
@@ -187,8 +209,10 @@ checkpoint::ReadReport restore_state(ModelState state,
   for (size_t i = 0; i < buckets.size(); ++i) {
     const optim::BucketState& own = state.optimizer.states()[i];
     if (!own.exp_avg.defined()) continue;  // frozen
-    targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i]});
-    targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i]});
+    const optim::UpdateCounts* counts = &state.optimizer.counts();
+    begin_with_zeros(own, buckets[i], *counts);
+    targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i], counts});
+    targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i], counts});
   }
   const checkpoint::ReadReport report =
       fill({stored}, std::move(targets),

@@ -1,8 +1,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <utility>
 
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/saver.h"
@@ -25,7 +27,9 @@ struct Rank {
         {make_parameter("b.w", {160, 48}, {}), plain, 2}};
     flat = std::make_unique<FlatBuffers>(placed, DTypePolicy{DType::BF16}, at::kCPU,
                                          FlatSharding{shard, shards});
-    optimizer = std::make_unique<optim::Optimizer>(*flat, OptimizerSection{});
+    optimizer = std::make_unique<optim::Optimizer>(
+        *flat, OptimizerSection{}, optim::OptimizerInputs{{}, 0, {"a.w"}});
+    optimizer->set_counts(optim::UpdateCounts(1));
   }
   ModelState state() { return {*flat, *optimizer}; }
   std::vector<at::Tensor> tensors() {
@@ -92,6 +96,55 @@ TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
         EXPECT_TRUE(at::equal(after.flat->buckets()[i].owned_weights,
                               own.master.to(at::kBFloat16)));
       }
+    }
+  });
+}
+
+TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
+  const testing::TempDir dir;
+  constexpr int kRanks = 2;
+  comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Rank before(world->rank(), kRanks);
+    before.number();
+    std::vector<at::Tensor> storage;
+    checkpoint::SaverOptions options;
+    options.dir = dir.path();
+    checkpoint::Snapshot snapshot;
+    snapshot.step = 1;
+    snapshot.tensors = capture_state(before.state(), storage);
+    std::erase_if(snapshot.tensors, [](const checkpoint::StateTensor& tensor) {
+      return tensor.slice.name == "b.w" && tensor.kind != checkpoint::kWeight;
+    });
+    checkpoint::save_checkpoint(options, std::move(snapshot), *world);
+    const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
+
+    for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
+      Rank after(world->rank(), kRanks);
+      after.number();  // of an earlier attempt
+      after.optimizer->set_counts(optim::UpdateCounts(1, {{"b.w", 0}}));
+      restore_state(after.state(), reader, *world, staging);
+      for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
+        const Bucket& bucket = after.flat->buckets()[i];
+        const optim::BucketState& own = after.optimizer->states()[i];
+        const optim::BucketState& was = before.optimizer->states()[i];
+        EXPECT_TRUE(at::equal(own.master, was.master)) << i;
+        if (!own.exp_avg.defined()) continue;
+        for (const FlatPiece& piece : pieces_in(bucket, bucket.owned)) {
+          const auto cut = [&](const at::Tensor& t) {
+            return t.narrow(0, piece.in_bucket - bucket.owned.begin,
+                            piece.in_member.size());
+          };
+          const bool fresh = piece.member->parameter->name() == "b.w";
+          for (const auto& [found, saved] : {std::pair(own.exp_avg, was.exp_avg),
+                                             std::pair(own.exp_avg_sq, was.exp_avg_sq)}) {
+            const at::Tensor wanted = fresh ? at::zeros_like(cut(saved)) : cut(saved);
+            EXPECT_TRUE(at::equal(cut(found), wanted)) << piece.member->parameter->name();
+          }
+        }
+      }
+      // The same without the setting that it follows from is a damage.
+      after.optimizer->set_counts(optim::UpdateCounts(1));
+      EXPECT_THROW(restore_state(after.state(), reader, *world, staging), InputError);
     }
   });
 }

@@ -17,7 +17,8 @@ StepHooks::StepHooks(const Session& session, int attempt, Logger& log)
       log_(log),
       attempt_(attempt),
       capture_(session.config.debug.capture.value_or(CaptureSettings{}),
-               session.layout.activation_place(session.config), session.world->rank()),
+               session.layout.activation_place(session.config), session.world->rank(),
+               session.model_config.description),
       faults_(session.config, session.world->rank(), attempt),
       profile_(session.device, session.world->rank(), session.world->ledger()) {}
 

@@ -361,6 +361,7 @@ class Trainer {
   void advance(int64_t content) {
     ++history_.step;
     history_.updates = session_.optimizer->updates();
+    history_.counts = session_.optimizer->counts();
     history_.tokens += config().batch.global_size * config().data.seq_len;
     history_.batch_hash = data::chain_hash(history_.batch_hash, content);
     history_.cursor = loader_.cursor();

@@ -63,6 +63,18 @@ def test_chosen_ranks_and_names_are_written_alone(run, tmp_path, one_rank):
     assert found["activation", "layers.0"]["verdict"] == "not in both"
 
 
+def test_gradients_are_chosen_by_the_names_of_hugging_faces_files_too(run, tmp_path):
+    path = write_config(tmp_path)
+    (tmp_path / "model/config.json").write_text(json.dumps({
+        "model_type": "gpt2", "vocab_size": 300, "n_embd": 64, "n_layer": 1, "n_head": 4,
+        "n_positions": 64, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}))
+    train(run, path, 'debug.capture={steps=[1], tensors=["gradient.*c_attn.weight"]}')
+    place = tmp_path / "run" / CAPTURE
+    found, _ = rows(run, place, place)
+    assert {name.split("attn.")[1] for _, name in found} == {
+        "q_proj.weight", "k_proj.weight", "v_proj.weight"}
+
+
 def test_another_seed_differs_and_says_so_by_exit_code(run, tmp_path, one_rank):
     train(run, write_config(tmp_path), "debug.capture={steps=[1]}", "run.seed=7")
     found, code = rows(run, tmp_path / "run" / CAPTURE, one_rank / CAPTURE, check=False)

@@ -20,6 +20,7 @@ SOUND = {
     "hf_decay": (ONE, [*FP32, 'optimizer.convention="hf"', "optimizer.eps=1e-6",
                        'schedule.warmup_start="zero"', 'precision.moments="bf16"']),
     "lamb": (LAYOUTS["tp2_pp2"], [*FP32, 'optimizer.kind="lamb"']),
+    "lamb_bf16": (ONE, ['optimizer.kind="lamb"', 'precision.moments="bf16"']),
     "no_masters_bf16": (LAYOUTS["zero1"], ['precision.master="bf16_sr"',
                                            'precision.moments="bf16"']),
 }

@@ -2,6 +2,8 @@
 
 import json
 
+import xxhash
+
 MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -87,3 +89,21 @@ def state(checkpoint_dir):
 
 def final(run_dir):
     return run_dir / "checkpoints" / "step_00000008"
+
+
+def edit_state(step, change):
+    """Makes of a checkpoint what a program would have written that says something else."""
+    manifest = json.loads((step / "manifest.json").read_text())
+    state = step / manifest["state"]["name"]
+    content = json.loads(state.read_text())
+    change(content)
+    state.write_text(json.dumps(content))
+
+    def hashed(content):
+        raw = content if isinstance(content, bytes) else content.encode()
+        return xxhash.xxh3_128_hexdigest(raw)
+
+    manifest["state"].update(size=state.stat().st_size, hash=hashed(hashed(state.read_bytes())))
+    del manifest["self"]
+    manifest["self"] = hashed(json.dumps(manifest, sort_keys=True, separators=(",", ":")))
+    (step / "manifest.json").write_text(json.dumps(manifest))
