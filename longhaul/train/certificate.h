@@ -47,8 +47,10 @@ void certify_weights(const Session& session, Logger& log);
 /// with decay d, so p, read again from the source, and m say what the master must be, to
 /// a few roundings: |difference| <= 2^-24 (8 |p| + 64 lr), plus 2^-8 lr where moments are
 /// bf16. Each rank looks at up to 4 x 16384 elements of each tensor that it has a part
-/// of. Throws InputError that names the worst one. Does nothing where certify_weights
-/// does nothing. Lets go of Session::init. `lr`: the rate of the update. Collective.
+/// of. The moments of the embedding's padding row have to be zero, unless the head is
+/// tied to it. Throws InputError that names the worst one. Does nothing where
+/// certify_weights does nothing. Lets go of Session::init. `lr`: the rate of the update.
+/// Collective.
 void certify_first_update(Session& session, double lr, Logger& log);
 
 }  // namespace longhaul::train
