@@ -140,6 +140,7 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);
   check_groups(config, model.description, warnings);
+  if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));

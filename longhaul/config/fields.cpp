@@ -122,7 +122,8 @@ Fields fields_of(ModelSection& s) {
       make_field("config", s.config, Logged,
                  "a Hugging Face directory or its config.json")
           .must_be_given(),
-      make_field("override", s.override_, Match,
+      // The model that it makes is compared, field by field.
+      make_field("override", s.override_, Logged,
                  "fields of config.json to replace, as { num_hidden_layers = 4 }"),
   };
 }

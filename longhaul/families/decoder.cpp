@@ -5,6 +5,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
+#include "longhaul/families/padding.h"
 
 namespace longhaul::families {
 namespace {
@@ -40,11 +41,31 @@ void check_neutral(const ConfigFields& fields) {
   }
 }
 
-void read_sizes(const ConfigFields& fields, DecoderSettings& out) {
+/// A size, or what stands for it where the field is absent, or null.
+std::optional<int64_t> size_or(const ConfigFields& fields, const char* key,
+                               std::optional<int64_t> absent) {
+  return fields.object().contains(key) ? fields.integer(key, 1, kMaxWidth) : absent;
+}
+
+/// "= 3", or which number an absent field stands for.
+std::string size_of(const ConfigFields& fields, const char* key, int64_t size) {
+  if (fields.find(key) != nullptr) return fmt::format("= {}", size);
+  return fmt::format("is absent and stands for {}, as in transformers, which", size);
+}
+
+void read_sizes(const ConfigFields& fields, const AbsentSizes& absent,
+                DecoderSettings& out) {
   read_outline(fields, out);
-  out.num_key_value_heads = fields.integer("num_key_value_heads", 1, kMaxWidth)
-                                .value_or(out.num_attention_heads);
-  const auto head_dim = fields.integer("head_dim", 1, kMaxWidth);
+  out.num_key_value_heads =
+      size_or(fields, "num_key_value_heads", absent.num_key_value_heads)
+          .value_or(out.num_attention_heads);
+  const auto head_dim = size_or(fields, "head_dim", absent.head_dim);
+  if (!head_dim && absent.head_dim) {
+    fields.fail("head_dim",
+                fmt::format("is null, which transformers refuses; give it a number, or "
+                            "remove it for {}",
+                            *absent.head_dim));
+  }
   if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
     fields.fail(
         "hidden_size",
@@ -58,14 +79,16 @@ void read_sizes(const ConfigFields& fields, DecoderSettings& out) {
                 fmt::format("= {} must be even: RoPE turns pairs", out.head_dim));
   }
   if (out.num_attention_heads * out.head_dim > kMaxWidth) {
-    fields.fail("head_dim",
-                fmt::format("= {} times num_attention_heads = {} is above {}",
-                            out.head_dim, out.num_attention_heads, kMaxWidth));
+    fields.fail("head_dim", fmt::format("{} times num_attention_heads = {} is above {}",
+                                        size_of(fields, "head_dim", out.head_dim),
+                                        out.num_attention_heads, kMaxWidth));
   }
   if (out.num_attention_heads % out.num_key_value_heads != 0) {
-    fields.fail("num_key_value_heads",
-                fmt::format("= {} does not divide num_attention_heads = {}",
-                            out.num_key_value_heads, out.num_attention_heads));
+    fields.fail(
+        "num_key_value_heads",
+        fmt::format("{} does not divide num_attention_heads = {}",
+                    size_of(fields, "num_key_value_heads", out.num_key_value_heads),
+                    out.num_attention_heads));
   }
 }
 
@@ -116,7 +139,7 @@ std::string text_of(const Value& value) {
 std::vector<Field> decoder_settings(const DecoderSettings& settings) {
   // All members by name: one that is added does not compile until it stands here.
   const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
-               rope] = settings;
+               padding, rope] = settings;
   std::vector<Field> fields = {
       {"hidden_size", text_of(hidden), true},
       {"intermediate_size", text_of(intermediate), true},
@@ -127,6 +150,7 @@ std::vector<Field> decoder_settings(const DecoderSettings& settings) {
       {"rms_norm_eps", text_of(eps), true},
       {"initializer_range", text_of(range), false},
       {"tie_word_embeddings", text_of(tied), true},
+      padding_setting(padding),
   };
   const std::vector<Field> rotation = rope_settings(rope);
   fields.insert(fields.end(), rotation.begin(), rotation.end());
@@ -139,20 +163,25 @@ std::vector<std::string> decoder_fields() {
           "initializer_range",   "intermediate_size",
           "layer_types",         "max_position_embeddings",
           "num_attention_heads", "num_hidden_layers",
-          "num_key_value_heads", "partial_rotary_factor",
+          "num_key_value_heads", "original_max_position_embeddings",
+          "pad_token_id",        "partial_rotary_factor",
           "rms_norm_eps",        "rope_parameters",
           "rope_scaling",        "rope_theta",
           "tie_word_embeddings"};
 }
 
-void read_decoder(const ConfigFields& fields, DecoderSettings& settings) {
+void read_decoder(const ConfigFields& fields, ModelConfig& config,
+                  DecoderSettings& settings, const AbsentSizes& absent) {
   check_neutral(fields);
-  read_sizes(fields, settings);
+  read_sizes(fields, absent, settings);
   settings.rms_norm_eps = fields.eps("rms_norm_eps");
   settings.initializer_range = fields.initializer_range();
   // Absent means false in every version of these classes.
   settings.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
+  settings.padding_row = read_padding_row(fields, config);
   settings.rope = read_rope(fields);
+  config.max_position_embeddings =
+      fields.required_integer("max_position_embeddings", 1, kMaxPositions);
 }
 
 ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
@@ -162,7 +191,7 @@ ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
   model.query_heads = s.num_attention_heads;
   model.key_heads = s.num_key_value_heads;
   UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
-  embedding.table(kEmbedding, vocab_size, s.hidden_size);
+  embedding.table(kEmbedding, vocab_size, s.hidden_size, s.padding_row);
   embedding.leave();
   model.units.push_back(embedding.take());
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,16 +23,27 @@ struct DecoderSettings : FamilySettings {
   double rms_norm_eps = 0.0;
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
+  std::optional<int64_t> padding_row = {};  ///< of the embedding
   RopeConfig rope;
 };
 
 namespace families {
 
+/// What a family's class in transformers takes for a field that is absent, where not the
+/// same as for null: then the query heads, or the hidden width over them.
+struct AbsentSizes {
+  std::optional<int64_t> num_key_value_heads;
+  /// The class knows no null either.
+  std::optional<int64_t> head_dim;
+};
+
 /// Fields of config.json that read_decoder reads.
 std::vector<std::string> decoder_fields();
 /// Reads and checks them. InputError for what no decoder of this form computes yet:
 /// dropout, another activation, layers that differ, part of a head rotated.
-void read_decoder(const ConfigFields& fields, DecoderSettings& settings);
+/// Fills the positions of `config` too, and its training_problem.
+void read_decoder(const ConfigFields& fields, ModelConfig& config,
+                  DecoderSettings& settings, const AbsentSizes& absent = {});
 /// For Family::settings.
 std::vector<Field> decoder_settings(const DecoderSettings& settings);
 

@@ -29,6 +29,9 @@ void check_parameter(const ParameterDescription& parameter, const ModelDescripti
   LH_ASSERT(!parameter.shape.empty() &&
                 std::ranges::all_of(parameter.shape, [](int64_t n) { return n > 0; }),
             "{} has shape {}", parameter.name, describe_shape(parameter.shape));
+  LH_ASSERT(!parameter.padding_row || (*parameter.padding_row >= 0 &&
+                                       *parameter.padding_row < parameter.shape.front()),
+            "{} has no row {}", parameter.name, *parameter.padding_row);
   if (!parameter.split || parameter.split->unit == ShardUnit::None) return;
   const auto dim = static_cast<size_t>(parameter.split->dim);
   LH_ASSERT(dim < parameter.shape.size(), "{} has no dim {}", parameter.name, dim);
@@ -159,6 +162,13 @@ std::vector<std::string> ModelDescription::losses_with_targets() const {
     if (term.over == LossTerm::Over::Targets) names.push_back(term.name);
   }
   return names;
+}
+
+std::optional<int64_t> ModelDescription::padding_row() const {
+  for (const ParameterDescription& p : units.front().parameters) {
+    if (p.padding_row) return p.padding_row;
+  }
+  return std::nullopt;
 }
 
 bool ModelDescription::is_causal() const {

@@ -52,6 +52,9 @@ struct ParameterDescription {
   /// A matrix that is multiplied with what the matrix before it is multiplied with: in
   /// memory both lie side by side where they can, for one product.
   bool joint = false;
+  /// Of a table: a row whose look-ups have no gradient, and whose first values are zeros
+  /// (padding_idx of torch's Embedding). A head that is tied to the table trains the row.
+  std::optional<int64_t> padding_row = {};
 
   int64_t num_elements() const;
   TensorSlice whole() const;
@@ -139,6 +142,8 @@ struct ModelDescription {
   int64_t num_blocks() const;
   /// Terms of the loss that the data has targets for.
   std::vector<std::string> losses_with_targets() const;
+  /// That of the table which has one.
+  std::optional<int64_t> padding_row() const;
   /// No token sees what follows it, so that text can be continued.
   bool is_causal() const;
   /// Width of the hidden states.

@@ -25,9 +25,15 @@ std::vector<families::Field> describe(const ModelConfig& model) {
   return fields;
 }
 
-ModelConfig parse_saved(std::string_view text, const fs::path& file) {
+ModelConfig parse_saved(std::string_view text, const fs::path& file,
+                        std::span<const ModelOverride> overrides) {
   try {
-    return parse_model_config(text, file);
+    try {
+      return parse_model_config(text, file);
+    } catch (const InputError&) {
+      if (overrides.empty()) throw;
+      return parse_model_config(text, file, overrides);
+    }
   } catch (const InputError& error) {
     // No damage: what a checkpoint holds is proved by its hash.
     throw ConfigError("model", fmt::format("the model of the checkpoint cannot be "
@@ -54,9 +60,11 @@ std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
 }
 
 void check_same_model(const ModelConfig& ours, std::string_view text,
-                      const fs::path& theirs, const std::string& from) {
+                      const fs::path& theirs, const std::string& from,
+                      std::span<const ModelOverride> overrides) {
   std::vector<std::string> lines;
-  for (const ModelDifference& d : differing_fields(ours, parse_saved(text, theirs))) {
+  const ModelConfig saved = parse_saved(text, theirs, overrides);
+  for (const ModelDifference& d : differing_fields(ours, saved)) {
     lines.push_back(fmt::format("{} is {}, was {}", d.field, d.ours, d.theirs));
   }
   if (lines.empty()) return;

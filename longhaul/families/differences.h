@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,11 @@ std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
 
 /// Of another Hugging Face directory's or checkpoint's config.json, whose `text` it is:
 /// ConfigError that names both files, each field and both values. `from` is what goes
-/// on; `theirs` the file that the text is from.
+/// on; `theirs` the file that the text is from. Where the text cannot be read as it is,
+/// since an earlier program took it for another model, it is read with `overrides`: what
+/// the run says of such fields is what its past must have meant.
 void check_same_model(const ModelConfig& ours, std::string_view text,
-                      const fs::path& theirs, const std::string& from);
+                      const fs::path& theirs, const std::string& from,
+                      std::span<const ModelOverride> overrides = {});
 
 }  // namespace longhaul

@@ -42,6 +42,7 @@ TEST(ModelFields, EachOneThatDiffersIsRefusedWithBothValues) {
       {"rms_norm_eps", 1e-6, "rms_norm_eps is 1e-05, was 1e-06"},
       {"initializer_range", 0.01, "initializer_range is 0.02, was 0.01"},
       {"tie_word_embeddings", true, "tie_word_embeddings is false, was true"},
+      {"pad_token_id", 7, "pad_token_id is null, was 7"},
       {"rope_theta", 10000.000000000002, "rope_theta is 10000, was 10000.000000000002"},
       {"factor", 4.0, "rope factor is 8, was 4"},
       {"low_freq_factor", 2.0, "rope low_freq_factor is 1, was 2"},
@@ -78,6 +79,23 @@ TEST(ModelFields, OtherSpellingsOfTheSameModelAreTheSame) {
   json["dtype"] = "bfloat16";
   json["use_cache"] = false;
   EXPECT_NO_THROW(check_same_model(our_model(), json.dump(), "step/config.json", "step"));
+}
+
+/// Of a run that an earlier program began, which read the file as another model.
+TEST(ModelFields, WhatCannotBeReadAnyMoreIsReadAsTheRunsOverridesSay) {
+  const std::string saved = model_with("is_causal", false);
+  EXPECT_NE(refusal_of(saved).find("is_causal = false is not available"),
+            std::string::npos);
+  const std::vector<ModelOverride> causal = {{"is_causal", "true"}};
+  EXPECT_NO_THROW(
+      check_same_model(our_model(), saved, "step/config.json", "step", causal));
+  // One that can be read is compared as it stands.
+  const std::vector<ModelOverride> theta = {{"rope_theta", "10000.0"}};
+  EXPECT_NE(message_of<ConfigError>([&] {
+              check_same_model(our_model(), model_with("rope_theta", 2e4),
+                               "step/config.json", "step", theta);
+            }).find("rope_theta is 10000, was 20000"),
+            std::string::npos);
 }
 
 TEST(ModelFields, OneThatCannotBeReadIsASettingThatDoesNotFit) {

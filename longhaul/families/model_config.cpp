@@ -22,8 +22,9 @@ using families::Family;
 constexpr uint64_t kMaxModelBytes = uint64_t{1} << 24;
 
 /// Fields that are read of every model.
-constexpr std::array kCommon{"architectures", "bos_token_id",        "eos_token_id",
-                             "model_type",    "quantization_config", "vocab_size"};
+constexpr std::array kCommon{"architectures", "bos_token_id", "eos_token_id",
+                             "is_causal",     "model_type",   "quantization_config",
+                             "vocab_size"};
 
 /// Fields that say nothing about the mathematics.
 constexpr std::array kHarmless{
@@ -32,6 +33,7 @@ constexpr std::array kHarmless{
 
 /// Fields of other families that would change the mathematics if a file has them on.
 constexpr std::array kOtherMathematics{"num_experts",
+                                       "per_layer_config",
                                        "num_local_experts",
                                        "n_routed_experts",
                                        "attn_logit_softcapping",
@@ -121,6 +123,18 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
   return ignored;
 }
 
+/// transformers lets each token of a decoder see all others unless the field is absent or
+/// true: null stands for false. Its BERT does so anyway, and never looks at the field.
+void check_causal(const ConfigFields& fields, const ModelDescription& model) {
+  const auto& object = fields.object();
+  const auto found = object.find("is_causal");
+  if (!model.is_causal() || found == object.end() || *found == true) return;
+  fields.fail("is_causal", fmt::format("= {} is not available: a decoder's tokens see "
+                                       "what is before them; remove it, or set "
+                                       "model.override.is_causal = true",
+                                       found->dump().substr(0, 80)));
+}
+
 void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {
   const auto check = [&](const char* key, const std::vector<int64_t>& ids) {
     for (const int64_t id : ids) {
@@ -178,6 +192,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
   family.read(fields, config);
   check_description(config.description);
+  check_causal(fields, config.description);
   config.ignored_fields = check_rest(fields, family);
   config.bos_token_ids = fields.token_ids("bos_token_id");
   config.eos_token_ids = fields.token_ids("eos_token_id");
@@ -233,6 +248,12 @@ void check_against_model(const RunConfig& config, const ModelConfig& model) {
                   "shorten it, or set model.override.max_position_embeddings",
                   config.data.seq_len, model.max_position_embeddings,
                   model.source_path.string()));
+}
+
+void check_trainable(const ModelConfig& model) {
+  if (!model.training_problem.empty()) {
+    throw ConfigError("model", model.training_problem);
+  }
 }
 
 }  // namespace longhaul

@@ -34,6 +34,10 @@ struct ModelConfig {
   /// Fields of the source that this program does not know: to be printed, not hidden.
   std::vector<std::string> ignored_fields;
 
+  /// Why no new run may train it, although what was trained of it can be read; empty:
+  /// nothing.
+  std::string training_problem;
+
   /// The source's own text (with overrides applied), for export in the same form.
   std::string source_json;
   /// Where it was read from: the config.json, and the directory around it.
@@ -57,5 +61,8 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
 
 /// ConfigError where the run asks for more positions than the model has.
 void check_against_model(const RunConfig& config, const ModelConfig& model);
+
+/// ConfigError with the model's training_problem, for whoever is about to train it.
+void check_trainable(const ModelConfig& model);
 
 }  // namespace longhaul

@@ -296,6 +296,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"full_attention\" is"},
         Changed{R"({"num_local_experts": 8})",
                 "num_local_experts = 8 changes the mathematics and is not available"},
+        Changed{R"({"per_layer_config": {"0": {"hidden_act": "gelu"}}})",
+                "per_layer_config = {\"0\":{\"hidden_act\":\"gelu\"}} changes the "
+                "mathematics and is not available"},
+        Changed{
+            R"({"is_causal": false})",
+            "is_causal = false is not available: a decoder's tokens see what is before "
+            "them; remove it, or set model.override.is_causal = true"},
+        Changed{
+            R"({"is_causal": null})",
+            "is_causal = null is not available: a decoder's tokens see what is before "
+            "them; remove it, or set model.override.is_causal = true"},
+        Changed{R"({"pad_token_id": "<pad>"})",
+                "pad_token_id expected an integer, found \"<pad>\""},
         Changed{R"({"hidden_size": "64"})",
                 "hidden_size expected an integer, found \"64\""},
         Changed{R"({"hidden_size": 9e99})",
@@ -319,6 +332,56 @@ INSTANTIATE_TEST_SUITE_P(
                 "eos_token_id = 100 is past vocab_size = 100"},
         Changed{R"({"eos_token_id": "</s>"})",
                 "eos_token_id expected a token id or a list of them, found \"</s>\""}));
+
+TEST(ModelConfig, ThePaddingRowIsThatOfTorchsEmbedding) {
+  const auto row = [](const OrderedJson& id) {
+    return parse(edited({{"pad_token_id", id}})).description.padding_row();
+  };
+  EXPECT_EQ(row(7), 7);
+  EXPECT_EQ(row(0), 0);
+  EXPECT_EQ(row(-1), 99);
+  EXPECT_EQ(row(-100), 0);
+  EXPECT_EQ(row(nullptr), std::nullopt);
+  EXPECT_EQ(parse(edited({})).description.padding_row(), std::nullopt);
+}
+
+/// What was trained with such a file can be read and exported.
+TEST(ModelConfig, APaddingTokenThatIsNoneKeepsANewRunFromBeginning) {
+  for (const int64_t id : {100, 32000, -101}) {
+    const ModelConfig model = parse(edited({{"pad_token_id", id}}));
+    EXPECT_EQ(model.description.padding_row(), std::nullopt);
+    EXPECT_EQ(message_of<ConfigError>([&] { check_trainable(model); }),
+              fmt::format("[model] c.json: pad_token_id = {} names no row of the "
+                          "embedding, which has vocab_size = 100: transformers refuses "
+                          "this model too; remove the field, or set "
+                          "model.override.pad_token_id to a token",
+                          id));
+  }
+  EXPECT_NO_THROW(check_trainable(parse(edited({{"pad_token_id", -100}}))));
+}
+
+/// transformers takes the outer one where both are there.
+TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
+  const OrderedJson scaling = {{"rope_type", "llama3"},
+                               {"factor", 8.0},
+                               {"low_freq_factor", 1.0},
+                               {"high_freq_factor", 4.0}};
+  OrderedJson changes = {{"original_max_position_embeddings", 32},
+                         {"rope_scaling", scaling}};
+  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 32);
+  changes["rope_scaling"]["original_max_position_embeddings"] = 32;
+  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 32);
+  changes["rope_scaling"]["original_max_position_embeddings"] = 64;
+  EXPECT_EQ(
+      refused(changes),
+      "[model] c.json: rope_scaling.original_max_position_embeddings = 64 disagrees "
+      "with original_max_position_embeddings = 32 outside of the object, which "
+      "transformers takes; keep one of them");
+  changes["original_max_position_embeddings"] = nullptr;
+  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 64);
+  const OrderedJson plain = {{"original_max_position_embeddings", 32}};
+  EXPECT_TRUE(parse(edited(plain)).ignored_fields.empty());
+}
 
 TEST(ModelConfig, ReadsHeadDimThatIsNotHiddenOverHeads) {
   EXPECT_EQ(settings_of(edited({{"head_dim", 32}})).head_dim, 32);

@@ -12,6 +12,7 @@ namespace longhaul::families {
 namespace {
 
 constexpr double kEarlyTheta = 10000.0;
+constexpr int64_t kMaxOriginal = int64_t{1} << 31;
 
 /// transformers could only mean theta 10000 before its version 4.33 brought the field
 /// rope_theta (with Code Llama, September 2023), and has always written the field since.
@@ -63,7 +64,23 @@ void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
   }
 }
 
-void read_scaling(const ConfigFields& rope, const std::string& kind, RopeConfig& out) {
+/// Where both are there, transformers takes the outer one.
+int64_t read_original_positions(const ConfigFields& rope,
+                                const std::optional<int64_t>& outer) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  const auto inner = rope.integer(kKey, 1, kMaxOriginal);
+  if (outer && inner && *outer != *inner) {
+    rope.fail(kKey,
+              fmt::format("= {} disagrees with {} = {} outside of the object, which "
+                          "transformers takes; keep one of them",
+                          *inner, kKey, *outer));
+  }
+  if (outer) return *outer;
+  return rope.required_integer(kKey, 1, kMaxOriginal);
+}
+
+void read_scaling(const ConfigFields& rope, const std::string& kind,
+                  const std::optional<int64_t>& outer_original, RopeConfig& out) {
   if (kind == "default") {
     out.kind = RopeConfig::Kind::Plain;
   } else if (kind == "linear") {
@@ -74,8 +91,7 @@ void read_scaling(const ConfigFields& rope, const std::string& kind, RopeConfig&
     out.factor = rope.required_number("factor");
     out.low_freq_factor = rope.required_number("low_freq_factor");
     out.high_freq_factor = rope.required_number("high_freq_factor");
-    out.original_max_position_embeddings =
-        rope.required_integer("original_max_position_embeddings", 1, int64_t{1} << 31);
+    out.original_max_position_embeddings = read_original_positions(rope, outer_original);
     if (out.low_freq_factor <= 0.0 || out.high_freq_factor <= out.low_freq_factor) {
       rope.fail("high_freq_factor",
                 fmt::format("= {} must be greater than low_freq_factor = {}, and that "
@@ -177,18 +193,20 @@ RopeConfig read_rope(const ConfigFields& fields) {
   };
   check_object("rope_scaling", scaling);
   check_object("rope_parameters", parameters);
+  const auto original =
+      fields.integer("original_max_position_embeddings", 1, kMaxOriginal);
   std::optional<double> inner_theta;
   if (scaling) {
     const ConfigFields inner(*scaling, fields.file(), "rope_scaling.");
     const std::string kind = kind_name(inner, "");
     if (kind.empty()) inner.fail("rope_type", "is missing");
     inner_theta = inner.number("rope_theta");
-    read_scaling(inner, kind, rope);
+    read_scaling(inner, kind, original, rope);
   }
   if (parameters) {
     const ConfigFields inner(*parameters, fields.file(), "rope_parameters.");
     RopeConfig second;
-    read_scaling(inner, kind_name(inner, "default"), second);
+    read_scaling(inner, kind_name(inner, "default"), original, second);
     const auto theta = inner.number("rope_theta");
     if (scaling) {
       rope.theta = theta_beside(fields, inner_theta);

@@ -55,8 +55,10 @@ Feature UnitMaker::input(int64_t width) {
   return make({.kind = KeptKind::Input, .width = width, .outside = true});
 }
 
-void UnitMaker::table(const std::string& name, int64_t rows, int64_t width) {
+void UnitMaker::table(const std::string& name, int64_t rows, int64_t width,
+                      std::optional<int64_t> padding_row) {
   add(name, {rows, width}, {Init::Kind::Normal, stddev_}, {{ShardUnit::Vocabulary, 0}});
+  unit_.parameters.back().padding_row = padding_row;
   unit_.work.lookups += static_cast<double>(width);
 }
 

@@ -29,8 +29,9 @@ class UnitMaker {
 
   /// A tensor that the unit before hands on; called first, in their order.
   Feature input(int64_t width);
-  /// Rows that are looked up by token.
-  void table(const std::string& name, int64_t rows, int64_t width);
+  /// Rows that are looked up by token. `padding_row`: of ParameterDescription.
+  void table(const std::string& name, int64_t rows, int64_t width,
+             std::optional<int64_t> padding_row = {});
   /// A small one, which each rank has whole and looks up outside of split regions.
   void whole_table(const std::string& name, int64_t rows, int64_t width);
   /// The sum of what was looked up, outside of split regions.

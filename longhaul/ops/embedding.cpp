@@ -34,17 +34,29 @@ at::Tensor look_up(const at::Tensor& ids, const Parameter& table) {
       .masked_fill_(outside.unsqueeze(1), 0);
 }
 
+/// local_rows() of the backward: rows without a gradient count as outside.
+LocalRows trained_rows(const at::Tensor& ids, const Parameter& table) {
+  LocalRows local = local_rows(ids, table);
+  const auto padding = table.padding_row();
+  if (!padding) return local;
+  const at::Tensor pads = ids.eq(*padding);
+  local.outside = local.outside.defined() ? local.outside.logical_or(pads) : pads;
+  return local;
+}
+
 void add_gradient(const at::Tensor& ids, const at::Tensor& dy, const Parameter& table) {
   at::Tensor grad = table.grad();
+  const auto [rows, outside] = trained_rows(ids, table);
   if (fused::supports(fused::Form::EmbeddingGradient, dy) &&
       grad.scalar_type() == at::kFloat) {
     // Each row's tokens in their order, so that its sum has the same bits in every run.
-    const auto [rows, order] = at::sort(ids - table.slice().offset[0],
-                                        /*stable=*/std::optional(true));
-    fused::embedding_gradient(dy.contiguous(), rows.to(at::kLong), order, grad);
+    // The kernel leaves out what is no row.
+    const auto [sorted, order] =
+        at::sort(outside.defined() ? rows.masked_fill(outside, -1) : rows,
+                 /*stable=*/std::optional(true));
+    fused::embedding_gradient(dy.contiguous(), sorted.to(at::kLong), order, grad);
     return;
   }
-  const auto [rows, outside] = local_rows(ids, table);
   if (!outside.defined()) {
     grad.index_add_(0, rows, dy.to(grad.scalar_type()));
     return;

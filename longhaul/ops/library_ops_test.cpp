@@ -442,7 +442,8 @@ void embedding_gradient_of_a_plugin(const at::Tensor& dy, const at::Tensor& rows
 
 /// The gradient of rows [begin, end) of a table on a device, added to what was there.
 at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
-                                 at::ScalarType type) {
+                                 at::ScalarType type,
+                                 std::optional<int64_t> padding = {}) {
   at::manual_seed(9);
   const at::Tensor ids = at::randint(0, 60, {400}, at::kInt);  // many more than once
   const at::Tensor dy = at::randn({400, 24}).to(type);
@@ -451,6 +452,7 @@ at::Tensor embedding_gradient_on(at::Device device, int64_t begin, int64_t end,
   slice.offset[0] = begin;
   slice.extent[0] = end - begin;
   table->set_slice(slice);
+  table->set_padding_row(padding);
   table->set_frozen(false);
   const at::Tensor weight = at::randn({end - begin, 24}).to(type);
   table->bind(weight.to(device), at::ones({end - begin, 24}).to(device));
@@ -474,9 +476,16 @@ TEST(EmbeddingOnADevice, AddsARowsGradientsInTheOrderOfItsTokensWhereItHasTheKer
       const at::Tensor expected = embedding_gradient_on(at::kCPU, begin, end, type);
       EXPECT_TRUE(embedding_gradient_on(kDevice, begin, end, type).equal(expected));
       EXPECT_GT((expected - 1.0).abs().max().item<float>(), 3.0F);
+      // Row 40 is in two of the parts.
+      const at::Tensor padded = embedding_gradient_on(at::kCPU, begin, end, type, 40);
+      EXPECT_TRUE(embedding_gradient_on(kDevice, begin, end, type, 40).equal(padded));
+      EXPECT_EQ(padded.equal(expected), begin > 40 || end <= 40);
+      if (begin <= 40 && 40 < end) {
+        EXPECT_TRUE(padded[40 - begin].eq(1.0).all().item<bool>());
+      }
     }
   }
-  EXPECT_EQ(embedding_gradients, 6);
+  EXPECT_EQ(embedding_gradients, 12);
 }
 
 TEST(EmbeddingOnADevice, IsTheCpusWithoutTheKernel) {
@@ -485,6 +494,9 @@ TEST(EmbeddingOnADevice, IsTheCpusWithoutTheKernel) {
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 101}, {34, 68}}) {
     expect_close(embedding_gradient_on(kDevice, begin, end, at::kFloat),
                  embedding_gradient_on(at::kCPU, begin, end, at::kFloat), 1e-6, "table");
+    expect_close(embedding_gradient_on(kDevice, begin, end, at::kFloat, 40),
+                 embedding_gradient_on(at::kCPU, begin, end, at::kFloat, 40), 1e-6,
+                 "table without row 40");
   }
   EXPECT_EQ(embedding_gradients, 0);
 }

@@ -76,6 +76,18 @@ TEST_P(GpuOps, EmbeddingIsTheSame) {
   });
 }
 
+TEST_P(GpuOps, EmbeddingWithAPaddingRowIsTheSame) {
+  const at::Tensor table = random({10, 16}), dy = random({5, 16});
+  const at::Tensor ids = at::tensor({3, 1, 3, 9, 3}, at::kInt);
+  compare([&](at::Device device) -> Results {
+    const auto weight = weight_on(table, device);
+    weight->set_padding_row(3);
+    backward(embedding(ids.to(device), weight), dy.to(device));
+    EXPECT_EQ(weight->grad()[3].abs().max().item<float>(), 0.0F);
+    return {weight->grad()};
+  });
+}
+
 TEST_P(GpuOps, RmsNormIsTheSame) {
   const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
   compare([&](at::Device device) -> Results {

@@ -45,6 +45,35 @@ TEST(SplitEmbedding, PartsAddUpToTheWholeTable) {
   EXPECT_TRUE(at::equal(at::cat(grads), whole->grad()));
 }
 
+/// As torch's Embedding with padding_idx, of a whole table and of its parts.
+TEST(SplitEmbedding, APaddingRowIsLookedUpAndHasNoGradient) {
+  at::manual_seed(5);
+  const at::Tensor table = at::randn({101, 16}), dy = at::randn({200, 16});
+  const at::Tensor ids = at::randint(0, 40, {200}, at::kInt);
+  for (const int64_t padding : {0, 7, 33, 34}) {
+    const at::Tensor plain = leaf(table);
+    backward(at::embedding(plain, ids.to(at::kLong), padding), dy);
+    const auto whole = bound(table);
+    whole->set_padding_row(padding);
+    const at::Tensor y = embedding(ids, whole);
+    EXPECT_TRUE(at::equal(y, table.index_select(0, ids)));
+    backward(y, dy);
+    expect_close(whole->grad(), plain.grad(), 1e-6, "dtable");
+    EXPECT_EQ(whole->grad()[padding].abs().max().item<float>(), 0.0F);
+    std::vector<at::Tensor> grads;
+    for (const auto& [begin, end] : kParts) {
+      const auto part = part_of(table, begin, end);
+      part->set_padding_row(padding);
+      backward(embedding(ids, part), dy);
+      grads.push_back(part->grad());
+    }
+    EXPECT_TRUE(at::equal(at::cat(grads), whole->grad()));
+    whole->set_padding_row({});
+    backward(embedding(ids, whole), dy);
+    EXPECT_GT(whole->grad()[padding].abs().max().item<float>(), 0.1F);
+  }
+}
+
 class SplitLossHead
     : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, double>> {};
 

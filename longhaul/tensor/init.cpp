@@ -68,4 +68,14 @@ void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
   }
 }
 
+void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
+              float* out) {
+  const int64_t local = row - slice.offset[0];
+  if (local < 0 || local >= slice.extent[0]) return;
+  const int64_t width = slice.num_elements() / slice.extent[0];
+  const int64_t first = std::max(begin, local * width);
+  const int64_t last = std::min(end, (local + 1) * width);
+  if (first < last) std::fill(out + (first - begin), out + (last - begin), 0.0F);
+}
+
 }  // namespace longhaul

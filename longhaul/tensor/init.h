@@ -12,4 +12,9 @@ namespace longhaul {
 void initial_values(const TensorSlice& slice, const Init& init, uint64_t seed,
                     int64_t begin, int64_t end, float* out);
 
+/// Sets to zero what elements [begin, end) of the slice's extent hold of a row of the
+/// whole tensor. `out`: those elements, as initial_values fills them.
+void zero_row(const TensorSlice& slice, int64_t row, int64_t begin, int64_t end,
+              float* out);
+
 }  // namespace longhaul

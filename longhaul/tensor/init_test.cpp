@@ -55,5 +55,27 @@ TEST(Init, DependsOnSeedAndName) {
   EXPECT_NE(values(whole(), 0, 8), values(whole(), 0, 8, 8));
 }
 
+TEST(Init, ARowOfTheWholeIsZeroInEverySliceAndRange) {
+  TensorSlice part = whole();
+  part.offset = {5, 0};
+  part.extent = {20, 53};
+  for (const TensorSlice& slice : {whole(), part}) {
+    const int64_t size = slice.num_elements();
+    for (const auto& [begin, end] :
+         {std::pair<int64_t, int64_t>{0, size}, {100, 150}, {3 * 53 + 7, 4 * 53}}) {
+      for (const int64_t row : {0, 5, 6, 8, 24, 25, 36}) {
+        const auto before = values(slice, begin, end);
+        auto after = before;
+        zero_row(slice, row, begin, end, after.data());
+        for (int64_t i = begin; i < end; ++i) {
+          const auto at = static_cast<size_t>(i - begin);
+          const bool in_row = i / 53 + slice.offset[0] == row;
+          ASSERT_EQ(after[at], in_row ? 0.0F : before[at]) << row << ' ' << i;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul

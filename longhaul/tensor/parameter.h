@@ -19,7 +19,10 @@ namespace longhaul {
 class Parameter {
  public:
   explicit Parameter(const ParameterDescription& described)
-      : slice_(described.whole()), init_(described.init), split_(described.split) {}
+      : slice_(described.whole()),
+        init_(described.init),
+        split_(described.split),
+        padding_row_(described.padding_row) {}
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -31,6 +34,9 @@ class Parameter {
   const Init& init() const { return init_; }
   /// Over the ranks of tensor parallelism.
   const std::optional<ShardSplit>& split() const { return split_; }
+  /// A row of the whole tensor whose look-ups have no gradient.
+  const std::optional<int64_t>& padding_row() const { return padding_row_; }
+  void set_padding_row(std::optional<int64_t> row) { padding_row_ = row; }
   /// Without a gradient: nothing is computed for it. So it starts.
   bool frozen() const { return frozen_; }
   void set_frozen(bool frozen) { frozen_ = frozen; }
@@ -57,6 +63,7 @@ class Parameter {
   TensorSlice slice_;
   Init init_;
   std::optional<ShardSplit> split_;
+  std::optional<int64_t> padding_row_;
   at::Tensor weight_;
   at::Tensor grad_;
   mutable bool grad_unset_ = false;

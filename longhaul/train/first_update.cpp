@@ -49,6 +49,7 @@ class FirstUpdate {
     const auto& buckets = session_.flat->buckets();
     for (size_t i = 0; i < buckets.size(); ++i) {
       for (const FlatPiece& piece : pieces_in(buckets[i], buckets[i].owned)) {
+        look_at_padding(buckets[i], session_.optimizer->states()[i], piece);
         for (const int64_t begin : block_begins(piece.in_member.size())) {
           look_at(buckets[i], session_.optimizer->states()[i], piece, begin);
         }
@@ -85,12 +86,37 @@ class FirstUpdate {
     const double value = ratio[place].item<double>();
     if (value <= worst_.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst_ = {value,
-              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                          "source's {:.9g} and this update make {:.9g}",
-                          piece.member->parameter->name(), first + place,
-                          describe_slice(piece.member->parameter->slice()), at(master),
-                          at(loaded), at(rule.masters(loaded, moments)))};
+    worst_ = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                                 "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                                 "times what rounding may do)",
+                                 piece.member->parameter->name(), first + place,
+                                 describe_slice(piece.member->parameter->slice()),
+                                 at(master), at(loaded), at(rule.masters(loaded, moments)),
+                                 value)};
+  }
+
+  /// A padding row has no gradient, but from a head that is tied to its table.
+  void look_at_padding(const Bucket& bucket, const optim::BucketState& state,
+                       const FlatPiece& piece) {
+    const Parameter& parameter = *piece.member->parameter;
+    const auto row = parameter.padding_row();
+    if (bucket.frozen || !row || session_.model_config.description.tied) return;
+    const TensorSlice& slice = parameter.slice();
+    const int64_t width = slice.num_elements() / slice.extent[0];
+    const int64_t first = (*row - slice.offset[0]) * width;
+    const int64_t begin = std::max(first, piece.in_member.begin);
+    const int64_t end = std::min(first + width, piece.in_member.end);
+    if (begin >= end) return;
+    const int64_t at =
+        piece.in_bucket - bucket.owned.begin + begin - piece.in_member.begin;
+    const auto moment =
+        state.exp_avg.narrow(0, at, end - begin).abs().max().to(at::kCPU).item<double>();
+    elements_ += end - begin;
+    if (moment == 0.0) return;
+    worst_ = {HUGE_VAL,
+              fmt::format("{}, row {}, that of pad_token_id: its look-ups have a "
+                          "gradient, of which a moment is {:.9g}",
+                          parameter.name(), *row, moment)};
   }
 
   const Session& session_;
@@ -134,10 +160,9 @@ void certify_first_update(Session& session, double lr, Logger& log) {
   if (worst.ratio > 1.0) {
     throw InputError(
         "certificate",
-        fmt::format("the first update did not start from {}: {} ({:.2g} times what "
-                    "rounding may do); the run was stopped after step 1, nothing was "
-                    "saved",
-                    source->source().path.string(), worst.text, worst.ratio));
+        fmt::format("the first update did not start from {}: {}; the run was stopped "
+                    "after step 1, nothing was saved",
+                    source->source().path.string(), worst.text));
   }
   log.info(fmt::format(
       "certificate: the first update started from the loaded weights, to {:.2f} of what "

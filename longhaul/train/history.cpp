@@ -67,6 +67,7 @@ Json History::to_json() const {
                {"sources", train::to_json(sources)},
                {"guard", guard.to_json()},
                {"config", config_toml},
+               {"padding_row", padding_row ? Json(*padding_row) : Json()},
                {"model", model},
                {"numerics", fingerprint}};
   if (counts) json["fewer_updates"] = counts->fewer_to_json();
@@ -98,6 +99,9 @@ History History::from_json(const Json& json) {
     h.config_toml = json.at("config").get<std::string>();
     // Earlier checkpoints have it in their config.json only.
     if (json.contains("model")) h.model = json["model"].get<std::string>();
+    if (json.contains("padding_row") && !json["padding_row"].is_null()) {
+      h.padding_row = json["padding_row"].get<int64_t>();
+    }
     if (json.contains("schedule")) {
       h.schedule = optim::ScheduleBasis::from_json(json["schedule"]);
     }

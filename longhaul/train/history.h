@@ -29,6 +29,9 @@ struct History {
   std::string config_toml;                 ///< resolved settings
   /// What rates follow; as read, that of the checkpoint: older states have none.
   std::optional<optim::ScheduleBasis> schedule;
+  /// The row of the embedding whose look-ups this run does not train; older states have
+  /// none: their runs train all.
+  std::optional<int64_t> padding_row;
   std::string model;  ///< config.json, overrides applied; older states have none
   Json fingerprint;   ///< numerics_fingerprint
 

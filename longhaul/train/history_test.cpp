@@ -23,6 +23,7 @@ History example() {
   rewarmed.continue_ = ContinueKind::Rewarm;
   rewarmed.warmup_steps = 3;
   h.schedule = {rewarmed, 1e-3 / 3.0, 9, optim::Junction{5, 1e-4 / 7.0}};
+  h.padding_row = 31;
   h.model = "{\"rope_theta\": 10000.0}";
   h.fingerprint = {{"threads", 2}, {"layout", "dp 2"}};
   return h;
@@ -39,6 +40,7 @@ TEST(History, SurvivesStateJson) {
   EXPECT_EQ(h.guard, example().guard);            // to the last bit
   EXPECT_EQ(h.validation, example().validation);  // to the last bit
   EXPECT_EQ(h.config_toml, example().config_toml);
+  EXPECT_EQ(h.padding_row, 31);
   EXPECT_EQ(h.model, example().model);
   ASSERT_TRUE(h.schedule.has_value());
   EXPECT_EQ(h.schedule->to_json(), example().schedule->to_json());
@@ -58,6 +60,16 @@ TEST(History, OfACheckpointWithoutAGuardBeginsWithAnEmptyOne) {
   Json older = example().to_json();
   older.erase("guard");
   EXPECT_EQ(History::from_json(older).guard, GuardState());
+}
+
+TEST(History, OfACheckpointThatDoesNotSayHasNoPaddingRow) {
+  Json older = example().to_json();
+  older.erase("padding_row");
+  EXPECT_EQ(History::from_json(older).padding_row, std::nullopt);
+  History none = example();
+  none.padding_row.reset();
+  EXPECT_TRUE(none.to_json().at("padding_row").is_null());
+  EXPECT_EQ(History::from_json(none.to_json()).padding_row, std::nullopt);
 }
 
 TEST(History, OfACheckpointWithoutAModelHasNone) {

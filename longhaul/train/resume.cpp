@@ -78,9 +78,10 @@ void check_model(const Session& session, const History& history, const fs::path&
                  const fs::path& config) {
   if (!history.model.empty()) {
     check_same_model(session.model_config, history.model, from / "state.json",
-                     from.string());
+                     from.string(), session.config.model.override_);
   } else if (fs::exists(config)) {
-    check_same_model(session.model_config, read_text(config), config, from.string());
+    check_same_model(session.model_config, read_text(config), config, from.string(),
+                     session.config.model.override_);
   }
 }
 
@@ -152,12 +153,27 @@ void take_counts(Session& session, RunLog& run, const History& history) {
   session.optimizer->set_counts(*history.counts);
 }
 
+/// The run goes on with its embedding as it was begun: an older program trained every
+/// row, and a state that it left does not say so. An import begins as a new run does.
+void settle_padding(const Session& session, History& history, RunLog& run) {
+  const auto row = session.model_config.description.padding_row();
+  if (history.config_toml.empty()) history.padding_row = row;
+  if (row && !history.padding_row) {
+    run.log().info(
+        fmt::format("row {} of the embedding, that of pad_token_id, is trained like "
+                    "others: so this run was begun; a new run does not train its "
+                    "look-ups, as transformers",
+                    *row));
+  }
+}
+
 /// What a saved state says, if it fits this run; `from` names it, `config` is its
 /// config.json.
 History read_history(const Session& session, RunLog& run, const Json& state,
                      const fs::path& from, const fs::path& config) {
   History history = History::from_json(state);
   check_model(session, history, from, config);
+  settle_padding(session, history, run);
   if (history.config_toml.empty()) {
     run.log().warning(
         fmt::format("{} was imported: there are no settings to compare with, and the "
@@ -318,9 +334,24 @@ void set_newer_aside(const Session& session, RunLog& run, int64_t step) {
   });
 }
 
+/// Nothing is learnt from matrices of zeros. (transformers takes 0.02 for 0.)
+void check_first_values(const ModelConfig& model) {
+  for (const UnitDescription& unit : model.description.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (p.init.kind != Init::Kind::Normal || p.init.stddev > 0.0) continue;
+      throw ConfigError(
+          "model", fmt::format("{}: initializer_range = 0 makes {} begin as zeros; set "
+                               "model.override.initializer_range, usually to 0.02",
+                               model.source_path.string(), p.name));
+    }
+  }
+}
+
 void initialise(Session& session, RunLog& run) {
   const RunConfig& config = session.config;
+  check_trainable(session.model_config);
   if (config.init.weights.empty()) {
+    check_first_values(session.model_config);
     initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
     const std::string line = fmt::format("weights: RANDOM, seed {}", config.run.seed);
     const fs::path dir = session.model_config.source_path.parent_path();
@@ -388,6 +419,18 @@ void begin_anew(Session& session, RunLog& run) {
   comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
 }
 
+/// On all ranks, whatever parts of the model they have.
+void follow_padding(const Session& session, const std::optional<int64_t>& row) {
+  const std::optional<int64_t> described = session.model_config.description.padding_row();
+  LH_CHECK(!row || row == described, "resume", "row {} of the embedding, not row {}",
+           row.value_or(-1), described.value_or(-1));
+  for (const Chunk& chunk : session.chunks) {
+    for (const ParameterPtr& parameter : chunk.model->parameters()) {
+      if (parameter->padding_row()) parameter->set_padding_row(row);
+    }
+  }
+}
+
 /// What the run says of itself, whatever it began with.
 void identify(const Session& session, History& history) {
   history.config_toml = to_toml(session.config);
@@ -409,6 +452,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   History history;
   if (paths.empty()) {
     begin_anew(session, run);
+    history.padding_row = now.padding_row;
   } else {
     history = resume_from_best(session, start, run, paths);
   }
@@ -431,6 +475,13 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
   } else if (paths.empty()) {
     optim::refuse_unmatched(session.config, session.groups);
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
+    history.padding_row = session.model_config.description.padding_row();
+    if (history.padding_row) {
+      run.log().info(fmt::format(
+          "pad_token_id: look-ups of row {} of the embedding are not trained, as in "
+          "transformers",
+          *history.padding_row));
+    }
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths);
@@ -438,6 +489,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
     settle_memory(session, nullptr);
   }
+  follow_padding(session, history.padding_row);
   session.replicas->share_weights();
   certify_weights(session, run.log());
   identify(session, history);

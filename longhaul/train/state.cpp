@@ -43,6 +43,9 @@ void initialise_weights(ModelState state, uint64_t seed) {
     const Parameter& parameter = *piece.member->parameter;
     const auto make = [&](int64_t begin, int64_t end, float* values) {
       initial_values(parameter.slice(), parameter.init(), seed, begin, end, values);
+      if (const auto row = parameter.padding_row()) {
+        zero_row(parameter.slice(), *row, begin, end, values);
+      }
     };
     const auto [begin, end] = piece.in_member;
     if (dtype == DType::F32) {

@@ -85,6 +85,22 @@ void halve_gradient(Session& session) {
   }
 }
 
+/// Gives the padding row of the whole embedding a gradient.
+void train_padding_row(Session& session) {
+  for (Bucket& bucket : session.flat->buckets()) {
+    for (const FlatMember& member : bucket.members) {
+      const auto row = member.parameter->padding_row();
+      if (!row || member.parameter->name() != "model.embed_tokens.weight") continue;
+      const int64_t width = member.parameter->slice().extent[1];
+      const int64_t first = member.begin + *row * width;
+      const int64_t begin = std::max(first, bucket.owned.begin);
+      const int64_t end = std::min(first + width, bucket.owned.end);
+      if (begin >= end) continue;
+      bucket.owned_grads.narrow(0, begin - bucket.owned.begin, end - begin).add_(1e-3);
+    }
+  }
+}
+
 class Run {
  public:
   Run(const Arguments& arguments, std::shared_ptr<comm::Communicator> world)
@@ -141,6 +157,7 @@ class Run {
                            session_.layout.chunks, static_cast<int64_t>(batches.size()));
     train::run_plan(session_, plan, *runner_);
     if (fault_ == "halved_gradient") halve_gradient(session_);
+    if (fault_ == "trained_padding") train_padding_row(session_);
 
     loss.add_up(session_, runner_->loss_sums());
     const double norm =
@@ -177,10 +194,10 @@ class Run {
   std::optional<train::StageRunner> runner_;
 };
 
-const std::array<std::string, 17> kFaults = {
+const std::array<std::string, 18> kFaults = {
     // of the step
     "no_norm_sum", "no_key_sum", "no_tied_sum", "no_replica_sum", "dropped_micro_batch",
-    "local_denominator", "chunk_order", "halved_gradient",
+    "local_denominator", "chunk_order", "halved_gradient", "trained_padding",
     // of what is loaded
     "swapped_layers", "swapped_gate", "wrong_key_head", "zeroed_on_last_replica",
     "permuted_words", "permuted_tokens",

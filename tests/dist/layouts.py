@@ -23,7 +23,8 @@ MODEL = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16,
     "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "hidden_act": "silu", "initializer_range": 0.05, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
+    # The token that ends each document: its look-ups have no gradient.
+    "pad_token_id": 1, "torch_dtype": "bfloat16",
 }
 
 RUN = """

@@ -63,6 +63,16 @@ def test_the_model_learns_and_no_gradient_is_zero(judged):
     assert all(abs(value).max() > 0 for value in one.first_gradients.values())
 
 
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_padding_row_that_is_trained_is_seen(judged, tied):
+    """So what equals one rank elsewhere does not train it."""
+    one, trained = (judged(ONE, *FP32, tie_word_embeddings=tied, pad_token_id=row)
+                    for row in (1, None))
+    assert set(violations(trained, one, IN_FP32)) >= {"losses", "norms"}
+    row, other = (run.first_gradients["model.embed_tokens.weight"][1] for run in (one, trained))
+    assert (abs(row).max() == 0) == (not tied) and abs(other).max() > 0
+
+
 @pytest.mark.parametrize("name", ["tp2_pp2", *later(("pp2",))])
 def test_embeddings_tied_over_stages_are_one_tensor(judged, name):
     one = judged(ONE, *FP32, tie_word_embeddings=True)

@@ -14,6 +14,8 @@ MODELS = {
     "pretraining": (BertForPreTraining, {}),
     "masked": (BertForMaskedLM, {}),
     "tanh": (BertForPreTraining, dict(hidden_act="gelu_new", type_vocab_size=3)),
+    # A token that occurs often: its look-ups have no gradient.
+    "padding": (BertForPreTraining, dict(pad_token_id=6)),
 }
 
 

@@ -4,6 +4,8 @@
 // TOKENS is a safetensors file with "tokens" and "targets", both I32 [B, S], and for BERT
 // "segments" and "document_end", both [B, S], and "next_sentence" [B]. Its logits are
 // those of positions with a target; "relation" are those of the sequences.
+// With --each MODEL_DIR holds models, and OUT gets NAME.safetensors of each, or
+// NAME.error with what was said of it.
 // A fault breaks one thing on purpose; a comparison that stays green with it proves
 // nothing.
 #include <ATen/Functions.h>
@@ -13,6 +15,7 @@
 #include <map>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
 #include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
@@ -29,6 +32,7 @@ struct Arguments {
   std::string model, tokens, out, dtype = "fp32", fault;
   bool plain = false;
   bool recompute = false;
+  bool each = false;
 };
 
 /// On one rank, with gradient accumulators in fp32.
@@ -98,6 +102,7 @@ void break_weights(const models::Model& model, const std::string& fault) {
   for (const ParameterPtr& p : model.parameters()) {
     const bool first_layer = p->name().find("layers.0.") != std::string::npos;
     const bool norm = p->name().find("input_layernorm") != std::string::npos;
+    if (fault == "trained_padding") p->set_padding_row({});
     if (fault == "scaled_norm" && first_layer && norm) {
       at::Tensor w = p->weight();
       w.mul_(1.001);
@@ -167,6 +172,8 @@ Arguments parse(int argc, char** argv) {
       a.plain = true;
     else if (word == "--recompute")
       a.recompute = true;
+    else if (word == "--each")
+      a.each = true;
     else if (word == "--dtype" && i + 1 < argc)
       a.dtype = argv[++i];
     else if (word == "--fault" && i + 1 < argc)
@@ -182,13 +189,28 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
+void run_each(const Arguments& arguments) {
+  for (const auto& entry : fs::directory_iterator(arguments.model)) {
+    Arguments one = arguments;
+    one.model = entry.path().string();
+    const std::string name = entry.path().filename().string();
+    one.out = (fs::path(arguments.out) / (name + ".safetensors")).string();
+    try {
+      run(one);
+    } catch (const Error& error) {
+      write_text_durable(fs::path(arguments.out) / (name + ".error"), error.what());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longhaul
 
 int main(int argc, char** argv) {
   longhaul::warm_up_vector_math();
   try {
-    longhaul::run(longhaul::parse(argc, argv));
+    const longhaul::Arguments arguments = longhaul::parse(argc, argv);
+    arguments.each ? longhaul::run_each(arguments) : longhaul::run(arguments);
   } catch (const longhaul::Error& error) {
     fmt::print(stderr, "longhaul_model_tool: error: {}\n", error.what());
     return error.exit_code();

@@ -27,6 +27,8 @@ CONFIGS = {
     ),
     "llama3_gqa": dict(
         num_key_value_heads=2,
+        # The token that ends a text, as often: its look-ups have no gradient.
+        pad_token_id=2,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
     ),
     # The original length is short, so that the scaling acts inside the test's sequences.
@@ -43,6 +45,7 @@ CONFIGS = {
     ),
     "tied": dict(
         num_key_value_heads=3,
+        pad_token_id=2,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     ),
@@ -50,6 +53,7 @@ CONFIGS = {
     "qwen2": dict(
         family="Qwen2",
         num_key_value_heads=2,
+        pad_token_id=7,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
     ),
@@ -57,6 +61,7 @@ CONFIGS = {
     "qwen3": dict(
         family="Qwen3",
         num_key_value_heads=2,
+        pad_token_id=-318,
         head_dim=24,
         tie_word_embeddings=False,
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
@@ -65,6 +70,7 @@ CONFIGS = {
     "mistral": dict(
         family="Mistral",
         num_key_value_heads=2,
+        pad_token_id=0,
         head_dim=24,
         sliding_window=40,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
@@ -107,14 +113,13 @@ def model_of(config, seed=0):
     return model
 
 
-def as_transformers(name, tensors):
-    """Tensors under this program's names and in its shapes, as transformers' model has them.
-    There a gradient that is zero but for rounding, that of a bias of keys, is part of a larger
-    one."""
-    family = CONFIGS[name].get("family")
-    if family == "GPTNeoX":
-        return as_gpt_neox(tensors, CONFIGS[name]["only"]["num_attention_heads"])
-    if family != "GPT2":
+def as_transformers(config, tensors):
+    """Tensors under this program's names and in its shapes, as transformers' model of that
+    config has them. There a gradient that is zero but for rounding, that of a bias of keys, is
+    part of a larger one."""
+    if config.model_type == "gpt_neox":
+        return as_gpt_neox(tensors, config.num_attention_heads)
+    if config.model_type != "gpt2":
         return dict(tensors)
     found = {}
     for key, value in tensors.items():

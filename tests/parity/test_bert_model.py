@@ -35,7 +35,11 @@ def differences(run, tmp_path, name, *options, change=None):
     if change:
         file = tmp_path / "model" / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    fields = fields_of(make_examples(5, 64, 10))
+    return differences_on(run, tmp_path, model, fields_of(make_examples(5, 64, 10)), *options)
+
+
+def differences_on(run, tmp_path, model, fields, *options):
+    """The same of a model that lies in tmp_path / "model"."""
     write_tokens(tmp_path / "tokens.safetensors", fields)
     run("longhaul_model_tool", tmp_path / "model", tmp_path / "tokens.safetensors",
         tmp_path / "out.safetensors", *options)
@@ -92,6 +96,11 @@ def test_a_planted_fault_is_seen(run, tmp_path, fault):
     assert (found["logits"] > LOGITS_TOLERANCE) == (fault == "halved_positions"), found
 
 
+def test_a_padding_row_that_is_trained_is_seen(run, tmp_path):
+    found = differences(run, tmp_path, "padding", "--fault", "trained_padding")
+    assert found["gradients"] > 10 * GRADIENT_TOLERANCE, found
+
+
 RUN = """
 [run]
 dir = "{path}/run"
@@ -135,7 +144,7 @@ def train(run, tmp_path, name, arrays, *sets):
     return [r for r in map(json.loads, lines) if "grad_norm" in r]
 
 
-@pytest.mark.parametrize("name", ["pretraining", "masked"])
+@pytest.mark.parametrize("name", ["pretraining", "masked", "padding"])
 def test_twenty_steps_follow_torch_and_their_export_is_the_same_model(run, tmp_path, name):
     arrays = make_examples(STEPS * BATCH, 64, 10)
     records = train(run, tmp_path, name, arrays)

@@ -79,8 +79,7 @@ NEUTRAL = dict(
     output_hidden_states=True, chunk_size_feed_forward=2, id2label={0: "a"}, label2id={"a": 0},
     problem_type="regression", use_cache=False, bos_token_id=3, eos_token_id=[4],
     initializer_range=0.3,
-    # Where it is an input, torch leaves its row of the embedding without a gradient; here it is
-    # a token like others.
+    # What it does to gradients is in test_model.py.
     pad_token_id=7)
 # Of the file and of the call; what another architecture means is refused in the unit tests.
 NOT_TRIED = {"transformers_version", "architectures", "return_dict", "dtype",

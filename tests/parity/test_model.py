@@ -15,6 +15,8 @@ GRADIENT_TOLERANCE = 1e-4
 def example(seed=1, sequences=3, length=128):
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 320, (sequences, length), generator=generator)
+    for place, padding in ((3, 0), (5, 2), (11, 7)):  # those of models.py, often
+        tokens[:, place::16] = padding
     targets = torch.full_like(tokens, -100)
     targets[:, :-1] = tokens[:, 1:]
     targets[0, 5:17] = -100
@@ -35,10 +37,10 @@ def differences(run, tmp_path, name, *options):
     """The largest distance of logits, loss and gradients from transformers."""
     model = make_model(name)
     model.save_pretrained(tmp_path / "model")
-    return differences_on(run, tmp_path, model, *example(), *options, name=name)
+    return differences_on(run, tmp_path, model, *example(), *options)
 
 
-def differences_on(run, tmp_path, model, tokens, targets, *options, name="llama2_mha"):
+def differences_on(run, tmp_path, model, tokens, targets, *options):
     """The same of a model that lies in tmp_path / "model"."""
     save_file(
         {"tokens": tokens.int().contiguous(), "targets": targets.int().contiguous()},
@@ -48,8 +50,8 @@ def differences_on(run, tmp_path, model, tokens, targets, *options, name="llama2
         tmp_path / "out.safetensors", *options)
     found = load_file(tmp_path / "out.safetensors")
     logits, loss, gradients = reference(model, tokens, targets)
-    ours = as_transformers(name, {key[5:]: value for key, value in found.items()
-                                  if key.startswith("grad.")})
+    ours = as_transformers(model.config, {key[5:]: value for key, value in found.items()
+                                          if key.startswith("grad.")})
     return distances((found["logits"], found["loss"], ours), (logits, loss, gradients))
 
 
@@ -102,8 +104,16 @@ def test_mathematics_that_is_a_little_off_is_seen(run, tmp_path, name, change):
     model.save_pretrained(tmp_path / "model")
     file = tmp_path / "model" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    found = differences_on(run, tmp_path, model, *example(), name=name)
+    found = differences_on(run, tmp_path, model, *example())
     assert found["logits"] > LOGITS_TOLERANCE and found["gradients"] > GRADIENT_TOLERANCE, found
+
+
+@pytest.mark.parametrize("name", [name for name, settings in CONFIGS.items()
+                                  if "pad_token_id" in settings])
+def test_a_padding_row_that_is_trained_is_seen(run, tmp_path, name):
+    found = differences(run, tmp_path, name, "--fault", "trained_padding")
+    assert found["logits"] <= LOGITS_TOLERANCE, found
+    assert found["gradients"] > 100 * GRADIENT_TOLERANCE, found
 
 
 @pytest.mark.parametrize("name", ["pythia", "mistral"])

@@ -129,6 +129,31 @@ def test_a_wrong_setting_is_seen(run, tmp_path, fault):
     assert worst(ours, theirs) > TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
+def test_a_padding_row_that_is_trained_is_seen(run, tmp_path, name):
+    rows = make_rows()
+    model = make_model(name)
+    model.save_pretrained(tmp_path / "model")
+    file = tmp_path / "model/config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token_id": None}))
+    assert worst(curve_on(run, tmp_path, rows), torch_curve(model, rows)) > TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["llama3_gqa", "tied"])
+def test_a_random_start_has_a_padding_row_of_zeros(run, tmp_path, name):
+    """As transformers' own: a head that is tied to it trains it."""
+    rows = make_rows()[:BATCH]
+    make_model(name).save_pretrained(tmp_path / "model")
+    (tmp_path / "model/model.safetensors").unlink()
+    curve_on(run, tmp_path, rows, sets=["init.weights="])
+    run("longhaul", "export", tmp_path / "run", "--out", tmp_path / "export", "--dtype", "fp32")
+    table = load_file(tmp_path / "export/model.safetensors")["model.embed_tokens.weight"]
+    size = table.abs().amax(dim=1)
+    assert (size[2] == 0) == (name == "llama3_gqa")
+    assert size[2] <= 1.1e-3  # one step of Adam
+    assert size[torch.arange(320) != 2].min() > 0.01
+
+
 @pytest.mark.parametrize("name", ["llama3_gqa", "tied", "qwen2", "qwen3", "gpt2", "mistral",
                                   "pythia", "neox_serial"])
 def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, tmp_path, name):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from datasets import Dataset
-from runs import MODEL, curve, edit_state, write_config
+from runs import MODEL, curve, edit_state, tensors, write_config
 
 
 def train(run, path, *sets, ranks=1, check=True):
@@ -27,9 +27,14 @@ def refused(result, *words):
     assert "DAMAGED" not in result.stdout + result.stderr
 
 
-def as_before_models_were_kept(step):
-    """Makes of a checkpoint what an earlier build has written: state.json without the model."""
-    edit_state(step, lambda state: state.pop("model"))
+def as_before(step, **changes):
+    """Makes of a checkpoint what an earlier build has written: fields of state.json are others, or
+    not there."""
+    def change(state):
+        state.update(changes)
+        for name in [n for n, value in state.items() if value is None]:
+            del state[name]
+    edit_state(step, change)
 
 
 @pytest.mark.parametrize("older", [False, True])
@@ -38,7 +43,7 @@ def test_a_changed_model_is_refused_and_the_same_one_goes_on(run, tmp_path, olde
     train(run, path, "run.stop_after=4", "checkpoint.every=2")
     if older:
         for step in (tmp_path / "run/checkpoints").iterdir():
-            as_before_models_were_kept(step)
+            as_before(step, model=None)
     steps = kept(tmp_path)
     for changes, words in (
             ({"rope_theta": 20000.0}, ["rope_theta is 20000, was 10000"]),
@@ -53,6 +58,81 @@ def test_a_changed_model_is_refused_and_the_same_one_goes_on(run, tmp_path, olde
     change_model(tmp_path)
     train(run, path, "run.stop_after=5")
     assert len(curve(tmp_path / "run")) == 5
+
+
+def padding_row(tmp_path, step):
+    folder = tmp_path / f"run/checkpoints/step_{step:08}"
+    return json.loads(next(folder.glob("*state.json")).read_text())["padding_row"]
+
+
+def test_a_run_that_was_begun_with_a_trained_padding_row_goes_on_so(run, tmp_path):
+    (tmp_path / "plain").mkdir()
+    train(run, write_config(tmp_path / "plain"))
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=4")
+    # Earlier builds took pad_token_id for a token like others, and recorded nothing.
+    step = tmp_path / "run/checkpoints/step_00000004"
+    as_before(step, padding_row=None, model=json.dumps({**MODEL, "pad_token_id": 7}))
+    change_model(tmp_path, pad_token_id=7)
+    line = "row 7 of the embedding, that of pad_token_id, is trained like others: so this run was begun"
+    assert line in train(run, path, "run.stop_after=6", "checkpoint.every=2").stdout
+    assert line in train(run, path).stdout
+    assert curve(tmp_path / "run") == curve(tmp_path / "plain/run")
+    assert padding_row(tmp_path, 6) is None and padding_row(tmp_path, 8) is None
+
+
+def test_a_new_run_does_not_train_its_padding_row_and_records_it(run, tmp_path):
+    path = write_config(tmp_path)
+    change_model(tmp_path, pad_token_id=7)
+    line = "pad_token_id: look-ups of row 7 of the embedding are not trained, as in transformers"
+    assert line in train(run, path, "run.stop_after=4").stdout
+    assert padding_row(tmp_path, 4) == 7
+    change_model(tmp_path, pad_token_id=8)
+    refused(train(run, path, check=False), "pad_token_id is 8, was 7")
+    change_model(tmp_path, pad_token_id=7 - MODEL["vocab_size"])  # the same row
+    told = train(run, path).stdout
+    assert line not in told and "trained like others" not in told
+    assert padding_row(tmp_path, 8) == 7
+    name = "model.embed_tokens.weight"
+    moments = [value for (_, key), value in tensors(tmp_path / "run/checkpoints/step_00000008").items()
+               if name in key and "exp_avg" in key]
+    width = MODEL["hidden_size"] * 4
+    assert len(moments) == 2 and not any(any(m[7 * width:8 * width]) for m in moments)
+
+
+def test_a_padding_token_that_is_none_is_refused_for_a_new_run(run, tmp_path):
+    path = write_config(tmp_path)
+    change_model(tmp_path, pad_token_id=300)
+    refused(train(run, path, check=False), "pad_token_id = 300 names no row",
+            "vocab_size = 300", "model.override.pad_token_id")
+    assert "pad_token_id = 300 names no row" in run("longhaul", "config", path).stderr
+    # What an earlier build has trained with it goes on.
+    change_model(tmp_path)
+    train(run, path, "run.stop_after=4")
+    as_before(tmp_path / "run/checkpoints/step_00000004", padding_row=None,
+              model=json.dumps({**MODEL, "pad_token_id": 300}))
+    change_model(tmp_path, pad_token_id=300)
+    train(run, path, "run.stop_after=5")
+    assert len(curve(tmp_path / "run")) == 5
+
+
+def test_a_run_whose_config_was_read_as_another_model_goes_on_by_an_override(run, tmp_path):
+    """An earlier build passed over is_causal, and the text lies in its checkpoints."""
+    path = write_config(tmp_path)
+    train(run, path, "run.stop_after=4")
+    as_before(tmp_path / "run/checkpoints/step_00000004",
+              model=json.dumps({**MODEL, "is_causal": False}))
+    change_model(tmp_path, is_causal=False)
+    refused(train(run, path, check=False), "is_causal = false", "model.override.is_causal = true")
+    train(run, path, "model.override={is_causal=true}", "run.stop_after=8")
+    assert len(curve(tmp_path / "run")) == 8
+
+
+def test_a_random_start_from_zeros_is_refused(run, tmp_path):
+    path = write_config(tmp_path)
+    change_model(tmp_path, initializer_range=0.0)
+    refused(train(run, path, check=False), "initializer_range = 0", "embed_tokens.weight")
+    train(run, path, "model.override={initializer_range=0.02}", "run.stop_after=1")
 
 
 def test_a_checkpoint_of_another_run_must_be_of_the_same_model(run, tmp_path):

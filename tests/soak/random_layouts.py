@@ -74,6 +74,7 @@ def draw_model(rng, layout):
     model["intermediate_size"] = max(model["intermediate_size"], tp)
     model["num_hidden_layers"] = stages + rng.randint(0, 3)
     model["vocab_size"] = rng.randint(MODEL["vocab_size"], 400)
+    model["pad_token_id"] = rng.choice([None, MODEL["pad_token_id"], rng.randrange(60)])
     if rng.random() < 0.3 and stages > 1:
         keys["partition"] = draw_partition(rng, model["num_hidden_layers"], stages)
     return model

@@ -96,7 +96,7 @@ def draw_tokens(case):
 
 def check_export(run, source, path, model, tolerance):
     run("longhaul", "export", source, "--out", path, "--dtype", "fp32")
-    ours = dict(LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).named_parameters())
+    ours = dict(type(model).from_pretrained(path, dtype=torch.float32).named_parameters())
     assert set(ours) == {n for n, _ in model.named_parameters()}
     for key, value in model.named_parameters():
         assert ((ours[key] - value).norm() <= tolerance * value.norm()).item(), key

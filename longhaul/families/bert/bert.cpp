@@ -5,6 +5,7 @@
 #include "longhaul/families/gelu.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
+#include "longhaul/families/padding.h"
 #include "longhaul/families/settings_of.h"
 #include "longhaul/families/unit_maker.h"
 
@@ -120,7 +121,7 @@ class BertUnit {
 UnitDescription bert_embedding(const BertSettings& s, int64_t vocab_size,
                                int64_t positions) {
   UnitMaker unit(UnitKind::Embedding, 0, s.initializer_range);
-  unit.table(kBertWords, vocab_size, s.hidden_size);
+  unit.table(kBertWords, vocab_size, s.hidden_size, s.padding_row);
   unit.table("bert.embeddings.position_embeddings.weight", positions, s.hidden_size);
   unit.leave();
   unit.whole_table("bert.embeddings.token_type_embeddings.weight", s.type_vocab_size,
@@ -200,9 +201,8 @@ class BertFamily : public families::Family {
 
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_bert_neutral(fields);
-    // Padding is never attended to, whatever its id.
-    fields.integer("pad_token_id", 0, config.vocab_size - 1);
-    const BertSettings settings = read_bert_settings(fields);
+    BertSettings settings = read_bert_settings(fields);
+    settings.padding_row = families::read_padding_row(fields, config, 0);
     // A table of them is a parameter: no more than can be one.
     config.max_position_embeddings =
         fields.required_integer("max_position_embeddings", 1, families::kMaxVocab);
@@ -214,7 +214,7 @@ class BertFamily : public families::Family {
   std::vector<Field> settings(const ModelConfig& config) const override {
     // All members by name: one that is added does not compile until it stands here.
     const auto& [hidden, inner, layers, heads, types, eps, range, tanh, dropped,
-                 forgotten, pairs] = bert_settings(config);
+                 forgotten, padding, pairs] = bert_settings(config);
     const auto field = [](const char* name, const auto& value, bool of_result = true) {
       return Field{name, fmt::format("{}", value), of_result};
     };
@@ -225,6 +225,7 @@ class BertFamily : public families::Family {
             field("type_vocab_size", types),
             field("layer_norm_eps", eps),
             field("hidden_act by its tanh form", tanh),
+            families::padding_setting(padding),
             field("next-sentence head", pairs, false),
             field("initializer_range", range, false),
             field("hidden_dropout_prob", dropped, false),

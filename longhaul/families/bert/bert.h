@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "longhaul/families/family.h"
 
 namespace longhaul {
@@ -17,7 +19,8 @@ struct BertSettings : FamilySettings {
   bool tanh_gelu = false;  ///< else the exact form
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
-  bool next_sentence = true;  ///< BertForPreTraining; false: BertForMaskedLM
+  std::optional<int64_t> padding_row = 0;  ///< of the words
+  bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
 /// The settings of a model of this family; internal error for one of another.

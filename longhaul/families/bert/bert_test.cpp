@@ -93,6 +93,24 @@ TEST(Bert, FlopsAreThoseOfMaskedTokensAndWholeSequences) {
   EXPECT_EQ(flops.causal, flops.full);
 }
 
+TEST(Bert, ThePaddingRowIsThatOfTheClassWhereTheFileHasNone) {
+  const auto row = [](const OrderedJson& changes) {
+    return parse_bert(changes).description.padding_row();
+  };
+  EXPECT_EQ(row({}), 0);
+  EXPECT_EQ(row({{"pad_token_id", 5}}), 5);
+  EXPECT_EQ(row({{"pad_token_id", nullptr}}), std::nullopt);
+  OrderedJson json = OrderedJson::parse(kBase);
+  json.erase("pad_token_id");
+  EXPECT_EQ(parse_model_config(json.dump(), "c.json").description.padding_row(), 0);
+  EXPECT_NE(message_of<ConfigError>([] {
+              check_trainable(parse_bert({{"pad_token_id", 30522}}));
+            }).find("pad_token_id = 30522 names no row"),
+            std::string::npos);
+  // Its tokens see all others whatever the field says.
+  EXPECT_NO_THROW(parse_bert({{"is_causal", false}}));
+}
+
 TEST(Bert, RefusesWhatIsNotComputed) {
   EXPECT_EQ(refused_bert({{"position_embedding_type", "relative_key"}}),
             "[model] c.json: position_embedding_type \"relative_key\" is not available; "
@@ -107,8 +125,6 @@ TEST(Bert, RefusesWhatIsNotComputed) {
             "[model] c.json: hidden_size = 770 does not divide by num_attention_heads = "
             "12");
   EXPECT_NE(refused_bert({{"hidden_act", "relu"}}).find("hidden_act \"relu\""),
-            std::string::npos);
-  EXPECT_NE(refused_bert({{"pad_token_id", 30522}}).find("pad_token_id"),
             std::string::npos);
   EXPECT_NE(refused_bert({{"type_vocab_size", 1}}).find("type_vocab_size"),
             std::string::npos);

@@ -52,11 +52,27 @@ void check_gpt2_neutral(const ConfigFields& fields) {
   }
 }
 
+/// A size under GPT-2's own name, or under the name that other families have for it:
+/// transformers takes both for one field.
+int64_t gpt2_size(const ConfigFields& fields, const char* own, const char* usual,
+                  int64_t high) {
+  const auto by_usual_name = fields.integer(usual, 1, high);
+  if (!by_usual_name) return fields.required_integer(own, 1, high);
+  const auto by_own_name = fields.integer(own, 1, high);
+  if (by_own_name && *by_own_name != *by_usual_name) {
+    fields.fail(usual,
+                fmt::format("= {} disagrees with {} = {}, another name of the same "
+                            "field; keep one of them",
+                            *by_usual_name, own, *by_own_name));
+  }
+  return *by_usual_name;
+}
+
 Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   Gpt2Settings s;
-  s.n_embd = fields.required_integer("n_embd", 1, families::kMaxWidth);
-  s.n_layer = fields.required_integer("n_layer", 1, families::kMaxLayers);
-  s.n_head = fields.required_integer("n_head", 1, families::kMaxWidth);
+  s.n_embd = gpt2_size(fields, "n_embd", "hidden_size", families::kMaxWidth);
+  s.n_layer = gpt2_size(fields, "n_layer", "num_hidden_layers", families::kMaxLayers);
+  s.n_head = gpt2_size(fields, "n_head", "num_attention_heads", families::kMaxWidth);
   s.n_inner = fields.integer("n_inner", 1, families::kMaxWidth).value_or(4 * s.n_embd);
   if (s.n_embd % s.n_head != 0) {
     fields.fail("n_embd",
@@ -162,6 +178,9 @@ class Gpt2Family : public families::Family {
             "initializer_range", "layer_norm_epsilon", "n_ctx", "n_embd", "n_head",
             "n_inner", "n_layer", "n_positions", "reorder_and_upcast_attn", "resid_pdrop",
             "scale_attn_by_inverse_layer_idx", "scale_attn_weights",
+            // The usual names of four of them.
+            "hidden_size", "max_position_embeddings", "num_attention_heads",
+            "num_hidden_layers",
             // Of other heads than a language model's.
             "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
             "summary_type", "summary_use_proj", "tie_word_embeddings"};
@@ -172,7 +191,7 @@ class Gpt2Family : public families::Family {
     const Gpt2Settings settings = read_gpt2_settings(fields);
     // A table of them is a parameter: no more than can be one.
     config.max_position_embeddings =
-        fields.required_integer("n_positions", 1, families::kMaxVocab);
+        gpt2_size(fields, "n_positions", "max_position_embeddings", families::kMaxVocab);
     config.description =
         describe_gpt2(settings, config.vocab_size, config.max_position_embeddings);
     config.settings = std::make_shared<Gpt2Settings>(settings);

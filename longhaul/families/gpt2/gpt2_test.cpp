@@ -1,5 +1,7 @@
 #include "longhaul/families/gpt2/gpt2.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
 
@@ -83,6 +85,27 @@ TEST(Gpt2, RefusesWhatIsNotComputed) {
             "[model] c.json: scale_attn_by_inverse_layer_idx = true is not available");
   EXPECT_EQ(refused_gpt2({{"n_head", 7}}),
             "[model] c.json: n_embd = 768 does not divide by n_head = 7");
+}
+
+/// transformers takes both names for one field.
+TEST(Gpt2, SizesMayHaveTheNamesOfOtherFamilies) {
+  for (const auto& [own, usual] : {std::pair("n_embd", "hidden_size"),
+                                   {"n_head", "num_attention_heads"},
+                                   {"n_layer", "num_hidden_layers"},
+                                   {"n_positions", "max_position_embeddings"}}) {
+    OrderedJson json = OrderedJson::parse(kSmall);
+    const int64_t size = json[own];
+    json[usual] = size;
+    json.erase(own);
+    const ModelConfig model = parse_model_config(json.dump(), "c.json");
+    EXPECT_EQ(model.description.num_parameters(), 124'439'808) << usual;
+    EXPECT_TRUE(model.ignored_fields.empty());
+    EXPECT_EQ(
+        refused_gpt2({{usual, 2 * size}}),
+        fmt::format("[model] c.json: {} = {} disagrees with {} = {}, another name of "
+                    "the same field; keep one of them",
+                    usual, 2 * size, own, size));
+  }
 }
 
 }  // namespace

@@ -31,10 +31,21 @@ void check_no_neox_dropout(const ConfigFields& fields) {
   }
 }
 
+/// transformers takes it for the rotation alone, where it is neither null nor 0.
+void check_neox_head_dim(const ConfigFields& fields, int64_t head_dim) {
+  const auto given = fields.integer("head_dim", 0, families::kMaxWidth);
+  if (given.value_or(0) == 0 || *given == head_dim) return;
+  fields.fail("head_dim",
+              fmt::format("= {} is not available: heads are {} wide, which is "
+                          "hidden_size over num_attention_heads; remove it",
+                          *given, head_dim));
+}
+
 GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   check_no_neox_dropout(fields);
   GptNeoxSettings s;
   families::read_outline_of_even_heads(fields, s);
+  check_neox_head_dim(fields, s.head_dim());
   s.layer_norm_eps = fields.eps("layer_norm_eps");
   s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
@@ -155,9 +166,10 @@ class GptNeoxFamily : public families::Family {
     return {"GPTNeoXForCausalLM"};
   }
   std::vector<std::string> fields() const override {
-    return {"attention_bias", "attention_dropout", "hidden_act", "hidden_dropout",
-            "hidden_size", "initializer_range", "intermediate_size", "layer_norm_eps",
-            "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
+    return {"attention_bias", "attention_dropout", "head_dim", "hidden_act",
+            "hidden_dropout", "hidden_size", "initializer_range", "intermediate_size",
+            "layer_norm_eps", "max_position_embeddings", "num_attention_heads",
+            "num_hidden_layers", "original_max_position_embeddings",
             "partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta",
             "rotary_emb_base", "rotary_pct", "tie_word_embeddings",
             "use_parallel_residual",

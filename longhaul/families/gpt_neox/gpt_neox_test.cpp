@@ -100,7 +100,8 @@ TEST(GptNeox, TheRotationIsReadWhereverItStands) {
   changes["rotary_pct"] = 0.25;
   EXPECT_EQ(refused_neox(changes),
             "[model] c.json: rotary_pct = 0.25 disagrees with "
-            "rope_parameters.partial_rotary_factor = 0.5; keep one of them");
+            "rope_parameters.partial_rotary_factor = 0.5, which transformers takes; keep "
+            "one of them");
   EXPECT_EQ(refused_neox({{"rotary_pct", 0.05}}),
             "[model] c.json: rotary_pct (partial_rotary_factor) = 0.05 of heads of 64 "
             "gives 3 features, which must be an even number of them");
@@ -122,6 +123,40 @@ TEST(GptNeox, RefusesWhatIsNotComputed) {
   EXPECT_EQ(refused_neox({{"num_attention_heads", 7}}),
             "[model] c.json: hidden_size = 512 does not divide by num_attention_heads = "
             "7");
+}
+
+/// Outside of an object transformers knows the old names alone.
+TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
+  OrderedJson changes = {{"rotary_emb_base", nullptr}, {"rope_theta", 5e4}};
+  EXPECT_EQ(
+      refused_neox(changes),
+      "[model] c.json: rope_theta = 50000 has no effect in transformers, which takes "
+      "10000 where rotary_emb_base is absent; set rotary_emb_base instead");
+  changes["rope_theta"] = 10000.0;
+  EXPECT_EQ(gpt_neox_settings(parse_neox(changes)).rope.theta, 10000.0);
+  EXPECT_EQ(refused_neox({{"rotary_pct", nullptr}, {"partial_rotary_factor", 0.5}}),
+            "[model] c.json: partial_rotary_factor = 0.5 has no effect in transformers, "
+            "which takes 0.25 where rotary_pct is absent; set rotary_pct instead");
+  EXPECT_EQ(refused_neox({{"rope_theta", 5e4}}),
+            "[model] c.json: rope_theta = 50000 disagrees with rotary_emb_base = 10000, "
+            "which transformers takes; keep one of them");
+  // Of two objects it looks at the first alone.
+  const OrderedJson linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  changes = {{"rotary_emb_base", nullptr},
+             {"rope_scaling", linear},
+             {"rope_parameters", linear}};
+  changes["rope_parameters"]["rope_theta"] = 5e4;
+  EXPECT_NE(refused_neox(changes).find("rope_parameters.rope_theta = 50000 has no effect "
+                                       "in transformers beside rope_scaling, which"),
+            std::string::npos);
+}
+
+TEST(GptNeox, AWidthOfHeadsThatIsNotTheirsIsRefused) {
+  EXPECT_EQ(refused_neox({{"head_dim", 32}}),
+            "[model] c.json: head_dim = 32 is not available: heads are 64 wide, which is "
+            "hidden_size over num_attention_heads; remove it");
+  EXPECT_NO_THROW(parse_neox({{"head_dim", 64}}));
+  EXPECT_NO_THROW(parse_neox({{"head_dim", nullptr}}));
 }
 
 }  // namespace

@@ -2,53 +2,99 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <vector>
+
 namespace longhaul::families {
 namespace {
 
-/// The objects that may hold it, in the order in which transformers looks.
+/// The objects that may hold it: transformers looks at the first that is not empty alone.
 constexpr const char* kObjects[] = {"rope_scaling", "rope_parameters"};
 
-/// A number that stands in one of several places; InputError where they disagree, or
-/// where there is none.
-double one_number(const ConfigFields& fields, const char* inside,
-                  std::initializer_list<const char*> outside) {
-  std::optional<double> found;
-  std::string where;
-  const auto take = [&](const ConfigFields& from, const char* key,
-                        const std::string& name) {
-    const auto value = from.number(key);
-    if (!value) return;
-    if (found && *found != *value) {
-      from.fail(key, fmt::format("= {} disagrees with {} = {}; keep one of them", *value,
-                                 where, *found));
-    }
-    found = value;
-    where = name;
+/// A number of the rotation: its name inside of the objects, outside of them as the first
+/// versions had it, and what the class in transformers takes where both are absent. Under
+/// the name of the objects it looks at nothing outside.
+struct RotationNumber {
+  const char* inside;
+  const char* outside;
+  double absent;
+};
+
+struct Place {
+  std::string name;
+  double value = 0.0;
+};
+
+/// Where the number stands, the place that transformers takes first: in one of the
+/// objects or under its old name outside.
+std::vector<Place> places_of(const ConfigFields& fields, const RotationNumber& number,
+                             bool& taken) {
+  std::vector<Place> places;
+  const auto add = [&](const ConfigFields& from, const char* key,
+                       const std::string& name) {
+    if (const auto value = from.number(key)) places.push_back({name, *value});
+    return from.find(key) != nullptr;
   };
+  std::vector<Place> passed_over;
+  bool first = true;
   for (const char* object : kObjects) {
     const OrderedJson* json = fields.find(object);
-    if (json == nullptr || !json->is_object()) continue;
+    if (json == nullptr || !json->is_object() || json->empty()) continue;
     const std::string prefix = fmt::format("{}.", object);
-    take(ConfigFields(*json, fields.file(), prefix), inside, prefix + inside);
+    const bool there = add(ConfigFields(*json, fields.file(), prefix), number.inside,
+                           prefix + number.inside);
+    if (there && !first) {
+      passed_over.push_back(places.back());
+      places.pop_back();
+    }
+    first = false;
   }
-  for (const char* key : outside) take(fields, key, key);
-  if (!found) {
-    fields.fail(*outside.begin(), fmt::format("is missing, and so is rope_parameters.{}; "
-                                              "add one of them",
-                                              inside));
+  add(fields, number.outside, number.outside);
+  taken = !places.empty();
+  places.insert(places.end(), passed_over.begin(), passed_over.end());
+  add(fields, number.inside, number.inside);
+  return places;
+}
+
+/// The one that transformers takes; InputError where another place disagrees, or where
+/// there is none.
+double one_number(const ConfigFields& fields, const RotationNumber& number) {
+  bool taken = false;
+  const std::vector<Place> places = places_of(fields, number, taken);
+  if (places.empty()) {
+    fields.fail(number.outside, fmt::format("is missing, and so is rope_parameters.{}; "
+                                            "add one of them",
+                                            number.inside));
   }
-  return *found;
+  const double value = taken ? places.front().value : number.absent;
+  for (const Place& place : places) {
+    if (place.value == value) continue;
+    if (taken) {
+      fields.fail(place.name,
+                  fmt::format("= {} disagrees with {} = {}, which transformers "
+                              "takes; keep one of them",
+                              place.value, places.front().name, value));
+    }
+    const bool inside = place.name != number.inside;
+    fields.fail(
+        place.name,
+        fmt::format("= {} has no effect in transformers{}, which takes {} where {} "
+                    "is absent; set {} instead",
+                    place.value, inside ? " beside rope_scaling" : "", value,
+                    number.outside, number.outside));
+  }
+  return value;
 }
 
 }  // namespace
 
 NeoxRotation read_neox_rotation(const ConfigFields& fields, int64_t head_dim) {
-  const double theta =
-      one_number(fields, "rope_theta", {"rotary_emb_base", "rope_theta"});
-  const double part = one_number(fields, "partial_rotary_factor",
-                                 {"rotary_pct", "partial_rotary_factor"});
+  const double theta = one_number(fields, {"rope_theta", "rotary_emb_base", 10000.0});
+  const double part = one_number(fields, {"partial_rotary_factor", "rotary_pct", 0.25});
   // As other families have it, whose heads are rotated whole.
   OrderedJson usual = {{"rope_theta", theta}};
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  if (const OrderedJson* json = fields.find(kOriginal)) usual[kOriginal] = *json;
   for (const char* object : kObjects) {
     const OrderedJson* json = fields.find(object);
     if (json == nullptr) continue;

@@ -52,9 +52,7 @@ class LlamaFamily : public families::Family {
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_neutral(fields);
     LlamaSettings settings;
-    families::read_decoder(fields, settings);
-    config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, families::kMaxPositions);
+    families::read_decoder(fields, config, settings);
     config.description = families::describe_decoder(settings, config.vocab_size);
     config.settings = std::make_shared<LlamaSettings>(settings);
   }

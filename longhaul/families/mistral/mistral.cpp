@@ -40,11 +40,9 @@ class MistralFamily : public families::Family {
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     check_mistral_is_whole(fields);
     MistralSettings settings;
-    families::read_decoder(fields, settings.decoder);
+    families::read_decoder(fields, config, settings.decoder);
     settings.sliding_window =
         fields.integer("sliding_window", 1, families::kMaxPositions);
-    config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, families::kMaxPositions);
     config.description = families::describe_decoder(
         settings.decoder, config.vocab_size,
         [&](UnitMaker& unit, const std::string&, const families::Projected&) {

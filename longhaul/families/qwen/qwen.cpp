@@ -59,11 +59,9 @@ class QwenFamily : public families::Family {
                       version_ != 2, version_, version_ == 2 ? "them" : "no biases"));
     }
     QwenSettings settings;
-    families::read_decoder(fields, settings);
+    families::read_decoder(fields, config, settings, absent_sizes());
     settings.biases = version_ == 2;
     settings.head_norms = version_ == 3;
-    config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, families::kMaxPositions);
     config.description =
         families::describe_decoder(settings, config.vocab_size,
                                    [&](UnitMaker& unit, const std::string& block,
@@ -81,6 +79,13 @@ class QwenFamily : public families::Family {
   }
 
  private:
+  /// Those of every version of transformers. Qwen2 has no field head_dim of its own.
+  families::AbsentSizes absent_sizes() const {
+    families::AbsentSizes absent{.num_key_value_heads = 32, .head_dim = {}};
+    if (version_ == 3) absent.head_dim = 128;
+    return absent;
+  }
+
   int version_;
 };
 

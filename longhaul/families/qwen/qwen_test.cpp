@@ -92,5 +92,31 @@ TEST(Qwen, WhatIsNotBuiltIsRefused) {
       "[model] c.json: num_experts = 128 changes the mathematics and is not available");
 }
 
+/// 32 and 128 in every version of transformers.
+TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
+  const auto without = [](std::string_view text, const std::string& key,
+                          const OrderedJson& changes = {}) {
+    OrderedJson json = OrderedJson::parse(text);
+    for (const auto& [name, value] : changes.items()) json[name] = value;
+    json.erase(key);
+    return parse_model_config(json.dump(), "c.json");
+  };
+  const OrderedJson wide = {{"num_attention_heads", 64}};
+  EXPECT_EQ(
+      qwen_settings(without(kQwen3, "num_key_value_heads", wide)).num_key_value_heads,
+      32);
+  const OrderedJson no_keys = {{"num_key_value_heads", nullptr}};
+  EXPECT_EQ(qwen_settings(parse(kQwen25, no_keys)).num_key_value_heads, 14);
+  EXPECT_EQ(message_of<InputError>([&] { without(kQwen25, "num_key_value_heads"); }),
+            "[model] c.json: num_key_value_heads is absent and stands for 32, as in "
+            "transformers, which does not divide num_attention_heads = 14");
+  const OrderedJson narrow = {{"hidden_size", 2048}};
+  EXPECT_EQ(qwen_settings(without(kQwen3, "head_dim", narrow)).head_dim, 128);
+  EXPECT_EQ(refused(kQwen3, {{"head_dim", nullptr}}),
+            "[model] c.json: head_dim is null, which transformers refuses; give it a "
+            "number, or remove it for 128");
+  EXPECT_EQ(qwen_settings(parse(kQwen25)).head_dim, 64);
+}
+
 }  // namespace
 }  // namespace longhaul

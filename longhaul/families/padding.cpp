@@ -1,0 +1,32 @@
+#include "longhaul/families/padding.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace longhaul::families {
+
+std::optional<int64_t> read_padding_row(const ConfigFields& fields, ModelConfig& config,
+                                        std::optional<int64_t> absent) {
+  constexpr const char* kKey = "pad_token_id";
+  using Limits = std::numeric_limits<int64_t>;
+  const auto id = fields.object().contains(kKey)
+                      ? fields.integer(kKey, Limits::min(), Limits::max())
+                      : absent;
+  if (!id) return std::nullopt;
+  if (*id < -config.vocab_size || *id >= config.vocab_size) {
+    config.training_problem = fmt::format(
+        "{}: {} = {} names no row of the embedding, which has vocab_size = {}: "
+        "transformers refuses this model too; remove the field, or set "
+        "model.override.{} to a token",
+        fields.file(), kKey, *id, config.vocab_size, kKey);
+    return std::nullopt;
+  }
+  return *id < 0 ? config.vocab_size + *id : *id;
+}
+
+Field padding_setting(const std::optional<int64_t>& row) {
+  return {"pad_token_id", row ? fmt::format("{}", *row) : "null", false};
+}
+
+}  // namespace longhaul::families

@@ -1,0 +1,183 @@
+"""A config.json whose fields are absent, null, or as older versions wrote them: the parameters and
+the logits are those of transformers, or a field is refused by its name."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from models import distance, model_of
+from safetensors.torch import load_file, save_file
+from test_config_fields import FAMILIES, TOLERANCE, theirs
+
+# Of a size that a file without them does not tell: refused here, however large there.
+REQUIRED = {
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions", "rms_norm_eps"}
+LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
+OLD_LLAMA3 = dict(rope_parameters=None, rope_theta=500.0)
+# name -> fields that are others; ... stands for absent.
+DECODER_FORMS = {
+    "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
+    "causal": dict(is_causal=True), "decoder": dict(is_decoder=True),
+    "other_theta_outside": dict(rope_theta=99.0),
+    "theta_outside": dict(rope_parameters=..., rope_theta=500.0, rope_scaling=None),
+    "theta_outside_of_new_object": dict(rope_parameters={"rope_type": "default"}, rope_theta=500.0),
+    "no_theta": dict(rope_parameters=..., transformers_version="4.31.0"),
+    "old_linear": dict(rope_parameters=..., rope_theta=500.0,
+                       rope_scaling={"type": "linear", "factor": 2.0}),
+    "two_objects": dict(rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    "two_equal_objects": dict(rope_scaling={"rope_type": "default"}),
+    "empty_scaling": dict(rope_scaling={}),
+    "old_llama3": dict(OLD_LLAMA3, rope_scaling={**LLAMA3, "original_max_position_embeddings": 16}),
+    "llama3_positions_outside": dict(OLD_LLAMA3, rope_scaling=LLAMA3,
+                                     original_max_position_embeddings=16),
+    "llama3_other_positions_outside": dict(
+        OLD_LLAMA3, rope_scaling={**LLAMA3, "original_max_position_embeddings": 16},
+        original_max_position_embeddings=8),
+    "llama3_without_positions": dict(OLD_LLAMA3, rope_scaling=LLAMA3),
+    "positions_of_no_kind": dict(original_max_position_embeddings=8),
+    "part_of_a_head": dict(partial_rotary_factor=0.5),
+    "part_of_a_head_inside": dict(rope_parameters={
+        "rope_type": "linear", "factor": 2.0, "rope_theta": 500.0, "partial_rotary_factor": 0.5}),
+    "layers_of_their_own": dict(per_layer_config={"0": {"hidden_act": "gelu"}}),
+    "sliding_layers": dict(layer_types=["sliding_attention"] * 2, sliding_window=5),
+    "window_in_use": dict(use_sliding_window=True, sliding_window=5),
+    "biases": dict(attention_bias=True), "more_biases": dict(mlp_bias=True),
+    "slices": dict(pretraining_tp=2), "old_dtype": dict(torch_dtype="float16", dtype=...),
+    "padding_from_the_end": dict(pad_token_id=-1), "no_padding": dict(pad_token_id=-121),
+    "keys_are_null": dict(num_key_value_heads=None), "keys_are_absent": dict(num_key_value_heads=...),
+}
+# Half as many heads as an absent field stands for, and as many: what is right for one of a
+# kind is not for the other.
+MANY_HEADS = {
+    "keys_of_32": dict(num_attention_heads=32, num_key_value_heads=..., head_dim=2),
+    "keys_of_64": dict(num_attention_heads=64, num_key_value_heads=..., head_dim=2),
+    "null_keys_of_64": dict(num_attention_heads=64, num_key_value_heads=None, head_dim=2)}
+NEOX_OLD = dict(rope_parameters=..., rotary_emb_base=500, rotary_pct=0.5)
+FORMS = {
+    "Llama": DECODER_FORMS,
+    "Mistral": DECODER_FORMS,
+    "Qwen2": {**DECODER_FORMS, **MANY_HEADS, "width_of_heads": dict(head_dim=8)},
+    "Qwen3": {**DECODER_FORMS, **MANY_HEADS},
+    "GPT2": {
+        "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
+        "usual_width": dict(n_embd=..., hidden_size=48),
+        "usual_depth": dict(n_layer=..., num_hidden_layers=3),
+        "usual_heads": dict(n_head=..., num_attention_heads=6),
+        "usual_positions": dict(n_positions=..., max_position_embeddings=72),
+        "two_widths": dict(hidden_size=64), "two_depths": dict(num_hidden_layers=3),
+        "two_heads": dict(num_attention_heads=6), "two_positions": dict(max_position_embeddings=72),
+        "context": dict(n_ctx=32), "width_of_heads": dict(head_dim=8),
+        "layers_of_their_own": dict(per_layer_config={"0": {"activation_function": "relu"}})},
+    "GPTNeoX": {
+        "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
+        "old": NEOX_OLD, "old_without_base": dict(NEOX_OLD, rotary_emb_base=...),
+        "old_without_part": dict(NEOX_OLD, rotary_pct=...),
+        "theta_by_its_new_name": dict(NEOX_OLD, rotary_emb_base=..., rope_theta=99.0),
+        "its_default_by_its_new_name": dict(NEOX_OLD, rotary_emb_base=..., rope_theta=10000.0),
+        "part_by_its_new_name": dict(NEOX_OLD, rotary_pct=..., partial_rotary_factor=0.5),
+        "its_default_part_by_its_new_name": dict(NEOX_OLD, rotary_pct=...,
+                                                 partial_rotary_factor=0.25),
+        "old_linear": dict(NEOX_OLD, rope_scaling={"type": "linear", "factor": 2.0}),
+        "scaling_beside_parameters": dict(rope_scaling={"rope_type": "linear", "factor": 2.0}),
+        "equal_scaling_beside_parameters": dict(rope_scaling={"rope_type": "default"}),
+        "other_theta_outside": dict(rope_theta=99.0), "other_base_outside": dict(rotary_emb_base=99),
+        "positions_outside": dict(NEOX_OLD, rope_scaling=LLAMA3,
+                                  original_max_position_embeddings=16),
+        "width_of_heads": dict(head_dim=8), "own_width_of_heads": dict(head_dim=12),
+        "no_width_of_heads": dict(head_dim=0), "keys": dict(num_key_value_heads=2),
+        "padding": dict(pad_token_id=500)},
+    "Bert": {
+        "not_causal": dict(is_causal=False), "positions": dict(position_embedding_type="relative_key"),
+        "width_of_heads": dict(head_dim=8), "keys": dict(num_key_value_heads=2),
+        "padding_from_the_end": dict(pad_token_id=-1),
+        "layers_of_their_own": dict(per_layer_config={"0": {"hidden_act": "relu"}})},
+}
+
+
+def usual(family):
+    """Every field of the class, as a file may hold it."""
+    config = getattr(transformers, f"{family}Config")(**FAMILIES[family][0])
+    return json.loads(config.to_json_string(use_diff=False))
+
+
+def cases(family):
+    """name -> (fields of the file, names of those that are others)"""
+    base, found = usual(family), {}
+    forms = dict(FORMS[family])
+    for field in base.keys() - {"model_type"}:
+        forms[f"{field}_is_absent"] = {field: ...}
+        forms[f"{field}_is_null"] = {field: None}
+    for name, changes in forms.items():
+        fields = {**base, **changes}
+        found[name] = ({k: v for k, v in fields.items() if v is not ...}, set(changes))
+    return found
+
+
+def build(path, fields):
+    """The model of such a file, which lies in `path` afterwards; None where transformers has
+    none."""
+    path.mkdir()
+    file = path / "config.json"
+    file.write_text(json.dumps(fields))
+    try:
+        model = model_of(transformers.AutoConfig.from_pretrained(path))
+        logits = theirs(model, tokens())
+        model.save_pretrained(path)
+    except Exception:  # of any kind: by the class, by torch, or where the model runs
+        model = logits = None
+    file.write_text(json.dumps(fields))  # as it was, not as the class writes it
+    return model, logits
+
+
+def tokens():
+    return torch.randint(0, 120, (2, 32), generator=torch.Generator().manual_seed(1))
+
+
+def ours(run, path, family):
+    inputs = {"tokens": tokens().int(), "targets": tokens().int()}
+    if family == "Bert":
+        inputs["document_end"] = torch.full_like(inputs["tokens"], 32)
+        inputs["next_sentence"] = torch.zeros(2, dtype=torch.int)
+    save_file(inputs, path / "tokens.safetensors")
+    (path / "out").mkdir()
+    run("longhaul_model_tool", path / "models", path / "tokens.safetensors", path / "out", "--each")
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_every_form_is_read_as_transformers_reads_it_or_refused_by_name(run, tmp_path, family):
+    (tmp_path / "models").mkdir()
+    build(tmp_path / "plain", usual(family))
+    built = {}
+    for name, (fields, changed) in cases(family).items():
+        path = tmp_path / "models" / name
+        if changed & REQUIRED and name.endswith("_is_absent"):
+            # Not built there: it would be as large as the class's own.
+            path.mkdir()
+            (path / "config.json").write_text(json.dumps(fields))
+            built[name] = None, None
+        else:
+            built[name] = build(path, fields)
+        if not (path / "model.safetensors").exists():
+            shutil.copy(tmp_path / "plain" / "model.safetensors", path)
+    ours(run, tmp_path, family)
+    wrong, read = {}, set()
+    for name, (_, changed) in cases(family).items():
+        model, logits = built[name]
+        error = tmp_path / "out" / f"{name}.error"
+        if error.exists():
+            said = error.read_text()
+            named = any(field in said for field in changed) and ".safetensors" not in said
+            if not named and (model is not None or changed & REQUIRED):
+                wrong[name] = said
+        elif model is not None:
+            read.add(name)
+            found = load_file(tmp_path / "out" / f"{name}.safetensors")["logits"]
+            if (gap := distance(found, logits)) > TOLERANCE:
+                wrong[name] = f"logits differ by {gap:.2g}"
+        elif changed & REQUIRED:
+            wrong[name] = "was read"
+    assert not wrong, json.dumps(wrong, indent=1)
+    assert len(read) > 20, read

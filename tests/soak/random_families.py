@@ -1,0 +1,166 @@
+"""Random small models of every family against transformers, from a config.json as some version
+may have written it, with padding tokens that occur: logits, first gradients, AdamW steps, exports."""
+
+import json
+
+import test_bert_model
+import torch
+import transformers
+from bert_models import VOCABULARY, fields_of, make_examples
+from models import model_of
+from random_models import POSITIONS, check_export, draw_rope, draw_sizes, draw_tokens
+from test_model import GRADIENT_TOLERANCE, LOGITS_TOLERANCE, differences_on
+from test_training import BATCH, TOLERANCE, curve_on, torch_curve, worst
+
+DECODERS = ["Llama", "Mistral", "Qwen2", "Qwen3"]
+
+
+def draw_gelu(rng):
+    return rng.choice(["gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh"])
+
+
+def draw_decoder(rng, family):
+    model = dict(draw_sizes(rng), rope_parameters=draw_rope(rng), max_position_embeddings=POSITIONS)
+    if family == "Mistral":
+        model["sliding_window"] = rng.choice([None, 2, 7, 64])  # of 1: no gradient of queries
+    return model
+
+
+def draw_gpt_neox(rng):
+    heads, width = rng.randint(1, 6), 4 * rng.randint(1, 6)
+    part = rng.choice([p for p in (0.25, 0.5, 1.0) if width * p % 2 == 0])
+    return dict(num_attention_heads=heads, hidden_size=heads * width,
+                intermediate_size=rng.randint(1, 200), num_hidden_layers=rng.randint(1, 4),
+                max_position_embeddings=POSITIONS, hidden_act=draw_gelu(rng),
+                use_parallel_residual=rng.random() < 0.5, attention_bias=rng.random() < 0.7,
+                tie_word_embeddings=rng.random() < 0.4, layer_norm_eps=rng.choice([1e-6, 1e-5, 1e-3]),
+                rope_parameters=dict(draw_rope(rng), partial_rotary_factor=part))
+
+
+def draw_gpt2(rng):
+    heads = rng.randint(1, 6)
+    return dict(n_head=heads, n_embd=heads * rng.randint(4, 20), n_layer=rng.randint(1, 4),
+                n_inner=rng.choice([None, rng.randint(1, 200)]), n_positions=POSITIONS,
+                resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
+                layer_norm_epsilon=rng.choice([1e-6, 1e-5, 1e-3]),
+                tie_word_embeddings=rng.random() < 0.6)
+
+
+def draw_bert(rng):
+    heads = rng.randint(1, 6)
+    return dict(num_attention_heads=heads, hidden_size=heads * rng.randint(4, 20),
+                intermediate_size=rng.randint(1, 200), num_hidden_layers=rng.randint(1, 4),
+                max_position_embeddings=POSITIONS, hidden_act=draw_gelu(rng),
+                type_vocab_size=rng.choice([2, 3]), layer_norm_eps=rng.choice([1e-12, 1e-5]),
+                hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def draw(rng):
+    family = rng.choice([*DECODERS, "GPT2", "GPTNeoX", "Bert"])
+    model = {"GPT2": draw_gpt2, "GPTNeoX": draw_gpt_neox, "Bert": draw_bert}.get(
+        family, lambda r: draw_decoder(r, family))(rng)
+    size = VOCABULARY if family == "Bert" else rng.randint(5, 400)
+    padding = rng.choice([None, 0, -1, size - 1, rng.randrange(size), rng.randrange(5, VOCABULARY) % size])
+    return {
+        "family": family, "model": dict(model, vocab_size=size, initializer_range=0.05,
+                                        pad_token_id=padding),
+        # A choice for each field that may be absent, or stand elsewhere.
+        "forms": [rng.random() for _ in range(12)],
+        "sequences": rng.randint(2, 4), "length": rng.randint(12, 120),
+        "hidden_targets": rng.random(), "options": rng.choice([[], ["--plain"], ["--recompute"]]),
+        "steps": rng.randint(2, 6), "micro": rng.choice([1, 2, 4]), "seed": rng.randrange(2 ** 31),
+    }
+
+
+def move_rope(fields, choice):
+    """To where older versions had it."""
+    rope = dict(fields.pop("rope_parameters"))
+    if fields["model_type"] == "gpt_neox":
+        fields["rotary_emb_base"] = rope.pop("rope_theta")
+        fields["rotary_pct"] = rope.pop("partial_rotary_factor")
+    else:
+        fields["rope_theta"] = rope.pop("rope_theta")
+    original = rope.get("original_max_position_embeddings")
+    if original and choice < 0.5:  # outside, alone or a second time
+        fields["original_max_position_embeddings"] = original
+        if choice < 0.25:
+            del rope["original_max_position_embeddings"]
+    if choice > 0.5 and rope["rope_type"] != "llama3":
+        rope["type"] = rope.pop("rope_type")
+    plain = rope.get("rope_type", rope.get("type")) == "default"
+    fields["rope_scaling"] = None if plain else rope
+
+
+def as_another_version(path, forms):
+    """Rewrites a config.json without a change of what it means: fields at their defaults left out,
+    others where an older version had them, or under another name."""
+    fields, choices = json.loads(path.read_text()), iter(forms)
+    if "rope_parameters" in fields and (choice := next(choices)) < 0.6:
+        move_rope(fields, choice / 0.6)
+    kind, heads = fields["model_type"], fields.get("num_attention_heads")
+    keys = 32 if kind.startswith("qwen") else heads
+    defaults = {"tie_word_embeddings": kind in ("gpt2", "bert"), "attention_bias": kind == "gpt_neox",
+                "n_inner": None, "initializer_range": None, "use_cache": True,
+                "pad_token_id": 0 if kind == "bert" else None}
+    if kind != "mistral":  # there an absent one is 8
+        defaults["num_key_value_heads"] = keys
+    if kind in ("llama", "mistral", "qwen2") and fields["hidden_size"] % heads == 0:
+        defaults["head_dim"] = fields["hidden_size"] // heads
+    for field, default in defaults.items():
+        if field in fields and fields[field] == default and next(choices, 1.0) < 0.6:
+            del fields[field]
+    if kind in ("llama", "qwen2", "qwen3") and fields.get("num_key_value_heads") == heads:
+        if next(choices, 1.0) < 0.5:
+            fields["num_key_value_heads"] = None
+    if kind == "gpt2" and next(choices) < 0.5:
+        for own, usual in (("n_embd", "hidden_size"), ("n_head", "num_attention_heads")):
+            fields[usual] = fields.pop(own)
+    path.write_text(json.dumps(fields))
+
+
+def make(case, path):
+    config = getattr(transformers, f"{case['family']}Config")(**case["model"])
+    model_of(config, case["seed"]).save_pretrained(path / "model")
+    as_another_version(path / "model" / "config.json", case["forms"])
+    kind = (transformers.AutoModelForPreTraining if case["family"] == "Bert"
+            else transformers.AutoModelForCausalLM)
+    # Read again: the form means there what it means here.
+    return kind.from_pretrained(path / "model", dtype=torch.float32, attn_implementation="eager")
+
+
+def with_padding(tokens, case):
+    """A sixth of the tokens are the padding token."""
+    padding = case["model"]["pad_token_id"]
+    if padding is not None:
+        generator = torch.Generator().manual_seed(case["seed"] + 2)
+        chosen = torch.rand(tokens.shape, generator=generator) < 1 / 6
+        tokens = torch.where(chosen, padding % case["model"]["vocab_size"], tokens)
+    return tokens
+
+
+def check_bert(case, path, run, model):
+    arrays = make_examples(5, max(case["length"], 24), 4, seed=case["seed"] % 2 ** 16)
+    fields = fields_of(arrays)
+    fields["input_ids"] = with_padding(fields["input_ids"], case)
+    test_bert_model.assert_equal(
+        test_bert_model.differences_on(run, path, model, fields, *case["options"]))
+
+
+def check(case, path, run):
+    torch.set_num_threads(1)
+    model = make(case, path)
+    if case["family"] == "Bert":
+        return check_bert(case, path, run, model)
+    tokens, targets = draw_tokens(case)
+    found = differences_on(run, path, model, with_padding(tokens, case), targets, *case["options"])
+    assert found["logits"] <= LOGITS_TOLERANCE, found
+    assert found["loss"] <= LOGITS_TOLERANCE, found
+    assert found["gradients"] <= GRADIENT_TOLERANCE, found
+    rows = torch.randint(0, case["model"]["vocab_size"], (case["steps"] * BATCH, case["length"]),
+                         generator=torch.Generator().manual_seed(case["seed"] + 1))
+    rows = with_padding(rows, case)
+    ours = curve_on(run, path, rows, case["micro"])
+    theirs = torch_curve(model, rows, case["steps"])
+    assert worst(ours, theirs) <= TOLERANCE, (ours, theirs)
+    check_export(run, path / "run", path / "trained", model, 1e-3)
+    return None
