@@ -7,6 +7,19 @@
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
+namespace {
+
+/// 0 where the file's name is to decide.
+char parse_delimiter(const std::string& text) {
+  if (text.empty()) return 0;
+  if (text == "\\t" || text == "tab") return '\t';
+  if (text.size() == 1) return text[0];
+  throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
+                                       "for example ';' or tab",
+                                       text));
+}
+
+}  // namespace
 
 double parse_share(const std::string& option, const std::string& text) {
   const bool percent = text.ends_with('%');
@@ -24,10 +37,13 @@ double parse_share(const std::string& option, const std::string& text) {
 void add_input_arguments(CLI::App& verb, BuildArguments& arguments,
                          const std::string& inputs_help, const std::string& field_help) {
   verb.add_option("inputs", arguments.inputs.arguments, inputs_help)->required();
-  verb.add_option("--field", arguments.inputs.field, field_help)->capture_default_str();
+  arguments.field = verb.add_option("--field", arguments.inputs.field, field_help)
+                        ->capture_default_str();
   verb.add_option("--format", arguments.format,
                   "text, jsonl, csv, parquet or arrow for all inputs; without it by "
                   "their names");
+  verb.add_option("--delimiter", arguments.delimiter,
+                  "of CSV: one character, or tab; without it a comma, a tab for *.tsv");
 }
 
 void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments) {
@@ -37,9 +53,8 @@ void add_bad_record_arguments(CLI::App& verb, BuildArguments& arguments) {
       ->check(CLI::IsMember({"fail", "drop"}))
       ->capture_default_str();
   verb.add_option("--max-bad-records", arguments.max_bad_records,
-                  "with --bad-records drop: more end the build")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+                  "with --bad-records drop: more end the build; 1000 if not given")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
@@ -57,7 +72,17 @@ void add_run_arguments(CLI::App& verb, BuildArguments& arguments,
 data::InputOptions input_options(const BuildArguments& arguments) {
   data::InputOptions inputs = arguments.inputs;
   if (!arguments.format.empty()) inputs.format = data::parse_format(arguments.format);
+  inputs.delimiter = parse_delimiter(arguments.delimiter);
+  inputs.field_asked = arguments.field != nullptr && arguments.field->count() > 0;
   return inputs;
+}
+
+void check_bad_record_arguments(const BuildArguments& arguments) {
+  if (!arguments.max_bad_records || arguments.bad_records == "drop") return;
+  throw InputError("data",
+                   fmt::format("--max-bad-records {}: the first broken record ends the "
+                               "build; say --bad-records drop, or leave it out",
+                               *arguments.max_bad_records));
 }
 
 uint64_t memory_bytes(const BuildArguments& arguments, uint64_t otherwise) {

@@ -83,9 +83,9 @@ void add_model_options(CLI::App& verb, ModelCall& call) {
   verb.add_option("--tp", call.tp,
                   "ranks that split each matrix (parallel.tp); with none of these "
                   "several ranks take the run's layout")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   verb.add_option("--pp", call.pp, "pipeline stages (parallel.pp)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
 }
 
 int with_model(

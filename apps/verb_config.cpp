@@ -266,11 +266,11 @@ void add_config(CLI::App& program, Outcome&) {
       verb->add_option("--ranks", options->ranks,
                        "show the batch arithmetic and the layout of so many ranks, and "
                        "refuse what train would")
-          ->check(CLI::PositiveNumber)
+          ->check(CLI::Range(1, 1'000'000))
           ->needs(file);
   verb->add_option("--ranks-per-node", options->ranks_per_node,
                    "of each machine, side by side; without it all are on one")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 4096))
       ->needs(ranks);
   verb->add_flag("--json", options->json, "machine-readable");
   verb->footer("Example: longhaul config run.toml --set optimizer.lr=2e-5 --ranks 64");

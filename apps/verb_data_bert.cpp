@@ -30,6 +30,8 @@ struct BertCommand {
 int64_t usual_predictions(int64_t seq_len) {
   if (seq_len == 128) return 20;
   if (seq_len == 512) return 80;
+  // A longer row is refused.
+  seq_len = std::min<int64_t>(seq_len, 1 << 30);
   return std::max<int64_t>(1, (seq_len * 80 + 511) / 512);
 }
 
@@ -70,6 +72,7 @@ void run_bert(const BertCommand& command) {
     }
     progress->update(done, total);
   };
+  options.note = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
   const data::BertRecord record = data::build_examples(*tokenizer, options);
   if (progress) progress->finish();
   const data::DataDescription made = data::describe_bert(options.out).value();
@@ -84,7 +87,9 @@ void run_bert(const BertCommand& command) {
 void add_what(CLI::App& verb, BertCommand& command) {
   add_input_arguments(verb, command.common,
                       "text as `data build` reads it: text files, JSON lines, CSV, .gz "
-                      "and .zst of them, Parquet, Arrow; patterns in quotes are expanded",
+                      "and .zst of them, Parquet, Arrow, directories of one of these "
+                      "kinds; patterns in quotes are expanded, ** through all "
+                      "directories",
                       "the field of a JSON line, or the column, that holds the text");
   verb.add_option("--tokenizer", command.tokenizer,
                   "of BERT: a tokenizer.json, or a directory that holds one")

@@ -24,8 +24,8 @@ struct BuildCommand {
   BuildArguments common;
   std::string tokenizer;
   int64_t vocab_size = 0;
-  std::string delimiter;
   std::string special = "tokenizer+eos";
+  CLI::Option* special_option = nullptr;  ///< tells whether it was given
   std::string holdout = "0%";
   bool drop_duplicates = false;
   std::string part_size;
@@ -33,22 +33,12 @@ struct BuildCommand {
   int64_t global_size = 0;
 };
 
-/// 0 where the file's name is to decide.
-char parse_delimiter(const std::string& text) {
-  if (text.empty()) return 0;
-  if (text == "\\t" || text == "tab") return '\t';
-  if (text.size() == 1) return text[0];
-  throw InputError("data", fmt::format("--delimiter '{}' is not one character; write "
-                                       "for example ';' or tab",
-                                       text));
-}
-
 data::BuildOptions build_options(const BuildCommand& command) {
   data::BuildOptions options;
   set_build_options(command.common, options);
-  options.inputs.delimiter = parse_delimiter(command.delimiter);
   options.vocab_size = command.vocab_size;
   options.special = data::policy_from_name(command.special).value();
+  options.special_asked = command.special_option->count() > 0;
   options.holdout = parse_share("--holdout", command.holdout);
   options.drop_duplicates = command.drop_duplicates;
   if (!command.part_size.empty()) {
@@ -161,26 +151,26 @@ void add_inputs(CLI::App& verb, BuildCommand& command) {
   add_input_arguments(
       verb, command.common,
       "text files (*.txt *.md ..., one document each), JSON lines (*.jsonl *.json "
-      "*.ndjson), CSV and "
-      "TSV, "
-      "any of them as .gz or .zst, Parquet, Arrow, directories that datasets wrote with "
-      "save_to_disk; patterns in quotes are expanded",
+      "*.ndjson), CSV and TSV, any of them as .gz or .zst, Parquet, Arrow; directories "
+      "with data of one of these kinds, or that datasets wrote with save_to_disk; "
+      "patterns in quotes are expanded, ** through all directories",
       "the field of a JSON line, or the column, that holds the text or the list of ids");
-  verb.add_option("--tokenizer", command.tokenizer,
-                  "a tokenizer.json, a SentencePiece .model, or a directory that holds "
-                  "one");
+  auto* const tokenizer =
+      verb.add_option("--tokenizer", command.tokenizer,
+                      "a tokenizer.json, a SentencePiece .model, or a directory that "
+                      "holds one");
   verb.add_option("--vocab-size", command.vocab_size,
                   "instead of a tokenizer: the inputs hold ready ids, all below this")
+      ->excludes(tokenizer)
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
-  verb.add_option("--delimiter", command.delimiter,
-                  "of CSV: one character, or tab; without it a comma, a tab for *.tsv");
 }
 
 void add_rules(CLI::App& verb, BuildCommand& command) {
-  verb.add_option(
-          "--special-tokens", command.special,
-          "around each text: the tokenizer's own rule and EOS after it, its own rule "
-          "alone, BOS before, EOS after, both, or none. Ready ids are taken as they are")
+  command.special_option = verb.add_option(
+      "--special-tokens", command.special,
+      "around each text: the tokenizer's own rule and EOS after it, its own rule "
+      "alone, BOS before, EOS after, both, or none. Ready ids are taken as they are");
+  command.special_option
       ->check(CLI::IsMember({"tokenizer+eos", "tokenizer", "bos", "eos", "both", "none"}))
       ->capture_default_str();
   verb.add_option("--holdout", command.holdout,
@@ -199,11 +189,13 @@ void add_running(CLI::App& verb, BuildCommand& command) {
   verb.add_option("--part-size", command.part_size,
                   "stored bytes of input in a part, such as 256MB: what a killed build "
                   "does again at most. Without it 64 MiB, more for inputs above 256 GiB");
-  verb.add_option("--seq-len", command.seq_len,
-                  "print how many sequences of this length an epoch has")
-      ->check(CLI::PositiveNumber);
+  auto* const seq_len =
+      verb.add_option("--seq-len", command.seq_len,
+                      "print how many sequences of this length an epoch has")
+          ->check(CLI::PositiveNumber);
   verb.add_option("--global-size", command.global_size,
                   "with --seq-len: print how many steps an epoch has")
+      ->needs(seq_len)
       ->check(CLI::PositiveNumber);
 }
 

@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/store/export_store.h"
 #include "longhaul/system/progress.h"
 
@@ -26,6 +27,7 @@ struct ExportCommand {
 };
 
 void run_export(const ExportCommand& command) {
+  data::check_utf8_path(command.store);
   data::StoreExportOptions options;
   options.seq_len = command.seq_len;
   options.keep_tail = command.tail == "keep";

@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/store/split_store.h"
 #include "longhaul/system/progress.h"
 
@@ -38,6 +39,7 @@ void print_side(const char* title, const std::string& path, const data::StoreInf
 }
 
 void run_split(SplitCommand& command) {
+  data::check_utf8_path(command.store);
   if (command.share.empty() == (command.options.documents == 0)) {
     throw InputError("data", "give --share or --documents, for example --share 1%");
   }

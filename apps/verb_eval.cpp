@@ -23,6 +23,7 @@ namespace {
 struct EvalOptions {
   ModelCall call;
   std::string data;
+  std::string field = data::kIdsField;
   int64_t seq_len = 0;
   int64_t max_sequences = 0;
   int64_t micro_size = 1;
@@ -43,7 +44,8 @@ using SourcePtr = std::unique_ptr<data::TokenSource>;
 
 SourcePtr open_eval_data(const EvalOptions& options, const ModelConfig& config,
                          int64_t seq_len) {
-  SourcePtr source = data::open_source(options.data, seq_len, options.document_mask);
+  SourcePtr source = data::open_source(options.data, seq_len, options.document_mask,
+                                       /*verify=*/true, options.field);
   source->limit_ids(config.vocab_size);
   data::fit_losses(*source, config.description.losses_with_targets(), config.model_type);
   if (tokenizer::find_tokenizer_file(config.source_path.parent_path())) {
@@ -126,6 +128,14 @@ void run(const EvalOptions& options, const fs::path& path,
   const NamedModel model = open_model(path, *world);
   EvalFigures figures;
   figures.seq_len = length_of(options, model.config);
+  if (options.micro_size * figures.seq_len > INT32_MAX) {
+    throw InputError(
+        "arguments",
+        fmt::format("--micro-size {} of sequences of {} tokens are {} tokens; "
+                    "a forward pass has at most {}",
+                    options.micro_size, figures.seq_len,
+                    options.micro_size * figures.seq_len, INT32_MAX));
+  }
   const SourcePtr source = open_eval_data(options, model.config, figures.seq_len);
   const train::Session session =
       load_model(model, options.call, asked_parallel(options.call, model, *world),
@@ -156,7 +166,7 @@ void add_eval(CLI::App& program, Outcome& outcome) {
   add_model_options(*verb, options->call);
   verb->add_option("--cp", options->call.cp,
                    "ranks that share each sequence (parallel.cp)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   verb->add_option("--zero", options->call.zero,
                    "3: the ranks of dp and cp share one copy of the weights "
                    "(parallel.zero)")
@@ -164,14 +174,17 @@ void add_eval(CLI::App& program, Outcome& outcome) {
   verb->add_option("--data", options->data,
                    "token store, save_to_disk directory or packed examples")
       ->required();
+  verb->add_option("--field", options->field,
+                   "of a save_to_disk directory: the column of the ids")
+      ->capture_default_str();
   verb->add_option("--seq-len", options->seq_len,
                    "tokens per sequence; default: the model's positions, at most 2048")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000'000));
   verb->add_option("--max-sequences", options->max_sequences,
                    "the first so many sequences; default: all")
       ->check(CLI::PositiveNumber);
   verb->add_option("--micro-size", options->micro_size, "sequences per forward pass")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   verb->add_flag("--document-mask", options->document_mask,
                  "attention stops at document boundaries");

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/data_arguments.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -16,10 +17,9 @@ namespace longhaul::apps {
 namespace {
 
 struct TrainTokenizerCommand {
-  std::vector<std::string> inputs;
+  BuildArguments common;  ///< the inputs of it
   std::string out;
   std::string split = "llama3";
-  std::string field = "text";
   std::vector<std::string> special_tokens;
   size_t vocab_size = 16384;
   uint64_t min_frequency = 0;
@@ -51,10 +51,10 @@ void run_train_tokenizer(const TrainTokenizerCommand& command) {
         fmt::format("{} holds a tokenizer already; choose another --out", out.string()));
   }
   tokenizer::TrainOptions options = train_options(command);
-  data::InputOptions inputs;
-  inputs.arguments = command.inputs;
-  inputs.field = command.field;
-  data::DocumentReader documents(inputs);
+  data::DocumentReader documents(input_options(command.common));
+  if (!documents.inputs().passed_over().empty()) {
+    fmt::print(stderr, "{}\n", documents.inputs().passed_over());
+  }
   Progress reading("read text", "bytes");
   options.on_read = [&](uint64_t) {
     reading.update(static_cast<int64_t>(documents.bytes_read()),
@@ -86,10 +86,12 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
   const auto command = std::make_shared<TrainTokenizerCommand>();
   CLI::App* verb =
       data_verb.add_subcommand("train-tokenizer", "Trains a byte-level BPE tokenizer");
-  verb->add_option(
-          "inputs", command->inputs,
-          "text files or JSON lines, plain or .gz; patterns in quotes are expanded")
-      ->required();
+  add_input_arguments(
+      *verb, command->common,
+      "text as `data build` reads it: text files, JSON lines, CSV, .gz and .zst of them, "
+      "Parquet, Arrow, directories of one of these kinds; patterns in quotes are "
+      "expanded, ** through all directories",
+      "the field of a JSON line, or the column, that holds the text");
   verb->add_option("--out", command->out,
                    "the directory for tokenizer.json, which is made")
       ->required();
@@ -98,9 +100,6 @@ void add_train_tokenizer(CLI::App& data_verb, Outcome&) {
       ->capture_default_str();
   verb->add_option("--split", command->split, "how text is cut before merging")
       ->check(CLI::IsMember({"gpt2", "llama3"}))
-      ->capture_default_str();
-  verb->add_option("--field", command->field,
-                   "the field of a JSON line, or the column, that holds the text")
       ->capture_default_str();
   verb->add_option("--special-tokens", command->special_tokens,
                    "instead of the pattern's own; the first is BOS, the second EOS "

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -23,6 +24,13 @@ template <typename Number>
 std::optional<Number> whole_number(std::string_view text) {
   const auto number = take_number<Number>(text);
   return text.empty() ? number : std::nullopt;
+}
+
+/// The product; nothing where 64 bits do not hold it.
+inline std::optional<int64_t> checked_product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
 }
 
 }  // namespace longhaul

@@ -87,7 +87,9 @@ uint64_t parse_byte_size(std::string_view text) {
 }
 
 std::string human_duration(double seconds) {
-  const auto total = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  // NaN and what no integer holds stay inside of one.
+  const double bounded = seconds > 0.0 ? std::min(seconds, 1e15) : 0.0;
+  const auto total = static_cast<int64_t>(std::llround(bounded));
   if (total < 60) return fmt::format("{} s", total);
   if (total < 3600) return fmt::format("{}m {:02}s", total / 60, total % 60);
   if (total < 86400) return fmt::format("{}h {:02}m", total / 3600, total / 60 % 60);

@@ -76,8 +76,16 @@ int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
   if (config.run.steps) return *config.run.steps;
   const double sequences =
       config.run.epochs.value_or(0.0) * static_cast<double>(train_sequences);
-  const auto steps = static_cast<int64_t>(
-      std::floor(sequences / static_cast<double>(config.batch.global_size)));
+  const double exact =
+      std::floor(sequences / static_cast<double>(config.batch.global_size));
+  if (exact > static_cast<double>(config::kMaxSteps)) {
+    fail_key(config, "run.epochs",
+             fmt::format("run.epochs = {} over {} sequences are {:.4g} steps of "
+                         "batch.global_size = {} sequences; a run has at most {}",
+                         config.run.epochs.value_or(0.0), train_sequences, exact,
+                         config.batch.global_size, config::kMaxSteps));
+  }
+  const auto steps = static_cast<int64_t>(exact);
   if (steps < 1) {
     fail_key(config, "run.epochs",
              fmt::format("run.epochs = {} over {} sequences is less than one step of "
@@ -85,6 +93,7 @@ int64_t total_steps(const RunConfig& config, int64_t train_sequences) {
                          config.run.epochs.value_or(0.0), train_sequences,
                          config.batch.global_size));
   }
+  config::check_run_length(config, steps, "run.epochs");
   config::check_schedule_length(config, steps);
   return steps;
 }

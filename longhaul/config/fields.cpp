@@ -1,6 +1,7 @@
 // The reference: every key of every section, said once.
 #include "longhaul/config/fields.h"
 
+#include "longhaul/config/rules.h"
 #include "longhaul/config/special_codecs.h"
 #include "longhaul/run/files.h"
 
@@ -73,9 +74,11 @@ using enum ResumeClass;
 
 namespace {
 // Sizes beyond these are typing errors, and products of them still fit 64 bits.
-constexpr double kMaxSteps = 1e12;
+constexpr auto kMaxSteps = static_cast<double>(config::kMaxSteps);
 constexpr double kMaxSequences = 1e9;
 constexpr double kMaxRanks = 1e6;
+/// Weights are relative: larger ones add up to what a number cannot hold.
+constexpr double kMaxWeight = 1e15;
 }  // namespace
 
 Fields fields_of(RunSection& s) {
@@ -169,7 +172,7 @@ Fields fields_of(TrainSource& s) {
   return {
       std::move(path),
       std::move(synthetic),
-      make_field("weight", s.weight, Logged, "share of tokens").at_least(0),
+      make_field("weight", s.weight, Logged, "share of tokens").within(0, kMaxWeight),
       make_field("max_epochs", s.max_epochs, Logged, "passes at most").above(0),
       ids_field(s.field, Logged),
   };
@@ -178,7 +181,7 @@ Fields fields_of(TrainSource& s) {
 Fields fields_of(WeightsFrom& s) {
   return {
       make_field("step", s.step, Logged, "the first step with them").within(2, kMaxSteps),
-      make_field("weights", s.weights, Logged, "one per source").at_least(0),
+      make_field("weights", s.weights, Logged, "one per source").within(0, kMaxWeight),
   };
 }
 
@@ -205,11 +208,13 @@ Fields fields_of(DataSection& s) {
       make_field("verify", s.verify, Free,
                  "each 1 MiB block of a token store is compared with its hash when it is "
                  "first read; false: only 'longhaul verify' looks at them"),
-      make_field("train", s.train, Logged,
-                 "training sources: { path, weight } or { synthetic = sequences }; path: "
-                 "a token store, a save_to_disk directory, JSON lines or Parquet of ids, "
-                 "a pattern, or a list of them; max_epochs: passes that the run may read "
-                 "it at most; field: of ids, \"input_ids\" if not given")
+      make_field(
+          "train", s.train, Logged,
+          "training sources: { path, weight } or { synthetic = sequences }; path: "
+          "a token store, a save_to_disk directory, JSON lines, Parquet or Arrow of "
+          "ids, a directory of them, a pattern, or a list; max_epochs: passes that "
+          "the run may read it at most; field: where records hold the ids, "
+          "\"input_ids\" if not given")
           .must_be_given(),
       make_field("changes", s.changes, Logged,
                  "other weights from a step on: { step, weights = [one per source] }"),
@@ -514,6 +519,11 @@ void check_item(const TrainSource& item, const std::string& where,
   if (item.path.empty() == (item.synthetic == 0)) {
     config::fail_at(where, name + ": needs either path or synthetic, not " +
                                (item.path.empty() ? "none" : "both") + " of them");
+  }
+  if (item.synthetic > 0 && item.field != TrainSource{}.field) {
+    config::fail_at(where, fmt::format("{}.field = \"{}\": synthetic sequences are made "
+                                       "of no records; leave field out",
+                                       name, item.field));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhaul/base/numbers.h"
 #include "longhaul/config/fields.h"
 
 namespace longhaul::config {
@@ -43,6 +44,7 @@ void check_run(const RunConfig& c, Warnings& warnings) {
                          "\"{}\"; leave it out, or set run.device = \"plugin\"",
                          c.run.device_plugin.string(), device));
   }
+  if (c.run.steps) check_run_length(c, *c.run.steps, "run.steps");
   if (c.run.stop_after && c.run.steps && *c.run.stop_after == *c.run.steps) return;
   if (c.run.stop_after && c.schedule.warmup_steps &&
       *c.run.stop_after <= *c.schedule.warmup_steps) {
@@ -75,6 +77,22 @@ void check_paths(const RunConfig& c) {
 }
 
 void check_batch(const RunConfig& c) {
+  // Places in a micro batch are numbers of 32 bits; bytes that a step sends and keeps are
+  // counted in 64. The products are of bounded settings.
+  constexpr int64_t kMostTokensOfPass = INT32_MAX;
+  constexpr int64_t kMostTokensOfStep = 10'000'000'000;
+  const auto check_tokens = [&](const char* key, int64_t sequences, int64_t most,
+                                const char* of) {
+    if (sequences * c.data.seq_len <= most) return;
+    fail_key(c, key,
+             fmt::format(
+                 "{} = {} sequences of data.seq_len = {} are {} tokens; {} has at "
+                 "most {}",
+                 key, sequences, c.data.seq_len, sequences * c.data.seq_len, of, most));
+  };
+  check_tokens("batch.micro_size", c.batch.micro_size, kMostTokensOfPass,
+               "a forward pass");
+  check_tokens("batch.global_size", c.batch.global_size, kMostTokensOfStep, "a step");
   if (c.batch.global_size % c.batch.micro_size != 0) {
     fail_key(c, "batch.micro_size",
              fmt::format("batch.global_size = {} does not divide into microbatches of "
@@ -233,6 +251,23 @@ void resolve_optimizer(RunConfig& config) {
   if (!given(config, "optimizer.betas")) o.betas = {0.9, 0.999};
   if (!given(config, "optimizer.eps")) o.eps = 1e-6;
   if (!given(config, "optimizer.weight_decay")) o.weight_decay = 0.01;
+}
+
+void check_run_length(const RunConfig& config, int64_t steps, const std::string& key) {
+  // Places in the order of the data are multiplied with shares once more.
+  constexpr int64_t kMostSequences = int64_t{1} << 60;
+  const BatchSection& batch = config.batch;
+  const auto sequences = checked_product(steps, batch.global_size);
+  if (sequences && *sequences <= kMostSequences &&
+      checked_product(*sequences, config.data.seq_len)) {
+    return;
+  }
+  fail_key(config, key,
+           fmt::format("{}: {} steps of batch.global_size = {} sequences of data.seq_len "
+                       "= {} tokens are more than a run can count ({} sequences, {} "
+                       "tokens); lower one of the three",
+                       key, steps, batch.global_size, config.data.seq_len, kMostSequences,
+                       INT64_MAX));
 }
 
 std::string origin(const RunConfig& config, const std::string& key) {

@@ -12,6 +12,9 @@ namespace longhaul::config {
 void resolve(RunConfig& config);
 void resolve_optimizer(RunConfig& config);
 
+/// More steps than these are a typing error.
+inline constexpr int64_t kMaxSteps = 1'000'000'000'000;
+
 /// Every rule between settings that needs neither the model nor the world. ConfigError
 /// at the place of the setting concerned; returns warnings.
 std::vector<std::string> check_rules(const RunConfig& config);
@@ -27,6 +30,10 @@ void check_bad_steps(const RunConfig& config, std::vector<std::string>& warnings
 
 /// The rules of the schedule that need the run's length in steps. ConfigError.
 void check_schedule_length(const RunConfig& config, int64_t steps);
+
+/// The run's sequences and tokens are numbers of 64 bits. ConfigError names `key`, which
+/// the steps come from.
+void check_run_length(const RunConfig& config, int64_t steps, const std::string& key);
 
 /// Where a key was set ("run.toml:3:9"), or nothing.
 std::string origin(const RunConfig& config, const std::string& key);

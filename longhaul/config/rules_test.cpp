@@ -287,6 +287,65 @@ TEST(Rules, TurnEpochsIntoWholeSteps) {
   EXPECT_EQ(total_steps(accepted("").config, 3), 1000);
 }
 
+TEST(Rules, RefuseEpochsOfMoreStepsThanCanBeCounted) {
+  for (const char* epochs : {"1e17", "1e300", "1e14"}) {
+    std::string text(kSmallest);
+    text.replace(text.find("steps = 1000"), 12, std::string("epochs = ") + epochs);
+    const RunConfig config = parse_run_config(text, "run.toml").config;
+    const std::string message =
+        message_of<ConfigError>([&] { total_steps(config, 100'000); });
+    EXPECT_TRUE(message.starts_with("[config] run.toml:3:10: run.epochs = ")) << message;
+    EXPECT_NE(message.find(" over 100000 sequences are "), std::string::npos) << message;
+    EXPECT_NE(message.find("a run has at most 1000000000000"), std::string::npos);
+  }
+}
+
+TEST(Rules, RefuseSizesWhoseProductsCannotBeCounted) {
+  EXPECT_EQ(
+      refused("", {"data.seq_len=1000000000", "batch.global_size=1000", "run.steps=1"}),
+      "[config] --set batch.global_size=1000: batch.global_size = 1000 sequences "
+      "of data.seq_len = 1000000000 are 1000000000000 tokens; a step has at most "
+      "10000000000");
+  EXPECT_EQ(refused("", {"data.seq_len=1000000000", "batch.micro_size=4"}),
+            "[config] --set batch.micro_size=4: batch.micro_size = 4 sequences of "
+            "data.seq_len = 1000000000 are 4000000000 tokens; a forward pass has at most "
+            "2147483647");
+  const std::string steps =
+      refused("", {"run.steps=1000000000000", "batch.global_size=10000000"});
+  EXPECT_TRUE(
+      steps.starts_with("[config] --set run.steps=1000000000000: run.steps: "
+                        "1000000000000 steps of batch.global_size = 10000000 "))
+      << steps;
+  std::string text(kSmallest);
+  text.replace(text.find("steps = 1000"), 12, "epochs = 1e9");
+  const RunConfig config =
+      parse_run_config(text, "run.toml", {{"batch.global_size=1000000"}}).config;
+  EXPECT_EQ(total_steps(config, 1'000'000), 1'000'000'000);
+  const std::string epochs =
+      message_of<ConfigError>([&] { total_steps(config, 100'000'000); });
+  EXPECT_NE(epochs.find("run.epochs: 100000000000 steps of batch.global_size = 1000000"),
+            std::string::npos)
+      << epochs;
+}
+
+TEST(Rules, RefuseWeightsThatAddUpToMoreThanANumberHolds) {
+  const std::string huge =
+      refused("", {"data.train=[{path=\"a\",weight=1e308},{path=\"b\",weight=1e308}]"});
+  EXPECT_NE(
+      huge.find("data.train[0].weight = 1e+308: must be from 0 to 1000000000000000"),
+      std::string::npos)
+      << huge;
+}
+
+TEST(Rules, RefuseAFieldOfSyntheticSequences) {
+  const std::string message =
+      refused("", {"data.train=[{synthetic=10,field=\"tokens\"}]"});
+  EXPECT_NE(message.find("data.train[0].field = \"tokens\": synthetic sequences are made "
+                         "of no records; leave field out"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Rules, CheckTheWarmUpOnceEpochsAreSteps) {
   std::string text(kSmallest);
   text.replace(text.find("steps = 1000"), 12, "epochs = 1.0");

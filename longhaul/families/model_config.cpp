@@ -240,14 +240,51 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
   return json_text(json, 2) + "\n";
 }
 
-void check_against_model(const RunConfig& config, const ModelConfig& model) {
-  if (config.data.seq_len <= model.max_position_embeddings) return;
+namespace {
+
+/// Bytes that ranks hold, keep and send in a step are counted in 64 bits. The bounds are
+/// far above what any machine has, and far below what the counts hold.
+void check_bytes(const RunConfig& config, const ModelConfig& model) {
+  constexpr double kMostBytes = 4e18;
+  constexpr double kBytesOfParameter = 28;  // weight, gradients, master, moments
+  const auto parameters = static_cast<double>(model.description.num_parameters());
+  if (parameters * kBytesOfParameter > kMostBytes) {
+    config::fail_key(
+        config, "model.config",
+        fmt::format("{}: a model of {:.3g} parameters, whose bytes cannot be "
+                    "counted; correct its sizes",
+                    model.source_path.string(), parameters));
+  }
+  // Outputs of all matrices for a token: about the parameters by the features they take.
+  const double outputs = parameters / static_cast<double>(std::max<int64_t>(
+                                          model.description.features(), 1));
+  const auto sequences = static_cast<double>(config.batch.global_size);
+  const double moved =
+      16.0 * sequences * static_cast<double>(config.data.seq_len) * outputs;
+  const double passes = sequences / static_cast<double>(config.batch.micro_size);
+  const double gathered = 8.0 * passes * parameters;
+  if (std::max(moved, gathered) <= kMostBytes) return;
   config::fail_key(
-      config, "data.seq_len",
-      fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
-                  "shorten it, or set model.override.max_position_embeddings",
-                  config.data.seq_len, model.max_position_embeddings,
-                  model.source_path.string()));
+      config, "batch.global_size",
+      fmt::format("batch.global_size = {} sequences of data.seq_len = {} "
+                  "tokens in {:.0f} passes of a model of {:.3g} parameters "
+                  "move more bytes in a step than can be counted; lower "
+                  "batch.global_size",
+                  config.batch.global_size, config.data.seq_len, passes, parameters));
+}
+
+}  // namespace
+
+void check_against_model(const RunConfig& config, const ModelConfig& model) {
+  if (config.data.seq_len > model.max_position_embeddings) {
+    config::fail_key(
+        config, "data.seq_len",
+        fmt::format("data.seq_len = {} is above max_position_embeddings = {} of {}; "
+                    "shorten it, or set model.override.max_position_embeddings",
+                    config.data.seq_len, model.max_position_embeddings,
+                    model.source_path.string()));
+  }
+  if (!model.description.units.empty()) check_bytes(config, model);
 }
 
 void check_trainable(const ModelConfig& model) {

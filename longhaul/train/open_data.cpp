@@ -18,36 +18,47 @@ namespace {
 
 using Source = std::unique_ptr<data::TokenSource>;
 
-/// The paths of an entry of data.train or data.validation, or the store that they were
-/// packed into.
-std::vector<fs::path> readable_paths(const Session& session, const DataPaths& entry,
-                                     const std::string& field, const std::string& key,
-                                     data::ShardReader* shards, Logger& log) {
-  const std::vector<fs::path> paths = data::expand_paths(entry.entries);
-  const auto packed = std::ranges::count_if(paths, needs_packing);
-  if (packed == 0) return paths;
+/// What an entry of data.train or data.validation names, of its key.
+struct Named {
+  std::vector<fs::path> paths;
+  std::string field;  ///< where rows hold their ids
+  const char* key;
+};
+
+/// The paths of an entry, or the store that they were packed into.
+Named readable(const Session& session, Named named, data::ShardReader* shards,
+               Logger& log) {
+  const std::vector<fs::path>& paths = named.paths;
+  const auto packs = [&](const fs::path& path) {
+    return needs_packing(path, named.field);
+  };
+  const auto packed = std::ranges::count_if(paths, packs);
+  if (packed == 0) return named;
   if (packed != std::ssize(paths)) {
-    const auto in_place = std::ranges::find_if_not(paths, needs_packing);
+    const auto in_place = std::ranges::find_if_not(paths, packs);
     throw ConfigError(
         "data", fmt::format("{} lists {} together with files that have to be packed; "
                             "give each kind an entry of its own",
-                            key, in_place->string()));
+                            named.key, in_place->string()));
   }
   if (data::names_bert_shards(paths.front())) {  // before they are packed
     data::check_losses(data::example_losses(), paths.front().string(),
                        session.model_config.description.losses_with_targets(),
                        session.model_config.model_type);
   }
-  const PackOptions options{field, data_cache_dir(session.config),
+  const PackOptions options{named.field, data_cache_dir(session.config),
                             session.model_config.vocab_size, session.config.data.seq_len,
                             shards};
-  return {pack_sources(paths, options, *session.world, log)};
+  // A store has no fields: what was in the field is all that it holds.
+  return {
+      {pack_sources(paths, options, *session.world, log)}, data::kIdsField, named.key};
 }
 
-Source open_path(const Session& session, const fs::path& path,
+Source open_path(const Session& session, const fs::path& path, const std::string& field,
                  const tokenizer::Tokenizer* tokenizer) {
   const DataSection& data = session.config.data;
-  Source source = data::open_source(path, data.seq_len, data.document_mask, data.verify);
+  Source source =
+      data::open_source(path, data.seq_len, data.document_mask, data.verify, field);
   if (tokenizer != nullptr) {
     data::check_tokenizer(*source, tokenizer->fingerprint());
     data::check_self_test(path, *tokenizer, "the model's tokenizer");
@@ -55,11 +66,16 @@ Source open_path(const Session& session, const fs::path& path,
   return source;
 }
 
-Source open_paths(const Session& session, const std::vector<fs::path>& paths,
-                  const tokenizer::Tokenizer* tokenizer) {
+/// Packs what has to be packed.
+Source open_paths(const Session& session, const DataPaths& entry,
+                  const std::string& field, const char* key,
+                  const tokenizer::Tokenizer* tokenizer, data::ShardReader* shards,
+                  Logger& log) {
+  const Named named =
+      readable(session, {data::expand_paths(entry.entries), field, key}, shards, log);
   std::vector<Source> parts;
-  for (const fs::path& path : paths) {
-    parts.push_back(open_path(session, path, tokenizer));
+  for (const fs::path& path : named.paths) {
+    parts.push_back(open_path(session, path, named.field, tokenizer));
   }
   return data::concatenated_source(std::move(parts));
 }
@@ -75,10 +91,8 @@ Source open_entry(const Session& session, const TrainSource& entry,
     return make(entry.synthetic, data.seq_len, model.vocab_size,
                 static_cast<uint64_t>(session.config.run.seed));
   }
-  return open_paths(
-      session,
-      readable_paths(session, entry.path, entry.field, "data.train", shards, log),
-      tokenizer);
+  return open_paths(session, entry.path, entry.field, "data.train", tokenizer, shards,
+                    log);
 }
 
 /// What logs, counts and messages call a source: no two alike.
@@ -126,11 +140,8 @@ void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
     log.info(fmt::format("train data: {}", source->describe()));
   }
   for (const ValidationSource& entry : config.data.validation) {
-    const auto paths =
-        readable_paths(session, entry.path, entry.field, "data.validation", shards, log);
-    const auto source = checked(open_paths(session, paths, tokenizer));
-    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
-                           "data.validation " + entry.name);
+    const auto source = checked(open_paths(session, entry.path, entry.field,
+                                           "data.validation", tokenizer, shards, log));
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
     log.info(fmt::format("validation data {}: {}", entry.name,

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <future>
-#include <initializer_list>
 #include <optional>
 
 #include "longhaul/base/error.h"
@@ -15,6 +14,8 @@
 #include "longhaul/base/text.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/data/bert/pack_examples.h"
+#include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/input_directory.h"
 #include "longhaul/data/input/input_set.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/sources/open_source.h"
@@ -92,16 +93,11 @@ class Reports {
   double reported_ = 0.0;
 };
 
-void build(data::BuildOptions options, Logger& log) {
-  Reports reports(log, "bytes");
-  options.progress = [&](const data::BuildProgress& progress) {
-    reports(static_cast<int64_t>(progress.bytes),
-            static_cast<int64_t>(progress.total_bytes));
-  };
-  options.note = [&](const std::string& line) { log.info(line); };
-  fs::create_directories(options.out.parent_path());
+/// What is wrong with the files, and what to do with text in their place.
+template <typename Act>
+auto with_advice(const data::BuildOptions& options, const Act& act) {
   try {
-    (void)data::build_store(nullptr, options);
+    return act();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Input || error.area() != "data") throw;
     const std::string text(error.what());
@@ -113,6 +109,17 @@ void build(data::BuildOptions options, Logger& log) {
                                  text.substr(text.find(' ') + 1), options.inputs.field,
                                  options.inputs.arguments.front()));
   }
+}
+
+void build(data::BuildOptions options, Logger& log) {
+  Reports reports(log, "bytes");
+  options.progress = [&](const data::BuildProgress& progress) {
+    reports(static_cast<int64_t>(progress.bytes),
+            static_cast<int64_t>(progress.total_bytes));
+  };
+  options.note = [&](const std::string& line) { log.info(line); };
+  fs::create_directories(options.out.parent_path());
+  with_advice(options, [&] { (void)data::build_store(nullptr, options); });
 }
 
 /// What became of the files.
@@ -132,6 +139,7 @@ std::string describe(const data::StoreInfo& info, const fs::path& store) {
 /// Of HDF5 shards, in the cache. Collective.
 fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& options,
                      comm::Communicator& world, Logger& log) {
+  data::refuse_field(paths.front(), options.field, "a shard of BERT's examples");
   data::PackExamplesOptions to;
   to.vocab_size = options.vocab_size;
   to.seq_len = options.seq_len;
@@ -161,19 +169,19 @@ fs::path pack_shards(const std::vector<fs::path>& paths, const PackOptions& opti
 
 }  // namespace
 
-bool needs_packing(const fs::path& path) {
+bool needs_packing(const fs::path& path, const std::string& field) {
   if (data::names_bert_shards(path)) return true;
-  if (fs::is_directory(path)) {
-    return data::is_saved_dataset(path) && data::has_uneven_rows(path);
+  if (!fs::is_directory(path)) {
+    const auto format = data::format_of_name(path);
+    return fs::is_regular_file(path) && format && *format != data::InputFormat::Text &&
+           *format != data::InputFormat::Csv;
   }
-  std::string name = path.filename().string();
-  for (const char* packed : {".gz", ".zst"}) {
-    if (name.ends_with(packed)) name.resize(name.rfind('.'));
-  }
-  return fs::is_regular_file(path) &&
-         std::ranges::any_of(
-             std::initializer_list<const char*>{".jsonl", ".ndjson", ".json", ".parquet"},
-             [&](const char* end) { return name.ends_with(end); });
+  if (data::is_saved_dataset(path)) return data::has_uneven_rows(path, field);
+  // What has a name of its own is read, or refused, as what it is.
+  const bool known = data::is_token_store(path) || data::is_example_store(path) ||
+                     fs::exists(path / "dataset_dict.json") ||
+                     fs::exists(path / "config.json");
+  return !known && !data::data_file_of(path).empty();
 }
 
 bool needs_shard_reader(const RunConfig& config) {
@@ -201,8 +209,9 @@ fs::path pack_sources(const std::vector<fs::path>& paths, const PackOptions& opt
                                   shards->string(), other->string()));
   }
   data::BuildOptions to = build_options(paths, options);
-  const fs::path store =
-      comm::on_rank_zero(world, [&] { return store_path(to, options).string(); });
+  const fs::path store = comm::on_rank_zero(world, [&] {
+    return with_advice(to, [&] { return store_path(to, options).string(); });
+  });
   to.out = store;
   const bool there = world.any(world.rank() == 0 && data::is_token_store(store));
   if (!there) {

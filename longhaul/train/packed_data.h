@@ -7,20 +7,22 @@
 #include "longhaul/comm/communicator.h"
 #include "longhaul/config/run_config.h"
 #include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/system/log.h"
 
 namespace longhaul::train {
 
-/// True for what has to be packed before training can read it at random: JSON lines and
-/// Parquet of ready ids, save_to_disk directories whose rows differ in length, and HDF5
-/// shards of BERT's examples, files and directories.
-bool needs_packing(const fs::path& path);
+/// True for what has to be packed before training can read it at random: JSON lines,
+/// Parquet and Arrow of ready ids and directories of them, save_to_disk directories whose
+/// rows differ in length, and HDF5 shards of BERT's examples, files and directories.
+/// `field` is where rows hold the ids.
+bool needs_packing(const fs::path& path, const std::string& field = data::kIdsField);
 
 /// True when the run's data are HDF5 shards: rank 0 needs a ShardReader then.
 bool needs_shard_reader(const RunConfig& config);
 
 struct PackOptions {
-  std::string field;                    ///< where the ids are
+  std::string field = data::kIdsField;  ///< where the ids are
   fs::path cache;                       ///< the stores' directory
   int64_t vocab_size = 0;               ///< ids are below it
   int64_t seq_len = 0;                  ///< of examples

@@ -79,6 +79,26 @@ TEST_F(PackedShards, DoNotMixWithOtherFiles) {
   }
 }
 
+TEST_F(PackedShards, OfADirectoryWithOtherRecordsAreRefusedNamingThem) {
+  dir_.write("vocab.txt", "[CLS]\n");
+  dir_.write("config.json", "{}");
+  EXPECT_TRUE(data::is_example_store(pack({dir_ / ""})));
+  dir_.write("ids.jsonl", "{\"input_ids\": [1, 2]}\n");
+  EXPECT_HAS(data::input_error([&] { pack({dir_ / ""}); }),
+             "holds shards of BERT's examples and ids.jsonl of jsonl; name those");
+}
+
+TEST_F(PackedShards, HaveNoFieldsAndRefuseOne) {
+  options_.field = "tokens";
+  EXPECT_HAS(data::input_error([&] { pack(shards_); }),
+             "field = \"tokens\" names a field of records");
+  options_.field = data::kIdsField;
+  const fs::path store = pack(shards_);
+  EXPECT_HAS(
+      data::input_error([&] { data::open_source(store, 16, false, true, "tokens"); }),
+      "packed examples has none");
+}
+
 TEST_F(PackedShards, WhatDoesNotFitLeavesNoStore) {
   options_.seq_len = 32;
   EXPECT_HAS(data::input_error([&] { pack(shards_); }),

@@ -1,6 +1,6 @@
 // Prints every sequence of a data source as one line of JSON: what training would see.
 // With a batch size it prints the batches of one unshuffled epoch, as the loader makes
-// them.
+// them. The last word is the column of the ids.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -33,17 +33,19 @@ void print_batches(std::shared_ptr<const data::TokenSource> source, int64_t size
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 4 && argc != 5) {
-      throw InputError("data", "usage: longhaul_data_tool PATH SEQ_LEN VOCAB [BATCH]");
+    if (argc < 4 || argc > 6) {
+      throw InputError("data",
+                       "usage: longhaul_data_tool PATH SEQ_LEN VOCAB [BATCH [FIELD]]");
     }
+    const std::string field = argc == 6 ? argv[5] : data::kIdsField;
     const int64_t length = std::atoll(argv[2]);
     std::vector<std::unique_ptr<data::TokenSource>> parts;
     for (const fs::path& path : data::expand_paths({argv[1]})) {
-      parts.push_back(data::open_source(path, length));
+      parts.push_back(data::open_source(path, length, false, true, field));
     }
     auto source = data::concatenated_source(std::move(parts));
     source->limit_ids(std::atoll(argv[3]));
-    if (argc == 5) {
+    if (argc >= 5) {
       print_batches(std::move(source), std::atoll(argv[4]));
       return 0;
     }

@@ -124,16 +124,48 @@ def test_a_mask_of_flags_with_a_hole_is_refused(run, tmp_path):
         run, save(tmp_path / "saved", columns, mask="bool"), check=False)
 
 
+def test_the_column_that_is_named_is_read(run, tmp_path):
+    """Ids and what stands beside them; rows of the other column are not looked at."""
+    columns = make_rows(32)
+    columns["tokens"] = [[7] * LENGTH for _ in columns["labels"]]
+    del columns["labels"]
+    features = features_of([name for name in columns if name != "tokens"])
+    features["tokens"] = List(Value("int32"))
+    Dataset.from_dict(columns, features=features).save_to_disk(tmp_path / "saved")
+
+    def batch_of(field):
+        return json.loads(run("longhaul_data_tool", tmp_path / "saved", LENGTH, VOCABULARY, 32,
+                              field).stdout)["tokens"]
+
+    assert batch_of("tokens") == [7] * 32 * LENGTH
+    assert batch_of("input_ids") == sum(columns["input_ids"], [])
+    result = run("longhaul_data_tool", tmp_path / "saved", LENGTH, VOCABULARY, 8, "absent",
+                 check=False)
+    assert result.returncode == 78 and "no column 'absent' (its columns: " in result.stderr
+
+
 @pytest.mark.parametrize("ids, value", [("uint32", 2**32 - 1), ("uint32", 2**32 - 100),
                                         ("int64", 2**32 + 5)])
 def test_ids_that_would_wrap_are_refused(run, tmp_path, ids, value):
     columns = {name: rows for name, rows in make_rows(3).items() if name != "attention_mask"}
     columns["labels"][1][4] = value
     path = save(tmp_path / "labels", columns, ids=ids, labels=ids)
-    assert "row 1 (row 1 of " in read(run, path, check=False)
+    message = read(run, path, check=False)
+    assert "row 1 (row 1 of " in message and f"labels holds {value}," in message
     columns = {"input_ids": columns["labels"]}
     path = save(tmp_path / "ids", columns, ids=ids)
-    assert ": input_ids holds " in read(run, path, check=False)
+    assert f": input_ids holds {value}, but token ids are from 0 to" in read(run, path,
+                                                                             check=False)
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1, 2**64 - 100])
+def test_an_id_above_int64_is_named_as_it_is(run, tmp_path, value):
+    rows = make_rows(3)["input_ids"]
+    rows[1][4] = value
+    Dataset(pa.table({"input_ids": pa.array(rows, pa.list_(pa.uint64()))})).save_to_disk(
+        tmp_path / "saved")
+    message = read(run, tmp_path / "saved", check=False)
+    assert "row 1 (row 1 of " in message and f": input_ids holds {value}, but" in message
 
 
 def test_text_without_ids_and_a_dict_of_splits_are_named(run, tmp_path):

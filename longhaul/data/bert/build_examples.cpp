@@ -120,6 +120,9 @@ class ExamplesBuilder {
   }
 
   BertRecord run() {
+    if (options_.note && !inputs_.passed_over().empty()) {
+      options_.note(inputs_.passed_over());
+    }
     check_place();
     make_directories_durable(out_.parent_path());
     OwnerLock lock = take_lock();

@@ -26,6 +26,8 @@ struct BuildExamplesOptions {
   bool restart = false;  ///< throw away what an earlier, other build left unfinished
   /// Stage ("reading", "examples"), done and total: stored bytes, then shards.
   std::function<void(const std::string&, int64_t, int64_t)> progress;
+  /// Lines for people: what is passed over.
+  std::function<void(const std::string&)> note;
 };
 
 /// Text to HDF5 shards of BERT examples. Each document of each pass is work of its own

@@ -10,6 +10,7 @@
 #include "longhaul/base/text.h"
 #include "longhaul/data/bert/bert_record.h"
 #include "longhaul/data/bert/hdf5_shard.h"
+#include "longhaul/data/input/file_kinds.h"
 
 namespace longhaul::data {
 namespace {
@@ -37,6 +38,25 @@ std::string read_in_child(const std::string& path) {
 bool is_training_shard(const fs::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   return name.front() != '.' && glob_match(kShardPattern, name);
+}
+
+/// Records beside shards would be passed over without a word. A plain .json may tell of
+/// the shards or the model.
+void refuse_other_records(const fs::path& directory) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    const fs::path& path = entry.path();
+    const auto format = format_of_name(path);
+    if (!format || !has_fields(*format) || is_side_file(path, {}) ||
+        path.extension() == ".json") {
+      continue;
+    }
+    throw InputError(
+        "data",
+        fmt::format("{}: holds shards of BERT's examples and {} of {}; name those "
+                    "that you mean, for example '{}'",
+                    directory.string(), path.filename().string(), format_name(*format),
+                    (directory / kShardPattern).string()));
+  }
 }
 
 }  // namespace
@@ -80,6 +100,7 @@ std::vector<fs::path> find_bert_shards(const std::vector<fs::path>& arguments) {
       continue;
     }
     check_bert_directory(argument);
+    if (!fs::exists(argument / kBertRecordName)) refuse_other_records(argument);
     const size_t before = shards.size();
     for (const fs::directory_entry& entry : fs::directory_iterator(argument)) {
       if (is_training_shard(entry)) shards.push_back(entry.path());

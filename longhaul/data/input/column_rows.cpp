@@ -11,6 +11,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
 #include "longhaul/data/input/arrow_memory.h"
+#include "longhaul/data/input/parse.h"
 #include "longhaul/data/input/range_reader.h"
 
 namespace longhaul::data {
@@ -123,13 +124,25 @@ template <typename Array>
 void copy_values(const ListRow& row, std::vector<int64_t>& out) {
   const auto* values = static_cast<const Array&>(*row.values).raw_values() + row.begin;
   out.resize(static_cast<size_t>(row.length));
-  // Above int64 it wraps to a negative value, which no check lets pass.
   std::transform(values, values + row.length, out.begin(),
                  [](auto value) { return static_cast<int64_t>(value); });
 }
 
-/// False for a null, or a null in it.
-bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out) {
+/// The first of unsigned integers that int64 does not hold, with its place; empty: none.
+std::string first_huge(const ListRow& row) {
+  if (row.values->type_id() != arrow::Type::UINT64) return {};
+  const uint64_t* const values =
+      static_cast<const arrow::UInt64Array&>(*row.values).raw_values() + row.begin;
+  const uint64_t* const end = values + row.length;
+  const uint64_t* const found =
+      std::find_if(values, end, [](uint64_t value) { return value > INT64_MAX; });
+  return found == end ? std::string()
+                      : value_at(*found, static_cast<size_t>(found - values));
+}
+
+/// False for a null, or a null in it. An integer above int64 is named in `huge`.
+bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out,
+               std::string& huge) {
   if (array.IsNull(row)) return false;
   const ListRow found = find_list(array, row);
   if (found.length == 0) return true;
@@ -138,6 +151,7 @@ bool take_list(const arrow::Array& array, int64_t row, std::vector<int64_t>& out
       if (found.values->IsNull(found.begin + i)) return false;
     }
   }
+  huge = first_huge(found);
   switch (found.values->type_id()) {
     case arrow::Type::INT64:
       copy_values<arrow::Int64Array>(found, out);
@@ -313,20 +327,28 @@ void ColumnRows::take_ids(int64_t row, RawRecord& record) const {
   const auto too_long = [&](const std::shared_ptr<arrow::Array>& list) {
     return list && !list->IsNull(row) && find_list(*list, row).length > longest;
   };
+  std::string huge;
+  const auto refuse = [&](RecordProblem problem, std::string detail) {
+    record.problem = problem;
+    record.detail = std::move(detail);
+  };
   if (field_->IsNull(row)) {
     record.problem = RecordProblem::Empty;
   } else if (too_long(field_) || too_long(labels_) || too_long(mask_)) {
     record.problem = RecordProblem::TooLong;
     record.detail = too_long_detail(limit_);
-  } else if (!take_list(*field_, row, record.ids)) {
-    record.problem = RecordProblem::FieldNotText;
-    record.detail = "a null among the ids";
-  } else if (labels_ && !take_list(*labels_, row, record.labels)) {
-    record.problem = RecordProblem::BadLabels;
-    record.detail = "a null";
-  } else if (mask_ && !take_list(*mask_, row, record.attention_mask)) {
-    record.problem = RecordProblem::BadMask;
-    record.detail = "a null";
+  } else if (!take_list(*field_, row, record.ids, huge)) {
+    refuse(RecordProblem::FieldNotText, "a null among the ids");
+  } else if (!huge.empty()) {
+    refuse(RecordProblem::IdOutOfRange, huge);
+  } else if (labels_ && !take_list(*labels_, row, record.labels, huge)) {
+    refuse(RecordProblem::BadLabels, "a null");
+  } else if (!huge.empty()) {
+    refuse(RecordProblem::BadLabels, huge);
+  } else if (mask_ && !take_list(*mask_, row, record.attention_mask, huge)) {
+    refuse(RecordProblem::BadMask, "a null");
+  } else if (!huge.empty()) {
+    refuse(RecordProblem::BadMask, huge);
   }
 }
 

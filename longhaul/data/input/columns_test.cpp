@@ -36,6 +36,22 @@ std::string as_parquet(const arrow::Table& table, int64_t group_rows = 2,
   return bytes_of(stream);
 }
 
+/// With row groups of so many rows of the table, one after another.
+std::string as_parquet_groups(const arrow::Table& table,
+                              const std::vector<int64_t>& group_rows) {
+  const auto stream = new_stream();
+  const auto writer = parquet::arrow::FileWriter::Open(
+                          *table.schema(), arrow::default_memory_pool(), stream)
+                          .ValueOrDie();
+  int64_t at = 0;
+  for (const int64_t rows : group_rows) {
+    expect_ok(writer->WriteTable(*table.Slice(at, rows), std::max<int64_t>(rows, 1)));
+    at += rows;
+  }
+  expect_ok(writer->Close());
+  return bytes_of(stream);
+}
+
 enum class Ipc { Stream, File };
 
 std::string as_arrow(const arrow::Table& table, Ipc form, int64_t batch_rows = 2,
@@ -198,6 +214,48 @@ TEST(Columns, TakeAMaskOfTrueAndFalseAsOneOfOnesAndZeros) {
                    inputs_of({dir.write("b.parquet", as_parquet(*wrong))}, "input_ids"));
              }),
              "neither text nor lists of integers");
+}
+
+TEST(Columns, PassOverRowGroupsWithoutRows) {
+  const TestDirectory dir;
+  for (const auto& table : {text_table(), id_table()}) {
+    const bool text = table->field(0)->name() == "id";
+    const std::string name = text ? "text" : "input_ids";
+    const Records& shown = text ? kShown : kShownIds;
+    for (const std::vector<int64_t>& groups : std::vector<std::vector<int64_t>>{
+             {0, 2, 0, 0, 3, 0}, {0, 0, 5}, {5, 0}, {2, 0, 3}}) {
+      const auto file = dir.write("a.parquet", as_parquet_groups(*table, groups));
+      EXPECT_EQ(read_records(inputs_of({file}, name)), shown) << groups.size();
+      EXPECT_EQ(read_records(inputs_of({file}, name), 1), shown) << groups.size();
+      const InputSet inputs(inputs_of({file}, name));
+      for (const InputPart& part : inputs.parts(1)) inputs.reader_bytes(part);
+    }
+    const auto empty = dir.write("e.parquet", as_parquet_groups(*table, {0, 0}));
+    EXPECT_EQ(read_records(inputs_of({empty}, name)), Records{});
+  }
+}
+
+TEST(Columns, NameIntegersAboveInt64AsTheyAre) {
+  arrow::ListBuilder builder(arrow::default_memory_pool(),
+                             std::make_shared<arrow::UInt64Builder>());
+  auto& values = static_cast<arrow::UInt64Builder&>(*builder.value_builder());
+  expect_ok(builder.Append());
+  expect_ok(values.AppendValues({5, UINT64_MAX}));
+  const auto huge = builder.Finish().ValueOrDie();
+  const auto plain = lists<arrow::Int32Type>({{{5, 6}}});
+  const TestDirectory dir;
+  const auto shown = [&](const auto& columns) {
+    const auto file = dir.write("a.parquet", as_parquet(*table_of(columns)));
+    return read_records(inputs_of({file}, "input_ids"));
+  };
+  using Named = std::vector<std::pair<std::string, std::shared_ptr<arrow::Array>>>;
+  const std::string value = "18446744073709551615 at position 1";
+  EXPECT_EQ(shown(Named{{"input_ids", huge}}),
+            (Records{"!token id out of range: " + value}));
+  EXPECT_EQ(shown(Named{{"input_ids", plain}, {"labels", huge}}),
+            (Records{"!bad labels: " + value}));
+  EXPECT_EQ(shown(Named{{"input_ids", plain}, {"attention_mask", huge}}),
+            (Records{"!bad attention_mask: " + value}));
 }
 
 TEST(Columns, NameTheTokensThatAreNoTargets) {

@@ -7,8 +7,16 @@
 
 namespace longhaul::data {
 
-/// The files that the options name, each looked at; see InputSet.
-std::vector<InputFile> find_input_files(const InputOptions& options);
+/// What the options name.
+struct FoundInputs {
+  std::vector<InputFile> files;       ///< each looked at
+  std::vector<fs::path> passed_over;  ///< of directories and patterns: no corpus
+};
+/// See InputSet.
+FoundInputs find_input_files(const InputOptions& options);
+
+/// "2 files passed over as no corpus: README.md, LICENSE", of one at least.
+std::string describe_passed_over(const std::vector<fs::path>& paths);
 
 /// What a directory of save_to_disk is made of.
 struct SavedFiles {

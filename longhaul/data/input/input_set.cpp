@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_files.h"
 #include "longhaul/data/input/range_reader.h"
 
@@ -65,6 +66,27 @@ std::unique_ptr<RangeReader> open_range(const InputFile& file, const InputRange&
   throw InputError("data", file.path.string() + ": of no known format");
 }
 
+/// What is asked for and no file obeys.
+void check_options_have_a_use(const InputOptions& options,
+                              const std::vector<InputFile>& files) {
+  const auto none = [&](const auto& obeys) {
+    return std::ranges::none_of(
+        files, [&](const InputFile& file) { return obeys(file.format); });
+  };
+  if (options.field_asked && none(has_fields)) {
+    throw InputError("data", fmt::format("--field {}: the inputs are text, each file a "
+                                         "document, and have no fields; leave --field "
+                                         "out, or say what they are with --format",
+                                         options.field));
+  }
+  if (options.delimiter != 0 &&
+      none([](InputFormat f) { return f == InputFormat::Csv; })) {
+    throw InputError("data",
+                     "--delimiter: none of the inputs is CSV; leave it out, or say "
+                     "--format csv");
+  }
+}
+
 class PartReader final : public RecordReader {
  public:
   PartReader(const InputSet& inputs, InputPart part)
@@ -116,14 +138,17 @@ class PartReader final : public RecordReader {
 
 }  // namespace
 
-InputSet::InputSet(InputOptions options)
-    : options_(std::move(options)), files_(find_input_files(options_)) {
+InputSet::InputSet(InputOptions options) : options_(std::move(options)) {
+  FoundInputs found = find_input_files(options_);
+  files_ = std::move(found.files);
+  if (!found.passed_over.empty()) passed_over_ = describe_passed_over(found.passed_over);
   const char delimiter = options_.delimiter;
   if (delimiter == '"' || delimiter == '\n' || delimiter == '\r' || delimiter < 0) {
     throw InputError("data", fmt::format("the byte 0x{:02x} cannot separate fields of "
                                          "CSV; choose a comma, a tab or the like",
                                          static_cast<unsigned char>(delimiter)));
   }
+  check_options_have_a_use(options_, files_);
   for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
 }
 

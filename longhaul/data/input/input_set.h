@@ -25,15 +25,17 @@ class ReaderMemory;
 std::shared_ptr<ReaderMemory> make_reader_memory(uint64_t bytes);
 
 struct InputOptions {
-  /// Files, shell patterns (* ? []), and directories: what Hugging Face `datasets` wrote
-  /// with save_to_disk, or one that holds *.arrow or *.parquet.
+  /// Files, shell patterns (* ? [] and ** for any directories), and directories: what
+  /// Hugging Face `datasets` wrote with save_to_disk, or one with data of one kind.
   std::vector<std::string> arguments;
   /// Of JSON lines; the column of CSV, Parquet and Arrow.
   std::string field = "text";
+  /// The field was asked for: inputs of which none has fields are refused.
+  bool field_asked = false;
   /// By the file's name where absent: *.jsonl *.ndjson *.json, *.csv *.tsv, *.parquet,
   /// *.arrow, else text. *.gz and *.zst around text, JSON lines and CSV always count.
   std::optional<InputFormat> format;
-  /// Of CSV; 0: tab for *.tsv, else a comma.
+  /// Of CSV; 0: tab for *.tsv, else a comma. Another one is refused where none is CSV.
   char delimiter = 0;
   /// A longer record is a bad one (TooLong). At most kMaxRecordBytes.
   uint64_t max_record_bytes = kMaxRecordBytes;
@@ -99,16 +101,20 @@ class RecordReader {
 /// found hours later; none is held open. Immutable: any thread may call it.
 class InputSet {
  public:
-  /// InputError: an argument that matches nothing, a directory that is no data set, a
-  /// file that cannot be opened, a kind of compression that is not read.
+  /// InputError: an argument that matches nothing, a directory that holds no one kind of
+  /// data, a file that cannot be opened, a kind of compression that is not read, an
+  /// option that has no use for any of the files.
   explicit InputSet(InputOptions options);
 
   const InputOptions& options() const { return options_; }
   /// In the order of the arguments; a pattern's matches and a directory's files are
-  /// sorted by name (save_to_disk: in the order of its state.json). A file named twice
-  /// counts once.
+  /// sorted by the bytes of their names (save_to_disk: in the order of its state.json). A
+  /// file named twice counts once.
   const std::vector<InputFile>& files() const { return files_; }
   uint64_t stored_bytes() const { return stored_bytes_; }
+  /// What directories and patterns hold beside them that is no corpus: "2 files passed
+  /// over as no corpus: README.md, LICENSE"; empty where there is nothing.
+  const std::string& passed_over() const { return passed_over_; }
 
   /// All files cut into parts of about that many stored bytes, in order: small files
   /// share a part, a big one that can be split gives many. A pure function of the files,
@@ -136,6 +142,7 @@ class InputSet {
  private:
   InputOptions options_;
   std::vector<InputFile> files_;
+  std::string passed_over_;
   uint64_t stored_bytes_ = 0;
 };
 

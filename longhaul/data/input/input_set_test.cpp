@@ -227,7 +227,7 @@ TEST(Records, AreIdsWithTheTokensThatAreNoTargets) {
                      "[2147483647]",
                      "!token id out of range: -1 at position 1",
                      "!token id out of range: 2147483648 at position 0",
-                     "!token id out of range: -1 at position 0",
+                     "!token id out of range: 18446744073709551615 at position 0",
                      "!field is not text: 'input_ids' is a list, but not of integers",
                      "!field is not text: 'input_ids' is a list, but not of integers",
                      shifted,

@@ -34,9 +34,9 @@ std::string field_names(const dom::object& object) {
 }
 
 /// False when it is no list of integers (or, of a mask, of true and false). An integer
-/// above int64 becomes negative, which no check lets pass.
+/// above int64 is named in `huge`.
 bool take_integers(const dom::element& value, std::vector<int64_t>& out,
-                   bool is_mask = false) {
+                   std::string& huge, bool is_mask = false) {
   dom::array array;
   if (value.get(array) != simdjson::SUCCESS) return false;
   for (const dom::element item : array) {
@@ -45,7 +45,8 @@ bool take_integers(const dom::element& value, std::vector<int64_t>& out,
     if (is_mask && item.get(flag) == simdjson::SUCCESS) {
       number = flag ? 1 : 0;
     } else if (item.type() == dom::element_type::UINT64) {
-      number = -1;
+      huge = value_at(item.get_uint64().value_unsafe(), out.size());
+      return true;
     } else if (item.get(number) != simdjson::SUCCESS) {
       return false;
     }
@@ -85,22 +86,26 @@ ParsedRecord take_ids(const Members& members, std::string_view field) {
   std::vector<int64_t> ids;
   std::vector<int64_t> labels;
   std::vector<int64_t> mask;
-  if (!take_integers(members.value, ids)) {
+  std::string huge;
+  if (!take_integers(members.value, ids, huge)) {
     return broken(RecordProblem::FieldNotText,
                   fmt::format("'{}' is a list, but not of integers", field));
   }
+  if (!huge.empty()) return broken(RecordProblem::IdOutOfRange, huge);
   if (members.label_times > 1 || members.mask_times > 1) {
     return broken(RecordProblem::FieldTwice,
                   members.mask_times > 1 ? "'attention_mask'" : "'labels'");
   }
   const bool has_labels = members.label_times == 1;
   const bool has_mask = members.mask_times == 1;
-  if (has_labels && !take_integers(members.labels, labels)) {
+  if (has_labels && !take_integers(members.labels, labels, huge)) {
     return broken(RecordProblem::BadLabels, "not a list of integers");
   }
-  if (has_mask && !take_integers(members.mask, mask, true)) {
+  if (!huge.empty()) return broken(RecordProblem::BadLabels, huge);
+  if (has_mask && !take_integers(members.mask, mask, huge, true)) {
     return broken(RecordProblem::BadMask, "not a list of integers or of true and false");
   }
+  if (!huge.empty()) return broken(RecordProblem::BadMask, huge);
   using Optional = std::optional<std::span<const int64_t>>;
   return parse_ids(ids, has_labels ? Optional(labels) : std::nullopt,
                    has_mask ? Optional(mask) : std::nullopt);

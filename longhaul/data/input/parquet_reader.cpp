@@ -111,9 +111,21 @@ ByteSpan chunk_span(const parquet::ColumnChunkMetaData& chunk, const StoredFile&
   return {static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + size)};
 }
 
+/// A group without rows has no pages of data, so that nothing of it lies anywhere.
+bool has_rows(const parquet::RowGroupMetaData& group, const StoredFile& file, int index) {
+  if (group.num_rows() != 0) return true;
+  for (int i = 0; i < group.num_columns(); ++i) {
+    const int64_t values = group.ColumnChunk(i)->num_values();
+    if (values == 0) continue;
+    file.fail(fmt::format("row group {} claims {} values in 0 rows", index, values), 0);
+  }
+  return false;
+}
+
 uint64_t group_bytes(const parquet::RowGroupMetaData& group, const StoredFile& file,
                      int index) {
   uint64_t bytes = 0;
+  if (!has_rows(group, file, index)) return bytes;
   for (int i = 0; i < group.num_columns(); ++i) {
     const ByteSpan span = chunk_span(*group.ColumnChunk(i), file, index);
     bytes += span.end - span.begin;
@@ -202,6 +214,10 @@ class ParquetReader final : public RangeReader {
 
   void open_group() {
     const auto group = metadata_->RowGroup(group_);
+    if (!has_rows(*group, file_, group_)) {
+      ++group_;
+      return;
+    }
     group_rows_ = group->num_rows();
     group_read_ = 0;
     group_stored_ = group_bytes(*group, file_, group_);

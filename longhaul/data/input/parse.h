@@ -22,6 +22,9 @@ ParsedRecord parse_json_line(std::string& line, std::string_view field);
 /// The document in a row of CSV.
 ParsedRecord parse_csv_row(const RawRecord& record);
 
+/// "18446744073709551615 at position 3".
+std::string value_at(uint64_t value, size_t position);
+
 /// A document of ready ids, with what stands beside it.
 ParsedRecord parse_ids(std::span<const int64_t> ids,
                        std::optional<std::span<const int64_t>> labels,

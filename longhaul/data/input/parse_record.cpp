@@ -47,6 +47,10 @@ ParsedRecord broken(RecordProblem problem, std::string detail) {
   return record;
 }
 
+std::string value_at(uint64_t value, size_t position) {
+  return fmt::format("{} at position {}", value, position);
+}
+
 ParsedRecord invalid_utf8(std::string_view bytes, std::string_view of) {
   if (simdjson::validate_utf8(bytes.data(), bytes.size())) return {};
   const size_t at = find_invalid_utf8(bytes).value_or(0);

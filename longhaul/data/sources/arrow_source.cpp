@@ -19,8 +19,8 @@ constexpr int64_t kNothing = 0;
 
 class SavedDatasetSource final : public TokenSource {
  public:
-  SavedDatasetSource(const fs::path& path, int64_t length)
-      : dataset_(open_saved_dataset(path)), length_(length) {
+  SavedDatasetSource(const fs::path& path, int64_t length, const std::string& field)
+      : dataset_(open_saved_dataset(path, field)), length_(length) {
     if (dataset_.shortest != dataset_.longest) {
       throw InputError(
           "data", fmt::format("{}: its rows have {} to {} tokens; all rows must have one "
@@ -47,8 +47,8 @@ class SavedDatasetSource final : public TokenSource {
     const BatchRow to = batch_row(*this, index, batch, row);
     const SavedBatch& from = dataset_.batch_of(index);
     const int64_t local = index - from.first_row;
-    if (!from.input_ids.copy(local, 0, to.tokens, limit_, kNothing)) {
-      fail_value(from, "input_ids", from.input_ids, index, kNothing);
+    if (!from.ids.copy(local, 0, to.tokens, limit_, kNothing)) {
+      fail_value(from, dataset_.field, from.ids, index, kNothing);
     }
     const size_t targets = to.targets.size() - 1;
     if (dataset_.has_labels) {
@@ -70,10 +70,12 @@ class SavedDatasetSource final : public TokenSource {
   }
 
   std::string describe() const override {
-    return fmt::format("save_to_disk directory {}: {} of {} in {}{}",
-                       dataset_.path.string(), counted(dataset_.rows, "sequence"),
-                       length_, counted(std::ssize(dataset_.files), "file"),
-                       dataset_.has_labels ? "" : ", without labels");
+    return fmt::format(
+        "save_to_disk directory {}: {} of {} in {}{}{}", dataset_.path.string(),
+        counted(dataset_.rows, "sequence"), length_,
+        counted(std::ssize(dataset_.files), "file"),
+        dataset_.field == kIdsField ? "" : fmt::format(", ids of '{}'", dataset_.field),
+        dataset_.has_labels ? "" : ", without labels");
   }
 
  private:
@@ -91,7 +93,7 @@ class SavedDatasetSource final : public TokenSource {
               kIgnore);
   }
 
-  [[noreturn]] void fail_value(const SavedBatch& from, const char* name,
+  [[noreturn]] void fail_value(const SavedBatch& from, const std::string& name,
                                const ListColumn& column, int64_t index,
                                int64_t also) const {
     dataset_.fail_row(
@@ -109,18 +111,19 @@ class SavedDatasetSource final : public TokenSource {
 
 }  // namespace
 
-std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len) {
-  return std::make_unique<SavedDatasetSource>(path, seq_len);
+std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
+                                                  const std::string& field) {
+  return std::make_unique<SavedDatasetSource>(path, seq_len, field);
 }
 
-bool has_uneven_rows(const fs::path& path) {
-  const SavedDataset dataset = open_saved_dataset(path);
+bool has_uneven_rows(const fs::path& path, const std::string& field) {
+  const SavedDataset dataset = open_saved_dataset(path, field);
   return dataset.shortest != dataset.longest;
 }
 
-std::string describe_saved_dataset(const fs::path& path) {
+std::string describe_saved_dataset(const fs::path& path, const std::string& field) {
   try {
-    const SavedDataset dataset = open_saved_dataset(path);
+    const SavedDataset dataset = open_saved_dataset(path, field);
     const std::string lengths =
         dataset.shortest == dataset.longest
             ? fmt::format("of {} tokens", dataset.shortest)
@@ -130,10 +133,10 @@ std::string describe_saved_dataset(const fs::path& path) {
         "Hugging Face save_to_disk directory {}, complete\n"
         "rows            {}, {}\n"
         "files           {} with {}\n"
-        "columns used    input_ids{}{}\n"
+        "columns used    {}{}{}\n"
         "tokenizer       not recorded in this format\n",
         path.string(), grouped(dataset.rows), lengths, dataset.files.size(),
-        human_bytes(static_cast<double>(dataset.bytes)),
+        human_bytes(static_cast<double>(dataset.bytes)), dataset.field,
         dataset.has_labels ? ", labels" : "", dataset.has_mask ? ", attention_mask" : "");
   } catch (const InputError& error) {
     return fmt::format("Hugging Face save_to_disk directory {}, NOT COMPLETE\n{}\n",

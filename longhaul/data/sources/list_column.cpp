@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -132,16 +133,18 @@ int64_t ListColumn::leading_ones(int64_t row) const {
   });
 }
 
-int64_t ListColumn::first_outside(int64_t row, int64_t limit, int64_t also) const {
+std::string ListColumn::first_outside(int64_t row, int64_t limit, int64_t also) const {
   const int64_t length = row_length(row);
   return with_values(row, [&](const auto* values) {
     for (int64_t i = 0; i < length; ++i) {
-      const auto value = static_cast<int64_t>(values[i]);
-      const bool ignored =
-          std::is_signed_v<std::remove_cvref_t<decltype(*values)>> && value == also;
-      if ((value < 0 || value >= limit) && !ignored) return value;
+      const auto value = values[i];
+      const bool ignored = std::is_signed_v<std::remove_cvref_t<decltype(*values)>> &&
+                           std::cmp_equal(value, also);
+      const bool outside =
+          std::cmp_less(value, 0) || std::cmp_greater_equal(value, limit);
+      if (outside && !ignored) return std::to_string(value);
     }
-    return int64_t{0};
+    return std::string("none");
   });
 }
 

@@ -36,8 +36,8 @@ class ListColumn {
   /// How many ones a row of zeros and ones begins with; -1 when it is anything but ones
   /// followed by zeros.
   int64_t leading_ones(int64_t row) const;
-  /// The first value of a row that copy() would not take.
-  int64_t first_outside(int64_t row, int64_t limit, int64_t also) const;
+  /// The first value of a row that copy() would not take, as the file has it.
+  std::string first_outside(int64_t row, int64_t limit, int64_t also) const;
 
  private:
   int64_t row_begin(int64_t row) const {

@@ -5,7 +5,8 @@
 
 namespace longhaul::data {
 
-std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t) {
+std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t,
+                                                  const std::string&) {
   throw InputError("data",
                    fmt::format("{}: a save_to_disk directory, but this program was "
                                "built without Arrow; build it with pyarrow in the "
@@ -13,9 +14,9 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t)
                                path.string()));
 }
 
-bool has_uneven_rows(const fs::path&) { return false; }
+bool has_uneven_rows(const fs::path&, const std::string&) { return false; }
 
-std::string describe_saved_dataset(const fs::path& path) {
+std::string describe_saved_dataset(const fs::path& path, const std::string&) {
   return fmt::format(
       "{}: a Hugging Face save_to_disk directory (this program was built "
       "without Arrow and cannot read it)\n",

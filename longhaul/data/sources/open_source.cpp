@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <glob.h>
 
 #include <algorithm>
 
@@ -11,6 +10,7 @@
 #include "longhaul/data/bert/example_source.h"
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/input/input_set.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/data/store/store_source.h"
@@ -20,8 +20,9 @@ namespace {
 
 constexpr const char* kAccepted =
     "accepted are a token store (made by 'longhaul data build') and a directory that "
-    "Hugging Face datasets wrote with save_to_disk; data.train also takes JSON lines and "
-    "Parquet of ready ids, and HDF5 shards of BERT's examples";
+    "Hugging Face datasets wrote with save_to_disk; data.train also takes JSON lines, "
+    "Parquet and Arrow of ready ids, directories of one of these, and HDF5 shards of "
+    "BERT's examples";
 
 [[noreturn]] void refuse(const fs::path& path) {
   if (!fs::exists(path)) {
@@ -44,32 +45,34 @@ constexpr const char* kAccepted =
 std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries) {
   std::vector<fs::path> paths;
   for (const fs::path& entry : entries) {
-    const std::string text = entry.string();
-    if (fs::exists(entry) || text.find_first_of("*?[") == std::string::npos) {
-      paths.push_back(entry);
-      continue;
+    const std::vector<fs::path> found = expand_pattern(entry);
+    if (found.empty()) {
+      throw InputError("data",
+                       fmt::format("{}: the pattern matches nothing", entry.string()));
     }
-    glob_t found{};
-    const int result = ::glob(text.c_str(), 0, nullptr, &found);
-    // Sorted bytewise, so that every machine has the same order.
-    std::vector<std::string> names;
-    for (size_t i = 0; result == 0 && i < found.gl_pathc; ++i) {
-      names.emplace_back(found.gl_pathv[i]);
-    }
-    ::globfree(&found);
-    std::sort(names.begin(), names.end());
-    if (names.empty()) {
-      throw InputError("data", fmt::format("{}: the pattern matches nothing", text));
-    }
-    paths.insert(paths.end(), names.begin(), names.end());
+    paths.insert(paths.end(), found.begin(), found.end());
   }
   return paths;
 }
 
+void refuse_field(const fs::path& path, const std::string& field, const char* what) {
+  if (field == kIdsField) return;
+  throw InputError("data",
+                   fmt::format("{}: field = \"{}\" names a field of records, and {} has "
+                               "none: its ids are what it was made of; leave field out",
+                               path.string(), field, what));
+}
+
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
-                                         bool document_mask, bool verify) {
-  if (is_token_store(path)) return store_source(path, seq_len, document_mask, verify);
+                                         bool document_mask, bool verify,
+                                         const std::string& field) {
+  check_utf8_path(path);
+  if (is_token_store(path)) {
+    refuse_field(path, field, "a token store");
+    return store_source(path, seq_len, document_mask, verify);
+  }
   if (is_example_store(path)) {
+    refuse_field(path, field, "a directory of packed examples");
     if (!document_mask) return example_source(path, seq_len, verify);
     throw InputError("data", fmt::format("{}: an example is one document; set "
                                          "data.document_mask = false",
@@ -83,7 +86,7 @@ std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
                                  "build a token store from the text",
                                  path.string()));
   }
-  return saved_dataset_source(path, seq_len);
+  return saved_dataset_source(path, seq_len, field);
 }
 
 void check_losses(const std::vector<std::string>& losses, const std::string& name,

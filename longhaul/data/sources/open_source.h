@@ -16,13 +16,18 @@ namespace longhaul::data {
 /// wrote with save_to_disk. With `document_mask`
 /// positions restart and attention stops at document boundaries (token stores only).
 /// With `verify` each block of a token store is compared with its hash when it is first
-/// read; a save_to_disk directory has none.
+/// read; a save_to_disk directory has none. `field` is the column of the ids of a
+/// save_to_disk directory; the other kinds have no fields and refuse another one.
 /// InputError says what was found, what is accepted, and what to do.
 std::unique_ptr<TokenSource> open_source(const fs::path& path, int64_t seq_len,
-                                         bool document_mask = false, bool verify = true);
+                                         bool document_mask = false, bool verify = true,
+                                         const std::string& field = kIdsField);
 
-/// Shell patterns (* ? []) replaced by what they match, sorted by name; a name that
-/// exists is none. InputError for one that matches nothing.
+/// InputError where `field` is another than kIdsField, since `what` has no fields.
+void refuse_field(const fs::path& path, const std::string& field, const char* what);
+
+/// Shell patterns replaced by what they match (input/path_pattern.h). InputError for one
+/// that matches nothing, and for names that are not UTF-8.
 std::vector<fs::path> expand_paths(const std::vector<fs::path>& entries);
 
 /// Sources of one length one after another, as one: at least one. Its fingerprint is that

@@ -7,18 +7,23 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/data/input/arrow_memory.h"
 #include "longhaul/data/input/input_files.h"
+#include "longhaul/data/sources/token_source.h"
 
 namespace longhaul::data {
 namespace {
 
 /// What reading the framing may allocate: mapped columns need nothing.
 constexpr int64_t kMaxAllocated = int64_t{64} << 20;
+/// Beside the ids.
+constexpr const char* kLabels = "labels";
+constexpr const char* kMask = "attention_mask";
 /// A stream ends with an empty message.
 constexpr std::array<uint8_t, 8> kEndOfStream = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
 
@@ -81,11 +86,11 @@ ListColumn find_column(const arrow::RecordBatch& batch, const std::string& name,
 /// Every row inside the values, and labels and mask as long as the ids.
 void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
   for (int64_t row = 0; row < batch.rows; ++row) {
-    const int64_t length = batch.input_ids.row_length(row);
+    const int64_t length = batch.ids.row_length(row);
     const std::pair<const ListColumn*, const char*> columns[] = {
-        {&batch.input_ids, "input_ids"},
-        {&batch.labels, "labels"},
-        {&batch.attention_mask, "attention_mask"}};
+        {&batch.ids, dataset.field.c_str()},
+        {&batch.labels, kLabels},
+        {&batch.attention_mask, kMask}};
     for (const auto& [column, name] : columns) {
       if (!column->present()) continue;
       if (!column->row_is_inside(row)) {
@@ -96,8 +101,8 @@ void check_rows(SavedDataset& dataset, const SavedBatch& batch) {
       }
       if (column->row_length(row) == length) continue;
       dataset.fail_row(batch, batch.first_row + row,
-                       fmt::format("{} has {} values, input_ids {}", name,
-                                   column->row_length(row), length));
+                       fmt::format("{} has {} values, {} {}", name,
+                                   column->row_length(row), dataset.field, length));
     }
     const bool first = batch.first_row == 0 && row == 0;
     dataset.shortest = first ? length : std::min(dataset.shortest, length);
@@ -112,9 +117,11 @@ void add_batch(SavedDataset& dataset, const std::shared_ptr<arrow::RecordBatch>&
   added.file = dataset.files.size() - 1;
   added.first_row = dataset.rows;
   added.rows = batch->num_rows();
-  added.input_ids = find_column(*batch, "input_ids", file);
-  added.labels = find_column(*batch, "labels", file);
-  added.attention_mask = find_column(*batch, "attention_mask", file, true);
+  added.ids = find_column(*batch, dataset.field, file);
+  if (dataset.field != kLabels) added.labels = find_column(*batch, kLabels, file);
+  if (dataset.field != kMask) {
+    added.attention_mask = find_column(*batch, kMask, file, true);
+  }
   const bool first = dataset.batches.empty();
   if (!first && (dataset.has_labels != added.labels.present() ||
                  dataset.has_mask != added.attention_mask.present())) {
@@ -139,15 +146,16 @@ arrow::ipc::IpcReadOptions read_options(const SavedDataset& dataset, const Input
   const auto reader =
       require(arrow::ipc::RecordBatchStreamReader::Open(input, options), file);
   const arrow::Schema& schema = *reader->schema();
-  for (const char* name : {"input_ids", "labels", "attention_mask"}) {
+  for (const std::string& name : std::set<std::string>{dataset.field, kLabels, kMask}) {
     if (const int index = schema.GetFieldIndex(name); index >= 0) {
       options.included_fields.push_back(index);
     }
   }
-  if (schema.GetFieldIndex("input_ids") < 0) {
-    fail(file, fmt::format("no column 'input_ids' (its columns: {}); tokenise the data "
-                           "first, or build a token store from the text",
-                           schema.ToString()));
+  if (schema.GetFieldIndex(dataset.field) < 0) {
+    fail(file, fmt::format("no column '{}' (its columns: {}); name the column of the ids "
+                           "with field, or tokenise the data first and build a token "
+                           "store from the text",
+                           dataset.field, schema.ToString()));
   }
   require(input->Seek(0), file);
   return options;
@@ -180,14 +188,17 @@ void add_file(SavedDataset& dataset, const fs::path& file) {
 
 }  // namespace
 
-SavedDataset open_saved_dataset(const fs::path& path) {
+SavedDataset open_saved_dataset(const fs::path& path, const std::string& field) {
   SavedDataset dataset;
   dataset.path = path;
+  dataset.field = field;
   dataset.pool = std::make_shared<LimitedPool>(arrow::MemoryPool::CreateDefault());
   const SavedFiles files = read_saved_files(path);
   for (const fs::path& file : files.paths) add_file(dataset, file);
   if (dataset.rows == 0) fail(path, "a dataset without rows");
-  dataset.fingerprint = hash_hex(files.identity + fmt::format(" {}", dataset.rows));
+  std::string identity = files.identity + fmt::format(" {}", dataset.rows);
+  if (field != kIdsField) identity += " of " + field;
+  dataset.fingerprint = hash_hex(identity);
   return dataset;
 }
 
@@ -197,8 +208,7 @@ const SavedBatch& SavedDataset::batch_of(int64_t row) const {
       [](int64_t wanted, const SavedBatch& part) { return wanted < part.first_row; });
   const SavedBatch& batch = *(after - 1);
   std::call_once(*batch.checked, [&] {
-    for (const ListColumn* column :
-         {&batch.input_ids, &batch.labels, &batch.attention_mask}) {
+    for (const ListColumn* column : {&batch.ids, &batch.labels, &batch.attention_mask}) {
       if (column->present()) require(column->array().ValidateFull(), files[batch.file]);
     }
   });

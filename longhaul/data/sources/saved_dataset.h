@@ -17,7 +17,7 @@ struct SavedBatch {
   size_t file = 0;  ///< index into SavedDataset::files
   int64_t first_row = 0;
   int64_t rows = 0;
-  ListColumn input_ids;
+  ListColumn ids;
   ListColumn labels;
   ListColumn attention_mask;
   /// Set once the columns are validated in full.
@@ -31,6 +31,7 @@ struct SavedDataset {
   /// Before all that may free memory of it: members go in the reverse order.
   std::shared_ptr<arrow::MemoryPool> pool;
   fs::path path;
+  std::string field;  ///< the column of the ids
   std::vector<fs::path> files;
   std::vector<SavedBatch> batches;
   int64_t rows = 0;
@@ -50,7 +51,7 @@ struct SavedDataset {
                              const std::string& what) const;
 };
 
-/// InputError names the file and what is wrong with it.
-SavedDataset open_saved_dataset(const fs::path& path);
+/// `field` is the column of the ids. InputError names the file and what is wrong with it.
+SavedDataset open_saved_dataset(const fs::path& path, const std::string& field);
 
 }  // namespace longhaul::data

@@ -13,6 +13,8 @@ namespace longhaul::data {
 
 /// The label that is no target.
 inline constexpr int32_t kIgnore = -100;
+/// Where records of ready ids hold them, unless another name is given.
+inline constexpr const char* kIdsField = "input_ids";
 
 /// A batch of sequences in plain memory, row-major [num_sequences, seq_len].
 struct TokenBatch {

@@ -77,6 +77,10 @@ void check_place(const fs::path& out, const std::string& build, bool replace) {
   }
 }
 
+bool asks_for_special_tokens(const BuildOptions& options) {
+  return options.special_asked && options.special != SpecialPolicy::None;
+}
+
 OwnerLockOptions lock_options() {
   OwnerLockOptions options;
   options.area = "data";
@@ -97,7 +101,8 @@ class Builder {
         part_bytes_(part_bytes_of(options, inputs_)),
         parts_(inputs_.parts(part_bytes_)),
         encoder_(tokenizer, inputs_.options(),
-                 {options.special, options.holdout, options.vocab_size}),
+                 {options.special, options.special_asked, options.holdout,
+                  options.vocab_size}),
         context_{options_,          inputs_,    parts_,
                  encoder_,          directory_, threads_of(options.threads),
                  memory_of(options)},
@@ -129,6 +134,9 @@ class Builder {
 
  private:
   BuildReport build() {
+    if (options_.process == 0 && !inputs_.passed_over().empty()) {
+      note(inputs_.passed_over());
+    }
     if (stands_already()) return report(true);
     check_places();
     BuildPeers peers(directory_, options_);
@@ -369,6 +377,12 @@ BuildReport build_store(const tokenizer::Tokenizer* tokenizer,
     throw InputError("data",
                      "neither a tokenizer nor the size of the vocabulary of "
                      "ready ids; give --tokenizer or --vocab-size");
+  }
+  if (tokenizer == nullptr && asks_for_special_tokens(options)) {
+    throw InputError("data",
+                     fmt::format("--special-tokens {} with --vocab-size: ready ids are "
+                                 "taken as they are; leave one of them out",
+                                 policy_name(options.special)));
   }
   Builder builder(tokenizer, options);
   try {

@@ -27,6 +27,8 @@ struct BuildOptions {
   InputOptions inputs;
   fs::path out;
   SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
+  /// The policy was asked for: ready ids, which none changes, are refused.
+  bool special_asked = false;
   /// Without a tokenizer: the inputs hold ready ids, all below this.
   int64_t vocab_size = 0;
   /// Share of the documents, 0 <= holdout < 1, that goes to a store of its own, OUT-val.

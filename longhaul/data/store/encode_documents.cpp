@@ -50,6 +50,9 @@ DocumentEncoder::DocumentEncoder(const tokenizer::Tokenizer* tokenizer,
     : tokenizer_(tokenizer),
       inputs_(inputs),
       special_(special_of(tokenizer, rules.special)),
+      asked_special_(rules.special_asked && rules.special != SpecialPolicy::None
+                         ? policy_name(rules.special)
+                         : std::string_view()),
       vocab_size_(tokenizer == nullptr ? rules.vocab_size : tokenizer->vocab_size()),
       token_bytes_(token_bytes_for(vocab_size_)),
       holdout_below_(threshold(rules.holdout)) {
@@ -107,6 +110,14 @@ void DocumentEncoder::add_text(const std::string& text, EncodedPiece& result) co
   if (tokens.capacity() > kKeptTokens) tokens = {};
 }
 
+void DocumentEncoder::refuse_ids_with_special_tokens() const {
+  if (asked_special_.empty()) return;
+  throw InputError("data",
+                   fmt::format("--special-tokens {}: '{}' holds ready ids, which are "
+                               "taken as they are; leave --special-tokens out",
+                               asked_special_, inputs_.field));
+}
+
 void DocumentEncoder::add_ids(const ParsedRecord& parsed, EncodedPiece& result) const {
   thread_local std::vector<tokenizer::TokenId> tokens;
   tokens.assign(parsed.ids.begin(), parsed.ids.end());
@@ -136,6 +147,7 @@ EncodedPiece DocumentEncoder::encode(Piece& piece,
     } else if (parsed.kind == ParsedRecord::Kind::Text) {
       add_text(parsed.text, result);
     } else {
+      refuse_ids_with_special_tokens();
       add_ids(parsed, result);
     }
     record = RawRecord();  // its memory is free for the next one

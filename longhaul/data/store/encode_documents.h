@@ -46,6 +46,7 @@ using DuplicateBits = std::vector<uint64_t>;
 
 struct EncodeRules {
   SpecialPolicy special = SpecialPolicy::TokenizerAndEos;
+  bool special_asked = false;  ///< then ready ids are refused, but for None
   double holdout = 0.0;
   int64_t vocab_size = 0;  ///< without a tokenizer
 };
@@ -70,12 +71,14 @@ class DocumentEncoder {
  private:
   ParsedRecord parse(RawRecord& record) const;
   void add_text(const std::string& text, EncodedPiece& result) const;
+  void refuse_ids_with_special_tokens() const;
   void add_ids(const ParsedRecord& parsed, EncodedPiece& result) const;
   bool is_held_out(std::string_view content) const;
 
   const tokenizer::Tokenizer* tokenizer_;
   const InputOptions& inputs_;
   SpecialTokens special_;
+  std::string asked_special_;  ///< what ready ids cannot obey; empty: nothing
   std::optional<tokenizer::TokenId> bos_;
   std::optional<tokenizer::TokenId> eos_;
   int64_t vocab_size_;

@@ -218,7 +218,7 @@ void scan_rows(const fs::path& path, const InspectOptions& options, Table& table
                OrderedJson& json) {
   InputOptions inputs;
   inputs.arguments = {path.string()};
-  inputs.field = "input_ids";
+  inputs.field = options.field;
   const InputSet set(inputs);
   StoreCounts counts;
   int64_t tokens = 0;
@@ -257,7 +257,7 @@ std::optional<DataDescription> describe_data(const fs::path& path,
   result.json["complete"] = true;
   if (is_saved_dataset(path)) {
     result.json["kind"] = "saved_dataset";
-    result.text = describe_saved_dataset(path);
+    result.text = describe_saved_dataset(path, options.field);
     if (!result.text.ends_with('\n')) result.text += '\n';
     if (options.scan) {
       Table table;

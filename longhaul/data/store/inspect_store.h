@@ -5,6 +5,7 @@
 
 #include "longhaul/base/file.h"
 #include "longhaul/base/json.h"
+#include "longhaul/data/sources/token_source.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::data {
@@ -17,6 +18,8 @@ struct InspectOptions {
   /// Its tokenizer, where the caller has just built the store with it; else the one that
   /// lies in the store is loaded, and put to its self-test.
   const tokenizer::Tokenizer* tokenizer = nullptr;
+  /// Of a save_to_disk directory: the column of the ids.
+  std::string field = kIdsField;
 };
 
 /// What data is, for people and for programs.

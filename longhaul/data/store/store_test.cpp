@@ -82,6 +82,27 @@ TEST_F(StoreTest, CutsSequencesAndDropsOnlyTheLastPartialWindow) {
              "smaller data.seq_len");
 }
 
+TEST_F(StoreTest, RefusesAFieldSinceItHasNone) {
+  build_store(&tokenizer, options(line("abcdefgh")));
+  EXPECT_HAS(input_error([&] { open_source(dir / "store", 3, false, true, "tokens"); }),
+             "field = \"tokens\" names a field of records, and a token store has none");
+}
+
+TEST_F(StoreTest, OfReadyIdsRefusesSpecialTokensThatWereAskedFor) {
+  BuildOptions wanted = options("{\"text\":[97,98]}\n");
+  EXPECT_EQ(build_store(&tokenizer, wanted).train.tokens, 2);
+  wanted.force = true;
+  wanted.special_asked = true;
+  wanted.special = SpecialPolicy::Eos;
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "--special-tokens eos: 'text' holds ready ids");
+  wanted.vocab_size = 256;
+  EXPECT_HAS(input_error([&] { build_store(nullptr, wanted); }),
+             "--special-tokens eos with --vocab-size");
+  wanted.special = SpecialPolicy::None;  // that is what ids have
+  EXPECT_EQ(build_store(&tokenizer, wanted).train.tokens, 2);
+}
+
 TEST_F(StoreTest, MarksDocumentsInsideARow) {
   BuildOptions wanted = options(line("abc") + line("d") + line("efghi") + line("jk"));
   wanted.special = SpecialPolicy::None;

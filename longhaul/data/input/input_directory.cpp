@@ -1,0 +1,225 @@
+// Which files of a directory are its corpus.
+#include "longhaul/data/input/input_directory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/input_files.h"
+
+namespace longhaul::data {
+namespace {
+
+using Paths = std::vector<fs::path>;
+
+[[noreturn]] void refuse(const fs::path& directory, const std::string& what) {
+  throw InputError("data", fmt::format("{}: {}", directory.string(), what));
+}
+
+/// The kind by which a file of a directory counts; nothing: it is passed over.
+std::optional<InputFormat> kind_in_directory(const fs::path& path,
+                                             std::optional<InputFormat> format) {
+  if (is_side_file(path, format)) return std::nullopt;
+  if (format) return format;
+  return is_documentation(path) ? std::nullopt : format_of_name(path);
+}
+
+/// "train" of train-00000-of-00005.parquet, where it is the name of a split.
+std::string_view split_of(std::string_view name) {
+  for (const std::string_view split :
+       {"train", "test", "validation", "valid", "val", "dev", "eval"}) {
+    if (name.starts_with(split) && name.size() > split.size() &&
+        std::string_view("-_.").find(name[split.size()]) != std::string_view::npos) {
+      return split;
+    }
+  }
+  return {};
+}
+
+/// '*.json.gz' of shard-1.json.gz.
+std::string pattern_of(const fs::path& path) {
+  const fs::path plain =
+      compression_of_name(path) == Compression::None ? path.filename() : path.stem();
+  const std::string ending =
+      path.filename().string().substr(plain.stem().string().size());
+  return "*" + ending;
+}
+
+/// Of the program's own making: a store may stand, or be made, beside its inputs.
+bool is_store(const fs::path& directory) {
+  return fs::exists(directory / "store.json") || directory.extension() == ".building";
+}
+
+/// A file in directories below that would count; empty: there is none.
+fs::path data_beneath(const fs::path& directory, std::optional<InputFormat> format) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (entry.path().filename().string().starts_with('.')) continue;
+    if (entry.is_directory()) {
+      if (entry.is_symlink() || is_store(entry.path())) continue;
+      fs::path found = data_beneath(entry.path(), format);
+      if (!found.empty()) return found;
+    } else if (kind_in_directory(entry.path(), format)) {
+      return entry.path();
+    }
+  }
+  return {};
+}
+
+class DirectoryLook {
+ public:
+  DirectoryLook(const fs::path& directory, std::optional<InputFormat> format)
+      : directory_(directory), format_(format) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory)) add(entry);
+  }
+
+  DirectoryFiles files() {
+    if (kinds_.size() > 1) refuse_kinds();
+    if (splits_.size() > 1) refuse_splits();
+    if (!beneath_.empty()) refuse_beneath();
+    if (kinds_.empty()) refuse_empty();
+    DirectoryFiles found{kinds_.begin()->second, passed_over_};
+    std::ranges::sort(found.paths);
+    std::ranges::sort(found.passed_over);
+    return found;
+  }
+
+ private:
+  void add(const fs::directory_entry& entry) {
+    const fs::path& path = entry.path();
+    const std::string name = path.filename().string();
+    if (entry.is_directory()) {
+      const bool own = !name.starts_with('.') && !entry.is_symlink() && !is_store(path);
+      if (own && beneath_.empty()) beneath_ = data_beneath(path, format_);
+      passed_over_.push_back(path);
+      return;
+    }
+    if (const std::string packing = unread_packing(path);
+        !packing.empty() && !name.starts_with('.')) {
+      refuse(directory_, fmt::format("holds {}, and {} files are not read; unpack it, or "
+                                     "pack it with gzip or zstd (*.gz, *.zst)",
+                                     name, packing));
+    }
+    const auto kind = kind_in_directory(path, format_);
+    if (!kind) {
+      passed_over_.push_back(path);
+      return;
+    }
+    kinds_[*kind].push_back(path);
+    if (*kind == InputFormat::Text && format_) return;  // test_a.py is no split
+    if (const auto split = split_of(name); !split.empty()) splits_.emplace(split);
+  }
+
+  /// "'dir/*.jsonl'" of one of the files.
+  std::string for_example(const Paths& paths) const {
+    return fmt::format("'{}'", (directory_ / pattern_of(paths.front())).string());
+  }
+
+  [[noreturn]] void refuse_kinds() const {
+    std::string counts;
+    std::string choices;
+    for (const auto& [kind, paths] : kinds_) {
+      counts += fmt::format("{}{} of {} (such as {})", counts.empty() ? "" : ", ",
+                            counted(std::ssize(paths), "file"), format_name(kind),
+                            paths.front().filename().string());
+      choices += (choices.empty() ? "" : " or ") + for_example(paths);
+    }
+    refuse(directory_, fmt::format("a directory with data of several kinds: {}; name "
+                                   "those that you mean: {}",
+                                   counts, choices));
+  }
+
+  [[noreturn]] void refuse_splits() const {
+    refuse(directory_, fmt::format("a directory with files of several splits ({}, {}); "
+                                   "name those that you mean, for example '{}/{}*'",
+                                   *splits_.begin(), *std::next(splits_.begin()),
+                                   directory_.string(), *splits_.rbegin()));
+  }
+
+  [[noreturn]] void refuse_beneath() const {
+    // All files of a named format count, whatever their names.
+    const std::string pattern = format_ ? "*" : pattern_of(beneath_);
+    const std::string all = (directory_ / "**" / pattern).string();
+    if (kinds_.empty()) {
+      refuse(directory_, fmt::format("holds no data itself, but directories with data, "
+                                     "such as {}; for all of it write '{}'",
+                                     beneath_.string(), all));
+    }
+    refuse(
+        directory_,
+        fmt::format("holds data and also directories with data, such as {}; write '{}' "
+                    "for all of it, or {} for what lies in it directly",
+                    beneath_.string(), all, for_example(kinds_.begin()->second)));
+  }
+
+  [[noreturn]] void refuse_empty() const {
+    const std::string others =
+        passed_over_.empty()
+            ? "is empty"
+            : "holds no data that its names tell; " + describe_passed_over(passed_over_) +
+                  ", which are read where --format says what they are, such as text";
+    refuse(directory_,
+           fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, or a "
+                       "directory with those of one kind",
+                       others));
+  }
+
+  fs::path directory_;
+  std::optional<InputFormat> format_;
+  std::map<InputFormat, Paths> kinds_;
+  std::set<std::string, std::less<>> splits_;
+  Paths passed_over_;
+  fs::path beneath_;
+};
+
+}  // namespace
+
+DirectoryFiles files_of_directory(const fs::path& directory,
+                                  std::optional<InputFormat> format) {
+  if (is_saved_dataset(directory)) {
+    if (format && *format != InputFormat::Arrow) {
+      refuse(directory, fmt::format("a save_to_disk directory holds Arrow files, and the "
+                                    "format is to be {}; leave --format out",
+                                    format_name(*format)));
+    }
+    return {read_saved_files(directory).paths, {}};
+  }
+  if (fs::exists(directory / "state.json")) {
+    refuse(directory,
+           "has state.json, but lacks the dataset_info.json that datasets writes beside "
+           "it; copy the whole directory again, or name the *.arrow files in it");
+  }
+  if (fs::exists(directory / "dataset_dict.json")) {
+    refuse(directory, fmt::format("a dataset of several splits; name one, for example "
+                                  "'{}'",
+                                  (directory / "train").string()));
+  }
+  return DirectoryLook(directory, format).files();
+}
+
+fs::path data_file_of(const fs::path& directory) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+    if (!entry.is_directory() && kind_in_directory(entry.path(), {})) return entry.path();
+  }
+  return {};
+}
+
+std::string describe_passed_over(const std::vector<fs::path>& paths) {
+  constexpr size_t kNamed = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(paths.size(), kNamed); ++i) {
+    names += (i > 0 ? ", " : "") + paths[i].filename().string();
+  }
+  if (paths.size() > kNamed) names += fmt::format(" and {} more", paths.size() - kNamed);
+  return fmt::format(
+      "{} passed over as no corpus: {}",
+      counted(std::ssize(paths), "file or directory", "files or directories"), names);
+}
+
+}  // namespace longhaul::data

@@ -1,0 +1,186 @@
+#include "longhaul/data/input/path_pattern.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+
+namespace longhaul::data {
+namespace {
+
+constexpr std::string_view kDescend = "**";
+
+bool has_magic(std::string_view text) {
+  return text.find_first_of("*?[") != std::string_view::npos;
+}
+
+/// ** that is not a whole part would mean no more than *.
+bool misuses_descend(std::string_view part) {
+  const size_t at = part.find(kDescend);
+  return at != std::string_view::npos && part != kDescend &&
+         (at == 0 || part[at - 1] != '\\');
+}
+
+/// With each byte that is not UTF-8 written out: messages are kept in JSON, too.
+std::string readable(std::string text) {
+  while (const auto at = find_invalid_utf8(text)) {
+    text.replace(*at, 1, fmt::format("\\x{:02x}", static_cast<unsigned char>(text[*at])));
+  }
+  return text;
+}
+
+/// All of it; a directory that cannot be read is no empty one.
+std::vector<fs::directory_entry> entries_of(const fs::path& directory) {
+  std::error_code problem;
+  std::vector<fs::directory_entry> entries;
+  fs::directory_iterator at(directory.empty() ? "." : directory, problem);
+  while (!problem && at != fs::directory_iterator()) {
+    entries.push_back(*at);
+    at.increment(problem);
+  }
+  if (problem) {
+    throw InputError(
+        "data", fmt::format("{}: cannot be read ({}), so what a pattern matches in it is "
+                            "not known; let it be read, or name the files themselves",
+                            directory.string(), problem.message()));
+  }
+  return entries;
+}
+
+class PatternWalk {
+ public:
+  explicit PatternWalk(const fs::path& pattern)
+      : pattern_(pattern),
+        parts_(pattern.begin(), pattern.end()),
+        files_only_(means_everything(pattern) &&
+                    std::ranges::find(parts_, fs::path(kDescend)) != parts_.end()) {}
+
+  std::vector<fs::path> matches() {
+    walk({}, 0, false);
+    sort(named_);
+    sort(matched_);
+    if (!named_.empty() && !matched_.empty()) fail_both();
+    return named_.empty() ? matched_ : named_;
+  }
+
+ private:
+  /// `named`: a file's own name was taken for a part with * ? or [.
+  void walk(const fs::path& at, size_t next, bool named) {
+    if (next == parts_.size()) {
+      (named ? named_ : matched_).push_back(at);
+      return;
+    }
+    const std::string part = parts_[next].string();
+    if (!has_magic(part)) {
+      const fs::path inside = at / part;
+      if (is_there(inside)) walk(inside, next + 1, named);
+      return;
+    }
+    if (is_there(at / part)) walk(at / part, next + 1, true);
+    if (!at.empty() && !fs::is_directory(at)) return;
+    if (part == kDescend) {
+      descend(at, next, named);
+    } else if (!misuses_descend(part)) {
+      match(at, next, named);
+    } else if (!is_there(at / part)) {
+      throw InputError("data",
+                       fmt::format("'{}': ** stands for directories only where it is a "
+                                   "whole part of the path, and '{}' is more; write "
+                                   "for example 'corpus/**/*.jsonl'",
+                                   pattern_.string(), part));
+    }
+  }
+
+  void match(const fs::path& at, size_t next, bool named) {
+    const std::string part = parts_[next].string();
+    for (const fs::directory_entry& entry : entries_of(at)) {
+      const std::string name = entry.path().filename().string();
+      if (name == part || ::fnmatch(part.c_str(), name.c_str(), FNM_PERIOD) != 0) {
+        continue;
+      }
+      const bool directory = entry.is_directory();
+      const bool last = next + 1 == parts_.size();
+      // What lies in the directories is what **/* means: ** goes into them itself.
+      if (last ? !directory || !files_only_ : directory) walk(at / name, next + 1, named);
+    }
+  }
+
+  void descend(const fs::path& at, size_t next, bool named) {
+    const bool last = next + 1 == parts_.size();
+    // Several in a row mean no more than one.
+    const bool once = last || parts_[next + 1] != kDescend;
+    if (!last) walk(at, next + 1, named);
+    if (!once) return;
+    for (const fs::directory_entry& entry : entries_of(at)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with('.') || name == kDescend) continue;
+      const bool directory = entry.is_directory();
+      if (directory && !entry.is_symlink()) walk(at / name, next, named);
+      if (last && !directory) walk(at / name, next + 1, named);
+    }
+  }
+
+  /// A link to nothing is there: it is refused when it is opened, not passed over.
+  static bool is_there(const fs::path& path) {
+    std::error_code ignored;
+    return fs::exists(fs::symlink_status(path, ignored));
+  }
+
+  static void sort(std::vector<fs::path>& paths) {
+    std::ranges::sort(paths, {}, [](const fs::path& path) { return path.native(); });
+    const auto repeated = std::ranges::unique(paths);
+    paths.erase(repeated.begin(), repeated.end());
+  }
+
+  [[noreturn]] void fail_both() const {
+    throw InputError(
+        "data",
+        fmt::format("'{}': {} has this very name, and as a pattern it also matches {}, "
+                    "{}; for the one put a backslash before each * ? and [, for the "
+                    "others give it another name",
+                    pattern_.string(), named_.front().string(),
+                    counted(std::ssize(matched_), "other"), matched_.front().string()));
+  }
+
+  fs::path pattern_;
+  std::vector<fs::path> parts_;
+  bool files_only_;
+  std::vector<fs::path> named_;
+  std::vector<fs::path> matched_;
+};
+
+}  // namespace
+
+bool is_pattern(const fs::path& path) { return has_magic(path.native()); }
+
+bool means_everything(const fs::path& pattern) {
+  return pattern.filename() == "*" || pattern.filename() == kDescend;
+}
+
+std::vector<fs::path> expand_pattern(const fs::path& pattern) {
+  std::vector<fs::path> paths{pattern};
+  if (is_pattern(pattern)) paths = PatternWalk(pattern).matches();
+  for (const fs::path& path : paths) check_utf8_path(path);
+  return paths;
+}
+
+void check_utf8_path(const fs::path& path) {
+  const auto at = find_invalid_utf8(path.native());
+  if (!at) return;
+  throw InputError(
+      "data",
+      fmt::format("{}: the path is not UTF-8 (byte {} is 0x{:02x}), and records of data "
+                  "cannot hold it; rename the file or directory",
+                  readable(path.string()), *at,
+                  static_cast<unsigned char>(path.native()[*at])));
+}
+
+}  // namespace longhaul::data
