@@ -114,6 +114,7 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   }
   ModelConfig model = load_model_config(config.model.config, config.model.override_);
   check_against_model(config, model);
+  check_first_weights(config, model);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));
