@@ -10,8 +10,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/fall_back.h"
+#include "longhaul/checkpoint/model_check.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
 #include "longhaul/system/terminal.h"
@@ -114,11 +114,7 @@ NamedModel open_model(const fs::path& path, comm::Communicator& world) {
   NamedModel model;
   model.config = load_model_config(files->config_path());
   model.source = checkpoint::as_parameters(files, model.config.description);
-  checkpoint::check_weights(model.source, model.config.description);
-  comm::on_rank_zero(world, [&] {
-    checkpoint::check_tied_head(*model.source, model.config);
-    return std::string();
-  });
+  checkpoint::check_model(model.source, model.config, world);
   return model;
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/model_check.h"
+#include "longhaul/comm/backend.h"
 #include "longhaul/data/sources/open_source.h"
-#include "longhaul/families/model_config.h"
 
 namespace longhaul::apps {
 
@@ -32,13 +34,29 @@ std::vector<std::string> missing_inputs(const RunConfig& config) {
   return missing;
 }
 
+void check_first_weights(const RunConfig& config, const ModelConfig& model) {
+  const fs::path& weights = config.init.weights;
+  if (weights.empty() || !fs::exists(weights)) return;
+  using Kind = ResumeFrom::Kind;
+  const Kind resume = config.checkpoint.resume.kind;
+  const bool goes_on =
+      resume == Kind::Latest && checkpoint::find_checkpoint(checkpoint_dir(config));
+  if (goes_on || resume == Kind::Step || resume == Kind::Path) return;
+  const auto world = comm::self_world("weights");
+  const checkpoint::SharedSource source = checkpoint::as_parameters(
+      checkpoint::WeightsSource::open(weights, *world), model.description);
+  checkpoint::check_model_files(source, model.description, *world);
+}
+
 void check_before_start(const RunConfig& config, int ranks) {
   derive_batch(config, ranks);
   if (const auto missing = missing_inputs(config); !missing.empty()) {
     throw InputError("launch", missing.front() + "; nothing was started");
   }
-  check_against_model(config,
-                      load_model_config(config.model.config, config.model.override_));
+  const ModelConfig model =
+      load_model_config(config.model.config, config.model.override_);
+  check_against_model(config, model);
+  check_first_weights(config, model);
 }
 
 }  // namespace longhaul::apps

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "longhaul/config/load.h"
+#include "longhaul/families/model_config.h"
 
 namespace longhaul::apps {
 
@@ -11,9 +12,14 @@ namespace longhaul::apps {
 /// "data.train: data/mine is not on this machine".
 std::vector<std::string> missing_inputs(const RunConfig& config);
 
+/// InputError where the weights that a run begins with are here and are not those of its
+/// model (checkpoint/model_check.h); nothing where it goes on from a checkpoint.
+void check_first_weights(const RunConfig& config, const ModelConfig& model);
+
 /// What can be refused before any rank is started: missing inputs, a model's config that
-/// cannot be used, settings that do not fit it, ranks that do not fit the layout and the
-/// batch. InputError and ConfigError, the first that is found.
+/// cannot be used, weights that are damaged or another model's, settings that do not fit
+/// it, ranks that do not fit the layout and the batch. InputError and ConfigError, the
+/// first that is found.
 void check_before_start(const RunConfig& config, int ranks);
 
 }  // namespace longhaul::apps

@@ -141,6 +141,7 @@ std::optional<ModelConfig> check_inputs(const RunConfig& config,
   check_against_model(config, model);
   check_groups(config, model.description, warnings);
   if (!model.training_problem.empty()) warnings.push_back(model.training_problem);
+  check_first_weights(config, model);
   for (const std::string& field : model.ignored_fields) {
     warnings.push_back(
         fmt::format("{}: {} is not used", model.source_path.string(), field));

@@ -9,6 +9,7 @@
 #include "apps/weights_output.h"
 #include "longhaul/checkpoint/fall_back.h"
 #include "longhaul/checkpoint/hf_export.h"
+#include "longhaul/checkpoint/model_check.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/system/progress.h"
@@ -43,7 +44,7 @@ void tell_tied_head(const checkpoint::WeightsSource& source) {
 void run_export(const ExportCall& options, const fs::path& from,
                 comm::Communicator& world) {
   using Source = checkpoint::WeightsSource;
-  const auto source = Source::open(from, world, Source::Files::Held);
+  const checkpoint::SharedSource source = Source::open(from, world, Source::Files::Held);
   const bool speaks = world.rank() == 0;
   if (speaks && !source->source().note.empty()) {
     fmt::print("{}\n", source->source().note);
@@ -51,6 +52,8 @@ void run_export(const ExportCall& options, const fs::path& from,
   if (speaks) {
     for (const std::string& line : source->ignored()) fmt::print("ignored {}\n", line);
   }
+  checkpoint::check_model_files(
+      source, load_model_config(source->config_path()).description, world);
   Progress progress("export", "bytes");
   checkpoint::ExportOptions to = export_options(options.output);
   to.threads = options.threads;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/run_inputs.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -161,6 +162,12 @@ Prepared prepare_run(const SubmitCommand& command) {
   for (const std::string& warning : loaded.warnings) {
     fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
                printable(warning));
+  }
+  // A job that waits for days is not to end at once.
+  const RunConfig& config = loaded.config;
+  if (fs::exists(config.model.config)) {
+    check_first_weights(config,
+                        load_model_config(config.model.config, config.model.override_));
   }
   Prepared prepared;
   prepared.run_dir = absolute_text(loaded.config.run.dir);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/process.h"
 #include "longhaul/base/refused.h"
 
@@ -52,6 +53,10 @@ std::string advice(int error) {
 }
 
 [[noreturn]] void fail(const fs::path& path, std::string_view call, int error) {
+  if (error == ENOENT) {
+    const std::string link = dangling_link(path);
+    if (!link.empty()) throw InputError("file", path.string() + ": " + link);
+  }
   const std::string message = fmt::format("{}: {} failed: {}{}", path.string(), call,
                                           std::strerror(error), advice(error));
   if (is_temporary(error)) throw TemporaryError("file", message);

@@ -55,7 +55,19 @@ std::optional<fs::path> nearly_this(const fs::path& path) {
 
 }  // namespace
 
+std::string dangling_link(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(fs::symlink_status(path, error)) || fs::exists(path, error)) {
+    return {};
+  }
+  return fmt::format("a link to {}, where nothing is",
+                     fs::read_symlink(path, error).string());
+}
+
 std::string missing_path(const fs::path& path) {
+  if (const std::string link = dangling_link(path); !link.empty()) {
+    return path.string() + ": " + link;
+  }
   const std::string missing = path.string() + ": no such file or directory";
   if (path.string().find(":/") != std::string::npos) {
     return missing +

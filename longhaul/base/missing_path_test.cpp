@@ -22,6 +22,24 @@ TEST(MissingPath, ANameOfAHubIsNotFetched) {
   }
 }
 
+TEST(MissingPath, ALinkToNothingIsCalledThat) {
+  const TestDirectory dir;
+  fs::create_symlink("../gone", dir / "models");
+  const std::string said =
+      (dir / "models").string() + ": a link to ../gone, where nothing is";
+  EXPECT_EQ(missing_path(dir / "models"), said);
+  EXPECT_EQ(dangling_link(dir / "absent"), "");
+  fs::create_directory(dir / "there");
+  fs::create_symlink("there", dir / "good");
+  EXPECT_EQ(dangling_link(dir / "good"), "");
+  try {
+    read_text(dir / "models");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_EQ(error.message(), said);
+  }
+}
+
 TEST(MissingPath, AnAddressIsNotFetched) {
   for (const char* address :
        {"https://huggingface.co/a/b", "s3://bucket/models", "hf://a/b"}) {

@@ -8,6 +8,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/format/finite.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
@@ -23,9 +24,10 @@ std::vector<fs::path> checkpoints_of(const fs::path& named) {
   return paths.empty() ? valid_newest_first(named) : paths;
 }
 
-/// Whether it tells of something that lies in this checkpoint.
+/// Whether it tells of damage that lies in this checkpoint. Values that are as they were
+/// saved are no damage: nobody wants figures of other weights in their place.
 bool is_of(const Error& error, const fs::path& checkpoint) {
-  return error.kind() == ErrorKind::Input &&
+  return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=
              std::string_view::npos;
 }

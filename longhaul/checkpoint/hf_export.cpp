@@ -10,6 +10,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
+#include "longhaul/checkpoint/finite.h"
 #include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
@@ -99,6 +100,7 @@ std::string config_text(const WeightsSource& source, DType dtype, bool any_famil
   OrderedJson json =
       parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
   if (!json.is_object()) throw InputError("export", path.string() + ": no JSON object");
+  json.erase("transformers_weights");
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
   return json_text(json, 2) + "\n";
 }
@@ -177,6 +179,7 @@ class ShardWriters {
         const int64_t end = std::min(tensor.num_elements(), at + step);
         buffer.resize(static_cast<size_t>((end - at) * size));
         source_.read_flat_range(tensor, at, end, tensor.dtype, buffer);
+        check_finite(source_, tensor, at, tensor.dtype, buffer);
         writer.append(buffer);
         add_done(buffer.size());
       }

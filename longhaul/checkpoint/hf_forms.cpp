@@ -113,6 +113,17 @@ class MappedSource final : public WeightsSource {
   bool as_stored(const std::string& name) const override {
     return !made_.contains(name) && inner_->as_stored(name);
   }
+  const WeightsSource& files() const override { return inner_->files(); }
+  std::vector<std::string> origins(const std::string& name) const override {
+    const auto found = made_.find(name);
+    if (found == made_.end()) return inner_->origins(name);
+    std::vector<std::string> names;
+    for (const Piece& piece : found->second.pieces) {
+      const std::vector<std::string> more = inner_->origins(piece.from.name);
+      names.insert(names.end(), more.begin(), more.end());
+    }
+    return names;
+  }
   fs::path config_path() const override { return inner_->config_path(); }
   std::vector<CarriedFile> files_to_carry() const override {
     return inner_->files_to_carry();

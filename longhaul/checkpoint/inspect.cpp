@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
+#include <optional>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -12,11 +13,13 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/manifest.h"
+#include "longhaul/checkpoint/model_check.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/hf_weights.h"
 #include "longhaul/format/safetensors.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {
@@ -56,14 +59,15 @@ void add_tensors(Inspection& result, const std::string& title,
                         {"bytes", bytes}};
 }
 
-void add_config(Inspection& result, const fs::path& path) {
+/// The config, where it can be read.
+std::optional<ModelConfig> add_config(Inspection& result, const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) {
+  if (!fs::exists(fs::symlink_status(path, error))) {
     problem(result, "config.json is missing");
-    return;
+    return std::nullopt;
   }
   try {
-    const ModelConfig config = load_model_config(path);
+    ModelConfig config = load_model_config(path);
     const ModelDescription& model = config.description;
     result.lines.push_back(fmt::format(
         "  config: {}, {}, hidden {}, heads {}/{}, vocabulary {}, context {}{}",
@@ -75,25 +79,26 @@ void add_config(Inspection& result, const fs::path& path) {
                              {"num_hidden_layers", model.num_blocks()},
                              {"hidden_size", model.features()},
                              {"vocab_size", config.vocab_size}};
+    return config;
   } catch (const Error& failure) {
     problem(result, failure.what());
+    return std::nullopt;
   }
 }
 
 void add_tokenizer_files(Inspection& result, const fs::path& dir) {
   std::string names;
-  bool tokenizer = false;
   Json list = Json::array();
-  for (const std::string& name : hf_side_files(dir)) {
+  const std::vector<std::string> found = hf_side_files(dir);
+  for (const std::string& name : found) {
     if (name == "config.json") continue;
     names += (names.empty() ? "" : ", ") + name;
-    tokenizer = tokenizer || name == "tokenizer.json";
     list.push_back(name);
   }
   result.json["files"] = list;
   result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
-  if (!tokenizer)
-    result.lines.push_back("  note: no tokenizer.json, text cannot be read");
+  if (!has_tokenizer(found))
+    result.lines.push_back("  note: no tokenizer, text cannot be read");
 }
 
 /// How far its run was in the data. state.json belongs to whoever trains: what it does
@@ -182,7 +187,7 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
 }
 
 // The headers of all shards, where all are there.
-void add_weights(Inspection& result, const fs::path& path) {
+SharedSource add_weights(Inspection& result, const fs::path& path) {
   const std::vector<HfShard> shards = list_hf_shards(path);
   uint64_t bytes = 0;
   size_t present = 0;
@@ -198,22 +203,24 @@ void add_weights(Inspection& result, const fs::path& path) {
                                      shards.size(), bytes_text(bytes)));
   if (shards.empty()) problem(result, "no safetensors weights");
   for (const HfShard& shard : shards) {
-    if (!shard.present) problem(result, "missing: " + shard.name);
+    if (!shard.present) problem(result, "missing: " + shard.described);
   }
-  if (shards.empty() || present < shards.size()) return;
-  const HfWeights weights = HfWeights::open(path);
-  add_tensors(result, "weights", weights.tensors());
-  for (const std::string& line : weights.ignored()) {
+  if (shards.empty() || present < shards.size()) return nullptr;
+  SharedSource source = WeightsSource::open(path);
+  add_tensors(result, "weights", source->tensors());
+  for (const std::string& line : source->ignored()) {
     result.lines.push_back("  ignored: " + line);
   }
+  result.lines.push_back(
+      "  values: not read; train, eval, generate and export refuse NaN and infinity");
+  return source;
 }
 
 // Complete weights only.
-void add_tied_head(Inspection& result, const fs::path& path) {
+void add_tied_head(Inspection& result, const WeightsSource& source,
+                   const ModelConfig& config) {
   try {
-    const auto source = WeightsSource::open(path);
-    const auto difference =
-        tied_head_difference(*source, load_model_config(source->config_path()));
+    const auto difference = tied_head_difference(source, config);
     if (!difference) return;
     result.lines.push_back(fmt::format(
         "  note: tie_word_embeddings is true, but {}: transformers does not tie such a "
@@ -228,13 +235,26 @@ void add_tied_head(Inspection& result, const fs::path& path) {
 Inspection inspect_hf(const fs::path& path) {
   Inspection result;
   result.kind = "hf_directory";
+  SharedSource source;
   try {
-    add_weights(result, path);
+    source = add_weights(result, path);
   } catch (const InputError& error) {
     problem(result, error.what());
   }
-  add_config(result, path / "config.json");
-  if (result.complete) add_tied_head(result, path);
+  const auto config = add_config(result, path / "config.json");
+  const fs::path config_file = path / "config.json";
+  const std::vector<std::string> problems =
+      source && config ? model_problems(as_parameters(source, config->description),
+                                        config->description)
+                       : side_file_problems(path);
+  for (const std::string& line : problems) {
+    if (!line.starts_with(config_file.string() + ":")) problem(result, line);
+  }
+  if (result.complete) {
+    const std::string unread = unread_tokenizer(path);
+    if (!unread.empty()) problem(result, unread);
+  }
+  if (result.complete) add_tied_head(result, *source, *config);
   add_tokenizer_files(result, path);
   result.lines.insert(result.lines.begin(),
                       fmt::format("Hugging Face model {}: {}", path.string(),
@@ -317,6 +337,7 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
     result.lines.push_back(
         fmt::format("tokenizer {}: SentencePiece", (path / "tokenizer.model").string()));
   }
+  for (const std::string& line : side_file_problems(path)) problem(result, line);
   std::string names;
   Json list = Json::array();
   for (const std::string& name : hf_side_files(path)) {

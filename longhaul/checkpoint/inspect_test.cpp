@@ -62,14 +62,14 @@ TEST(Inspect, AWriteThatNeverEndedIsNotComplete) {
 
 TEST(Inspect, AModelDirectoryNamesWhatIsMissing) {
   const TempDir dir;
-  save_run(dir / "run", 1);
+  testing::write_model(dir / "one");
   ExportOptions options;
-  options.shard_bytes = 400;
-  export_hf(*WeightsSource::open(dir / "run"), dir / "hf", options);
+  options.shard_bytes = 3000;
+  export_hf(*WeightsSource::open(dir / "one"), dir / "hf", options);
   const Inspection whole = inspect_path(dir / "hf");
   EXPECT_EQ(whole.kind, "hf_directory");
   EXPECT_TRUE(whole.complete) << text_of(whole);
-  EXPECT_HAS(text_of(whole), "3 tensors, 181 parameters, F32");
+  EXPECT_HAS(text_of(whole), "12 tensors, 808 parameters, F32");
   EXPECT_HAS(text_of(whole), "LICENSE, generation_config.json, tokenizer.json");
   fs::remove(dir / "hf/model-00002-of-00002.safetensors");
   fs::remove(dir / "hf/config.json");

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/checkpoint/state_tensor.h"
+#include "longhaul/families/model_config.h"
+#include "longhaul/format/safetensors.h"
 #include "longhaul/format/test_files.h"
 
 namespace longhaul::testing {
@@ -78,11 +82,53 @@ inline const char* const kConfigJson = R"({
   "vocab_size": 13
 })";
 
+/// Reads single bytes of ASCII letters.
+inline const char* const kTokenizerJson = R"({
+  "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+  "normalizer": null,
+  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+  "post_processor": null, "decoder": {"type": "ByteLevel"},
+  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+})";
+
 inline std::vector<checkpoint::CarriedFile> side_files() {
   return {{"config.json", {}, kConfigJson},
           {"generation_config.json", {}, "{}"},
-          {"tokenizer.json", {}, R"({"model": {"type": "BPE"}})"},
+          {"tokenizer.json", {}, kTokenizerJson},
           {"LICENSE", {}, "free"}};
+}
+
+/// A Hugging Face directory of the model of kConfigJson whose every weight is 1, with the
+/// side files; `change` may change tensors and their values before they are written.
+inline void write_model(
+    const fs::path& dir,
+    const std::function<void(std::map<std::string, TensorSlice>& tensors,
+                             std::map<std::string, std::vector<float>>& values)>& change =
+        {}) {
+  fs::create_directories(dir);
+  for (const checkpoint::CarriedFile& file : side_files()) {
+    write_file(dir / file.name, file.text);
+  }
+  std::map<std::string, TensorSlice> tensors;
+  std::map<std::string, std::vector<float>> values;
+  const ModelConfig config = load_model_config(dir);
+  for (const TensorSlice& tensor : config.description.stored_tensors()) {
+    tensors[tensor.name] =
+        TensorSlice::whole(tensor.name, tensor.global_shape, DType::F32);
+    values[tensor.name].assign(static_cast<size_t>(tensor.num_elements()), 1.0F);
+  }
+  if (change) change(tensors, values);
+  SafetensorsPlan plan;
+  for (const auto& [name, tensor] : tensors) {
+    plan.add(name, tensor.dtype, tensor.global_shape);
+  }
+  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  for (const auto& [name, tensor] : tensors) {
+    std::vector<float>& own = values[name];
+    own.resize(static_cast<size_t>(tensor.global_num_elements()), 1.0F);
+    writer.append(std::as_bytes(std::span(own)));
+  }
+  writer.finish();
 }
 
 /// A save of the attempt that waits until it is durable. Collective.

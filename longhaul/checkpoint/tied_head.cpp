@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/finite.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -25,6 +26,8 @@ std::vector<float> rows(const WeightsSource& source, TensorSlice box, int64_t fi
   box.extent[0] = count;
   std::vector<float> values(static_cast<size_t>(box.num_elements()));
   source.read(box, DType::F32, std::as_writable_bytes(std::span(values)));
+  // NaN would look like a difference.
+  check_finite(source, box, 0, DType::F32, std::as_bytes(std::span(values)));
   return values;
 }
 

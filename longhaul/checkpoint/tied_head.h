@@ -11,7 +11,8 @@ namespace longhaul::checkpoint {
 /// Whether the files of a model with tied embeddings hold an output projection too that
 /// is another than the embedding: where, for people, or nothing. transformers compares
 /// them and does not tie such a model. Reads both, a few MiB at a time, up to the first
-/// difference; reads nothing where the config does not tie.
+/// difference; reads nothing where the config does not tie. InputError where a value that
+/// is read is not finite (finite.h).
 std::optional<std::string> tied_head_difference(const WeightsSource& source,
                                                 const ModelConfig& config);
 

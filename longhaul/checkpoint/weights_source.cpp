@@ -17,6 +17,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/format/hf_weights.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::checkpoint {

@@ -58,6 +58,12 @@ class WeightsSource {
   virtual const StoredTensors& stored() const = 0;
   /// False where `stored` has not the tensor in the form that read() gives it.
   virtual bool as_stored(const std::string& /*name*/) const { return true; }
+  /// The source with the tensors of the files, under their names there.
+  virtual const WeightsSource& files() const { return *this; }
+  /// The names of the tensors of files() that a tensor is made of.
+  virtual std::vector<std::string> origins(const std::string& name) const {
+    return {name};
+  }
   /// The same for elements [begin, end) of `slice`, for flat buffers.
   void read_flat_range(const TensorSlice& slice, int64_t begin, int64_t end, DType dst,
                        std::span<std::byte> out) const;
@@ -69,10 +75,10 @@ class WeightsSource {
 
   /// config.json of the model.
   virtual fs::path config_path() const = 0;
-  /// config.json, generation config, tokenizer and licence files, to be carried along.
+  /// The side files (format/side_files.h), to be carried along.
   virtual std::vector<CarriedFile> files_to_carry() const = 0;
-  /// Files passed over by rule (.bin beside safetensors, original/, inv_freq), one line
-  /// each.
+  /// What is passed over by rule and stays behind: other sets of weights, tensors that no
+  /// index names, code, folders; one line each.
   virtual std::vector<std::string> ignored() const = 0;
   /// Path, number of tensors, bytes: one line for the log.
   std::string describe() const;

@@ -211,6 +211,9 @@ ModelConfig load_model_config(const fs::path& dir_or_json,
   }
   const fs::path file =
       fs::is_directory(dir_or_json) ? dir_or_json / "config.json" : dir_or_json;
+  if (const std::string link = dangling_link(file); !link.empty()) {
+    throw InputError("model", fmt::format("{}: {}", file.string(), link));
+  }
   if (!fs::exists(file)) {
     throw InputError("model",
                      fmt::format("{} has no config.json; expected a Hugging Face "
@@ -231,6 +234,7 @@ ModelConfig load_model_config(const fs::path& dir_or_json,
 
 std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_name) {
   OrderedJson json = parse_ordered_json(config.source_json, config.source_path.string());
+  json.erase("transformers_weights");  // the export's files have the usual names
   const std::string name(dtype_name);
   // Files of transformers 5 say dtype, older ones torch_dtype.
   const bool is_new = json.contains("dtype") || json.contains("rope_parameters");

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "longhaul/base/counted.h"
@@ -11,29 +10,16 @@
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
+#include "longhaul/format/side_files.h"
 
 namespace longhaul {
 namespace {
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
-
-// What goes with the weights. Weights themselves, optimizer states and code do not.
-constexpr std::array kSidePatterns = {"config.json",
-                                      "generation_config.json",
-                                      "tokenizer*.json",
-                                      "tokenizer.model",
-                                      "vocab.json",
-                                      "vocab.txt",
-                                      "merges.txt",
-                                      "added_tokens.json",
-                                      "special_tokens_map.json",
-                                      "chat_template*",
-                                      "LICENSE*",
-                                      "LICENCE*",
-                                      "NOTICE*",
-                                      "USE_POLICY*",
-                                      "README.md"};
+constexpr const char* kIndexEnding = ".safetensors.index.json";
+/// The field of config.json that names the weights.
+constexpr const char* kNamedWeights = "transformers_weights";
 
 std::vector<fs::path> files_of(const fs::path& dir) {
   std::error_code error;
@@ -78,18 +64,105 @@ std::vector<fs::path> files_of(const fs::path& dir) {
                           : "give a Hugging Face model directory"));
 }
 
-void note_ignored_files(const fs::path& dir, const std::set<std::string>& used,
-                        std::vector<std::string>& ignored) {
-  for (const fs::path& file : files_of(dir)) {
-    const std::string name = file.filename().string();
-    if (name == "original" && fs::is_directory(file)) {
-      ignored.emplace_back("original/: weights in their first publisher's own format");
+/// What lies beside the weights and is not taken, one line each.
+std::vector<std::string> passed_over(const fs::path& dir, std::set<std::string> used,
+                                     const std::string& chosen) {
+  std::vector<std::string> lines;
+  std::string others;
+  used.insert(chosen);
+  for (const std::string& name : files_left_behind(dir, {used.begin(), used.end()})) {
+    if (name == "original/") {
+      lines.push_back(name + ": weights in their first publisher's own format");
     } else if (glob_match("*.bin", name) || glob_match("*.pth", name)) {
-      ignored.push_back(name + ": pickled weights beside safetensors");
-    } else if (glob_match("*.safetensors", name) && !used.contains(name)) {
-      ignored.push_back(name + ": not named by " + kIndex);
+      lines.push_back(name + ": pickled weights beside safetensors");
+    } else if (name.ends_with(".safetensors") || name.ends_with(kIndexEnding)) {
+      lines.push_back(fmt::format("{}: the weights are those of {}", name, chosen));
+    } else {
+      others += (others.empty() ? "" : ", ") + name;
     }
   }
+  if (!others.empty()) lines.push_back(others + ": no part of a model");
+  return lines;
+}
+
+/// What config.json says of the weights' name; nothing where it says none. A config that
+/// cannot be read says none: whoever needs it tells of that.
+std::optional<std::string> named_weights(const fs::path& dir) {
+  const fs::path path = dir / "config.json";
+  Json json;
+  try {
+    if (!fs::exists(path)) return std::nullopt;
+    json = read_json(path, uint64_t{1} << 24);
+  } catch (const InputError&) {
+    return std::nullopt;
+  }
+  if (!json.is_object() || !json.contains(kNamedWeights)) return std::nullopt;
+  const Json& value = json[kNamedWeights];
+  if (value.is_null()) return std::nullopt;
+  const std::string name = value.is_string() ? value.get<std::string>() : "";
+  if (!name.ends_with(".safetensors") && !name.ends_with(kIndexEnding)) {
+    throw InputError(
+        "weights", fmt::format("{}: {} is {}, which is neither a *.safetensors file "
+                               "nor a *{}; name one, or take the field out",
+                               path.string(), kNamedWeights, value.dump(), kIndexEnding));
+  }
+  join_inside(dir, name, "weights");
+  return name;
+}
+
+/// Whether something has that name, be it a link to nothing.
+bool has_name(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+/// The set of weights that a directory's reader takes.
+struct ChosenSet {
+  std::string name;  ///< of the file or index; empty: there is none
+  std::optional<HfIndex> index;
+};
+
+ChosenSet choose_set(const fs::path& dir) {
+  ChosenSet set;
+  if (const auto named = named_weights(dir)) {
+    set.name = *named;
+  } else if (has_name(dir / kSingle)) {
+    set.name = kSingle;
+  } else if (has_name(dir / kIndex)) {
+    set.name = kIndex;
+  }
+  if (!set.name.ends_with(kIndexEnding)) return set;
+  if (const std::string link = dangling_link(dir / set.name); !link.empty()) {
+    throw InputError("weights",
+                     fmt::format("{}: {}; copy the file from where the model came from",
+                                 (dir / set.name).string(), link));
+  }
+  set.index = HfIndex::read(dir / set.name);
+  return set;
+}
+
+std::vector<HfShard> shards_of(const fs::path& dir, const ChosenSet& set) {
+  std::map<std::string, uint64_t> names;
+  if (set.index) {
+    for (const auto& [tensor, file] : set.index->weight_map) ++names[file];
+  } else if (!set.name.empty()) {
+    names[set.name] = 0;
+  }
+  std::vector<HfShard> shards;
+  for (const auto& [name, tensors] : names) {
+    std::error_code error;
+    HfShard shard;
+    shard.name = shard.described = name;
+    shard.tensors = tensors;
+    shard.size = fs::file_size(dir / name, error);
+    shard.present = !error;
+    if (error) shard.size = 0;
+    if (const std::string link = dangling_link(dir / name); !link.empty()) {
+      shard.described += " (" + link + ")";
+    }
+    shards.push_back(std::move(shard));
+  }
+  return shards;
 }
 
 }  // namespace
@@ -131,39 +204,11 @@ HfIndex HfIndex::parse(std::string_view text, const fs::path& path) {
 }
 
 std::vector<HfShard> list_hf_shards(const fs::path& dir) {
-  std::map<std::string, uint64_t> names;
-  if (fs::exists(dir / kIndex)) {
-    for (const auto& [tensor, file] : HfIndex::read(dir / kIndex).weight_map)
-      ++names[file];
-  } else if (fs::exists(dir / kSingle)) {
-    names[kSingle] = 0;
-  }
-  std::vector<HfShard> shards;
-  for (const auto& [name, tensors] : names) {
-    std::error_code error;
-    HfShard shard;
-    shard.name = name;
-    shard.tensors = tensors;
-    shard.size = fs::file_size(dir / name, error);
-    shard.present = !error;
-    if (error) shard.size = 0;
-    shards.push_back(std::move(shard));
-  }
-  return shards;
+  return shards_of(dir, choose_set(dir));
 }
 
-std::vector<std::string> hf_side_files(const fs::path& dir) {
-  std::vector<std::string> names;
-  for (const fs::path& file : files_of(dir)) {
-    const std::string name = file.filename().string();
-    const bool wanted = std::any_of(kSidePatterns.begin(), kSidePatterns.end(),
-                                    [&](const char* p) { return glob_match(p, name); });
-    if (wanted && fs::is_regular_file(file)) names.push_back(name);
-  }
-  return names;
-}
-
-void HfWeights::add_shard(const std::string& name, const HfIndex* index) {
+void HfWeights::add_shard(const std::string& name, const HfIndex* index,
+                          const std::string& chosen) {
   files_.push_back(std::make_unique<SafetensorsFile>(
       SafetensorsFile::open(join_inside(dir_, name, "weights"))));
   const SafetensorsFile& file = *files_.back();
@@ -175,31 +220,44 @@ void HfWeights::add_shard(const std::string& name, const HfIndex* index) {
     }
     if (index != nullptr) {
       const auto place = index->weight_map.find(entry.name);
-      if (place == index->weight_map.end() || place->second != name) {
-        throw InputError("weights", fmt::format("{}: holds tensor '{}', which {} puts {}",
-                                                file.path().string(), entry.name, kIndex,
-                                                place == index->weight_map.end()
-                                                    ? std::string("nowhere")
-                                                    : "into " + place->second));
+      if (place == index->weight_map.end()) {
+        ignored_.push_back(
+            fmt::format("{} in {}: {} does not name it", entry.name, name, chosen));
+        continue;
+      }
+      if (place->second != name) {
+        // Of several copies transformers keeps that of the last file.
+        if (place->second < name) {
+          throw InputError(
+              "weights",
+              fmt::format("{}: {} puts tensor '{}' into {}, but {} holds it too, and "
+                          "transformers takes the copy of the last file; take one of "
+                          "the two out, or copy the directory again",
+                          dir_.string(), chosen, entry.name, place->second, name));
+        }
+        ignored_.push_back(fmt::format("{} in {}: {} puts it into {}", entry.name, name,
+                                       chosen, place->second));
+        continue;
       }
     }
     ++indexed;
     where_[entry.name] = {files_.size() - 1, &entry};
   }
-  shards_.push_back({name, true, file.size(), indexed});
+  shards_.push_back({name, true, file.size(), indexed, name});
 }
 
 HfWeights HfWeights::open(const fs::path& dir) {
   HfWeights weights;
   weights.dir_ = dir;
-  std::vector<HfShard> shards;
-  if (fs::is_directory(dir)) shards = list_hf_shards(dir);
-  if (shards.empty()) fail_no_weights(dir);
+  ChosenSet set;
+  if (fs::is_directory(dir)) set = choose_set(dir);
+  if (set.name.empty()) fail_no_weights(dir);
+  const std::vector<HfShard> shards = shards_of(dir, set);
   std::string missing;
   size_t absent = 0;
   for (const HfShard& shard : shards) {
     if (shard.present) continue;
-    if (++absent <= 8) missing += (missing.empty() ? "" : ", ") + shard.name;
+    if (++absent <= 8) missing += (missing.empty() ? "" : ", ") + shard.described;
   }
   if (absent > 0) {
     throw InputError("weights",
@@ -209,23 +267,27 @@ HfWeights HfWeights::open(const fs::path& dir) {
                                  counted(std::ssize(shards), "shard is", "shards are"),
                                  missing, absent > 8 ? " ..." : ""));
   }
-  const bool has_index = fs::exists(dir / kIndex);
-  const HfIndex index = has_index ? HfIndex::read(dir / kIndex) : HfIndex{};
+  const HfIndex* const index = set.index ? &*set.index : nullptr;
   std::set<std::string> used;
   for (const HfShard& shard : shards) {
-    weights.add_shard(shard.name, has_index ? &index : nullptr);
+    weights.add_shard(shard.name, index, set.name);
     used.insert(shard.name);
   }
+  if (index != nullptr) weights.check_index(*index, set.name);
+  const auto lines = passed_over(dir, used, set.name);
+  weights.ignored_.insert(weights.ignored_.end(), lines.begin(), lines.end());
+  return weights;
+}
+
+void HfWeights::check_index(const HfIndex& index, const std::string& chosen) const {
   for (const auto& [tensor, file] : index.weight_map) {
-    if (!weights.has(tensor) && !is_stray_hf_tensor(tensor)) {
+    if (!has(tensor) && !is_stray_hf_tensor(tensor)) {
       throw InputError("weights",
-                       fmt::format("{}: {} puts tensor '{}' into {}, where it is "
-                                   "not",
-                                   dir.string(), kIndex, tensor, file));
+                       fmt::format("{}: {} puts tensor '{}' into {}, where it is not; "
+                                   "copy the directory from where the model came from",
+                                   dir_.string(), chosen, tensor, file));
     }
   }
-  note_ignored_files(dir, used, weights.ignored_);
-  return weights;
 }
 
 std::vector<TensorSlice> HfWeights::tensors() const {

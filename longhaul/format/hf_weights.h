@@ -31,15 +31,22 @@ struct HfShard {
   bool present = false;
   uint64_t size = 0;
   uint64_t tensors = 0;  ///< that the index names in it
+  /// Its name, and why it is missing where that is not plain: "a.safetensors (a link to
+  /// ../blobs/1f, where nothing is)".
+  std::string described;
 };
 
-/// The weights of a Hugging Face directory: model.safetensors, or the shards that
-/// model.safetensors.index.json names. Immutable; any thread may read.
+/// The weights of a Hugging Face directory, which may hold several sets. As transformers
+/// chooses: what transformers_weights in config.json names, else model.safetensors, else
+/// the shards that model.safetensors.index.json names. Tensors of a shard that its index
+/// does not name are passed over. Immutable; any thread may read.
 class HfWeights {
  public:
   /// Opens and checks every shard's header against the index. InputError when there are
   /// no weights (saying what lies there instead), a shard is missing (named, with the
-  /// count of present ones), or index and shards disagree.
+  /// count of present ones), or index and shards disagree: also where the index and the
+  /// order of the shards' names, by which transformers lets the last one win, pick
+  /// different copies of a tensor.
   static HfWeights open(const fs::path& dir);
   HfWeights(HfWeights&&) = default;
 
@@ -74,7 +81,10 @@ class HfWeights {
     size_t file = 0;
     const SafetensorsEntry* entry = nullptr;
   };
-  void add_shard(const std::string& name, const HfIndex* index);
+  void add_shard(const std::string& name, const HfIndex* index,
+                 const std::string& chosen);
+  /// InputError where the index names a tensor that was not found where it says.
+  void check_index(const HfIndex& index, const std::string& chosen) const;
 
   fs::path dir_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
@@ -84,12 +94,9 @@ class HfWeights {
 };
 
 /// The shards of a directory without opening them: for a report on an incomplete copy.
-/// Empty when the directory has no safetensors weights.
+/// Empty when the directory has no safetensors weights. InputError where config.json or
+/// the index name no file of the directory.
 std::vector<HfShard> list_hf_shards(const fs::path& dir);
-
-/// Config, tokenizer, licence and readme files of a model directory that go with its
-/// weights wherever they go, by name; only those that exist.
-std::vector<std::string> hf_side_files(const fs::path& dir);
 
 /// True for buffers that old exports stored beside the weights (rotary_emb.inv_freq).
 bool is_stray_hf_tensor(const std::string& name);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "longhaul/base/error.h"
 #include "longhaul/format/test_files.h"
 
@@ -76,20 +79,127 @@ TEST(HfWeights, BrokenIndicesAreRefused) {
   }
 }
 
-TEST(HfWeights, IndexAndShardsMustAgree) {
+TEST(HfWeights, AnIndexThatPutsATensorWhereItIsNotIsRefused) {
   const TempDir dir;
   make_sharded(dir);
-  write_file(dir / "model.safetensors.index.json",
-             index_text(R"("a":"model-00001-of-00002.safetensors",)"
-                        R"("c":"model-00002-of-00002.safetensors")"));
-  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
-             "tensor 'b', which model.safetensors.index.json puts nowhere");
   write_file(dir / "model.safetensors.index.json",
              index_text(R"("a":"model-00001-of-00002.safetensors",)"
                         R"("b":"model-00001-of-00002.safetensors",)"
                         R"("d":"model-00002-of-00002.safetensors",)"
                         R"("c":"model-00002-of-00002.safetensors")"));
   EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }), "tensor 'd'");
+}
+
+/// The first element of a tensor [2, 4].
+float first_of(const HfWeights& weights, const std::string& name) {
+  std::vector<float> out(8);
+  weights.read(TensorSlice::whole(name, {2, 4}, DType::F32), DType::F32,
+               std::as_writable_bytes(std::span(out)));
+  return out[0];
+}
+
+bool tells(const HfWeights& weights, const std::string& line) {
+  return std::ranges::find(weights.ignored(), line) != weights.ignored().end();
+}
+
+TEST(HfWeights, TensorsThatTheIndexDoesNotNameArePassedOverAndNamed) {
+  const TempDir dir;
+  make_sharded(dir);
+  write_file(dir / "model.safetensors.index.json",
+             index_text(R"("a":"model-00001-of-00002.safetensors",)"
+                        R"("c":"model-00002-of-00002.safetensors")"));
+  const HfWeights weights = HfWeights::open(dir.path());
+  EXPECT_FALSE(weights.has("b"));
+  EXPECT_TRUE(tells(weights,
+                    "b in model-00001-of-00002.safetensors: model.safetensors.index.json "
+                    "does not name it"));
+}
+
+TEST(HfWeights, OfTwoCopiesThatOfTheLastFileIsTakenOrBothAreNamed) {
+  const TempDir dir;
+  write_safetensors(dir / "a.safetensors", {"x", "y"}, {2, 4}, 0);
+  write_safetensors(dir / "b.safetensors", {"x", "z"}, {2, 4}, 100);
+  const std::string rest = R"(,"y":"a.safetensors","z":"b.safetensors")";
+  write_file(dir / "model.safetensors.index.json",
+             index_text(R"("x":"b.safetensors")" + rest));
+  const HfWeights weights = HfWeights::open(dir.path());
+  EXPECT_EQ(first_of(weights, "x"), 100);
+  EXPECT_TRUE(tells(weights,
+                    "x in a.safetensors: model.safetensors.index.json puts it into "
+                    "b.safetensors"));
+  write_file(dir / "model.safetensors.index.json",
+             index_text(R"("x":"a.safetensors")" + rest));
+  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
+             "puts tensor 'x' into a.safetensors, but b.safetensors holds it too");
+}
+
+TEST(HfWeights, OfSeveralSetsTheConfigsIsTakenThenTheSingleFileThenTheIndex) {
+  const TempDir dir;
+  make_sharded(dir);
+  fs::create_directory(dir / "other");
+  write_safetensors(dir / "other/old.safetensors", {"a"}, {2, 4}, 500);
+  EXPECT_EQ(first_of(HfWeights::open(dir.path()), "c"), 100);
+  write_safetensors(dir / "model.safetensors", {"a"}, {2, 4}, 300);
+  // Its date does not count.
+  fs::last_write_time(
+      dir / "model.safetensors",
+      fs::last_write_time(dir / "model.safetensors.index.json") - std::chrono::hours(1));
+  const HfWeights single = HfWeights::open(dir.path());
+  EXPECT_EQ(first_of(single, "a"), 300);
+  EXPECT_FALSE(single.has("c"));
+  for (const char* name :
+       {"model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
+    EXPECT_TRUE(tells(single, std::string(name) + ": the weights are those of "
+                                                  "model.safetensors"));
+  }
+  // Also where shards of the other set are missing.
+  fs::remove(dir / "model-00002-of-00002.safetensors");
+  EXPECT_EQ(first_of(HfWeights::open(dir.path()), "a"), 300);
+  write_file(dir / "config.json", R"({"transformers_weights": "other/old.safetensors"})");
+  const HfWeights named = HfWeights::open(dir.path());
+  EXPECT_EQ(first_of(named, "a"), 500);
+  EXPECT_TRUE(
+      tells(named, "model.safetensors: the weights are those of other/old.safetensors"));
+  EXPECT_FALSE(tells(named, "other/: no part of a model"));
+  write_file(dir / "config.json",
+             R"({"transformers_weights": "model.safetensors.index.json"})");
+  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
+             "1 of 2 shards are missing");
+  write_file(dir / "config.json", R"({"transformers_weights": null})");
+  EXPECT_EQ(first_of(HfWeights::open(dir.path()), "a"), 300);
+}
+
+TEST(HfWeights, AConfigThatNamesNoWeightsOfItsDirectoryIsRefused) {
+  const TempDir dir;
+  write_safetensors(dir / "model.safetensors", {"a"}, {2, 4}, 0);
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("pytorch_model.bin")", "is neither a"},
+      {"5", "transformers_weights is 5"},
+      {R"("../model.safetensors")", "leaves its directory"},
+      {R"("absent.safetensors")", "absent.safetensors"},
+      {R"("absent.safetensors.index.json")", "absent.safetensors.index.json"}};
+  for (const auto& [value, message] : cases) {
+    write_file(dir / "config.json",
+               R"({"transformers_weights": )" + std::string(value) + "}");
+    EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }), message);
+  }
+}
+
+TEST(HfWeights, ALinkToNothingIsCalledThat) {
+  const TempDir dir;
+  make_sharded(dir);
+  fs::remove(dir / "model-00002-of-00002.safetensors");
+  fs::create_symlink("../blobs/1f", dir / "model-00002-of-00002.safetensors");
+  const std::string said = "a link to ../blobs/1f, where nothing is";
+  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
+             "model-00002-of-00002.safetensors (" + said + ")");
+  fs::remove(dir / "model.safetensors.index.json");
+  fs::create_symlink("../blobs/1f", dir / "model.safetensors.index.json");
+  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
+             "index.json: " + said);
+  fs::create_symlink("../blobs/1f", dir / "model.safetensors");
+  EXPECT_HAS(message_of<InputError>([&] { HfWeights::open(dir.path()); }),
+             "model.safetensors (" + said + ")");
 }
 
 TEST(HfWeights, OldBuffersAndPickledCopiesAreIgnoredAndReported) {
@@ -135,17 +245,6 @@ TEST(HfWeights, AWrongShapeAnAbsentTensorAndIntegersAreRefused) {
                weights.read(TensorSlice::whole("a", {2, 4}, DType::I32), DType::I32, out);
              }),
              "does not convert to I32");
-}
-
-TEST(HfWeights, SideFilesAreConfigTokenizerAndLicences) {
-  const TempDir dir;
-  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json",
-                           "LICENSE.txt", "USE_POLICY.md", "model.py", "optimizer.pt"}) {
-    write_file(dir / name, "{}");
-  }
-  EXPECT_EQ(hf_side_files(dir.path()),
-            (std::vector<std::string>{"LICENSE.txt", "USE_POLICY.md", "config.json",
-                                      "tokenizer.json", "tokenizer_config.json"}));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "longhaul/checkpoint/weights_source.h"
 #include "longhaul/families/family.h"
 #include "longhaul/families/parameter_names.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/imports/bert_names.h"
 #include "longhaul/imports/shape_merge.h"
 
@@ -50,6 +51,26 @@ void note_copies(ForeignModel& model) {
                   "kept",
                   grouped(merged.differing_copies), grouped(merged.copies),
                   grouped(merged.differing_elements)));
+}
+
+/// What lies around the config and does not go along. Where the source lies there too,
+/// what may be its own is not told.
+void note_left_behind(ForeignModel& model) {
+  const fs::path& dir = model.config.side_dir;
+  if (dir.empty()) return;
+  std::error_code error;
+  const bool beside = fs::equivalent(dir, model.path, error) ||
+                      fs::equivalent(dir, fs::absolute(model.path).parent_path(), error);
+  constexpr const char* kOwn[] = {
+      "*.bin", "*.pt*", "*.bin.index.json", "*.distcp", "*/", ".metadata", "*.ckpt"};
+  for (const std::string& name : files_left_behind(dir, {})) {
+    const bool own = beside && std::ranges::any_of(kOwn, [&](const char* pattern) {
+                       return glob_match(pattern, name);
+                     });
+    if (own) continue;
+    model.ignored.push_back(
+        fmt::format("{} (in {}: no side file of a model)", name, dir.string()));
+  }
 }
 
 // The dict itself when it holds tensors, else the first below a known key that does. A
@@ -276,7 +297,10 @@ ForeignModel open_foreign(const fs::path& path, const ForeignOptions& options) {
     throw InputError("import", missing_path(path));
   }
   for (const auto& open : {open_dcp, open_nxd, open_state_dict}) {
-    if (auto model = open(path, options)) return std::move(*model);
+    auto model = open(path, options);
+    if (!model) continue;
+    note_left_behind(*model);
+    return std::move(*model);
   }
   throw InputError(
       "import", path.string() +

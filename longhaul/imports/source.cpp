@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "longhaul/base/error.h"
-#include "longhaul/format/hf_weights.h"
+#include "longhaul/format/side_files.h"
 
 namespace longhaul::imports {
 
@@ -45,6 +45,7 @@ std::vector<checkpoint::CarriedFile> ForeignSource::files_to_carry() const {
     files.push_back({"config.json", model_.config.path, {}});
     return files;
   }
+  check_side_files(model_.config.side_dir);
   for (const std::string& name : hf_side_files(model_.config.side_dir)) {
     files.push_back({name, model_.config.side_dir / name, {}});
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
+#include "longhaul/checkpoint/finite.h"
 #include "longhaul/checkpoint/hf_forms.h"
 #include "longhaul/checkpoint/save_files.h"
 #include "longhaul/imports/source.h"
@@ -69,6 +70,7 @@ class Writer {
       std::vector<std::byte>& buffer =
           buffers_.emplace_back(static_cast<size_t>(end - begin) * 4);
       source.read_flat_range(whole, begin, end, DType::F32, buffer);
+      checkpoint::check_finite(source, whole, begin, DType::F32, buffer);
       if (updates_of(whole.name) == 0) check_no_update(kind, whole.name, buffer);
       checkpoint::append_flat_range(kind, whole, begin, end, buffer, tensors_);
       held_ += static_cast<int64_t>(buffer.size());

@@ -7,6 +7,7 @@
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
 #include "longhaul/tokenizer/json_node.h"
 #include "longhaul/tokenizer/sentencepiece_tokenizer.h"
@@ -79,10 +80,19 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
 TokenizerSurroundings read_surroundings(const fs::path& file,
                                         const Tokenizer& tokenizer) {
   const fs::path dir = file.parent_path();
+  // A file that is a link to nothing would be taken for one that is not there.
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "generation_config.json"}) {
+    const std::string link = dangling_link(dir / name);
+    if (link.empty()) continue;
+    throw InputError("tokenizer", fmt::format("{}: {}; copy the file itself there",
+                                              (dir / name).string(), link));
+  }
   TokenizerSurroundings around;
   around.files.push_back(file);
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-    if (fs::exists(dir / name)) around.files.push_back(dir / name);
+  for (const std::string& name : hf_side_files(dir)) {
+    const bool goes_along = is_tokenizer_side_file(name) && name != file.filename();
+    if (goes_along) around.files.push_back(dir / name);
   }
   around.bos = find_end(dir, "bos_token", "bos_token_id", tokenizer);
   around.eos = find_end(dir, "eos_token", "eos_token_id", tokenizer);
@@ -182,10 +192,28 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
 
 }  // namespace
 
+std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
+                                              const fs::path& dir) {
+  fs::create_directories(dir);
+  std::vector<std::string> names;
+  if (tokenizer.files().empty()) return names;
+  const fs::path from = tokenizer.files().front().parent_path();
+  for (const fs::path& file : tokenizer.files()) {
+    const fs::path name = file.lexically_relative(from.empty() ? "." : from);
+    if (name.has_parent_path()) fs::create_directories(dir / name.parent_path());
+    copy_file_durable(file, dir / name);
+    if (name.has_parent_path()) sync_directory(dir / name.parent_path());
+    names.push_back(name.string());
+  }
+  sync_directory(dir);
+  return names;
+}
+
 std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
   for (const char* name :
        {"tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model"}) {
-    if (fs::exists(dir / name)) return dir / name;
+    // Also a link to nothing, which whoever reads it calls that.
+    if (fs::exists(fs::symlink_status(dir / name))) return dir / name;
   }
   return std::nullopt;
 }

@@ -56,10 +56,16 @@ class Tokenizer {
 
   /// A hash of everything that decides the ids: equal for equal tokenizers.
   virtual const std::string& fingerprint() const = 0;
-  /// The tokenizer's own files (tokenizer.json, tokenizer_config.json,
-  /// special_tokens_map.json where present), to be carried along.
+  /// The file that was read, first, and the tokenizer's other files around it (settings,
+  /// added tokens, chat templates: format/side_files.h), to be carried along by
+  /// copy_tokenizer_files.
   virtual const std::vector<fs::path>& files() const = 0;
 };
+
+/// Copies a tokenizer's files into a directory, which is made: their names there, with a
+/// folder where they lie in one. All of it is durable.
+std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
+                                              const fs::path& dir);
 
 /// The tokenizer's own file in a directory: tokenizer.json, else tokenizer.model (or one
 /// of the other names that SentencePiece files are published under).

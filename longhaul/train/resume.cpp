@@ -12,10 +12,12 @@
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/hf_forms.h"
+#include "longhaul/checkpoint/model_check.h"
 #include "longhaul/checkpoint/reader.h"
-#include "longhaul/checkpoint/tied_head.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/families/differences.h"
+#include "longhaul/format/finite.h"
+#include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/certificate.h"
 #include "longhaul/train/fingerprint.h"
@@ -229,7 +231,7 @@ History resume(Session& session, RunStart& start, RunLog& run, const fs::path& p
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
     take_counts(session, run, history);
-    report = restore_state(session.state(), *reader, *session.node);
+    report = restore_state(session.state(), *reader, path.string(), *session.node);
   });
   report = checkpoint::total(report, *session.world);
   tell_resumed(session, run, history,
@@ -249,14 +251,19 @@ bool is_of_the_file(const Error& error) {
   return file_kind && error.area() != "comm";
 }
 
+/// What to do with a checkpoint whose weights were saved as NaN or infinity. A start
+/// tells a person of them; a rollback looks for older ones.
+enum class NotFinite { Refused, PassedOver };
+
 /// All ranks go back together, as far as they must.
 History resume_from_best(Session& session, RunStart& start, RunLog& run,
-                         const std::vector<fs::path>& paths) {
+                         const std::vector<fs::path>& paths, NotFinite not_finite) {
   for (size_t i = 0;; ++i) {
     try {
       return resume(session, start, run, paths[i]);
     } catch (const Error& error) {
       if (!is_of_the_file(error) || i + 1 == paths.size()) throw;
+      if (error.area() == kValuesArea && not_finite == NotFinite::Refused) throw;
       run.log().warning(fmt::format("CHECKPOINT DAMAGED: {} cannot be loaded: {}",
                                     paths[i].string(), error.what()));
       run.log().warning(fmt::format("going back to {}: the steps since are trained again",
@@ -280,7 +287,7 @@ History resume_in_memory(Session& session, RunStart& start, RunLog& run,
   checkpoint::ReadReport report;
   comm::on_all_ranks(*session.world, [&] {
     take_counts(session, run, history);
-    report = restore_state(session.state(), *tensors, *session.world);
+    report = restore_state(session.state(), *tensors, dir.string(), *session.world);
   });
   report = checkpoint::total(report, *session.world);
   tell_resumed(session, run, history,
@@ -350,6 +357,11 @@ void check_first_values(const ModelConfig& model) {
 void initialise(Session& session, RunLog& run) {
   const RunConfig& config = session.config;
   check_trainable(session.model_config);
+  // The checkpoints carry them.
+  comm::on_rank_zero(*session.world, [&] {
+    check_side_files(session.model_config.source_path.parent_path());
+    return std::string();
+  });
   if (config.init.weights.empty()) {
     check_first_values(session.model_config);
     initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
@@ -373,15 +385,14 @@ void initialise(Session& session, RunLog& run) {
                                       checkpoint::WeightsSource::Files::Held),
       model);
   const auto& source = session.init;
-  checkpoint::check_weights(source, model);
-  comm::on_rank_zero(*session.world, [&] {
-    checkpoint::check_tied_head(*source, session.model_config);
-    return std::string();
-  });
+  checkpoint::check_model(source, session.model_config, *session.world);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
-  const auto report = checkpoint::total(
-      load_weights(session.state(), *source, *session.node), *session.world);
+  checkpoint::ReadReport mine;
+  comm::on_all_ranks(*session.world, [&] {
+    mine = load_weights(session.state(), *source, *session.node);
+  });
+  const auto report = checkpoint::total(mine, *session.world);
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
@@ -454,7 +465,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
     begin_anew(session, run);
     history.padding_row = now.padding_row;
   } else {
-    history = resume_from_best(session, start, run, paths);
+    history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
   }
   set_newer_aside(session, run, history.step);
   session.replicas->share_weights();
@@ -484,7 +495,7 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     }
     settle_memory(session, nullptr);
   } else {
-    history = resume_from_best(session, start, run, paths);
+    history = resume_from_best(session, start, run, paths, NotFinite::Refused);
     const auto asked = session.config.checkpoint.resume.kind;
     if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
     settle_memory(session, nullptr);

@@ -84,7 +84,7 @@ Saves::Saves(const Session& session, const RunStart& start, RunLog& log, int64_t
       reached_(step) {
   if (start.read_checkpoint()) saver_.trust(*start.read_checkpoint());
   if (log_.log().silent()) return;
-  carried_ = files_of_run(session);
+  carried_ = files_of_run(session, log_.log());
   find_newest();
   set_last_words();
 }

@@ -97,9 +97,10 @@ int64_t first_column(const Session& session, int64_t columns);
 StageOptions stage_options(const Session& session, Capture* capture = nullptr,
                            Profile* profile = nullptr);
 
-/// Where the model's tokenizer and other small files are: [init]'s directory, else
-/// model.config's, else the first training store's tokenizer; config.json in the run's
-/// dtype. To be carried in checkpoints and exports.
-std::vector<checkpoint::CarriedFile> files_of_run(const Session& session);
+/// The model's side files (format/side_files.h), to be carried in checkpoints and
+/// exports: those of [init]'s directory, then what only model.config's has; a tokenizer,
+/// whole, from the first of these that has one, else from the first training store.
+/// config.json in the run's dtype. The log is told what stays behind.
+std::vector<checkpoint::CarriedFile> files_of_run(const Session& session, Logger& log);
 
 }  // namespace longhaul::train

@@ -31,7 +31,8 @@ void load_weights(ModelState state, const FlatReader& read);
 /// The same from an HF directory or a checkpoint. The ranks of a machine read together
 /// (checkpoint/node_reader.h), whose errors this throws, the same on all of them. On
 /// another device than a CPU at most 256 MiB of host memory stand in between. Collective
-/// over `node`.
+/// over `node`. Weights that are NaN or infinite are an InputError (checkpoint/finite.h),
+/// here and wherever weights are read, the same on all ranks of `node`.
 checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
@@ -41,13 +42,13 @@ checkpoint::ReadReport load_weights(FlatBuffers& flat,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node);
 
-/// Masters and moments from a checkpoint of any layout, in the same way. What had no
-/// update by the optimizer's counts has no moments there: it begins with zeros.
-/// `staging_bytes` is the host memory in between; absent: none on a CPU, 256 MiB
-/// elsewhere. Collective over `node`.
+/// Masters and moments from a checkpoint of any layout, in the same way; messages call it
+/// `where`. What had no update by the optimizer's counts has no moments there: it begins
+/// with zeros. `staging_bytes` is the host memory in between; absent: none on a CPU, 256
+/// MiB elsewhere. Collective over `node`.
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
-                                     comm::Communicator& node,
+                                     const std::string& where, comm::Communicator& node,
                                      std::optional<int64_t> staging_bytes = {});
 
 /// This rank's share of masters and moments for a checkpoint. On a CPU the bytes are the

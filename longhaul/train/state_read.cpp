@@ -1,9 +1,16 @@
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <tuple>
 #include <utility>
 
+#include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/finite.h"
+#include "longhaul/comm/agree.h"
 #include "longhaul/train/state.h"
 
 namespace longhaul::train {
@@ -91,6 +98,7 @@ class Parts {
 /// hold in another form the source itself.
 struct From {
   const checkpoint::StoredTensors& stored;
+  std::string where;  ///< for messages
   const checkpoint::WeightsSource* source = nullptr;
 
   /// Reads what has to be read from the source, or leaves it to be read together.
@@ -105,23 +113,75 @@ struct From {
   }
 };
 
+/// Looks for weights that are NaN or infinite among what was read.
+class ValueCheck {
+ public:
+  void look_at(const checkpoint::ReadRequest& request) {
+    if (request.kind != checkpoint::kWeight) return;
+    const auto found = first_not_finite(request.out, request.dtype);
+    if (!found) return;
+    const std::string& name = request.slice.name;
+    const int64_t index =
+        whole_index(request.slice, request.begin + static_cast<int64_t>(*found));
+    if (found_ && std::tie(found_->name, found_->index) <= std::tie(name, index)) return;
+    double value = 0.0;
+    convert_elements(request.out.data() + *found * dtype_size(request.dtype),
+                     request.dtype, reinterpret_cast<std::byte*>(&value), DType::F64, 1);
+    found_ = {name, index, describe_element(name, request.slice.global_shape, index),
+              fmt::format("{}", value), request.dtype};
+  }
+
+  /// InputError, the same on all ranks of `node`, where any has found one: the first of
+  /// its tensor, by the names of the files where those are known. Collective.
+  void settle(const From& from, comm::Communicator& node) const {
+    if (!node.any(found_.has_value())) return;
+    Json mine;
+    if (found_) mine = {found_->name, found_->index, found_->element, found_->value};
+    Json first;
+    for (const std::string& text : node.gather_strings(mine.dump())) {
+      const Json other = Json::parse(text);
+      if (!other.is_null() && (first.is_null() || other < first)) first = other;
+    }
+    comm::on_all_ranks(node, [&] {
+      if (first != mine) return;
+      if (from.source) checkpoint::scan_finite(*from.source, found_->name, found_->dtype);
+      checkpoint::refuse_value(from.where, found_->element, found_->value);
+    });
+  }
+
+ private:
+  struct Found {
+    std::string name;
+    int64_t index = 0;
+    std::string element;
+    std::string value;
+    DType dtype = DType::F32;
+  };
+  std::optional<Found> found_;
+};
+
 /// Straight into the tensors. Collective over `node`.
-checkpoint::ReadReport read_in_place(const From& from, Parts parts,
+checkpoint::ReadReport read_in_place(const From& from, Parts parts, ValueCheck& check,
                                      comm::Communicator& node) {
+  std::vector<checkpoint::ReadRequest> all;
   std::vector<checkpoint::ReadRequest> requests;
   while (!parts.done()) {
     Parts::Part part = parts.next();
     part.request.out = bytes_of(part.to);
+    all.push_back(part.request);
     from.add(std::move(part.request), requests);
   }
-  return checkpoint::read_together(from.stored, requests, node);
+  checkpoint::ReadReport report = checkpoint::read_together(from.stored, requests, node);
+  for (const checkpoint::ReadRequest& request : all) check.look_at(request);
+  return report;
 }
 
 /// Through host memory, as much at a time as fits it. Collective over `node`.
 checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_bytes,
-                                   comm::Communicator& node) {
+                                   ValueCheck& check, comm::Communicator& node) {
   checkpoint::ReadReport report;
   while (node.any(!parts.done())) {
+    std::vector<checkpoint::ReadRequest> all;
     std::vector<checkpoint::ReadRequest> requests;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;
     int64_t bytes = 0;
@@ -131,10 +191,12 @@ checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_
           at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
       part.request.out = bytes_of(host);
       bytes += static_cast<int64_t>(host.nbytes());
+      all.push_back(part.request);
       from.add(std::move(part.request), requests);
       copies.emplace_back(part.to, host);
     }
     report += checkpoint::read_together(from.stored, requests, node);
+    for (const checkpoint::ReadRequest& request : all) check.look_at(request);
     for (const auto& [to, host] : copies) to.copy_(host);
   }
   return report;
@@ -148,13 +210,22 @@ std::optional<int64_t> staging_for(const FlatBuffers& flat) {
 
 checkpoint::ReadReport fill(const From& from, std::vector<Target> targets,
                             std::optional<int64_t> staging, comm::Communicator& node) {
+  ValueCheck check;
+  checkpoint::ReadReport report;
   if (!staging) {
     constexpr int64_t kWhole = std::numeric_limits<int64_t>::max() / 2;
-    return read_in_place(from, Parts(std::move(targets), kWhole), node);
+    report = read_in_place(from, Parts(std::move(targets), kWhole), check, node);
+  } else {
+    // A batch may exceed its half of the memory by one part.
+    const int64_t half = *staging / 2;
+    report = read_staged(from, Parts(std::move(targets), half), half, check, node);
   }
-  // A batch may exceed its half of the memory by one part.
-  const int64_t half = *staging / 2;
-  return read_staged(from, Parts(std::move(targets), half), half, node);
+  check.settle(from, node);
+  return report;
+}
+
+From from_source(const checkpoint::WeightsSource& source) {
+  return {source.stored(), source.source().path.string(), &source};
 }
 
 std::vector<Target> masters_of(ModelState state) {
@@ -185,7 +256,7 @@ checkpoint::ReadReport load_weights(ModelState state,
                                     const checkpoint::WeightsSource& source,
                                     comm::Communicator& node) {
   const checkpoint::ReadReport report =
-      fill({source.stored(), &source}, masters_of(state), staging_for(state.flat), node);
+      fill(from_source(source), masters_of(state), staging_for(state.flat), node);
   state.optimizer.publish_masters();
   return report;
 }
@@ -197,12 +268,12 @@ checkpoint::ReadReport load_weights(FlatBuffers& flat,
   for (const Bucket& bucket : flat.buckets()) {
     targets.push_back({checkpoint::kWeight, bucket.owned_weights, &bucket});
   }
-  return fill({source.stored(), &source}, std::move(targets), staging_for(flat), node);
+  return fill(from_source(source), std::move(targets), staging_for(flat), node);
 }
 
 checkpoint::ReadReport restore_state(ModelState state,
                                      const checkpoint::StoredTensors& stored,
-                                     comm::Communicator& node,
+                                     const std::string& where, comm::Communicator& node,
                                      std::optional<int64_t> staging_bytes) {
   std::vector<Target> targets = masters_of(state);
   const auto& buckets = state.flat.buckets();
@@ -215,7 +286,7 @@ checkpoint::ReadReport restore_state(ModelState state,
     targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i], counts});
   }
   const checkpoint::ReadReport report =
-      fill({stored}, std::move(targets),
+      fill({stored, where}, std::move(targets),
            staging_bytes ? staging_bytes : staging_for(state.flat), node);
   state.optimizer.publish_masters();
   return report;

@@ -3,9 +3,12 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
+#include <tuple>
 #include <utility>
 
+#include "longhaul/base/error.h"
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/checkpoint/saver.h"
 #include "longhaul/comm/fake.h"
@@ -82,7 +85,8 @@ TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
     for (const std::optional<int64_t> staging :
          {std::optional<int64_t>(), {4000}, {40000}}) {
       Rank after(world->rank(), kRanks);
-      const auto report = restore_state(after.state(), reader, *world, staging);
+      const auto report =
+          restore_state(after.state(), reader, "a checkpoint", *world, staging);
       EXPECT_GT(report.wanted, 0U);
       const auto wanted = before.tensors();
       const auto found = after.tensors();
@@ -122,7 +126,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
       Rank after(world->rank(), kRanks);
       after.number();  // of an earlier attempt
       after.optimizer->set_counts(optim::UpdateCounts(1, {{"b.w", 0}}));
-      restore_state(after.state(), reader, *world, staging);
+      restore_state(after.state(), reader, dir.path().string(), *world, staging);
       for (size_t i = 0; i < after.flat->buckets().size(); ++i) {
         const Bucket& bucket = after.flat->buckets()[i];
         const optim::BucketState& own = after.optimizer->states()[i];
@@ -144,7 +148,77 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
       }
       // The same without the setting that it follows from is a damage.
       after.optimizer->set_counts(optim::UpdateCounts(1));
-      EXPECT_THROW(restore_state(after.state(), reader, *world, staging), InputError);
+      EXPECT_THROW(
+          restore_state(after.state(), reader, dir.path().string(), *world, staging),
+          InputError);
+    }
+  });
+}
+
+/// Files of the parameters of Rank, of ones but for two elements of one of them.
+void write_ones_but(const fs::path& dir, const std::string& name, size_t place) {
+  SafetensorsPlan plan;
+  const Rank whole(0, 1);
+  for (const Bucket& bucket : whole.flat->buckets()) {
+    for (const FlatMember& member : bucket.members) {
+      const TensorSlice slice = member.parameter->slice();
+      plan.add(slice.name, DType::F32, slice.global_shape);
+    }
+  }
+  SafetensorsWriter writer(dir / "model.safetensors", plan);
+  for (const SafetensorsEntry& entry : plan.entries) {
+    std::vector<float> values((entry.end - entry.begin) / 4, 1.0F);
+    if (entry.name == name) values[place] = values.back() = -HUGE_VALF;
+    writer.append(std::as_bytes(std::span(values)));
+  }
+  writer.finish();
+}
+
+TEST(StateRead, AnInfiniteWeightOfFilesIsNamedAlikeOnEveryRank) {
+  // Of the first rank's share, of the last one's, and of a frozen tensor.
+  const std::tuple<const char*, size_t, const char*> cases[] = {
+      {"embed", 3, "embed[0, 3] is -inf"},
+      {"embed", 98 * 70 + 69, "embed[98, 69] is -inf"},
+      {"a.w", 16, "a.w[1, 0] is -inf"}};
+  constexpr int kRanks = 3;
+  for (const auto& [name, place, words] : cases) {
+    const testing::TempDir dir;
+    write_ones_but(dir.path(), name, place);
+    comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
+      Rank rank(world->rank(), kRanks);
+      const auto source = checkpoint::WeightsSource::open(dir.path(), *world);
+      EXPECT_HAS(testing::message_of<InputError>(
+                     [&] { load_weights(rank.state(), *source, *world); }),
+                 words);
+      EXPECT_HAS(testing::message_of<InputError>(
+                     [&] { load_weights(*rank.flat, *source, *world); }),
+                 words);
+    });
+  }
+}
+
+TEST(StateRead, AnInfiniteWeightOfACheckpointIsNamedAlikeOnEveryRank) {
+  const testing::TempDir dir;
+  constexpr int kRanks = 3;
+  comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
+    Rank before(world->rank(), kRanks);
+    before.number();
+    if (world->rank() == 2)
+      before.optimizer->states()[0].master.narrow(0, 5, 1).fill_(HUGE_VAL);
+    std::vector<at::Tensor> storage;
+    checkpoint::SaverOptions options;
+    options.dir = dir.path();
+    checkpoint::Snapshot snapshot;
+    snapshot.step = 1;
+    snapshot.tensors = capture_state(before.state(), storage);
+    checkpoint::save_checkpoint(options, std::move(snapshot), *world);
+    const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
+    for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
+      Rank after(world->rank(), kRanks);
+      const std::string said = testing::message_of<InputError>(
+          [&] { restore_state(after.state(), reader, "runs/a", *world, staging); });
+      EXPECT_HAS(said, "[values] runs/a: ");
+      EXPECT_HAS(said, "] is inf");
     }
   });
 }

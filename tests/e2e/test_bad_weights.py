@@ -1,4 +1,5 @@
-"""Weights that are damaged, contradict each other or are not the config's."""
+"""Weights that are damaged, contradict each other, are not finite or are not the config's,
+and side files that are damaged."""
 
 import json
 import os
@@ -6,7 +7,9 @@ import shutil
 import struct
 
 import pytest
+import torch
 from refusals import WRONG, refused_without_a_trace, shards, training_refused
+from transformers import LlamaForCausalLM
 
 LATER = [pytest.param(verb, marks=pytest.mark.soak) for verb in ("eval", "generate")]
 
@@ -31,7 +34,7 @@ def reads_weights(request, run):
             return
         arguments = {"eval": ["eval", "models/small", "--data", "data/mine-val",
                               "--seq-len", "64"],
-                     "generate": ["generate", "models/small", "--prompt", "x"],
+                     "generate": ["generate", "models/small", "--prompt", "x", "--max-new-tokens", "4"],
                      "export": ["export", "models/small", "--out", "out"]}[request.param]
         refused_without_a_trace(run, root, arguments, *words)
     return check
@@ -109,6 +112,100 @@ def test_a_shape_that_is_not_the_configs(run, root):
     training_refused(run, root, [], *words)
     refused_without_a_trace(run, root, ["eval", "models/small", "--data", "data/mine-val",
                                         "--seq-len", "64"], *words)
+
+
+DOWN = "model.layers.1.mlp.down_proj.weight"
+
+
+def put(root, name, places, value):
+    """Writes fp32 elements of a tensor."""
+    shard = next(s for s in shards(root / "models/small") if name in read_header(s)[0])
+    header, body = read_header(shard)
+    begin = header[name]["data_offsets"][0]
+    body = bytearray(body)
+    for place in places:
+        struct.pack_into("<f", body, begin + 4 * place, value)
+    write_header(shard, header, bytes(body))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(run, reads_weights, root, value):
+    put(root, DOWN, [3 * 128 + 17, 40 * 128], value)
+    reads_weights(root, "models/small", f"{DOWN}[3, 17] is {value}")
+
+
+@pytest.mark.parametrize("sets", [["parallel.tp=2"], ["parallel.zero=3"]])
+def test_several_ranks_name_the_same_element(run, root, sets):
+    put(root, DOWN, [3 * 128 + 117, 40 * 128], float("-inf"))
+    training_refused(run, root, sets, f"{DOWN}[3, 117] is -inf", ranks=2)
+
+
+def test_a_run_that_was_saved_with_nan_is_refused_whoever_reads_it(run, root):
+    # A rate beyond all bounds: the first update is not finite, and is saved.
+    sets = [word for key in ["run.steps=4", "optimizer.lr=3e38", "schedule.warmup_steps=0",
+                             "checkpoint.every=1", "init.certificate=false"] for word in ("--set", key)]
+    run("longhaul", "train", "run.toml", *sets, check=False, cwd=root)
+    saved = sorted((root / "runs/mine/checkpoints").glob("step_*"))
+    assert saved
+    for arguments in (["eval", "runs/mine", "--data", "data/mine-val", "--seq-len", "64"],
+                      ["generate", "runs/mine", "--prompt", "x", "--max-new-tokens", "4"],
+                      ["export", "runs/mine", "--out", "out"]):
+        refused_without_a_trace(run, root, arguments, "[values]", saved[-1].name, "] is ")
+    result = run("longhaul", "train", "run.toml", *sets, check=False, cwd=root)
+    assert result.returncode == WRONG and "[values]" in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("form", ["hf", "checkpoint"])
+def test_an_import_of_what_is_not_finite(run, root, form):
+    model = LlamaForCausalLM.from_pretrained(root / "models/small")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    model.get_parameter(DOWN).data[3, 17] = float("nan")
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, root / "old.pt")
+    refused_without_a_trace(run, root, ["import", "old.pt", "--config", "models/small", "--format",
+                                        form, "--out", "out"], "old.pt", f"{DOWN}[3, 17] is nan")
+
+
+def test_an_export_whose_dtype_cannot_hold_a_weight(run, root):
+    put(root, DOWN, [3 * 128 + 17], 70000.0)
+    refused_without_a_trace(run, root, ["export", "models/small", "--dtype", "fp16", "--out", "out"],
+                            f"{DOWN}[3, 17] is 70000, which F16 cannot hold")
+
+
+def test_a_launch_looks_at_the_weights_before_it_starts_ranks(run, root):
+    shards(root / "models/small")[1].unlink()
+    for arguments in (["launch", "-n", "2", "run.toml"], ["config", "run.toml"],
+                      ["submit", "run.toml", "--nodes", "1", "--dry-run"]):
+        refused_without_a_trace(run, root, arguments, "shards are missing")
+
+
+def test_a_tensor_that_no_file_holds(run, reads_weights, root):
+    index = root / "models/small/model.safetensors.index.json"
+    text = json.loads(index.read_text())
+    del text["weight_map"]["model.norm.weight"]
+    index.write_text(json.dumps(text))
+    words = ("models/small", "1 missing: model.norm.weight [64]")
+    reads_weights(root, *words)
+    inspect_says(run, root, *words[1:], "model.norm.weight in ", "does not name it")
+
+
+def test_a_tokenizer_that_is_a_link_to_nothing(run, reads_weights, root):
+    path = root / "models/small/tokenizer.json"
+    path.unlink()
+    path.symlink_to("../../blobs/1f")
+    words = ("tokenizer.json: a link to ../../blobs/1f, where nothing is",)
+    reads_weights(root, *words)
+    inspect_says(run, root, *words)
+
+
+def test_a_side_file_that_holds_half_its_json(run, reads_weights, root):
+    path = root / "models/small/tokenizer_config.json"
+    os.truncate(path, path.stat().st_size - 3)
+    words = ("tokenizer_config.json: not valid JSON at byte",)
+    reads_weights(root, *words)
+    inspect_says(run, root, *words)
 
 
 def test_layers_that_the_weights_lack(run, root):

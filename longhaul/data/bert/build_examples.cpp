@@ -408,12 +408,7 @@ void ExamplesBuilder::write_record() {
   record.reading = reading_;
   record.shards = shards_;
   for (const BertShardInfo& shard : shards_) record.counts.add(shard.counts);
-  const fs::path dir = work_ / "tokenizer";
-  fs::create_directories(dir);
-  for (const fs::path& file : tokenizer_.files()) {
-    copy_file_durable(file, dir / file.filename());
-  }
-  sync_directory(dir);
+  tokenizer::copy_tokenizer_files(tokenizer_, work_ / "tokenizer");
   write_text_atomic(work_ / kBertRecordName, record.text());
 }
 

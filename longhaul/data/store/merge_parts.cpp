@@ -176,12 +176,10 @@ class Merger {
   }
 
   void copy_tokenizer(StoreInfo& info, const fs::path& dir) const {
-    fs::create_directories(dir);
-    for (const fs::path& file : tokenizer_->files()) {
-      copy_file_durable(file, dir / file.filename());
-      info.tokenizer_files.push_back(describe_file(dir / file.filename()));
+    for (const std::string& name : tokenizer::copy_tokenizer_files(*tokenizer_, dir)) {
+      info.tokenizer_files.push_back(describe_file(dir / name));
+      info.tokenizer_files.back().name = name;
     }
-    sync_directory(dir);
   }
 
   const BuildContext& context_;

@@ -219,7 +219,10 @@ class Splitter {
     if (!info.tokenizer_files.empty()) {
       fs::create_directories(dir / "tokenizer");
       for (const StoreFile& file : info.tokenizer_files) {
-        copy_file_durable(from / "tokenizer" / file.name, dir / "tokenizer" / file.name);
+        const fs::path to = dir / "tokenizer" / file.name;
+        fs::create_directories(to.parent_path());
+        copy_file_durable(from / "tokenizer" / file.name, to);
+        sync_directory(to.parent_path());
       }
       sync_directory(dir / "tokenizer");
     }

@@ -1,0 +1,82 @@
+#include "longhaul/checkpoint/model_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/tied_head.h"
+#include "longhaul/comm/agree.h"
+#include "longhaul/format/side_files.h"
+#include "longhaul/tokenizer/tokenizer.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+std::vector<std::string> tensor_problems(const SharedSource& source,
+                                         const ModelDescription& model) {
+  try {
+    check_weights(source, model);
+  } catch (const InputError& error) {
+    return {error.message()};
+  }
+  return {};
+}
+
+/// Those of a checkpoint are proved by its hashes.
+std::vector<std::string> problems_beside(const WeightsSource& source) {
+  if (source.source().kind != ModelSource::Kind::HfDirectory) return {};
+  const fs::path& dir = source.source().path;
+  std::vector<std::string> problems = side_file_problems(dir);
+  // Damage of a JSON file shows in its grammar, of a SentencePiece file when it is read.
+  const auto file = tokenizer::find_tokenizer_file(dir);
+  if (file && file->extension() == ".model") {
+    const std::string problem = unread_tokenizer(dir);
+    if (!problem.empty()) problems.push_back(problem);
+  }
+  return problems;
+}
+
+}  // namespace
+
+std::string unread_tokenizer(const fs::path& dir) {
+  try {
+    if (tokenizer::find_tokenizer_file(dir)) tokenizer::Tokenizer::load(dir);
+  } catch (const InputError& error) {
+    return error.message();
+  }
+  return {};
+}
+
+std::vector<std::string> model_problems(const SharedSource& source,
+                                        const ModelDescription& model) {
+  std::vector<std::string> problems = tensor_problems(source, model);
+  const std::vector<std::string> beside = problems_beside(*source);
+  problems.insert(problems.end(), beside.begin(), beside.end());
+  return problems;
+}
+
+void check_model_files(const SharedSource& source, const ModelDescription& model,
+                       comm::Communicator& group) {
+  comm::on_all_ranks(group, [&] {
+    // One rank looks at what all of them see.
+    const std::vector<std::string> problems = group.rank() == 0
+                                                  ? model_problems(source, model)
+                                                  : tensor_problems(source, model);
+    if (problems.empty()) return;
+    throw InputError("weights",
+                     fmt::format("{}; copy what is damaged from where the model came "
+                                 "from (`longhaul inspect` lists it)",
+                                 fmt::join(problems, "; ")));
+  });
+}
+
+void check_model(const SharedSource& source, const ModelConfig& config,
+                 comm::Communicator& group) {
+  check_model_files(source, config.description, group);
+  comm::on_rank_zero(group, [&] {
+    check_tied_head(*source, config);
+    return std::string();
+  });
+}
+
+}  // namespace longhaul::checkpoint
