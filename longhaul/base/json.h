@@ -14,9 +14,20 @@ using OrderedJson = nlohmann::ordered_json;
 
 /// Parses outside text with a limit on nesting. InputError names `what` (a path)
 /// and the byte offset. Duplicate keys in an object are refused.
+///
+/// Python's json also writes numbers that JSON has no form for, or that fit no number
+/// here: NaN, Infinity, -Infinity, 1e999, whole numbers beyond 64 bits. Each becomes a
+/// binary value, which is of no type that a reader asks for: whoever reads its key
+/// refuses it by name, and where nobody reads it, it does no harm. json_text writes it as
+/// it was.
 Json parse_json(std::string_view text, std::string_view what, int max_depth = 64);
 OrderedJson parse_ordered_json(std::string_view text, std::string_view what,
                                int max_depth = 64);
+
+/// The text of a value, on one line or with `indent` spaces for each level, with the
+/// numbers that no number here can hold as they stood in the file.
+std::string json_text(const Json& value, int indent = -1);
+std::string json_text(const OrderedJson& value, int indent = -1);
 
 /// read_text and parse_json.
 Json read_json(const fs::path& path, uint64_t limit = uint64_t{1} << 28);

@@ -101,7 +101,7 @@ std::string config_text(const WeightsSource& source, DType dtype, bool any_famil
       parse_ordered_json(read_text(path, uint64_t{1} << 24), path.string());
   if (!json.is_object()) throw InputError("export", path.string() + ": no JSON object");
   json[json.contains("dtype") ? "dtype" : "torch_dtype"] = hf_dtype_name(dtype);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::vector<SideFile> read_side_files(const WeightsSource& source, DType dtype,

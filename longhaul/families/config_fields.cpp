@@ -11,7 +11,7 @@ namespace longhaul::families {
 namespace {
 
 std::string shown(const OrderedJson& json) {
-  std::string text = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  std::string text = json_text(json);
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
 
@@ -38,7 +38,7 @@ void ConfigFields::fail(std::string_view key, const std::string& problem) const 
 void ConfigFields::refuse(std::string_view key, const OrderedJson& value) const {
   fail(key, fmt::format("= {} is not available yet; remove it, or set it to null if the "
                         "model does not need it",
-                        value.dump().substr(0, 80)));
+                        json_text(value).substr(0, 80)));
 }
 
 const OrderedJson* ConfigFields::find(std::string_view key) const {

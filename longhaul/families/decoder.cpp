@@ -35,7 +35,7 @@ void check_neutral(const ConfigFields& fields) {
       if (type == "full_attention") continue;
       fields.fail("layer_types", fmt::format("{} is not available yet; only "
                                              "\"full_attention\" is",
-                                             type.dump()));
+                                             json_text(type)));
     }
   }
 }

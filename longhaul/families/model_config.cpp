@@ -91,7 +91,7 @@ void check_architectures(const ConfigFields& fields, const Family& family) {
     if (item.is_string() && std::ranges::count(known, item.get<std::string>()) > 0)
       continue;
     fields.fail("architectures", fmt::format("{} is not available; supported: \"{}\"",
-                                             item.dump(), known.front()));
+                                             json_text(item), known.front()));
   }
 }
 
@@ -114,7 +114,7 @@ std::vector<std::string> check_rest(const ConfigFields& fields, const Family& fa
     if (is_in(kOtherMathematics, key)) {
       if (families::is_off(value)) continue;
       fields.fail(key, fmt::format("= {} changes the mathematics and is not available",
-                                   value.dump().substr(0, 80)));
+                                   json_text(value).substr(0, 80)));
     }
     ignored.push_back(key);
   }
@@ -182,7 +182,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   config.bos_token_ids = fields.token_ids("bos_token_id");
   config.eos_token_ids = fields.token_ids("eos_token_id");
   check_token_ids(fields, config);
-  config.source_json = json.dump(2) + "\n";
+  config.source_json = json_text(json, 2) + "\n";
   config.source_path = source;
   return config;
 }
@@ -222,7 +222,7 @@ std::string to_hf_config_json(const ModelConfig& config, std::string_view dtype_
   const bool is_old = json.contains("torch_dtype") || !is_new;
   if (is_old) json["torch_dtype"] = name;
   if (json.contains("dtype") || !is_old) json["dtype"] = name;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 void check_against_model(const RunConfig& config, const ModelConfig& model) {

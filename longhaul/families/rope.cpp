@@ -171,7 +171,8 @@ RopeConfig read_rope(const ConfigFields& fields) {
   const OrderedJson* scaling = fields.find("rope_scaling");
   const auto check_object = [&](const char* key, const OrderedJson* json) {
     if (json && !json->is_object()) {
-      fields.fail(key, fmt::format("expected an object or null, found {}", json->dump()));
+      fields.fail(key,
+                  fmt::format("expected an object or null, found {}", json_text(*json)));
     }
   };
   check_object("rope_scaling", scaling);

@@ -73,7 +73,7 @@ uint64_t unsigned_field(const Json& value, const std::string& what,
       value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()}) {
     fail(what,
          fmt::format("tensor '{}': {} holds {}, not a whole number from 0 to 2^63-1",
-                     name, field, value.dump().substr(0, 40)));
+                     name, field, json_text(value).substr(0, 40)));
   }
   return value.get<uint64_t>();
 }

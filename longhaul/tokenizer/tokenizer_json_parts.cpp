@@ -12,7 +12,7 @@ TokenIds read_vocab(const JsonNode& node, Vocabulary& vocab) {
     const Json& id = entry.value();
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= kMaxTokens) {
       node.fail(fmt::format("\"{}\" has the id {}; expected a whole number below {}",
-                            entry.key(), id.dump(), kMaxTokens));
+                            entry.key(), json_text(id), kMaxTokens));
     }
     largest = std::max(largest, id.get<uint32_t>());
   }

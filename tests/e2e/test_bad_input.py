@@ -45,6 +45,45 @@ def test_a_missing_file_in_a_configuration_is_named(run, root, key):
     training_refused(run, root, [key], "nowhere", "o such file or directory")
 
 
+ODD_NUMBERS = ['"odd": NaN', '"odd": [-Infinity, {"x": Infinity}]', '"odd": 1e999',
+               '"odd": 1000000000000000019884624838656']
+
+
+@pytest.mark.parametrize("member", ODD_NUMBERS)
+def test_numbers_that_json_has_not_stop_nothing_where_nobody_reads_them(run, root, member):
+    model = root / "models/small"
+    files = ["config.json", "generation_config.json", "tokenizer_config.json",
+             "special_tokens_map.json", "model.safetensors.index.json"]
+    for name in files:
+        path = model / name
+        text = path.read_text() if path.exists() else "{}"
+        assert text.rstrip().endswith("}")
+        inside = text.strip()[1:-1].strip()
+        path.write_text("{" + member + (", " + inside if inside else "") + "}")
+    line = json.dumps({"text": "some words"})
+    (root / "corpus/more.jsonl").write_text("{" + member + ", " + line[1:] + "\n")
+    run("longhaul", "inspect", model)
+    run("longhaul", "data", "build", root / "corpus/more.jsonl", "--tokenizer", model, "--out", root / "more")
+    run("longhaul", "train", "run.toml", "--set", "run.steps=1", cwd=root)
+    run("longhaul", "export", root / "runs/mine", "--out", root / "out")
+    for name in files[:-1]:
+        exported = json.loads((root / "out" / name).read_text(), parse_constant=str, parse_float=str)
+        given = json.loads("{" + member + "}", parse_constant=str, parse_float=str)
+        assert exported["odd"] == given["odd"], name
+
+
+def test_numbers_that_json_has_not_are_refused_by_name_where_they_are_read(run, root):
+    path = root / "models/small/config.json"
+    text = path.read_text()
+    for name, odd in [("rms_norm_eps", "NaN"), ("hidden_size", "100000000000000000000"),
+                      ("rope_theta", "Infinity")]:
+        config = json.loads(text)
+        config.pop("rope_parameters", None)
+        config[name] = "HERE"
+        path.write_text(json.dumps(config).replace('"HERE"', odd))
+        refused_without_a_trace(run, root, ["train", "run.toml"], f"config.json: {name} expected", odd)
+
+
 @pytest.mark.parametrize("arguments,words", [
     ([], ["no verb", "train", "--help"]),
     (["trian", "run.toml"], ["there is no verb 'trian'", "did you mean 'train'"]),
