@@ -82,6 +82,11 @@ int fail(const Error& error) {
 
 }  // namespace
 
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(line));
+}
+
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   CLI::App program("Pretrains and continues to pretrain large language models.",
                    "longhaul");

@@ -4,9 +4,11 @@
 #include <string>
 
 #include "apps/verbs.h"
+#include "longhaul/base/error.h"
 #include "longhaul/checkpoint/inspect.h"
 #include "longhaul/data/bert/inspect_bert.h"
 #include "longhaul/data/store/inspect_store.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -15,6 +17,23 @@ struct InspectCall {
   std::string path;
   bool json = false;
 };
+
+/// What text becomes with the tokenizer of a model's or a tokenizer's directory.
+void add_tokenizer(const fs::path& path, checkpoint::Inspection& result) {
+  if (result.kind != "hf_directory" && result.kind != "tokenizer") return;
+  if (fs::is_directory(path) && !tokenizer::find_tokenizer_file(path)) return;
+  try {
+    const auto loaded = tokenizer::Tokenizer::load(path);
+    result.json["tokenizer_warnings"] = loaded->warnings();
+    for (const std::string& warning : loaded->warnings()) {
+      result.lines.push_back("  warning: " + warning);
+    }
+  } catch (const InputError& problem) {
+    result.json["tokenizer_problem"] = problem.what();
+    result.lines.push_back(
+        fmt::format("  note: text cannot be read: {}", problem.what()));
+  }
+}
 
 int run_inspect(const InspectCall& options) {
   if (fs::is_directory(options.path)) {
@@ -25,7 +44,8 @@ int run_inspect(const InspectCall& options) {
       return data->complete ? 0 : 78;
     }
   }
-  const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  add_tokenizer(options.path, result);
   if (options.json) {
     fmt::print("{}\n", result.json.dump(2));
   } else {

@@ -56,6 +56,9 @@ class Tokenizer {
 
   /// A hash of everything that decides the ids: equal for equal tokenizers.
   virtual const std::string& fingerprint() const = 0;
+  /// What AutoTokenizer of transformers would do otherwise because of what stands beside
+  /// the file, a sentence for each: for whoever makes ids of text to say.
+  virtual const std::vector<std::string>& warnings() const = 0;
   /// The tokenizer's own files (tokenizer.json, tokenizer_config.json,
   /// special_tokens_map.json where present), to be carried along.
   virtual const std::vector<fs::path>& files() const = 0;
