@@ -14,6 +14,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
@@ -70,6 +71,30 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
                      near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
 }
 
+/// Options that take text, where ~ and $ stand for themselves; settings that are paths
+/// are looked at where they are read, and words for another start there.
+constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
+                                  "--special-tokens", "--mpirun", "--delimiter",
+                                  "--slurm",          "--name"};
+constexpr const char* kOtherStart = "submit";
+
+/// A path that only a shell would have understood must not become a directory named "~".
+void check_paths(CLI::App& verb) {
+  for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
+  for (CLI::Option* option : verb.get_options()) {
+    const auto is_text = [&](const char* name) { return option->check_name(name); };
+    const bool words = verb.get_name() == kOtherStart && option->check_name("config");
+    if (option->get_items_expected_max() == 0 || words ||
+        std::ranges::any_of(kTexts, is_text)) {
+      continue;
+    }
+    option->check([](const std::string& word) {
+      const std::string meant = unexpanded(word);
+      return meant.empty() ? meant : fmt::format("\"{}\": {}", word, meant);
+    });
+  }
+}
+
 void say_error(const std::string& text) {
   fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
              printable(text));
@@ -104,6 +129,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
       "later, 79 stopped by request: saved and not finished, 1 anything else.");
   Outcome outcome;
   add_verbs(program, outcome);
+  check_paths(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

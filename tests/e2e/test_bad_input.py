@@ -45,6 +45,33 @@ def test_a_missing_file_in_a_configuration_is_named(run, root, key):
     training_refused(run, root, [key], "nowhere", "o such file or directory")
 
 
+BUILD = ["data", "build", "corpus/*.txt", "--tokenizer", "models/small"]
+
+
+@pytest.mark.parametrize("arguments,meant", [
+    (["train", "run.toml", "--set", "run.dir=~/runs/a"], "{home}/runs/a"),
+    (["train", "run.toml", "--set", 'checkpoint.dir="$HOME/saves"'], "{home}/saves"),
+    (["train", "~/run.toml"], "{home}/run.toml"),
+    (["config", "run.toml", "--set", 'data.train=[{path="~/data"}]'], "{home}/data"),
+    ([*BUILD, "--out", "~/out"], "{home}/out"),
+    ([*BUILD, "--out=~/out"], "{home}/out"),
+    ([*BUILD, "--out", "${HOME}/out"], "{home}/out"),
+    (["data", "build", "~/corpus/*.txt", "--tokenizer", "models/small", "--out", "out"],
+     "{home}/corpus/*.txt"),
+    (["export", "models/small", "--out=$LONGHAUL_TEST_UNSET/out"], "the whole path"),
+    (["inspect", "~root"], "/root"),
+    (["eval", "models/small", "--data", "$HOME/data"], "{home}/data"),
+], ids=lambda value: "-".join(value[:1] + value[-1:]).replace("/", "_") if isinstance(value, list) else "")
+def test_a_path_that_only_a_shell_would_have_replaced_is_no_name(run, root, arguments, meant):
+    refused_without_a_trace(run, root, arguments, "only a shell replaces ~ and $NAME",
+                            meant.format(home=pathlib.Path.home()))
+
+
+def test_text_that_begins_so_is_text(run, root):
+    run("longhaul", "generate", "models/small", "--prompt", "~ $HOME", "--max-new-tokens", "1",
+        cwd=root)
+
+
 ODD_NUMBERS = ['"odd": NaN', '"odd": [-Infinity, {"x": Infinity}]', '"odd": 1e999',
                '"odd": 1000000000000000019884624838656']
 
