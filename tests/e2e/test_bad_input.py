@@ -72,6 +72,31 @@ def test_text_that_begins_so_is_text(run, root):
         cwd=root)
 
 
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0",
+            "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize("words,variables,said", [
+    (["train", "run.toml"], TORCHRUN, "type `longhaul launch -n 2 run.toml`"),
+    (["train", "run.toml"], {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}, "(rank 1 of 2)"),
+    (["train", "run.toml"], {"RANK": "1", "WORLD_SIZE": "2"}, "no MPI started this process"),
+    (["launch", "-n", "1", "run.toml"], TORCHRUN, "type `longhaul launch -n 1 run.toml`, once"),
+    (["eval", "models/small", "--data", "data/mine"], TORCHRUN,
+     "type `mpirun -n 2 longhaul eval models/small --data data/mine`"),
+])
+def test_another_launcher_than_mpi_is_refused_with_the_command_to_type(run, root, words, variables, said):
+    before = contents(root)
+    refused(run("longhaul", *words, check=False, cwd=root, env=variables), said)
+    assert contents(root) == before
+
+
+def test_a_world_size_alone_is_a_warning(run, root):
+    done = run("longhaul", "train", "run.toml", "--set", "run.steps=1", cwd=root, env={"WORLD_SIZE": "2"})
+    assert "warning: the environment says WORLD_SIZE=2" in done.stderr
+    assert "`longhaul launch -n 2 run.toml --set run.steps=1`" in done.stderr
+    assert len(steps_of(root / "runs/mine")) == 1
+
+
 ODD_NUMBERS = ['"odd": NaN', '"odd": [-Infinity, {"x": Infinity}]', '"odd": 1e999',
                '"odd": 1000000000000000019884624838656']
 
