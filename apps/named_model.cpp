@@ -1,11 +1,11 @@
 #include "apps/named_model.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "apps/program.h"
 #include "apps/ranks.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -14,18 +14,12 @@
 #include "longhaul/checkpoint/reader.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/config/load.h"
-#include "longhaul/system/terminal.h"
 #include "longhaul/tensor/cpu_memory.h"
 #include "longhaul/train/history.h"
 #include "longhaul/train/inference.h"
 
 namespace longhaul::apps {
 namespace {
-
-void say_warning(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-             printable(line));
-}
 
 /// What --dtype means: with "auto" bf16 where config.json says so.
 ComputeType compute_type(const std::string& dtype, const ModelConfig& config) {

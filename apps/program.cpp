@@ -18,6 +18,8 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/system/terminal.h"
 
@@ -74,6 +76,30 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
                      near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
 }
 
+/// Options that take text, where ~ and $ stand for themselves; settings that are paths
+/// are looked at where they are read, and words for another start there.
+constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
+                                  "--special-tokens", "--mpirun", "--delimiter",
+                                  "--slurm",          "--name"};
+constexpr const char* kOtherStart = "submit";
+
+/// A path that only a shell would have understood must not become a directory named "~".
+void check_paths(CLI::App& verb) {
+  for (CLI::App* under : verb.get_subcommands({})) check_paths(*under);
+  for (CLI::Option* option : verb.get_options()) {
+    const auto is_text = [&](const char* name) { return option->check_name(name); };
+    const bool words = verb.get_name() == kOtherStart && option->check_name("config");
+    if (option->get_items_expected_max() == 0 || words ||
+        std::ranges::any_of(kTexts, is_text)) {
+      continue;
+    }
+    option->check([](const std::string& word) {
+      const std::string meant = unexpanded(word);
+      return meant.empty() ? meant : fmt::format("\"{}\": {}", word, meant);
+    });
+  }
+}
+
 void say_error(const std::string& text) {
   fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
              printable(text));
@@ -107,6 +133,11 @@ void flush_output() {
 
 }  // namespace
 
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(line));
+}
+
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   CLI::App program("Pretrains and continues to pretrain large language models.",
                    "longhaul");
@@ -125,6 +156,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   Outcome outcome;
   add_verbs(program, outcome);
   refuse_what_is_not_finite(program);
+  check_paths(program);
   try {
     program.parse(argc, argv);
     flush_output();

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 #include "apps/verbs.h"
 
@@ -13,5 +14,8 @@ using AddVerbs = std::function<void(CLI::App& program, Outcome& outcome)>;
 /// Reads the command line, runs the verb in it and returns the exit code. Errors are said
 /// on standard error.
 int run_program(int argc, char** argv, const AddVerbs& add_verbs);
+
+/// "longhaul: warning: LINE" on standard error.
+void say_warning(const std::string& line);
 
 }  // namespace longhaul::apps

@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "apps/other_launcher.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/file.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/comm/backend.h"
 #include "longhaul/comm/ledger.h"
@@ -122,6 +124,7 @@ void FailureReport::report(const Error& error) {
 int run_together(
     const std::function<void(const std::shared_ptr<comm::Communicator>& world)>& work,
     double deadline_seconds) {
+  check_launcher();
   comm::CommOptions limits;
   limits.deadline_seconds = deadline_seconds;
   const comm::Launch launch = comm::detect_launch();

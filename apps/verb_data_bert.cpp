@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "apps/data_arguments.h"
+#include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
@@ -61,6 +63,7 @@ void run_bert(const BertCommand& command) {
       command.max_predictions > 0 ? command.max_predictions
                                   : usual_predictions(options.examples.seq_len);
   const auto tokenizer = tokenizer::Tokenizer::load(command.tokenizer);
+  std::ranges::for_each(tokenizer->warnings(), say_warning);
   std::unique_ptr<Progress> progress;
   std::string stage;
   options.progress = [&](const std::string& now, int64_t done, int64_t total) {

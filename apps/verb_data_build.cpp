@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/data_arguments.h"
+#include "apps/program.h"
 #include "apps/tasks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
@@ -125,6 +127,7 @@ void run_build(const BuildCommand& command) {
   const SignalWatch signals;
   Stages stages;
   if (options.process == 0) {
+    if (tokenizer) std::ranges::for_each(tokenizer->warnings(), say_warning);
     options.progress = [&](const data::BuildProgress& now) { stages.update(now); };
   }
   options.note = [&](const std::string& line) {

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "apps/named_model.h"
+#include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -97,6 +99,7 @@ void run(GenerateOptions options, const fs::path& path,
                     model.config.model_type));
   }
   const auto tokenizer = find_tokenizer(options, model.config);
+  if (world->rank() == 0) std::ranges::for_each(tokenizer->warnings(), say_warning);
   const std::vector<int64_t> prompt = encode_prompt(options, *tokenizer, model.config);
   options.sampling.stop_ids = model.config.eos_token_ids;
   if (const auto eos = tokenizer->eos_id()) options.sampling.stop_ids.push_back(*eos);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/verbs.h"
+#include "longhaul/base/error.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/inspect.h"
 #include "longhaul/checkpoint/weights_source.h"
@@ -13,6 +14,7 @@
 #include "longhaul/families/model_config.h"
 #include "longhaul/families/parameter_names.h"
 #include "longhaul/run/files.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -59,7 +61,24 @@ void print_names(const InspectCall& options) {
       }
     }
   }
-  if (options.json) fmt::print("{}\n", list.dump(2));
+  if (options.json) fmt::print("{}\n", json_text(list, 2));
+}
+
+/// What text becomes with the tokenizer of a model's or a tokenizer's directory.
+void add_tokenizer(const fs::path& path, checkpoint::Inspection& result) {
+  if (result.kind != "hf_directory" && result.kind != "tokenizer") return;
+  if (fs::is_directory(path) && !tokenizer::find_tokenizer_file(path)) return;
+  try {
+    const auto loaded = tokenizer::Tokenizer::load(path);
+    result.json["tokenizer_warnings"] = loaded->warnings();
+    for (const std::string& warning : loaded->warnings()) {
+      result.lines.push_back("  warning: " + warning);
+    }
+  } catch (const InputError& problem) {
+    result.json["tokenizer_problem"] = problem.what();
+    result.lines.push_back(
+        fmt::format("  note: text cannot be read: {}", problem.what()));
+  }
 }
 
 int run_inspect(const InspectCall& options) {
@@ -75,7 +94,8 @@ int run_inspect(const InspectCall& options) {
       return data->complete ? 0 : 78;
     }
   }
-  const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  checkpoint::Inspection result = checkpoint::inspect_path(options.path);
+  add_tokenizer(options.path, result);
   if (options.json) {
     fmt::print("{}\n", json_text(result.json, 2));
   } else {

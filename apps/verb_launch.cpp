@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/node_choice.h"
+#include "apps/other_launcher.h"
 #include "apps/run_inputs.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
@@ -187,6 +188,7 @@ void add_launch(CLI::App& program, Outcome& outcome) {
       "STOP in the run's directory saves and ends with 79, as stop_above of\n"
       "data.validation does. See docs/failures.md.");
   verb->callback([options, &outcome] {
+    check_launcher();
     outcome.exit_code =
         options->hosts.empty() ? launch(*options) : launch_on_hosts(*options);
   });

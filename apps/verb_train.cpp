@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "apps/mpirun_end.h"
+#include "apps/other_launcher.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "longhaul/base/append_file.h"
@@ -135,6 +136,7 @@ int run_ranks(const Settings& settings, const std::shared_ptr<comm::Communicator
 
 int train(const TrainOptions& options) {
   tune_cpu_memory();
+  check_launcher();
   // Settings are checked before MPI, a device or any memory is touched.
   const Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();

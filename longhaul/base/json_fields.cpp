@@ -68,7 +68,9 @@ void JsonFields::fail_field(const char* name, const Json& value,
                             const char* expected) const {
   fail(fmt::format(
       "the field '{}' is {}, not {}", name,
-      value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, kShown),
+      (value.is_binary() ? json_text(value)
+                         : value.dump(-1, ' ', true, Json::error_handler_t::replace))
+          .substr(0, kShown),
       expected));
 }
 

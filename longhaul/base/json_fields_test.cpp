@@ -39,6 +39,17 @@ TEST(JsonFields, AMessageNamesFileFieldValueAndWhatToDo) {
             "[a] f: an object was expected");
 }
 
+TEST(JsonFields, ANumberThatFitsNowhereIsRefusedWhereItIsRead) {
+  const Json object = parse_json(R"({"a": NaN, "b": 99999999999999999999, "c": 1})", "f");
+  const JsonFields fields(object, "data", "store.json");
+  EXPECT_EQ(fields.count("c"), 1);
+  EXPECT_EQ(message_of<InputError>([&] { fields.get<double>("a"); }),
+            "[data] store.json: the field 'a' is NaN, not of the type that is expected");
+  EXPECT_EQ(message_of<InputError>([&] { fields.count("b"); }),
+            "[data] store.json: the field 'b' is 99999999999999999999, not a whole "
+            "number of that size");
+}
+
 TEST(JsonFields, OtherTypesAndRangesAreRefused) {
   EXPECT_THROW(fields().get<int64_t>("half"), InputError);
   EXPECT_THROW(fields().get<int64_t>("flag"), InputError);

@@ -26,7 +26,44 @@ TEST(Json, BrokenTextIsRefusedWithFileAndByte) {
   EXPECT_HAS(refusal(""), "a.json: not valid JSON");
   EXPECT_HAS(refusal(R"({"a": 1} x)"), "not valid JSON at byte 10");
   EXPECT_HAS(refusal("\"\xff\""), "not valid JSON");
-  EXPECT_HAS(refusal("1e999"), "not valid JSON");
+  EXPECT_HAS(refusal(R"({"a": 1234567890123456789012, "b": })"),
+             "not valid JSON at byte 36");
+  for (const char* wrong :
+       {"[nan]", "[-NaN]", "[infinity]", "[+Infinity]", "[NaN1]", "{NaN: 1}", "[01e999]",
+        "[1.e999]", "[01234567890123456789012]", "[Infinity NaN]"}) {
+    EXPECT_HAS(refusal(wrong), "not valid JSON") << wrong;
+  }
+}
+
+// As Python's json writes them.
+constexpr const char* kOddNumbers =
+    R"({"a":NaN,"b":[1,-Infinity,{"NaN":"NaN \" 1e999, "}],"c":Infinity,)"
+    R"("d":123456789012345678901234567890,"e":-9223372036854775809,"f":[1e999,2.5],)"
+    R"("g":18446744073709551615,"h":-9223372036854775808,"i":{},"j":[],"k":"é"})";
+
+TEST(Json, NumbersThatFitNowhereAreOfNoTypeAndStayAsTheyStood) {
+  const Json json = parse_json(kOddNumbers, "a.json");
+  for (const char* odd : {"a", "c", "d", "e"}) {
+    EXPECT_FALSE(json[odd].is_number()) << odd;
+    EXPECT_FALSE(json[odd].is_string()) << odd;
+    EXPECT_FALSE(json[odd].is_structured()) << odd;
+  }
+  EXPECT_EQ(json["b"][0], 1);
+  EXPECT_FALSE(json["b"][1].is_number());
+  EXPECT_EQ(json["b"][2]["NaN"], "NaN \" 1e999, ");
+  EXPECT_FALSE(json["f"][0].is_number());
+  EXPECT_EQ(json["f"][1], 2.5);
+  EXPECT_EQ(json["g"], UINT64_MAX);
+  EXPECT_EQ(json["h"], INT64_MIN);
+  EXPECT_EQ(json_text(json), kOddNumbers);
+  EXPECT_EQ(json_text(parse_ordered_json(kOddNumbers, "a.json")), kOddNumbers);
+}
+
+TEST(Json, TextIsAsDumpWritesIt) {
+  const Json json = parse_json(
+      R"({"b": [1, -2.5e-7, [], {}, [{"x": null}], true], "a": {"q\"": "\n"}})", "x");
+  EXPECT_EQ(json_text(json), json.dump());
+  EXPECT_EQ(json_text(json, 2), json.dump(2));
 }
 
 TEST(Json, AKeyMayStandOncePerObjectOnly) {

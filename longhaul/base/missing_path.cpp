@@ -1,9 +1,12 @@
 #include "longhaul/base/missing_path.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +56,73 @@ std::optional<fs::path> nearly_this(const fs::path& path) {
   return std::nullopt;
 }
 
+bool is_of_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+/// What a shell makes of a path, and whether that needed a variable that is not set.
+struct Expanded {
+  std::string path;
+  std::string unset;
+};
+
+/// Where "~" or "~user" at the beginning leads; nothing where there is no such user.
+std::optional<std::string> home_of(const std::string& user) {
+  const char* const own = std::getenv("HOME");
+  if (user.empty() && own != nullptr) return own;
+  const passwd* const entry =
+      user.empty() ? ::getpwuid(::geteuid()) : ::getpwnam(user.c_str());
+  return entry == nullptr ? std::nullopt : std::optional<std::string>(entry->pw_dir);
+}
+
+void expand_variables(const std::string& text, Expanded& out) {
+  for (size_t at = 0; at < text.size(); ++at) {
+    const bool braces = text.compare(at, 2, "${") == 0;
+    const size_t begin = at + (braces ? 2 : 1);
+    size_t end = begin;
+    while (end < text.size() && is_of_name(text[end])) ++end;
+    const bool is_name = text[at] == '$' && end > begin &&
+                         std::isdigit(static_cast<unsigned char>(text[begin])) == 0 &&
+                         (!braces || (end < text.size() && text[end] == '}'));
+    if (!is_name) {
+      out.path += text[at];
+      continue;
+    }
+    const std::string name = text.substr(begin, end - begin);
+    const char* const value = std::getenv(name.c_str());
+    if (value == nullptr) out.unset = name;
+    out.path += value == nullptr ? "" : value;
+    at = braces ? end : end - 1;
+  }
+}
+
+/// Of a path in which there is something to replace.
+std::optional<Expanded> expand(const std::string& path) {
+  Expanded out;
+  std::string rest = path;
+  if (path.starts_with('~')) {
+    const size_t slash = std::min(path.find('/'), path.size());
+    const auto home = home_of(path.substr(1, slash - 1));
+    if (home) {
+      out.path = *home;
+      rest = path.substr(slash);
+    }
+  }
+  expand_variables(rest, out);
+  return out.path == path ? std::nullopt : std::optional(out);
+}
+
+/// The part of a path up to the last of its names in which a shell replaces something.
+fs::path replaced_part(const fs::path& path) {
+  fs::path part;
+  fs::path last;
+  for (const fs::path& name : path) {
+    part /= name;
+    if (name.string().find('$') != std::string::npos || last.empty()) last = part;
+  }
+  return last;
+}
+
 }  // namespace
 
 std::string dangling_link(const fs::path& path) {
@@ -64,6 +134,20 @@ std::string dangling_link(const fs::path& path) {
                      fs::read_symlink(path, error).string());
 }
 
+std::string unexpanded(const fs::path& path) {
+  const auto meant = expand(path.string());
+  std::error_code error;
+  if (!meant || fs::exists(replaced_part(path), error)) return {};
+  std::string text =
+      "only a shell replaces ~ and $NAME, and not in quotes, in a file or behind = of an "
+      "option; longhaul takes the path as it stands";
+  if (!meant->unset.empty()) {
+    return fmt::format("{}; {} is not set here: write the whole path", text,
+                       meant->unset);
+  }
+  return fmt::format("{}; write {}", text, meant->path);
+}
+
 std::string missing_path(const fs::path& path) {
   if (const std::string link = dangling_link(path); !link.empty()) {
     return path.string() + ": " + link;
@@ -73,6 +157,9 @@ std::string missing_path(const fs::path& path) {
     return missing +
            "; it reads like an address, and longhaul fetches nothing: download it first "
            "and give the path here (docs/offline.md)";
+  }
+  if (const std::string meant = unexpanded(path); !meant.empty()) {
+    return fmt::format("{}; {}", missing, meant);
   }
   if (const auto near = nearly_this(path)) {
     return fmt::format("{}; did you mean {}?", missing, near->string());

@@ -1,6 +1,10 @@
 #include "longhaul/base/missing_path.h"
 
 #include <gtest/gtest.h>
+#include <pwd.h>
+
+#include <cstdlib>
+#include <utility>
 
 #include "longhaul/base/test_files.h"
 
@@ -45,6 +49,38 @@ TEST(MissingPath, AnAddressIsNotFetched) {
        {"https://huggingface.co/a/b", "s3://bucket/models", "hf://a/b"}) {
     EXPECT_HAS(missing_path(address), "reads like an address");
   }
+}
+
+TEST(MissingPath, WhatAShellWouldHaveReplacedIsNamed) {
+  ::setenv("HOME", "/users/me", 1);
+  ::setenv("LONGHAUL_TEST_BASE", "/scratch", 1);
+  ::unsetenv("LONGHAUL_TEST_UNSET");
+  const std::string root = ::getpwnam("root")->pw_dir;
+  const std::pair<const char*, std::string> cases[] = {
+      {"~", "write /users/me"},
+      {"~/runs/a", "write /users/me/runs/a"},
+      {"~root/a", "write " + root + "/a"},
+      {"$HOME/runs", "write /users/me/runs"},
+      {"${LONGHAUL_TEST_BASE}/x$HOME", "write /scratch/x/users/me"},
+      {"/data/$LONGHAUL_TEST_BASE/x", "write /data//scratch/x"},
+      {"/data/$LONGHAUL_TEST_UNSET/x",
+       "LONGHAUL_TEST_UNSET is not set here: write the whole path"},
+  };
+  for (const auto& [path, advice] : cases) {
+    EXPECT_HAS(unexpanded(path), std::string("takes the path as it stands; ") + advice);
+    EXPECT_HAS(missing_path(path), advice);
+  }
+  for (const char* plain : {"", "a~", "a/~/b", "~no_such_user/a", "a$", "a$/b", "a$1",
+                            "${", "${}", "${A", "$(a)", "/a/b"}) {
+    EXPECT_EQ(unexpanded(plain), "") << plain;
+  }
+}
+
+TEST(MissingPath, ANameThatIsReallyWrittenSoIsNoMistake) {
+  const TestDirectory dir;
+  fs::create_directories(dir / "$LONGHAUL_TEST_BASE");
+  EXPECT_EQ(unexpanded(dir / "$LONGHAUL_TEST_BASE/new/run"), "");
+  EXPECT_NE(unexpanded(dir / "$LONGHAUL_TEST_BASE/new/$LONGHAUL_TEST_BASE"), "");
 }
 
 TEST(MissingPath, ANeighbourOfNearlyThisNameIsMeant) {

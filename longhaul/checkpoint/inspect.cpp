@@ -335,7 +335,7 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
     result = inspect_file(path / "tokenizer.json");
   } else {
     result.lines.push_back(
-        fmt::format("tokenizer {}: SentencePiece", (path / "tokenizer.model").string()));
+        fmt::format("tokenizer {}", (path / "tokenizer.model").string()));
   }
   for (const std::string& line : side_file_problems(path)) problem(result, line);
   std::string names;

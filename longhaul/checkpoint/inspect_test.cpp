@@ -116,7 +116,7 @@ TEST(Inspect, ATokenizersDirectoryIsNoIncompleteModel) {
              "tokenizer_config.json");
   fs::create_directory(dir / "piece");
   write_file(dir / "piece/tokenizer.model", "x");
-  EXPECT_HAS(text_of(inspect_path(dir / "piece")), "SentencePiece");
+  EXPECT_HAS(text_of(inspect_path(dir / "piece")), "piece/tokenizer.model");
 }
 
 }  // namespace

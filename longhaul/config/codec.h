@@ -17,6 +17,8 @@ namespace longhaul::config {
                             std::string_view expected);
 [[noreturn]] void fail_choice(const Value& value, const std::string& name,
                               const std::vector<std::string>& choices);
+/// Fails where a path holds what only a shell replaces.
+void check_expanded(const Value& value, const std::string& name, const std::string& path);
 
 /// The names of an enum, in the order of its values.
 template <class E>
@@ -89,6 +91,7 @@ struct Codec<fs::path> {
     if (given->find('\0') != std::string::npos) {
       fail_at(value.where, name + " holds a NUL character");
     }
+    check_expanded(value, name, *given);
     out = *given;
   }
   static Value write(const fs::path& value) { return {value.string(), ""}; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/codec.h"
 
@@ -84,6 +85,13 @@ void fail_type(const Value& value, const std::string& name, std::string_view exp
   if (found.size() > 60) found = found.substr(0, 57) + "...";
   fail_at(value.where, fmt::format("{}: expected {}, found {} ({})", name, expected,
                                    value.kind(), found));
+}
+
+void check_expanded(const Value& value, const std::string& name,
+                    const std::string& path) {
+  const std::string meant = unexpanded(path);
+  if (meant.empty()) return;
+  fail_at(value.where, fmt::format("{} = \"{}\": {}", name, path, meant));
 }
 
 void fail_choice(const Value& value, const std::string& name,

@@ -1,5 +1,8 @@
 #include "longhaul/config/load.h"
 
+#include <fmt/format.h>
+
+#include <cstdlib>
 #include <limits>
 
 #include "longhaul/config/fields.h"
@@ -97,6 +100,34 @@ TEST(Load, OnlyKeysThatThereAreCanBeTakenOut) {
   says("init.weights=\"\"",
        "init.weights is an empty path; leave the key out (--set init.weights= takes it "
        "out)");
+}
+
+void expect_told(const std::string& message, const std::string& words) {
+  EXPECT_NE(message.find(words), std::string::npos) << message;
+}
+
+TEST(Load, APathThatOnlyAShellWouldHaveReplacedIsRefusedWhereverItStands) {
+  ::setenv("HOME", "/users/me", 1);
+  RunConfig config;
+  int paths = 0;
+  for (const config::SectionFields& section : config::sections_of(config)) {
+    for (const config::Field& field : section.fields) {
+      if (field.type != "path") continue;
+      ++paths;
+      const std::string name = section.name + "." + field.key;
+      for (const char* prefix : {"~", "$HOME", "${HOME}"}) {
+        expect_told(refused("", {fmt::format("{}=\"{}/x\"", name, prefix)}),
+                    fmt::format("{} = \"{}/x\": only a shell replaces", name, prefix));
+      }
+    }
+  }
+  EXPECT_GE(paths, 8);
+  expect_told(
+      refused("", {"data.train=[{path=[\"a\", \"~/b\"], weight=1.0}]"}),
+      "path[1] = \"~/b\": only a shell replaces ~ and $NAME, and not in quotes, in "
+      "a file or behind = of an option; longhaul takes the path as it stands; "
+      "write /users/me/b");
+  expect_told(refused("", {"checkpoint.resume=~/runs/a"}), "write /users/me/runs/a");
 }
 
 TEST(Load, EachKeyReachesItsOwnMember) {

@@ -83,6 +83,7 @@ void Codec<ResumeFrom>::read(const Value& value, const std::string& name,
                     "write a path with a slash, as \"./{}\"",
                     name, *word, *word));
   }
+  check_expanded(value, name, *word);
   out = {ResumeFrom::Kind::Path, 0, *word};
 }
 

@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
@@ -87,6 +89,41 @@ c10::Stream current_stream(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
+/// What a function of the device gives; nothing where the device has no such function.
+template <typename Value, typename Function>
+std::optional<Value> told(Function function) {
+  try {
+    return function();
+  } catch (const c10::NotImplementedError&) {
+    return std::nullopt;
+  }
+}
+
+/// Null on a CPU, and where a plug-in has registered none, or one of another kind.
+c10::DeviceAllocator* allocator_of(at::Device device) {
+  if (device.is_cpu()) return nullptr;
+  try {
+    return dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
+  } catch (const c10::Error&) {  // none is registered
+    return nullptr;
+  }
+}
+
+void check_function(at::Device device, const std::string& setting, const char* function,
+                    const std::function<void()>& use) {
+  if (device.type() != at::kPrivateUse1) return;
+  try {
+    use();
+  } catch (const c10::Error& error) {
+    throw ConfigError(
+        "device",
+        fmt::format("{} needs {} of the guard of the device '{}', which fails: {}; leave "
+                    "the setting out, or have the plug-in implement it",
+                    setting, function, c10::get_privateuse1_backend(),
+                    error.what_without_backtrace()));
+  }
+}
+
 }  // namespace
 
 int ordinal(int local_rank, int local_ranks, int devices) {
@@ -155,9 +192,41 @@ void wait(const c10::Event& mark, const std::function<void()>& look) {
   }
 }
 
-Memory memory(at::Device device) {
-  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
-  return {free, total};
+std::optional<Memory> memory(at::Device device) {
+  c10::DeviceAllocator* const allocator = allocator_of(device);
+  if (allocator == nullptr) return std::nullopt;
+  return told<Memory>([&] {
+    const auto [free, total] = allocator->getMemoryInfo(device.index());
+    return Memory{free, total};
+  });
+}
+
+int64_t peak_bytes(at::Device device) {
+  c10::DeviceAllocator* const allocator = allocator_of(device);
+  if (allocator == nullptr || !allocator->initialized()) return 0;
+  const c10::DeviceIndex index = device.has_index() ? device.index() : 0;
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return told<int64_t>([&] {
+           return allocator->getDeviceStats(index).allocated_bytes.at(kAll).peak;
+         })
+      .value_or(0);
+}
+
+void check_side_streams(at::Device device, const std::string& setting) {
+  check_function(device, setting, "getStreamFromGlobalPool", [&] {
+    c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  });
+}
+
+void check_timing(at::Device device, const std::string& setting) {
+  check_function(device, setting, "elapsedTime", [&] {
+    c10::Event first(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    c10::Event last(device.type(), c10::EventFlag::BACKEND_DEFAULT);
+    first.record(current_stream(device));
+    last.record(current_stream(device));
+    last.synchronize();
+    first.elapsedTime(last);
+  });
 }
 
 BackwardHere::BackwardHere()

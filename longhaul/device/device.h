@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,17 @@ struct Memory {
   size_t free = 0;
   size_t total = 0;
 };
-Memory memory(at::Device device);
+/// Nothing where the device does not tell (a plug-in's need not).
+std::optional<Memory> memory(at::Device device);
+
+/// The most bytes that the process has held of the device's memory; 0 on a CPU and where
+/// the device does not count them.
+int64_t peak_bytes(at::Device device);
+
+/// ConfigError where `setting` needs what this plug-in's device lacks: streams beside the
+/// current one, or events that tell the time between them.
+void check_side_streams(at::Device device, const std::string& setting);
+void check_timing(at::Device device, const std::string& setting);
 
 /// While it lives, autograd runs the backward of any device on the thread that asks for
 /// it, which owns the communicators; without one a device has a thread of its own.

@@ -18,7 +18,6 @@ class Cpu : public Kind {
 /// What a plug-in may export; its instance lives as long as the process, and is null
 /// where the device has none.
 using PluginCollectives = comm::DeviceApi*();
-constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 
 class Plugin : public Kind {
  public:

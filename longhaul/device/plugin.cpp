@@ -1,9 +1,13 @@
 #include "longhaul/device/plugin.h"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
@@ -19,6 +23,8 @@ namespace longhaul::device {
 namespace {
 
 constexpr auto kPlugin = c10::DeviceType::PrivateUse1;
+/// A device whose library gives it no name.
+constexpr const char* kUnnamed = "plugin";
 
 /// The plug-in of the process.
 struct Loaded {
@@ -134,14 +140,70 @@ bool is_there(const Needed& needed) {
   return op && op->hasComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1);
 }
 
-void check_device(const fs::path& path) {
-  if (!c10::is_privateuse1_backend_registered() || !at::isPrivateUse1HooksRegistered() ||
-      !c10::impl::hasDeviceGuardImpl(kPlugin)) {
+/// What a plug-in registers in static initialisers, beside its backend's name.
+std::vector<std::string> missing_parts() {
+  std::vector<std::string> missing;
+  if (!at::isPrivateUse1HooksRegistered()) {
+    missing.emplace_back("hooks (at::RegisterPrivateUse1HooksInterface)");
+  }
+  if (!c10::impl::hasDeviceGuardImpl(kPlugin)) {
+    missing.emplace_back("a guard (C10_REGISTER_GUARD_IMPL)");
+  }
+  return missing;
+}
+
+/// The device that the library registers, under the name that it gives it. Some name it
+/// from Python alone (torch.utils.rename_privateuse1_backend), which nobody calls here.
+void check_registered(const fs::path& path) {
+  const bool named = c10::is_privateuse1_backend_registered();
+  const std::vector<std::string> missing = missing_parts();
+  if (missing.empty()) {
+    if (!named) c10::register_privateuse1_backend(kUnnamed);
+    return;
+  }
+  if (!named && missing.size() == 2) {
     fail_plugin(path,
                 "the library was loaded and registers no device: it needs "
                 "c10::register_privateuse1_backend, and hooks and a guard for "
-                "PrivateUse1");
+                "PrivateUse1, as it is loaded; what a Python package around it does is "
+                "not done here");
   }
+  fail_plugin(path, fmt::format("the library was loaded and registers a part of a device "
+                                "alone: it lacks {}, which it must register as it is "
+                                "loaded",
+                                fmt::join(missing, " and ")));
+}
+
+/// Functions of guard and hooks that every run uses and LibTorch has only as refusals.
+std::vector<std::string> missing_functions() {
+  std::vector<std::string> missing;
+  const auto try_out = [&](const char* what, const auto& use) {
+    try {
+      use();
+    } catch (const c10::Error& error) {
+      missing.push_back(fmt::format("{} ({})", what, error.what_without_backtrace()));
+    }
+  };
+  const c10::impl::VirtualGuardImpl guard(kPlugin);
+  const c10::Stream stream = guard.getStream(c10::Device(kPlugin, 0));
+  c10::Event event(kPlugin);
+  try_out("record of the guard, for events", [&] { event.record(stream); });
+  if (missing.empty()) {
+    try_out("queryEvent of the guard", [&] { event.query(); });
+    try_out("block of the guard", [&] { event.block(stream); });
+    try_out("synchronizeEvent of the guard", [&] { event.synchronize(); });
+  }
+  try_out("getPinnedMemoryAllocator of the hooks",
+          [] { at::empty({1}, at::TensorOptions(at::kByte).pinned_memory(true)); });
+  if (plugin_function(kPluginCollectives) != nullptr) {
+    try_out("getStreamNativeHandle of the guard, for its collectives",
+            [&] { stream.native_handle(); });
+  }
+  return missing;
+}
+
+void check_device(const fs::path& path) {
+  check_registered(path);
   const std::string name = c10::get_privateuse1_backend();
   if (c10::impl::getDeviceGuardImpl(kPlugin)->deviceCount() == 0) {
     fail_plugin(path, fmt::format("it brings '{}' and finds no such device on this "
@@ -149,11 +211,16 @@ void check_device(const fs::path& path) {
                                   "the job",
                                   name));
   }
-  const std::vector<std::string> missing = missing_operations();
-  if (!missing.empty()) {
+  const std::vector<std::string> operations = missing_operations();
+  if (!operations.empty()) {
     fail_plugin(path, fmt::format("its device '{}' lacks operations: {}; register them, "
                                   "or a fallback for all",
-                                  name, fmt::join(missing, "; ")));
+                                  name, fmt::join(operations, "; ")));
+  }
+  const std::vector<std::string> functions = missing_functions();
+  if (!functions.empty()) {
+    fail_plugin(path, fmt::format("its device '{}' lacks functions: {}; implement them",
+                                  name, fmt::join(functions, "; ")));
   }
 }
 
@@ -186,8 +253,8 @@ void load_plugin(const fs::path& path) {
                                   "LibTorch of this program (longhaul --version)",
                                   ::dlerror()));
   }
-  check_device(path);
   loaded() = {handle, whole};
+  check_device(path);
 }
 
 bool plugin_is_loaded() { return loaded().handle != nullptr; }

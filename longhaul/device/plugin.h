@@ -14,12 +14,16 @@ namespace longhaul::device {
 /// A process has one such device: loading the same file again does nothing.
 ///
 /// ConfigError where the file is missing, is no shared library, cannot be loaded,
-/// registers no device, shows no device, or lacks operations; those are named, each with
-/// the verb that needs it. A library runs as part of the program: load none that is not
-/// trusted.
+/// registers no device or a part of one, shows no device, or lacks operations or
+/// functions of its guard and hooks; those are named, operations with the verb that needs
+/// them. A device whose library registers no name for it (some do so from Python) is
+/// "plugin". A library runs as part of the program: load none that is not trusted.
 void load_plugin(const fs::path& path);
 
 bool plugin_is_loaded();
+
+/// What a plug-in exports that has collectives of its own.
+inline constexpr const char* kPluginCollectives = "longhaul_device_collectives";
 
 /// A function that the loaded plug-in exports, by its C name; null where no plug-in is
 /// loaded or it has no such function.

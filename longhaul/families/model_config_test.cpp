@@ -131,6 +131,48 @@ TEST(ModelConfig, ExportKeepsFormOrderAndKeysAndChangesTheDtypeOnly) {
   EXPECT_EQ(to_hf_config_json(load("transformers5-llama3-scaling"), "float16"), new_form);
 }
 
+void expect_words(const std::string& text, const std::string& words) {
+  EXPECT_NE(text.find(words), std::string::npos) << "no '" << words << "' in: " << text;
+}
+
+/// kGood with one more member, as text.
+std::string with_member(const std::string& member) {
+  return "{" + member + ", " + std::string(kGood.substr(1));
+}
+
+TEST(ModelConfig, NumbersThatJsonDoesNotHaveDoNoHarmWhereNobodyReadsThemAndAreExported) {
+  for (const char* odd : {"NaN", "Infinity", "-Infinity", "1e999",
+                          "1000000000000000019884624838656", "-99999999999999999999"}) {
+    const ModelConfig config =
+        parse(with_member(fmt::format(R"("a": {0}, "b": {{"c": [{0}, 1]}})", odd)));
+    EXPECT_EQ(config.ignored_fields, (std::vector<std::string>{"a", "b"}));
+    const std::string exported = to_hf_config_json(config, "float32");
+    expect_words(exported, fmt::format("\"a\": {},\n", odd));
+    expect_words(exported, fmt::format("\"c\": [\n      {},\n      1\n", odd));
+    EXPECT_EQ(parse(exported).ignored_fields, config.ignored_fields);
+  }
+}
+
+TEST(ModelConfigRefuses, NumbersThatJsonDoesNotHaveByTheNameOfTheirField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"head_dim", "expected an integer, found "},
+      {"initializer_range", "expected a number, found "},
+      {"tie_word_embeddings", "expected true or false, found "},
+      {"hidden_act", "expected a string, found "},
+      {"bos_token_id", "expected a token id or a list of them, found "},
+      {"rope_scaling", "expected an object or null, found "},
+      {"sliding_window", "= "},
+      {"num_experts", "= "},
+  };
+  for (const auto& [field, problem] : cases) {
+    for (const char* odd : {"NaN", "-Infinity", "100000000000000000000"}) {
+      const std::string text = with_member(fmt::format(R"("{}": {})", field, odd));
+      expect_words(message_of<InputError>([&] { parse(text); }),
+                   fmt::format("c.json: {} {}{}", field, problem, odd));
+    }
+  }
+}
+
 TEST(ModelConfig, OverridesReachTheModelAndTheExport) {
   const std::vector<ModelOverride> overrides{{"num_hidden_layers", "4"},
                                              {"rope_theta", "20000.0"}};

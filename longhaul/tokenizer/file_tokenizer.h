@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "longhaul/base/json.h"
 #include "longhaul/tokenizer/token_table.h"
 #include "longhaul/tokenizer/tokenizer.h"
 
@@ -12,6 +13,7 @@ struct TokenizerSurroundings {
   std::optional<TokenId> bos;
   std::optional<TokenId> eos;
   std::vector<fs::path> files;
+  std::vector<std::string> warnings;
 };
 
 /// What stands before and after a single text.
@@ -41,6 +43,7 @@ class FileTokenizer : public Tokenizer {
   std::optional<TokenId> bos_id() const final { return around_.bos; }
   std::optional<TokenId> eos_id() const final { return around_.eos; }
   const std::vector<fs::path>& files() const final { return around_.files; }
+  const std::vector<std::string>& warnings() const final { return around_.warnings; }
 
  protected:
   FileTokenizer(TokenTable table, Affixes affixes, std::string fingerprint)
@@ -62,7 +65,8 @@ class FileTokenizer : public Tokenizer {
   TokenizerSurroundings around_;
 };
 
-/// Reads the files beside a tokenizer's own file.
-TokenizerSurroundings read_surroundings(const fs::path& file, const Tokenizer& tokenizer);
+/// Reads the files beside a tokenizer's own file. `root`: see auto_tokenizer_differences.
+TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
+                                        const Tokenizer& tokenizer);
 
 }  // namespace longhaul::tokenizer

@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/hash.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/format/side_files.h"
+#include "longhaul/tokenizer/auto_tokenizer.h"
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
 #include "longhaul/tokenizer/json_node.h"
 #include "longhaul/tokenizer/sentencepiece_tokenizer.h"
+#include "longhaul/tokenizer/tokenizer_json.h"
 
 namespace longhaul::tokenizer {
 namespace {
@@ -51,9 +57,21 @@ std::optional<TokenId> named_id(const Json& json, const char* key, const fs::pat
   return value->get<TokenId>();
 }
 
+/// Files that name special tokens, the one that counts first: transformers lets
+/// special_tokens_map.json go over tokenizer_config.json unless that has
+/// added_tokens_decoder.
+std::array<const char*, 2> token_files(const fs::path& dir) {
+  constexpr const char* kConfig = "tokenizer_config.json";
+  constexpr const char* kMap = "special_tokens_map.json";
+  if (!fs::exists(dir / kConfig) || !fs::exists(dir / kMap)) return {kConfig, kMap};
+  const Json config = read_json(dir / kConfig);
+  const bool first = config.is_object() && config.contains("added_tokens_decoder");
+  return first ? std::array{kConfig, kMap} : std::array{kMap, kConfig};
+}
+
 std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
                                 const char* id_key, const Tokenizer& tokenizer) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+  for (const char* name : token_files(dir)) {
     const fs::path file = dir / name;
     if (!fs::exists(file)) continue;
     const auto token = named_token(read_json(file), token_key, file);
@@ -77,7 +95,7 @@ std::optional<TokenId> find_end(const fs::path& dir, const char* token_key,
 
 }  // namespace
 
-TokenizerSurroundings read_surroundings(const fs::path& file,
+TokenizerSurroundings read_surroundings(const fs::path& file, const Json& root,
                                         const Tokenizer& tokenizer) {
   const fs::path dir = file.parent_path();
   // A file that is a link to nothing would be taken for one that is not there.
@@ -96,6 +114,7 @@ TokenizerSurroundings read_surroundings(const fs::path& file,
   }
   around.bos = find_end(dir, "bos_token", "bos_token_id", tokenizer);
   around.eos = find_end(dir, "eos_token", "eos_token_id", tokenizer);
+  around.warnings = auto_tokenizer_differences(file, root, tokenizer);
   return around;
 }
 
@@ -178,16 +197,71 @@ void refuse_more_tokens(const fs::path& dir, const Tokenizer& tokenizer) {
   }
 }
 
+constexpr const char* kMakeTokenizerJson =
+    "longhaul reads a tokenizer.json: take that of the model's Hugging Face directory, "
+    "or "
+    "make one with transformers, AutoTokenizer.from_pretrained(\"DIR\")"
+    ".save_pretrained(\"OUT\"), and give OUT";
+
+/// tiktoken's lines: a token in base64, a space and its rank.
+bool is_tiktoken(std::string_view bytes) {
+  const std::string_view line = bytes.substr(0, bytes.find('\n'));
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0) return false;
+  const std::string_view rank = line.substr(space + 1);
+  const auto is_base64 = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '=';
+  };
+  const auto is_digit_or_return = [](unsigned char c) {
+    return std::isdigit(c) != 0 || c == '\r';
+  };
+  return std::ranges::all_of(line.substr(0, space), is_base64) && !rank.empty() &&
+         std::isdigit(static_cast<unsigned char>(rank.front())) != 0 &&
+         std::ranges::all_of(rank, is_digit_or_return);
+}
+
+void refuse_tiktoken(const fs::path& file, std::string_view bytes) {
+  if (!is_tiktoken(bytes)) return;
+  throw InputError(
+      "tokenizer",
+      fmt::format("{}: is a tiktoken file (lines of a token in base64 and its rank, as "
+                  "Meta publishes Llama 3's tokenizer.model), not a SentencePiece model; "
+                  "it holds neither the split pattern nor the special tokens; {}",
+                  file.string(), kMakeTokenizerJson));
+}
+
+/// Of JSON that is a tokenizer, but not in this form.
+void refuse_other_json(const Json& root, const std::string& name) {
+  if (root.contains("model")) return;
+  const bool tekken = root.contains("vocab") && root.contains("config");
+  const bool list = !root.empty() && std::ranges::all_of(root, &Json::is_number_unsigned);
+  if (!tekken && !list) return;
+  throw InputError("tokenizer", fmt::format("{}: is {}, not a tokenizer.json; {}", name,
+                                            tekken ? "Mistral's own tekken form"
+                                                   : "a vocabulary alone (vocab.json)",
+                                            kMakeTokenizerJson));
+}
+
 std::unique_ptr<Tokenizer> load_sentencepiece(const fs::path& file) {
-  auto tokenizer =
-      SentencePieceTokenizer::parse(read_text(file, kMaxTokenizerBytes), file.string());
+  const std::string bytes = read_text(file, kMaxTokenizerBytes);
+  refuse_tiktoken(file, bytes);
+  auto tokenizer = SentencePieceTokenizer::parse(bytes, file.string());
   refuse_more_tokens(file.parent_path(), *tokenizer);
   read_affixes(file.parent_path(), *tokenizer);
-  TokenizerSurroundings around = read_surroundings(file, *tokenizer);
+  TokenizerSurroundings around = read_surroundings(file, {}, *tokenizer);
   if (!around.bos) around.bos = tokenizer->own_bos();
   if (!around.eos) around.eos = tokenizer->own_eos();
   tokenizer->set_surroundings(std::move(around));
   return tokenizer;
+}
+
+/// Files of a directory that hold tokenizers in other forms, and what to do.
+std::string other_tokenizers(const fs::path& dir) {
+  std::string names;
+  for (const char* name : {"vocab.json", "merges.txt", "vocab.txt", "tekken.json"}) {
+    if (fs::exists(dir / name)) names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  return names.empty() ? names : fmt::format(" but {}; {}", names, kMakeTokenizerJson);
 }
 
 }  // namespace
@@ -228,20 +302,28 @@ std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {
   if (fs::is_directory(path)) {
     const auto found = find_tokenizer_file(path);
     if (!found) {
-      throw InputError("tokenizer", fmt::format("{}: holds no tokenizer.json and no "
-                                                "tokenizer.model; {}",
-                                                path.string(), kWanted));
+      throw InputError("tokenizer",
+                       fmt::format("{}: holds no tokenizer.json and no "
+                                   "tokenizer.model{}; {}",
+                                   path.string(), other_tokenizers(path), kWanted));
     }
     file = *found;
   }
   if (file.extension() == ".model") return load_sentencepiece(file);
   if (file.extension() != ".json") {
+    if (file.extension() == ".tiktoken")
+      refuse_tiktoken(file, read_text(file, kMaxTokenizerBytes));
     throw InputError("tokenizer", fmt::format("{}: is neither a .json nor a .model; {}",
                                               file.string(), kWanted));
   }
-  auto tokenizer =
-      parse_tokenizer_json(read_text(file, kMaxTokenizerBytes), file.string());
-  tokenizer->set_surroundings(read_surroundings(file, *tokenizer));
+  std::unique_ptr<FileTokenizer> tokenizer;
+  {
+    const std::string name = file.string();
+    const Json root = read_tokenizer_root(read_text(file, kMaxTokenizerBytes), name);
+    refuse_other_json(root, name);
+    tokenizer = tokenizer_of(root, name);
+    tokenizer->set_surroundings(read_surroundings(file, root, *tokenizer));
+  }
   // The parsed file was a million small blocks: they go back now, which would otherwise
   // delay the first text by some 25 ms and keep the memory.
   ::malloc_trim(0);

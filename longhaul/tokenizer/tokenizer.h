@@ -56,6 +56,9 @@ class Tokenizer {
 
   /// A hash of everything that decides the ids: equal for equal tokenizers.
   virtual const std::string& fingerprint() const = 0;
+  /// What AutoTokenizer of transformers would do otherwise because of what stands beside
+  /// the file, a sentence for each: for whoever makes ids of text to say.
+  virtual const std::vector<std::string>& warnings() const = 0;
   /// The file that was read, first, and the tokenizer's other files around it (settings,
   /// added tokens, chat templates: format/side_files.h), to be carried along by
   /// copy_tokenizer_files.

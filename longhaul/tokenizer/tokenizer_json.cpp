@@ -95,21 +95,29 @@ TokenizerSpec read_byte_level(const JsonNode& root) {
 
 }  // namespace
 
-std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
-                                                    std::string_view name) {
+Json read_tokenizer_root(std::string_view text, std::string_view name) {
   if (const auto bad = find_invalid_utf8(text)) {
     throw InputError("tokenizer", fmt::format("{}: not UTF-8 at byte {}", name, *bad));
   }
-  const Json json = parse_json(text, name, 16);
+  Json json = parse_json(text, name, 16);
   if (!json.is_object()) {
     throw InputError("tokenizer",
                      fmt::format("{}: not a tokenizer.json: expected an object", name));
   }
+  return json;
+}
+
+std::unique_ptr<FileTokenizer> tokenizer_of(const Json& json, std::string_view name) {
   const JsonNode root(json, name, "");
   if (is_byte_level(json)) {
     return std::make_unique<ByteLevelTokenizer>(read_byte_level(root));
   }
   return std::make_unique<PipelineTokenizer>(read_pipeline(root));
+}
+
+std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
+                                                    std::string_view name) {
+  return tokenizer_of(read_tokenizer_root(text, name), name);
 }
 
 }  // namespace longhaul::tokenizer

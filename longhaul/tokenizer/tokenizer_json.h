@@ -35,4 +35,8 @@ struct TokenizerSpec {
 std::unique_ptr<FileTokenizer> parse_tokenizer_json(std::string_view text,
                                                     std::string_view name);
 
+/// The two halves of it: the text as JSON, and the tokenizer of that.
+Json read_tokenizer_root(std::string_view text, std::string_view name);
+std::unique_ptr<FileTokenizer> tokenizer_of(const Json& root, std::string_view name);
+
 }  // namespace longhaul::tokenizer

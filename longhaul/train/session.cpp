@@ -140,9 +140,16 @@ void check_device_fit(const Session& session,
   const LayoutCosts costs(
       session.config, session.model_config.description, session.layout,
       [&](const std::string& name) { return classes.at(name).frozen; });
-  const device::Memory memory = device::memory(session.device);
+  const std::optional<device::Memory> memory = device::memory(session.device);
+  if (!memory) {
+    log.warning(fmt::format(
+        "{} does not tell how much memory it has (getMemoryInfo): whether the "
+        "run fits is not known before it runs",
+        device::name(session.device)));
+    return;
+  }
   const std::string warning =
-      check_fit(costs.of(session.world->rank()), memory.free, memory.total);
+      check_fit(costs.of(session.world->rank()), memory->free, memory->total);
   if (!warning.empty()) log.warning(warning);
 }
 
@@ -197,6 +204,12 @@ LayoutDescription settle(Session& session, const RunConfig& config,
   if (!config.run.device_plugin.empty()) device::load_plugin(config.run.device_plugin);
   session.device = device::choose(config.run.device, *session.node);
   device::check(session.device);
+  if (config.memory.offload_activations) {
+    device::check_side_streams(session.device, "memory.offload_activations");
+  }
+  if (!config.profile.steps.empty() || config.profile.every > 0) {
+    device::check_timing(session.device, "[profile]");
+  }
   if (config.run.device == "auto" && session.device.is_cpu()) {
     const std::string unused = device::unused_gpus();
     if (!unused.empty()) {

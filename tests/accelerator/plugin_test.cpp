@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
+#include "longhaul/device/device.h"
 #include "tests/accelerator/loaded.h"
 
 // What people are told of a plug-in that does not do. Each in a process of its own, since
@@ -98,6 +99,74 @@ TEST_F(PluginDeathTest, WithSomeOperationsIsNotToldOfThose) {
     std::_Exit(2);
   };
   EXPECT_EXIT(missing(), testing::ExitedWithCode(0), "");
+}
+
+void load_without(const char* functions) {
+  ::setenv("SOFTDEV_LACKS", functions, 1);
+  load_and_end(LONGHAUL_SOFTWARE_ACCELERATOR);
+}
+
+TEST_F(PluginDeathTest, WithoutAFunctionThatEveryRunUsesIsToldWhich) {
+  for (const char* function : {"record", "queryEvent", "block", "synchronizeEvent",
+                               "getPinnedMemoryAllocator", "getStreamNativeHandle"}) {
+    EXPECT_EXIT(load_without(function), testing::ExitedWithCode(78),
+                std::string("device 'softdev' lacks functions: ") + function +
+                    " of the .*" + "; implement them");
+  }
+  EXPECT_EXIT(load_without("queryEvent,getPinnedMemoryAllocator"),
+              testing::ExitedWithCode(78), "queryEvent.*; getPinnedMemoryAllocator");
+}
+
+TEST_F(PluginDeathTest, WithoutFunctionsThatNoRunUsesIsTaken) {
+  EXPECT_EXIT(
+      load_without("getMemoryInfo,getStreamFromGlobalPool,elapsedTime,isPinnedPtr,"
+                   "getDefaultGenerator,getNewGenerator,getDeviceFromPtr,isBuilt,"
+                   "isAvailable,hasPrimaryContext"),
+      testing::ExitedWithCode(0), "loaded");
+}
+
+TEST_F(PluginDeathTest, WithoutANameHasOneHere) {
+  const auto load = [] {
+    ::setenv("SOFTDEV_LACKS", "name", 1);
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+    fmt::print(stderr, "{}\n", at::Device(at::kPrivateUse1, 0).str());
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(load(), testing::ExitedWithCode(0), "plugin:0");
+}
+
+TEST_F(PluginDeathTest, WithAPartOfADeviceIsToldWhichIsMissing) {
+  EXPECT_EXIT(load_without("hooks"), testing::ExitedWithCode(78),
+              "registers a part of a device alone: it lacks hooks "
+              ".at::RegisterPrivateUse1HooksInterface.");
+}
+
+TEST_F(PluginDeathTest, WhatTellsNoMemoryHasUnknownMemory) {
+  const auto ask = [] {
+    ::setenv("SOFTDEV_LACKS", "getMemoryInfo", 1);
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+    std::_Exit(device::memory(at::Device(at::kPrivateUse1, 0)) ? 1 : 0);
+  };
+  EXPECT_EXIT(ask(), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(PluginDeathTest, ASettingThatNeedsMoreOfADeviceNamesTheFunction) {
+  const auto check = [](void (*needs)(at::Device, const std::string&)) {
+    ::setenv("SOFTDEV_LACKS", "getStreamFromGlobalPool,elapsedTime", 1);
+    device::load_plugin(LONGHAUL_SOFTWARE_ACCELERATOR);
+    try {
+      needs(at::Device(at::kPrivateUse1, 0), "a.setting");
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      std::_Exit(error.exit_code());
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(check(device::check_side_streams), testing::ExitedWithCode(78),
+              "a.setting needs getStreamFromGlobalPool of the guard of the device "
+              "'softdev', which fails: ");
+  EXPECT_EXIT(check(device::check_timing), testing::ExitedWithCode(78),
+              "a.setting needs elapsedTime of the guard");
 }
 
 TEST_F(PluginDeathTest, BesideAnotherIsRefused) {

@@ -6,7 +6,9 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "tests/accelerator/counters.h"
@@ -36,6 +38,14 @@ c10::Stream torch_stream(const Stream& stream) {
 
 Stream& own_stream(const c10::Stream& stream) {
   return stream_of(index_of(stream.device()), stream.id());
+}
+
+/// Whether the device is to be without a function, as a plug-in of less may be: the names
+/// in SOFTDEV_LACKS, with commas between.
+bool lacks(const std::string& function) {
+  const char* const names = std::getenv("SOFTDEV_LACKS");
+  if (names == nullptr) return false;
+  return ("," + std::string(names) + ",").find("," + function + ",") != std::string::npos;
 }
 
 void free_block(void* block) { give_back(static_cast<Block*>(block)); }
@@ -76,6 +86,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     counters().peak_used_bytes = counters().used_bytes.load();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    if (lacks("getMemoryInfo")) return DeviceAllocator::getMemoryInfo(device);
     return device_memory_free_and_total(device < 0 ? current_device() : device);
   }
 
@@ -120,6 +131,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return torch_stream(stream_of(index_of(device), 0));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
+    if (lacks("getStreamFromGlobalPool"))
+      return DeviceGuardImplInterface::getStreamFromGlobalPool(device, false);
     return getNewStream(device, 0);
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
@@ -130,19 +143,23 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return torch_stream(set_current_stream(own_stream(stream)));
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override {
+    if (lacks("getStreamNativeHandle"))
+      return DeviceGuardImplInterface::getStreamNativeHandle(stream);
     return &own_stream(stream);
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     delete static_cast<Event*>(event);
   }
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
+    if (lacks("record")) DeviceGuardImplInterface::record(event, stream, device, flag);
     if (*event == nullptr) *event = new Event;
     auto& mark = *static_cast<Event*>(*event);
     if (flag == c10::EventFlag::BACKEND_DEFAULT) take_time(mark, own_stream(stream));
     softdev::record(mark, own_stream(stream));
   }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    if (lacks("elapsedTime")) return DeviceGuardImplInterface::elapsedTime(from, to, 0);
     const auto& first = static_cast<const Event*>(from)->time;
     const auto& last = static_cast<const Event*>(to)->time;
     TORCH_CHECK(first && last, "events without timing");
@@ -150,9 +167,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         .count();
   }
   void block(void* event, const c10::Stream& stream) const override {
+    if (lacks("block")) return DeviceGuardImplInterface::block(event, stream);
     if (event != nullptr) wait_event(own_stream(stream), *static_cast<Event*>(event));
   }
   bool queryEvent(void* event) const override {
+    if (lacks("queryEvent")) return DeviceGuardImplInterface::queryEvent(event);
     if (event == nullptr) return true;
     auto& asked = *static_cast<Event*>(event);
     ++requests_of_thread();
@@ -172,6 +191,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     synchronize(own_stream(stream));
   }
   void synchronizeEvent(void* event) const override {
+    if (lacks("synchronizeEvent"))
+      return DeviceGuardImplInterface::synchronizeEvent(event);
     if (event != nullptr) synchronize(*static_cast<Event*>(event));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
@@ -185,9 +206,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 
 struct Hooks final : at::PrivateUse1HooksInterface {
-  bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return device_count() > 0; }
-  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  bool isBuilt() const override {
+    return lacks("isBuilt") ? PrivateUse1HooksInterface::isBuilt() : true;
+  }
+  bool isAvailable() const override {
+    if (lacks("isAvailable")) return PrivateUse1HooksInterface::isAvailable();
+    return device_count() > 0;
+  }
+  bool hasPrimaryContext(c10::DeviceIndex device) const override {
+    if (lacks("hasPrimaryContext")) {
+      return PrivateUse1HooksInterface::hasPrimaryContext(device);
+    }
+    return true;
+  }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(device_count());
   }
@@ -206,6 +237,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchangeDevice(device);
   }
   bool isPinnedPtr(const void* data) const override {
+    if (lacks("isPinnedPtr")) return PrivateUse1HooksInterface::isPinnedPtr(data);
     const std::lock_guard lock(state_mutex());
     const Block* block = block_of(data);
     return block != nullptr && block->device < 0;
@@ -213,19 +245,26 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::Allocator* getPinnedMemoryAllocator() const override;
   /// The CPU's kernels take one of the CPU.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    if (lacks("getDefaultGenerator"))
+      return PrivateUse1HooksInterface::getDefaultGenerator(0);
     static const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
     return generator;
   }
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
+    if (lacks("getNewGenerator")) return PrivateUse1HooksInterface::getNewGenerator(0);
     return at::make_generator<at::CPUGeneratorImpl>();
   }
   c10::Device getDeviceFromPtr(void* data) const override {
+    if (lacks("getDeviceFromPtr"))
+      return PrivateUse1HooksInterface::getDeviceFromPtr(data);
     const std::lock_guard lock(state_mutex());
     const Block* block = block_of(data);
     TORCH_CHECK(block != nullptr && block->device >= 0, "not memory of the device");
     return torch_device(block->device);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
+    if (lacks("resizePrivateUse1Bytes"))
+      return PrivateUse1HooksInterface::resizePrivateUse1Bytes(storage, bytes);
     c10::DataPtr data = storage.allocator()->allocate(bytes);
     const size_t kept = std::min(bytes, storage.nbytes());
     if (kept > 0) {
@@ -245,16 +284,21 @@ PinnedMemory& pinned_memory() {
   return *made;
 }
 
-c10::Allocator* Hooks::getPinnedMemoryAllocator() const { return &pinned_memory(); }
+c10::Allocator* Hooks::getPinnedMemoryAllocator() const {
+  if (lacks("getPinnedMemoryAllocator")) {
+    return PrivateUse1HooksInterface::getPinnedMemoryAllocator();
+  }
+  return &pinned_memory();
+}
 
 /// When the library is loaded.
 const bool kRegistered = [] {
   counters();
   watch_pinned_memory();
   watch_strays();
-  c10::register_privateuse1_backend("softdev");
+  if (!lacks("name")) c10::register_privateuse1_backend("softdev");
   c10::SetAllocator(kType, &device_memory());
-  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  if (!lacks("hooks")) at::RegisterPrivateUse1HooksInterface(new Hooks);
   c10::impl::registerDeviceGuard(kType, new Guard);
   return true;
 }();

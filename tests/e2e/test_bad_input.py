@@ -45,6 +45,97 @@ def test_a_missing_file_in_a_configuration_is_named(run, root, key):
     training_refused(run, root, [key], "nowhere", "o such file or directory")
 
 
+BUILD = ["data", "build", "corpus/*.txt", "--tokenizer", "models/small"]
+
+
+@pytest.mark.parametrize("arguments,meant", [
+    (["train", "run.toml", "--set", "run.dir=~/runs/a"], "{home}/runs/a"),
+    (["train", "run.toml", "--set", 'checkpoint.dir="$HOME/saves"'], "{home}/saves"),
+    (["train", "~/run.toml"], "{home}/run.toml"),
+    (["config", "run.toml", "--set", 'data.train=[{path="~/data"}]'], "{home}/data"),
+    ([*BUILD, "--out", "~/out"], "{home}/out"),
+    ([*BUILD, "--out=~/out"], "{home}/out"),
+    ([*BUILD, "--out", "${HOME}/out"], "{home}/out"),
+    (["data", "build", "~/corpus/*.txt", "--tokenizer", "models/small", "--out", "out"],
+     "{home}/corpus/*.txt"),
+    (["export", "models/small", "--out=$LONGHAUL_TEST_UNSET/out"], "the whole path"),
+    (["inspect", "~root"], "/root"),
+    (["eval", "models/small", "--data", "$HOME/data"], "{home}/data"),
+], ids=lambda value: "-".join(value[:1] + value[-1:]).replace("/", "_") if isinstance(value, list) else "")
+def test_a_path_that_only_a_shell_would_have_replaced_is_no_name(run, root, arguments, meant):
+    refused_without_a_trace(run, root, arguments, "only a shell replaces ~ and $NAME",
+                            meant.format(home=pathlib.Path.home()))
+
+
+def test_text_that_begins_so_is_text(run, root):
+    run("longhaul", "generate", "models/small", "--prompt", "~ $HOME", "--max-new-tokens", "1",
+        cwd=root)
+
+
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0",
+            "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize("words,variables,said", [
+    (["train", "run.toml"], TORCHRUN, "type `longhaul launch -n 2 run.toml`"),
+    (["train", "run.toml"], {**TORCHRUN, "RANK": "1", "LOCAL_RANK": "1"}, "(rank 1 of 2)"),
+    (["train", "run.toml"], {"RANK": "1", "WORLD_SIZE": "2"}, "no MPI started this process"),
+    (["launch", "-n", "1", "run.toml"], TORCHRUN, "type `longhaul launch -n 1 run.toml`, once"),
+    (["eval", "models/small", "--data", "data/mine"], TORCHRUN,
+     "type `mpirun -n 2 longhaul eval models/small --data data/mine`"),
+])
+def test_another_launcher_than_mpi_is_refused_with_the_command_to_type(run, root, words, variables, said):
+    before = contents(root)
+    refused(run("longhaul", *words, check=False, cwd=root, env=variables), said)
+    assert contents(root) == before
+
+
+def test_a_world_size_alone_is_a_warning(run, root):
+    done = run("longhaul", "train", "run.toml", "--set", "run.steps=1", cwd=root, env={"WORLD_SIZE": "2"})
+    assert "warning: the environment says WORLD_SIZE=2" in done.stderr
+    assert "`longhaul launch -n 2 run.toml --set run.steps=1`" in done.stderr
+    assert len(steps_of(root / "runs/mine")) == 1
+
+
+ODD_NUMBERS = ['"odd": NaN', '"odd": [-Infinity, {"x": Infinity}]', '"odd": 1e999',
+               '"odd": 1000000000000000019884624838656']
+
+
+@pytest.mark.parametrize("member", ODD_NUMBERS)
+def test_numbers_that_json_has_not_stop_nothing_where_nobody_reads_them(run, root, member):
+    model = root / "models/small"
+    files = ["config.json", "generation_config.json", "tokenizer_config.json",
+             "special_tokens_map.json", "model.safetensors.index.json"]
+    for name in files:
+        path = model / name
+        text = path.read_text() if path.exists() else "{}"
+        assert text.rstrip().endswith("}")
+        inside = text.strip()[1:-1].strip()
+        path.write_text("{" + member + (", " + inside if inside else "") + "}")
+    line = json.dumps({"text": "some words"})
+    (root / "corpus/more.jsonl").write_text("{" + member + ", " + line[1:] + "\n")
+    run("longhaul", "inspect", model)
+    run("longhaul", "data", "build", root / "corpus/more.jsonl", "--tokenizer", model, "--out", root / "more")
+    run("longhaul", "train", "run.toml", "--set", "run.steps=1", cwd=root)
+    run("longhaul", "export", root / "runs/mine", "--out", root / "out")
+    for name in files[:-1]:
+        exported = json.loads((root / "out" / name).read_text(), parse_constant=str, parse_float=str)
+        given = json.loads("{" + member + "}", parse_constant=str, parse_float=str)
+        assert exported["odd"] == given["odd"], name
+
+
+def test_numbers_that_json_has_not_are_refused_by_name_where_they_are_read(run, root):
+    path = root / "models/small/config.json"
+    text = path.read_text()
+    for name, odd in [("rms_norm_eps", "NaN"), ("hidden_size", "100000000000000000000"),
+                      ("rope_theta", "Infinity")]:
+        config = json.loads(text)
+        config.pop("rope_parameters", None)
+        config[name] = "HERE"
+        path.write_text(json.dumps(config).replace('"HERE"', odd))
+        refused_without_a_trace(run, root, ["train", "run.toml"], f"config.json: {name} expected", odd)
+
+
 @pytest.mark.parametrize("arguments,words", [
     ([], ["no verb", "train", "--help"]),
     (["trian", "run.toml"], ["there is no verb 'trian'", "did you mean 'train'"]),

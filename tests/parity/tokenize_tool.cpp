@@ -8,6 +8,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
+#include "longhaul/base/json.h"
 #include "longhaul/tokenizer/stream_decoder.h"
 #include "longhaul/tokenizer/tokenizer.h"
 #include "longhaul/tokenizer/trainer.h"
@@ -103,6 +104,14 @@ int train(char** arguments) {
   return 0;
 }
 
+/// warnings TOKENIZER...: of each a line, its warnings as a JSON list.
+int warnings(int count, char** paths) {
+  for (int i = 0; i < count; ++i) {
+    fmt::print("{}\n", Json(tokenizer::Tokenizer::load(paths[i])->warnings()).dump());
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -110,6 +119,7 @@ int main(int argc, char** argv) {
     const std::string verb = argc > 1 ? argv[1] : "";
     if (verb == "encode" && argc == 6) return encode(argv + 2);
     if (verb == "train" && argc == 7) return train(argv + 2);
+    if (verb == "warnings") return warnings(argc - 2, argv + 2);
     fmt::print(stderr, "wrong arguments\n");
     return 2;
   } catch (const longhaul::Error& error) {

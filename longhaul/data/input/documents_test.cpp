@@ -141,12 +141,12 @@ TEST(Documents, TheFieldsThatAreAskedForAreNot) {
   };
   const std::string big = "\"x\":1e999,";
   EXPECT_HAS(refused("{" + big + "\"text\":\"\\ud800\"}"), "invalid JSON");
-  EXPECT_HAS(refused("{" + big + "\"text\":1e999}"), "invalid JSON");
+  EXPECT_HAS(refused("{" + big + "\"text\":1e999}"), "invalid JSON: in 'text'");
   EXPECT_HAS(refused("{" + big + "\"text\":7}"), "not text");
   EXPECT_HAS(refused("{" + big + "\"text\":\"a\",\"text\":\"b\"}"), "twice");
   EXPECT_HAS(refused("{" + big + "\"other\":\"a\"}"), "(its fields: 'x', 'other')");
   // Of ids the labels beside them too.
-  EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON");
+  EXPECT_HAS(refused("{\"text\":[1,2],\"labels\":[1e999,2]}"), "invalid JSON: in 'text'");
   // What is no JSON at all stays none.
   for (const char* rest :
        {"tru", "[1,]", "{\"a\"}", "01", "1.", "\"\\x\"", "[1 2]", "]", "1e999}"}) {

@@ -176,6 +176,11 @@ bool may_be_of_the_rest(simdjson::error_code error) {
          error == TAPE_ERROR || error == N_ATOM_ERROR;
 }
 
+/// For messages.
+std::string fields_read(std::string_view field) {
+  return fmt::format("in '{}' (or the 'labels' and 'attention_mask' of ids)", field);
+}
+
 ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view field,
                         bool again = false) {
   if (parser.max_depth() != kMaxJsonDepth || parser.capacity() < line.size()) {
@@ -197,7 +202,8 @@ ParsedRecord parse_with(dom::parser& parser, std::string& line, std::string_view
     if (utf8.problem != RecordProblem::None) return utf8;
     const bool array = line.front() == '[' && line.size() < 4;
     return broken(RecordProblem::InvalidJson,
-                  fmt::format("{}{}", simdjson::error_message(error),
+                  fmt::format("{}{}{}", again ? fields_read(field) + ": " : "",
+                              simdjson::error_message(error),
                               array ? "; a file with one list of objects is no JSON "
                                       "lines file: write one object a line"
                                     : ""));

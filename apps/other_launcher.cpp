@@ -1,0 +1,120 @@
+#include "apps/other_launcher.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
+#include "longhaul/system/terminal.h"
+
+namespace longhaul::apps {
+namespace {
+
+using Environment = std::function<const char*(const char*)>;
+
+/// Of a variable that others set as they like.
+int number(const Environment& environment, const char* name, int otherwise) {
+  const char* const text = environment(name);
+  return text == nullptr ? otherwise : whole_number<int>(text).value_or(otherwise);
+}
+
+/// A word as a shell takes it.
+std::string for_shell(const std::string& word) {
+  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) !=
+               std::string_view::npos;
+  });
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word)
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+/// What to type for `ranks` of them, `each` on a machine.
+std::string command_for(const std::vector<std::string>& words, int ranks, int each) {
+  std::string rest;
+  for (size_t i = 1; i < words.size(); ++i) rest += " " + for_shell(words[i]);
+  const std::string verb = words.empty() ? "train" : words.front();
+  if (verb != "train") {
+    const bool starts_ranks = verb == "launch" || verb == "supervise";
+    return starts_ranks ? fmt::format("`longhaul {}{}`, once", verb, rest)
+                        : fmt::format("`mpirun -n {} longhaul {}{}`", ranks, verb, rest);
+  }
+  if (rest.empty()) rest = " run.toml";
+  const std::string here = fmt::format("`longhaul launch -n {}{}`", ranks, rest);
+  if (each >= ranks) return here;
+  return fmt::format(
+      "`longhaul launch -n {} --ranks-per-node {} --hosts HOST1,HOST2,...{}` on one "
+      "machine (in a Slurm job `longhaul submit`)",
+      ranks, each, rest);
+}
+
+std::vector<std::string> words_of_this_process() {
+  std::vector<std::string> words;
+  std::string word;
+  for (const char c : read_text("/proc/self/cmdline")) {
+    if (c != '\0') {
+      word += c;
+      continue;
+    }
+    words.push_back(std::move(word));
+    word.clear();
+  }
+  if (!words.empty()) words.erase(words.begin());
+  return words;
+}
+
+}  // namespace
+
+std::string check_launcher(const Environment& environment, const comm::Launch& launch,
+                           const std::vector<std::string>& words) {
+  if (launch.by_launcher) return {};
+  const auto set = [&](const char* name) { return environment(name) != nullptr; };
+  const bool elastic = set("TORCHELASTIC_RUN_ID");
+  const bool local = set("LOCAL_RANK") && (set("RANK") || set("GROUP_RANK"));
+  const int rank = number(environment, "RANK", 0);
+  const int ranks = number(environment, "WORLD_SIZE", 1);
+  if (!elastic && !local && rank <= 0) {
+    if (ranks <= 1) return {};
+    return fmt::format(
+        "the environment says WORLD_SIZE={}, which longhaul does not read: this is a run "
+        "of one rank; several are started by {}, and `env -u WORLD_SIZE` takes the "
+        "variable away",
+        ranks, command_for(words, ranks, number(environment, "LOCAL_WORLD_SIZE", ranks)));
+  }
+  const std::string who =
+      elastic ? "torchrun started this process"
+      : local
+          ? "a launcher of PyTorch started this process"
+          : fmt::format("the environment says RANK={}, and no MPI started this process",
+                        rank);
+  const int local_ranks =
+      local || elastic ? number(environment, "LOCAL_WORLD_SIZE", ranks) : ranks;
+  throw ConfigError(
+      "launch",
+      fmt::format("{} (rank {} of {}): each such process would be a run of its own, for "
+                  "longhaul's ranks talk over MPI; type {}{}",
+                  who, rank, ranks, command_for(words, std::max(ranks, 1), local_ranks),
+                  elastic || local
+                      ? ""
+                      : ", or take RANK away (env -u RANK) where this run is "
+                        "meant to be alone"));
+}
+
+void check_launcher() {
+  const std::string warning =
+      check_launcher([](const char* name) -> const char* { return std::getenv(name); },
+                     comm::detect_launch(), words_of_this_process());
+  if (warning.empty()) return;
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(warning));
+}
+
+}  // namespace longhaul::apps
