@@ -64,7 +64,9 @@ Finding judge(const RunConfig& config, RunStart& start, RunLog& run) {
   const auto owner = read_checkpoints_owner(dir);
   const RunPast& record = start.past();
   if (owner && *owner != record.run) {
-    if (record.newest) return Finding::Foreign;
+    // What events alone tell of was written under an identity that is not known.
+    const bool by_events = record.checkpoints.empty();
+    if (record.newest && !by_events) return Finding::Foreign;
     // This run's own directory was lost or is new: it goes on as whose they are.
     run.log().info(fmt::format("{} has checkpoints of run {}: this run is that one",
                                dir.string(), *owner));

@@ -287,7 +287,7 @@ def test_what_is_in_memory_is_saved_when_the_directory_is_removed_under_the_run(
     assert code == 0 and "CHECKPOINTS GONE" in said
     assert kept(tmp_path / "run")[-1] == "step_00000040"
     assert record_of(tmp_path / "run")["newest"] == 40
-    train(run, path, *sets, "run.steps=41")  # it is the run's own directory again
+    train(run, path, *sets)  # it is the run's own directory again, and the run is done
     assert steps_of(tmp_path / "run")[1]["attempt"] == 1
 
 
