@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/compare.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -26,7 +28,12 @@ struct CompareOptions {
 };
 
 checkpoint::CheckpointReader open(const std::string& path) {
-  const auto found = checkpoint::find_checkpoint(path);
+  std::vector<std::string> skipped;
+  const auto found = checkpoint::find_checkpoint(path, &skipped);
+  for (const std::string& line : skipped) {
+    fmt::print(stderr, "{} {}: {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+               path, printable(line));
+  }
   if (!found) {
     throw InputError("compare", fmt::format("{}: no checkpoint, capture or run with one; "
                                             "captures are in run.dir/captures/step_N",

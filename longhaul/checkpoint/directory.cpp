@@ -10,6 +10,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/run/files.h"
 #include "longhaul/run/run_lock.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -26,6 +27,23 @@ void judge(CheckpointEntry& entry) {
     entry.problem = error.message();
   }
   entry.valid = entry.problem.empty();
+}
+
+/// An absent `dir` has none. One that does not answer is no empty one.
+std::vector<fs::path> directories_in(const fs::path& dir) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  const fs::file_status status = fs::status(dir, error);
+  if (status.type() == fs::file_type::not_found) return paths;
+  if (error) throw to_error(fs::filesystem_error("look at", dir, error));
+  if (!fs::is_directory(status)) return paths;
+  fs::directory_iterator entry(dir, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;
+    if (entry->is_directory(gone)) paths.push_back(entry->path());
+  }
+  if (error) throw to_error(fs::filesystem_error("list", dir, error));
+  return paths;
 }
 
 void pass_over(const CheckpointEntry& entry, std::vector<std::string>* skipped) {
@@ -60,20 +78,33 @@ void remove_checkpoint(const fs::path& dir, const std::function<void()>& moved) 
 
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir) {
   std::vector<CheckpointEntry> entries;
-  std::error_code error;
-  if (!fs::is_directory(dir, error)) return entries;
-  for (const auto& found : fs::directory_iterator(dir)) {
-    const auto step = step_of(found.path());
-    if (!step || !found.is_directory(error)) continue;
+  for (const fs::path& path : directories_in(dir)) {
+    const auto step = step_of(path);
+    if (!step) continue;
     CheckpointEntry entry;
     entry.step = *step;
-    entry.path = found.path();
+    entry.path = path;
     judge(entry);
     entries.push_back(std::move(entry));
   }
   std::sort(entries.begin(), entries.end(),
             [](const auto& a, const auto& b) { return a.step < b.step; });
   return entries;
+}
+
+bool has_committed(const fs::path& dir) {
+  return std::ranges::any_of(directories_in(dir), [](const fs::path& path) {
+    return step_of(path) && fs::exists(path / kManifestFile);
+  });
+}
+
+std::vector<fs::path> list_set_aside(const fs::path& dir) {
+  std::vector<fs::path> found;
+  for (const fs::path& path : directories_in(dir)) {
+    if (path.has_extension() && step_of(path.stem())) found.push_back(path);
+  }
+  std::ranges::sort(found);
+  return found;
 }
 
 std::optional<CheckpointEntry> find_latest(const fs::path& dir,
@@ -190,12 +221,34 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
   return run_dir / kCheckpointsDir;
 }
 
-std::optional<fs::path> find_checkpoint(const fs::path& path) {
-  if (fs::exists(path / kManifestFile)) return path;
+std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir) {
+  if (!read_run_identity(run_dir)) return std::nullopt;
+  const auto newest = RunPast::read(run_dir)->newest;
+  if (!newest || fs::exists(dir / step_directory_name(*newest))) return std::nullopt;
+  return dir / step_directory_name(*newest);
+}
+
+std::optional<CheckpointEntry> newest_of(const fs::path& path,
+                                         std::vector<std::string>* skipped) {
   for (const fs::path& dir : {checkpoints_dir_of(path), path}) {
-    if (const auto latest = find_latest(dir)) return latest->path;
+    auto latest = find_latest(dir, skipped);
+    if (!latest) continue;
+    const auto missing = missing_newest(path, dir);
+    if (skipped != nullptr && missing && *step_of(*missing) > latest->step) {
+      skipped->push_back(
+          fmt::format("{} passed over: it was committed and is not there any more",
+                      missing->filename().string()));
+    }
+    return latest;
   }
   return std::nullopt;
+}
+
+std::optional<fs::path> find_checkpoint(const fs::path& path,
+                                        std::vector<std::string>* skipped) {
+  if (fs::exists(path / kManifestFile)) return path;
+  const auto newest = newest_of(path, skipped);
+  return newest ? std::optional(newest->path) : std::nullopt;
 }
 
 }  // namespace longhaul::checkpoint

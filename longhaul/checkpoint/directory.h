@@ -23,9 +23,18 @@ struct CheckpointEntry {
   std::string problem;  ///< why not
 };
 
-/// All step_N directories under `dir`, by ascending step. An absent `dir` gives none.
-/// Reads manifests and sizes, no data.
+/// All step_N directories under `dir`, by ascending step. An absent `dir` gives none; one
+/// that cannot be asked for is an error, for what is in it is not known. Reads manifests
+/// and sizes, no data.
 std::vector<CheckpointEntry> list_checkpoints(const fs::path& dir);
+
+/// Whether `dir` has a checkpoint, whole or damaged: a step_N directory with a manifest,
+/// which is not read. Errors as above.
+bool has_committed(const fs::path& dir);
+
+/// Checkpoints of `dir` that were given other names (set_aside), by name. Errors as
+/// above.
+std::vector<fs::path> list_set_aside(const fs::path& dir);
 
 /// The newest valid checkpoint in `dir`. Invalid ones above it are passed over;
 /// `skipped`, where given, receives a line for each.
@@ -71,8 +80,20 @@ std::vector<fs::path> resume_candidates(const ResumeFrom& resume,
 /// [checkpoint] dir in its config.toml says.
 fs::path checkpoints_dir_of(const fs::path& run_dir);
 
-/// The checkpoint that a path stands for: itself, or the newest valid one of a run or of
-/// a directory of checkpoints; nothing if it is none of these.
-std::optional<fs::path> find_checkpoint(const fs::path& path);
+/// The newest valid checkpoint of a run or of a directory of checkpoints. `skipped`,
+/// where given, receives a line for each newer one that was passed over: those that are
+/// not whole, and one that the run knows to have committed and that is not there any
+/// more.
+std::optional<CheckpointEntry> newest_of(const fs::path& path,
+                                         std::vector<std::string>* skipped = nullptr);
+
+/// The checkpoint that a path stands for: itself, or the newest_of() what it is; nothing
+/// if there is none.
+std::optional<fs::path> find_checkpoint(const fs::path& path,
+                                        std::vector<std::string>* skipped = nullptr);
+
+/// The newest checkpoint that the run in `run_dir` committed, where it is missing from
+/// `dir`; nothing where it is there, or `run_dir` is no run.
+std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir);
 
 }  // namespace longhaul::checkpoint

@@ -175,6 +175,14 @@ Inspection inspect_run(const fs::path& path, const fs::path& dir) {
     if (!entry.valid) problem(result, entry.problem);
   }
   result.json["checkpoints"] = list;
+  if (const auto missing = missing_newest(path, dir)) {
+    problem(result, fmt::format("{}: the run committed it, and it is not there any more",
+                                missing->string()));
+  }
+  for (const fs::path& aside : list_set_aside(dir)) {
+    result.lines.push_back("  set aside: " + aside.filename().string());
+    result.json["set_aside"].push_back(aside.filename().string());
+  }
   if (latest) {
     Inspection newest = inspect_checkpoint(latest->path);
     result.lines.insert(result.lines.end(), newest.lines.begin(), newest.lines.end());

@@ -19,6 +19,7 @@
 #include "longhaul/run/files.h"
 #include "longhaul/run/rank_record.h"
 #include "longhaul/run/run_lock.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::checkpoint {
@@ -84,6 +85,25 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
   return first;
 }
 
+/// Whoever removes the directory under a run must not cost it what it has in memory: it
+/// is saved in a new one. Rank 0.
+void mark_again(const SaverOptions& options) {
+  if (options.run.empty()) return;
+  const auto owner = read_checkpoints_owner(options.dir);
+  if (owner == options.run) return;
+  if (owner) {
+    throw TemporaryError("checkpoint", fmt::format("{} has become another run's ({})",
+                                                   options.dir.string(), *owner));
+  }
+  make_directories_durable(options.dir);
+  write_checkpoints_owner(options.dir, options.run);
+  if (!options.tell) return;
+  options.tell(
+      fmt::format("CHECKPOINTS GONE: {} was replaced or removed while the run "
+                  "trained; the next checkpoint is the only one",
+                  options.dir.string()));
+}
+
 /// The step directory, made by rank 0 and known to all. Collective.
 SaveTarget prepare_together(const SaverOptions& options, int64_t step,
                             comm::Communicator& world) {
@@ -91,6 +111,7 @@ SaveTarget prepare_together(const SaverOptions& options, int64_t step,
     SaveTarget target;
     const auto failure = failure_of([&] {
       if (options.lock != nullptr) options.lock->check();
+      mark_again(options);
       target = prepare_step(options.dir, step, options.attempt);
     });
     if (failure) {

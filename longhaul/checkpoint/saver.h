@@ -21,7 +21,10 @@ class RunLock;
 namespace longhaul::checkpoint {
 
 struct SaverOptions {
-  fs::path dir;                   ///< holds step_00000005/ ...; made when absent
+  fs::path dir;  ///< holds step_00000005/ ...; made when absent
+  /// The run's identity: a directory that has lost its marker since the start, and so all
+  /// of its checkpoints, gets it again, and tell() a line. Empty: there is no marker.
+  std::string run;
   int attempt = 1;                ///< RunLock::attempt(); the same on all ranks
   std::string build;              ///< the writer's version and commit, for the manifest
   Json layout;                    ///< world size and mesh, for the manifest; informative

@@ -169,9 +169,7 @@ ModelSource resolve_model_source(const fs::path& path) {
   if (fs::exists(path / kManifestFile)) return {Kind::Checkpoint, path, {}};
   if (!list_hf_shards(path).empty()) return {Kind::HfDirectory, path, {}};
   std::vector<std::string> skipped;
-  for (const fs::path& dir : {checkpoints_dir_of(path), path}) {
-    const auto latest = find_latest(dir, &skipped);
-    if (!latest) continue;
+  if (const auto latest = newest_of(path, &skipped)) {
     std::string note = fmt::format("{}: newest valid checkpoint is {}", path.string(),
                                    latest->path.filename().string());
     for (const std::string& line : skipped) note += "; " + line;

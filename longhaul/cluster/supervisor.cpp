@@ -16,6 +16,7 @@
 #include "longhaul/cluster/supervision.h"
 #include "longhaul/cluster/supervisor_state.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/run/run_status.h"
 
 namespace longhaul::cluster {
@@ -28,6 +29,16 @@ constexpr double kStatusShare = 0.05;
 constexpr double kHealthSeconds = 120.0;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
+
+/// Starts of the run that had their state; -1 where its record cannot be read.
+int64_t loads_of(const fs::path& run_dir) {
+  try {
+    const auto record = RunPast::read(run_dir);
+    return record ? record->loads : 0;
+  } catch (const Error&) {
+    return -1;
+  }
+}
 
 /// Another supervisor has the lock.
 struct Superseded : std::runtime_error {
@@ -47,6 +58,7 @@ Supervisor::Supervisor(SupervisorOptions options, Launcher launcher, Fleet& flee
   s.status.job = s.options.job;
   s.status.max_restarts = s.options.rules.max_restarts;
   s.signals.count_interrupts();
+  s.loads_before = loads_of(s.options.run_dir);
 }
 
 Supervisor::~Supervisor() = default;
@@ -196,11 +208,27 @@ std::string Supervisor::State::start_name(int64_t restart) const {
   return fmt::format("supervised {}", lock.attempt() * kMostRestarts + restart);
 }
 
+/// Whether a start goes on from the newest checkpoint, or misses it, whatever
+/// checkpoint.resume says: that holds until a start has its state, and after it only
+/// where no checkpoint was committed. A record that cannot be read the ranks will judge.
+bool Supervisor::State::goes_on(int64_t restart) {
+  if (restart == 0 && !options.resume_first) return false;
+  try {
+    if (const auto record = RunPast::read(options.run_dir)) {
+      if (!options.resume_first && record->loads == loads_before) return false;
+      const fs::path place = fs::absolute(options.checkpoint_dir).lexically_normal();
+      if (record->newest && record->checkpoints == place.string()) return true;
+    }
+  } catch (const Error& problem) {
+    log.warning(problem.what());
+  }
+  return newest_checkpoint(options.checkpoint_dir).has_value();
+}
+
 Attempt Supervisor::State::plan_start(int64_t restart) {
   Attempt plan;
   plan.restart = restart;
-  plan.resume = (restart > 0 || options.resume_first) &&
-                newest_checkpoint(options.checkpoint_dir).has_value();
+  plan.resume = goes_on(restart);
   exclusions.read_again(log);
   for (const ExcludedNode& node : exclusions.nodes()) plan.excluded.push_back(node.node);
   return plan;

@@ -73,6 +73,7 @@ struct Supervisor::State {
                                      Retest retest = Retest::Usual);
   void blame_sick_node(Fault& fault);
   void exclude(const std::string& node, ExclusionKind kind, const std::string& cause);
+  bool goes_on(int64_t restart);
   Attempt plan_start(int64_t restart);
   std::vector<std::string> start_words(int64_t restart);
   void event(const char* kind, Json fields) { events(kind, {std::move(fields)}); }
@@ -114,7 +115,8 @@ struct Supervisor::State {
   bool request_came_first = false;  ///< before the restart that a fault called for
   double repeated_at = 0.0;
   double fault_at = 0.0;
-  double started_at = 0.0;  ///< the newest attempt
+  double started_at = 0.0;   ///< the newest attempt
+  int64_t loads_before = 0;  ///< RunPast::loads when this supervisor began
   Stopwatch life;
 };
 

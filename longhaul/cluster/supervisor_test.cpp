@@ -1,5 +1,6 @@
 #include "longhaul/cluster/supervisor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "longhaul/cluster/exclusions.h"
 #include "longhaul/cluster/requeue_count.h"
 #include "longhaul/cluster/test_health.h"
+#include "longhaul/run/run_past.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul::cluster {
@@ -71,6 +73,7 @@ class SupervisorOfNodes : public testing::Test {
     launcher.command = [&](const Attempt& attempt) {
       if (!trouble_ && left(attempt) < wanted_) throw TemporaryError("nodes", "too few");
       started_without_ = attempt.excluded;
+      resumed_.push_back(attempt.resume);
       if (trouble_) throw to_error(fs::filesystem_error("open", dir_.path(), trouble_));
       ++started_;
       return words_;
@@ -110,6 +113,7 @@ class SupervisorOfNodes : public testing::Test {
   size_t wanted_ = 2;
   std::map<std::string, bool> late_;  ///< come after the first look
   Names started_without_;
+  std::vector<bool> resumed_;  ///< Attempt::resume of each start
   Names words_ = {"true"};
   int started_ = 0;
   std::error_code trouble_;
@@ -124,6 +128,36 @@ TEST_F(SupervisorOfNodes, RestartsOfTheSupervisorsBeforeItAreCountedOn) {
   EXPECT_EQ(started_, 4);
   EXPECT_EQ(events("supervisor_end").back().at("restarts"), 2);
   EXPECT_HAS(read_text(dir_ / "log.txt"), "for the 4. time in a row");
+}
+
+TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsGone) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  RunPast record = RunPast::begin();
+  record.newest = 4;
+  record.checkpoints = (dir_ / "checkpoints").string();
+  record.write(dir_.path());
+  // No start has its state: what the settings say of the first one still holds.
+  words_ = {"false"};
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
+  ++record.loads;
+  fs::create_directories(dir_ / "later");
+  record.write(dir_ / "later");
+  words_ = {"sh", "-c",
+            fmt::format("cp {} {}; exit 1", (dir_ / "later/run.json").string(),
+                        (dir_ / "run.json").string())};
+  fs::remove(dir_ / "control/restarts.json");
+  resumed_.clear();
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, true, true}));
+  // Of a checkpoint elsewhere the start itself has to judge, by its settings.
+  record.checkpoints = (dir_ / "elsewhere").string();
+  ++record.loads;
+  record.write(dir_ / "later");
+  fs::remove(dir_ / "control/restarts.json");
+  resumed_.clear();
+  EXPECT_EQ(run(), kExitSettings);
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
 }
 
 TEST_F(SupervisorOfNodes, OneThatTakesOverAJobWithoutRestartsLeftDoesNotCallItDone) {

@@ -413,8 +413,10 @@ Fields fields_of(CheckpointSection& s) {
                  "older checkpoints are deleted"),
       make_field(
           "resume", s.resume, Free,
-          "latest (where there is one), never, a step, or another run's checkpoint "
-          "with its data position"),
+          "latest (where there is one), never (begin anew, and set aside what is there), "
+          "a step to go back to, or another run's checkpoint to begin from, with its "
+          "data "
+          "position"),
       make_field("dir", s.dir, Free, "where checkpoints are kept")
           .when_absent("run.dir/checkpoints"),
   };

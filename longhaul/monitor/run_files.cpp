@@ -15,6 +15,7 @@
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/plain_text.h"
 #include "longhaul/run/files.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -307,6 +308,15 @@ std::optional<CheckpointInfo> RunFiles::newest_checkpoint() {
     if (info.valid) return info;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> RunFiles::committed_step() const {
+  try {
+    if (!read_run_identity(dir_)) return std::nullopt;
+    return RunPast::read(dir_)->newest;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 std::vector<std::string> RunFiles::notes() const {

@@ -7,6 +7,7 @@
 
 #include "longhaul/base/test_files.h"
 #include "longhaul/monitor/run_view.h"
+#include "longhaul/run/run_past.h"
 
 namespace longhaul::monitor {
 namespace {
@@ -150,6 +151,15 @@ TEST(RunFiles, NamesTheNewestWholeCheckpoint) {
   EXPECT_HAS(all[1].problem, "data has 3 bytes instead of 5");
   EXPECT_HAS(all[2].problem, "no manifest");
   EXPECT_EQ(run.newest_checkpoint()->step, 3);
+  // Whoever watches is not to take it for the newest that there was.
+  RunPast past = RunPast::begin();
+  past.newest = 12;
+  past.write(dir.path());
+  std::string notes;
+  for (const std::string& note : make_view(run, 1000.0).notes) notes += note + "\n";
+  EXPECT_HAS(notes, "the checkpoint of step 6 is not whole: data has 3 bytes");
+  EXPECT_HAS(notes, "the checkpoint of step 9 is not whole: no manifest");
+  EXPECT_HAS(notes, "the checkpoint of step 12 was committed and is not there any more");
 }
 
 TEST(RunFiles, AManifestCannotNameFilesElsewhere) {

@@ -1,5 +1,7 @@
 #include "longhaul/monitor/run_view.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -167,6 +169,24 @@ void rank_speeds(const RunFiles& run, RunView& view) {
   std::ranges::stable_sort(view.ranks, std::greater<>(), &RankSpeed::ratio);
 }
 
+/// Checkpoints above the newest whole one: nobody is to take that for the newest there
+/// was.
+void note_passed_over(RunFiles& run, RunView& view) {
+  const int64_t newest = view.checkpoint ? view.checkpoint->step : -1;
+  int64_t last = newest;
+  for (const CheckpointInfo& one : run.checkpoints()) {
+    last = std::max(last, one.step);
+    const bool under_way = one.saved == 0.0 && view.alive;
+    if (one.valid || one.step < newest || under_way) continue;
+    view.notes.push_back(
+        fmt::format("the checkpoint of step {} is not whole: {}", one.step, one.problem));
+  }
+  if (const auto committed = run.committed_step(); committed && *committed > last) {
+    view.notes.push_back(fmt::format(
+        "the checkpoint of step {} was committed and is not there any more", *committed));
+  }
+}
+
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
 Json ranks_json(const RunView& view) {
@@ -206,6 +226,7 @@ RunView make_view(RunFiles& run, double now) {
   guess_time_left(run, view);
   rank_speeds(run, view);
   view.checkpoint = run.newest_checkpoint();
+  note_passed_over(run, view);
   view.ledger =
       make_ledger(run.records(), run.events(),
                   view.alive ? std::optional(run.clock().now(now)) : std::nullopt);

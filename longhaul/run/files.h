@@ -24,6 +24,7 @@ inline constexpr const char* kDataCacheDir = "data";  ///< or data.cache
 inline constexpr const char* kRunLockFile = "run.lock";
 inline constexpr const char* kStartsFile = "resume.json";
 inline constexpr const char* kMemoryKeyFile = "memory.json";
+inline constexpr const char* kRunPastFile = "run.json";
 /// "trace_step_7.json"
 std::string trace_file(int64_t step);
 
@@ -50,6 +51,9 @@ inline constexpr const char* kPauseFile = "PAUSE";
 
 /// Of a checkpoint, written last: without it a directory is none.
 inline constexpr const char* kManifestFile = "manifest.json";
+
+/// Beside the checkpoints of a run: whose they are.
+inline constexpr const char* kCheckpointsOwnerFile = "of_run.json";
 
 /// "step_00000005": a checkpoint among others, or a capture.
 std::string step_directory_name(int64_t step);

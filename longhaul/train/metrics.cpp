@@ -178,6 +178,13 @@ int64_t write_results(const fs::path& run_dir, const RunFacts& facts) {
   return run.records().unreadable();
 }
 
+int64_t last_step_of_metrics(const fs::path& run_dir) {
+  monitor::RunFiles run(run_dir);
+  run.refresh();
+  const StepRecord* last = run.records().last();
+  return last == nullptr ? 0 : last->step;
+}
+
 void settle_time_to_train(const fs::path& run_dir) {
   const fs::path path = run_dir / kResultsFile;
   if (!fs::exists(path)) return;

@@ -59,6 +59,9 @@ struct RunFacts {
 /// that cannot be read and were passed over; 0 but for a damaged disk.
 int64_t write_results(const fs::path& run_dir, const RunFacts& facts);
 
+/// The newest step that counts in metrics.jsonl; 0 where there is none.
+int64_t last_step_of_metrics(const fs::path& run_dir);
+
 /// Brings the time to train up to what events.jsonl says by now: what a supervisor does
 /// after its ranks have ended is time of the run too. Nothing where there is no
 /// results.json; InputError or TemporaryError where it cannot be read or written.

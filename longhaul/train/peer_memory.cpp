@@ -174,6 +174,9 @@ std::optional<checkpoint::MemoryStep> newest_in_memory(
     Json facts = {{"run", checkpoint::read_run_key(config.run.dir).value_or("")},
                   {"attempt", 0},
                   {"step", 0}};
+    if (const auto& lost = start.past().newest; checkpoints.empty() && lost) {
+      facts["step"] = *lost;  // an older state is no way on where that may come back
+    }
     if (!checkpoints.empty()) {
       const auto manifest = checkpoint::Manifest::read(checkpoints[0]);
       facts["attempt"] = manifest.attempt;

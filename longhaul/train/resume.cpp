@@ -20,7 +20,9 @@
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/certificate.h"
+#include "longhaul/train/checkpoint_home.h"
 #include "longhaul/train/fingerprint.h"
+#include "longhaul/train/metrics.h"
 #include "longhaul/train/peer_memory.h"
 
 namespace longhaul::train {
@@ -52,15 +54,47 @@ void tell_passed_over(const fs::path& taken, RunLog& run) {
   }
 }
 
+/// The newest checkpoint that the run knows of is not there any more. Rank 0.
+void tell_missing(const RunPast& record, const fs::path& taken, RunLog& run) {
+  const fs::path missing =
+      taken.parent_path() / step_directory_name(record.newest.value_or(0));
+  if (!record.newest || *record.newest <= step_of(taken) || fs::exists(missing)) return;
+  const std::string why = "it was committed and is not there any more";
+  run.log().warning(
+      fmt::format("CHECKPOINT MISSING: {}: {}; going back to {}: the steps "
+                  "since are trained again",
+                  missing.string(), why, taken.string()));
+  run.event(FallBackEvent{missing.filename().string(), taken.filename().string(), why});
+}
+
+/// What checkpoint.resume asks for; where it says only how this run begins, the run's own
+/// checkpoints come first. Rank 0.
+std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& start,
+                                       RunLog& run) {
+  const fs::path dir = checkpoint_dir(config);
+  ResumeFrom asked = config.checkpoint.resume;
+  const bool goes_on = begins_elsewhere(config) && checkpoint::has_committed(dir);
+  if (goes_on) {
+    run.log().info(
+        fmt::format("checkpoint.resume {} is not used: this run has "
+                    "checkpoints of its own in {}",
+                    asked.path.string(), dir.string()));
+    asked = {};
+  }
+  std::vector<std::string> skipped;
+  auto found = checkpoint::resume_candidates(asked, dir, &skipped);
+  for (const std::string& line : skipped) run.log().warning(line);
+  if (found.empty()) return found;
+  tell_passed_over(found[0], run);
+  if (asked.kind == ResumeFrom::Kind::Latest) tell_missing(start.past(), found[0], run);
+  return found;
+}
+
 /// The checkpoints to continue from, the best first; the same on all ranks.
 std::vector<fs::path> candidates(const Session& session, const RunStart& start,
                                  RunLog& run) {
   return agree_on_paths(session, [&] {
-    std::vector<std::string> skipped;
-    auto found = checkpoint::resume_candidates(session.config.checkpoint.resume,
-                                               checkpoint_dir(session.config), &skipped);
-    for (const std::string& line : skipped) run.log().warning(line);
-    if (!found.empty()) tell_passed_over(found[0], run);
+    auto found = asked_candidates(session.config, start, run);
     if (found.size() > 1 && start.failed_starts(found[0]) >= kFailedStarts) {
       const fs::path aside = checkpoint::set_aside(found[0], "failed_starts");
       run.log().warning(fmt::format(
@@ -324,12 +358,19 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
   }
 }
 
-/// After a rollback by `checkpoint.resume = STEP` the newer checkpoints belong to a past
-/// that has not happened: a later start must not find them.
-void set_newer_aside(const Session& session, RunLog& run, int64_t step) {
+/// After going back to `step` the newer checkpoints belong to a past that has not
+/// happened: a later start must not find them. The run's record forgets them first, so
+/// that none that is set aside counts as lost.
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step) {
   comm::on_rank_zero(*session.world, [&] {
-    for (const auto& entry :
-         checkpoint::list_checkpoints(checkpoint_dir(session.config))) {
+    const fs::path dir = checkpoint_dir(session.config);
+    const auto entries = checkpoint::list_checkpoints(dir);
+    std::optional<int64_t> newest;
+    for (const auto& entry : entries) {
+      if (entry.valid && entry.step <= step) newest = entry.step;
+    }
+    start.keeps(newest, dir);
+    for (const auto& entry : entries) {
       if (entry.step <= step || !entry.valid) continue;
       const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
       run.log().warning(
@@ -386,6 +427,7 @@ void initialise(Session& session, RunLog& run) {
       model);
   const auto& source = session.init;
   checkpoint::check_model(source, session.model_config, *session.world);
+  if (!source->source().note.empty()) run.log().info(source->source().note);
   for (const std::string& line : source->ignored())
     run.log().info("passed over: " + line);
   checkpoint::ReadReport mine;
@@ -396,9 +438,25 @@ void initialise(Session& session, RunLog& run) {
   run.log().info(fmt::format("weights: {}; {}", source->describe(), report.describe()));
 }
 
-/// To go back to at most this step, the best first; empty: the run begins anew. Rank 0.
-std::vector<fs::path> rollback_candidates(const Session& session, RunLog& run,
-                                          int64_t step) {
+/// Steps of this run that no checkpoint holds: they are made again. Rank 0.
+void tell_lost_steps(const Session& session, RunLog& run) {
+  comm::on_rank_zero(*session.world, [&] {
+    const int64_t done = last_step_of_metrics(session.config.run.dir);
+    if (done > 0) {
+      run.log().warning(
+          fmt::format("this run had come to step {}, and no checkpoint of it was ever "
+                      "committed: it begins anew, and these steps are made again",
+                      done));
+    }
+    return std::string();
+  });
+}
+
+/// To go back to at most this step, the best first; empty: the run begins anew.
+/// TemporaryError where the run had checkpoints and they are gone: a start will judge.
+/// Rank 0.
+std::vector<fs::path> rollback_candidates(const Session& session, const RunStart& start,
+                                          RunLog& run, int64_t step) {
   const RunConfig& config = session.config;
   std::vector<fs::path> old_enough;
   std::optional<checkpoint::CheckpointEntry> oldest;
@@ -414,6 +472,15 @@ std::vector<fs::path> rollback_candidates(const Session& session, RunLog& run,
         "no checkpoint of step {} or before is left: going back to the oldest, step {}",
         step, oldest->step));
     return {oldest->path};
+  }
+  const auto lost = start.newest_in(checkpoint_dir(config));
+  if (lost && !oldest) {
+    throw TemporaryError(
+        "checkpoint",
+        fmt::format("the run is to go back, and {} has none of its checkpoints any more, "
+                    "of which the newest was of step {}; bring the directory back, and "
+                    "the same command goes on",
+                    checkpoint_dir(config).string(), *lost));
   }
   if (config.checkpoint.resume.kind != ResumeFrom::Kind::Path) return {};
   return checkpoint::resume_candidates(config.checkpoint.resume, checkpoint_dir(config));
@@ -458,8 +525,9 @@ void identify(const Session& session, History& history) {
 
 History roll_back(Session& session, RunStart& start, RunLog& run, const History& now,
                   int64_t steps) {
-  const auto paths = agree_on_paths(
-      session, [&] { return rollback_candidates(session, run, now.step - steps); });
+  const auto paths = agree_on_paths(session, [&] {
+    return rollback_candidates(session, start, run, now.step - steps);
+  });
   History history;
   if (paths.empty()) {
     begin_anew(session, run);
@@ -467,7 +535,7 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::PassedOver);
   }
-  set_newer_aside(session, run, history.step);
+  set_newer_aside(session, start, run, history.step);
   session.replicas->share_weights();
   if (paths.empty()) certify_weights(session, run.log());
   history.cursor.pass_over_last(now.cursor, steps * session.config.batch.global_size);
@@ -479,12 +547,24 @@ History roll_back(Session& session, RunStart& start, RunLog& run, const History&
 }
 
 History load_state(Session& session, RunStart& start, RunLog& run) {
-  const std::vector<fs::path> paths = candidates(session, start, run);
+  const Home home = look_at_home(session, start, run);
+  const auto asked = session.config.checkpoint.resume.kind;
+  const std::vector<fs::path> paths =
+      home == Home::Gone ? std::vector<fs::path>() : candidates(session, start, run);
   History history;
   if (auto kept = resume_from_memory(session, start, run, paths)) {
     history = std::move(*kept);
+    if (home == Home::Gone) {
+      run.log().warning(
+          fmt::format("CHECKPOINTS GONE: {} has none any more; the run goes on from "
+                      "memory, and its next checkpoint is the only one",
+                      checkpoint_dir(session.config).string()));
+    }
+  } else if (home == Home::Gone) {
+    refuse_gone(session, start);
   } else if (paths.empty()) {
     optim::refuse_unmatched(session.config, session.groups);
+    if (asked != ResumeFrom::Kind::Never) tell_lost_steps(session, run);
     comm::on_all_ranks(*session.world, [&] { initialise(session, run); });
     history.padding_row = session.model_config.description.padding_row();
     if (history.padding_row) {
@@ -496,11 +576,12 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::Refused);
-    const auto asked = session.config.checkpoint.resume.kind;
-    if (asked == ResumeFrom::Kind::Step) set_newer_aside(session, run, history.step);
+    if (goes_back(session.config)) set_newer_aside(session, start, run, history.step);
     settle_memory(session, nullptr);
   }
   follow_padding(session, history.padding_row);
+  note_newest(session, start);
+  start.loaded();
   session.replicas->share_weights();
   certify_weights(session, run.log());
   identify(session, history);

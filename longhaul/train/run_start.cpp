@@ -2,31 +2,77 @@
 
 #include <string>
 
+#include "longhaul/base/json.h"
+#include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
 #include "longhaul/run/files.h"
 
 namespace longhaul::train {
 
-RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world) {
-  const std::string attempt = comm::on_rank_zero(world, [&] {
+RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
+    : run_dir_(run_dir) {
+  const bool known = checkpoint::find_run(run_dir, world).has_value();
+  const Json told = Json::parse(comm::on_rank_zero(world, [&] {
     lock_.emplace(RunLock::acquire(run_dir));
-    record_.emplace(run_dir);
-    return std::to_string(lock_->attempt());
-  });
-  attempt_ = std::stoi(attempt);
+    starts_.emplace(run_dir);
+    const auto record = RunPast::read(run_dir);
+    past_ = record ? *record : RunPast::begin();
+    if (!known) past_.write(run_dir);
+    return Json{{"attempt", lock_->attempt()}, {"run", past_.run}}.dump();
+  }));
+  attempt_ = told.at("attempt").get<int>();
+  past_.run = told.at("run").get<std::string>();
+  checkpoint::prove_run_dir(run_dir, past_.run, known ? 0.0 : checkpoint::kNameSeconds,
+                            world);
+}
+
+namespace {
+
+std::string place_of(const fs::path& dir) {
+  return fs::absolute(dir).lexically_normal().string();
+}
+
+}  // namespace
+
+std::optional<int64_t> RunStart::newest_in(const fs::path& dir) const {
+  return past_.checkpoints == place_of(dir) ? past_.newest : std::nullopt;
+}
+
+void RunStart::take_over(const std::string& run) {
+  past_.run = run;
+  past_.write(run_dir_);
+}
+
+void RunStart::begin_anew() {
+  past_ = RunPast::begin();
+  past_.write(run_dir_);
+}
+
+void RunStart::keeps(std::optional<int64_t> newest, const fs::path& dir) {
+  std::string place = place_of(dir);
+  if (past_.newest == newest && past_.checkpoints == place) return;
+  past_.newest = newest;
+  past_.checkpoints = std::move(place);
+  past_.write(run_dir_);
+}
+
+void RunStart::loaded() {
+  if (!lock_) return;
+  ++past_.loads;
+  past_.write(run_dir_);
 }
 
 int RunStart::failed_starts(const fs::path& step_dir) const {
   const auto step = step_of(step_dir);
-  return record_ && step ? record_->failed_starts(*step) : 0;
+  return starts_ && step ? starts_->failed_starts(*step) : 0;
 }
 
 void RunStart::begin(int64_t step) {
-  if (record_) record_->begin(step);
+  if (starts_) starts_->begin(step);
 }
 
 void RunStart::got_through() {
-  if (record_) record_->done();
+  if (starts_) starts_->done();
 }
 
 }  // namespace longhaul::train

@@ -11,9 +11,12 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
+#include "longhaul/run/files.h"
 #include "longhaul/system/signals.h"
 
 namespace longhaul::train {
@@ -38,13 +41,20 @@ void require_writable(const fs::path& dir) {
   throw to_error(fs::filesystem_error("access", dir, {errno, std::generic_category()}));
 }
 
-/// The directory of the checkpoints, there and writable. Collective.
-fs::path ready_directory(const Session& session) {
+/// The directory of the checkpoints, there, writable, marked as this run's and the same
+/// one on all ranks. Collective.
+fs::path ready_directory(const Session& session, const RunStart& start) {
   fs::path dir = checkpoint_dir(session.config);
-  comm::on_rank_zero(*session.world, [&] {
+  const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     make_directories_durable(dir);
-    return std::string();
-  });
+    require_writable(dir);
+    const bool marked = read_checkpoints_owner(dir) == start.run();
+    if (!marked) write_checkpoints_owner(dir, start.run());
+    return Json{{"run", start.run()}, {"marked", marked}}.dump();
+  }));
+  const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
+  checkpoint::prove_checkpoints_dir(dir, told.at("run").get<std::string>(), patience,
+                                    *session.world);
   comm::on_all_ranks(*session.world, [&] { require_writable(dir); });
   return dir;
 }
@@ -52,8 +62,9 @@ fs::path ready_directory(const Session& session) {
 checkpoint::SaverOptions options_of(const Session& session, const RunStart& start,
                                     RunLog& log) {
   checkpoint::SaverOptions options =
-      saver_options(session, ready_directory(session), start.attempt());
+      saver_options(session, ready_directory(session, start), start.attempt());
   options.lock = start.lock();
+  if (start.lock() != nullptr) options.run = start.run();
   options.keep = session.config.checkpoint.keep;
   options.milestone_every = session.config.checkpoint.milestone_every;
   options.read_back = session.config.checkpoint.read_back;
@@ -76,10 +87,10 @@ checkpoint::SaverOptions saver_options(const Session& session, const fs::path& d
   return options;
 }
 
-Saves::Saves(const Session& session, const RunStart& start, RunLog& log, int64_t step)
+Saves::Saves(const Session& session, RunStart& start, RunLog& log, int64_t step)
     : log_(log),
+      start_(start),
       config_(session.config),
-      attempt_(start.attempt()),
       saver_(options_of(session, start, log), *session.world),
       reached_(step) {
   if (start.read_checkpoint()) saver_.trust(*start.read_checkpoint());
@@ -146,8 +157,9 @@ void Saves::drain() {
 void Saves::tell_failure(const checkpoint::SaveReport& report) {
   last_failure_ = report;
   const bool again = report.kind == ErrorKind::Temporary && ++failed_ < kTries;
-  log_.event(kBadSaveEvent,
-             {{"step", report.step}, {"attempt", attempt_}, {"message", report.error}});
+  log_.event(
+      kBadSaveEvent,
+      {{"step", report.step}, {"attempt", start_.attempt()}, {"message", report.error}});
   if (!again) report.raise();
   log_.log().warning(
       fmt::format("CHECKPOINT FAILED: {}; the run goes on and tries again "
@@ -162,6 +174,7 @@ void Saves::tell(const checkpoint::SaveReport& report) {
   if (log_.log().silent()) return;
   newest_ = report.step;
   set_last_words();
+  note_saved(report.step);
   log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                               report.step, human_bytes(static_cast<double>(report.bytes)),
                               report.seconds, report.stall));
@@ -171,13 +184,23 @@ void Saves::tell(const checkpoint::SaveReport& report) {
         "checkpoint.every = {} is more often than this storage can take",
         report.step, report.waited, config_.checkpoint.every));
   }
-  log_.event(CheckpointEvent{.attempt = attempt_,
+  log_.event(CheckpointEvent{.attempt = start_.attempt(),
                              .step = report.step,
                              .bytes = static_cast<int64_t>(report.bytes),
                              .seconds = report.seconds,
                              .longest = longest_,
                              .stall = report.stall,
                              .waited = report.waited});
+}
+
+/// The run's record says from now on that this checkpoint must not get lost.
+void Saves::note_saved(int64_t step) {
+  const auto failure = Failure::of([&] { start_.keeps(step, checkpoint_dir(config_)); });
+  if (!failure) return;
+  log_.log().warning(
+      fmt::format("the checkpoint of step {} is whole, and {} could not "
+                  "be brought up to it: {}",
+                  step, kRunPastFile, failure->message));
 }
 
 void Saves::tell_deletions() {

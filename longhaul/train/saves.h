@@ -25,10 +25,11 @@ class Saves {
  public:
   static constexpr int kTries = 3;
 
-  /// Makes the directory of checkpoints and asks whether it may be written, so that what
-  /// is wrong with it is said before hours of training. `step`: where the start begins.
+  /// Makes the directory of checkpoints, marks it as the run's and asks whether it may be
+  /// written and all ranks see the same one, so that what is wrong with it is said before
+  /// hours of training. `step`: where the start begins.
   /// Collective.
-  Saves(const Session& session, const RunStart& start, RunLog& log, int64_t step);
+  Saves(const Session& session, RunStart& start, RunLog& log, int64_t step);
 
   /// Makes the host memory that saves of tensors like these need.
   void prepare(const std::vector<checkpoint::StateTensor>& tensors) {
@@ -62,12 +63,13 @@ class Saves {
  private:
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
+  void note_saved(int64_t step);
   void tell_deletions();
   void set_last_words() const;
 
   RunLog& log_;
+  RunStart& start_;
   RunConfig config_;
-  int attempt_;
   std::vector<checkpoint::CarriedFile> carried_;
   checkpoint::Saver saver_;
   int failed_ = 0;        ///< in a row

@@ -15,7 +15,7 @@ def train(run, path, *sets, ranks=1, check=True):
 
 
 def steps_kept(run_dir):
-    return sorted(p.name for p in (run_dir / "checkpoints").iterdir())
+    return sorted(p.name for p in (run_dir / "checkpoints").glob("step_*"))
 
 
 def events(run_dir, kind):
@@ -96,13 +96,13 @@ def test_a_step_whose_checkpoint_was_damaged_is_saved_again(run, tmp_path, file)
 def test_a_run_whose_checkpoints_are_all_damaged_stops(run, tmp_path):
     path = write_config(tmp_path)
     train(run, path)
-    for step in (tmp_path / "run/checkpoints").iterdir():
+    for step in (tmp_path / "run/checkpoints").glob("step_*"):
         flip_a_bit(step / "a1_rank_00000.safetensors")
     before = (tmp_path / "run/metrics.jsonl").read_bytes()
     result = train(run, path, check=False)
     assert result.returncode == 78 and "block 0" in result.stderr
     assert (tmp_path / "run/metrics.jsonl").read_bytes() == before
-    for step in (tmp_path / "run/checkpoints").iterdir():
+    for step in (tmp_path / "run/checkpoints").glob("step_*"):
         (step / "a1_state.json").unlink()
     result = train(run, path, check=False)
     assert result.returncode == 78

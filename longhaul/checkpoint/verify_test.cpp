@@ -1,0 +1,113 @@
+#include "longhaul/checkpoint/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/checkpoint/test_model.h"
+#include "longhaul/checkpoint/test_world.h"
+#include "longhaul/format/test_files.h"
+#include "longhaul/run/files.h"
+#include "longhaul/run/run_lock.h"
+#include "longhaul/run/run_past.h"
+
+namespace longhaul::checkpoint {
+namespace {
+
+using testing::TempDir;
+
+class VerifyRun : public ::testing::Test {
+ protected:
+  VerifyRun() {
+    for (const int64_t step : {4, 8, 12}) save(step);
+  }
+  void save(int64_t step) const {
+    testing::run_ranks(2, [&](comm::Communicator& world) {
+      testing::save_now(run_ / "checkpoints", step, 1,
+                        testing::flat_share(world.rank(), 2).tensors, world, {},
+                        testing::side_files());
+    });
+  }
+  fs::path at(int64_t step) const {
+    return run_ / "checkpoints" / step_directory_name(step);
+  }
+  void flip_a_bit(int64_t step) const {
+    const fs::path file = at(step) / "a1_rank_00001.safetensors";
+    std::string bytes = read_text(file);
+    bytes[bytes.size() - 3] ^= 4;
+    testing::write_file(file, bytes);
+  }
+  RunVerdict verify(const fs::path& path) {
+    told_.clear();
+    return verify_run(path, [&](const std::string& line) { told_ += line + "\n"; });
+  }
+  RunVerdict verify() { return verify(run_); }
+
+  TempDir dir_;
+  fs::path run_ = dir_ / "run";
+  std::string told_;
+};
+
+TEST_F(VerifyRun, EveryCheckpointIsReadAndNamed) {
+  const RunVerdict verdict = verify();
+  EXPECT_EQ(verdict.whole, 3);
+  EXPECT_GT(verdict.bytes, 0U);
+  EXPECT_TRUE(verdict.broken.empty());
+  for (const char* name : {"step_00000004: ", "step_00000008: ", "step_00000012: "}) {
+    EXPECT_HAS(told_, name);
+  }
+  EXPECT_EQ(verify(run_ / "checkpoints").whole, 3);
+}
+
+TEST_F(VerifyRun, ABrokenOneIsFoundWhereverItStandsAndTheOthersAreReadAllTheSame) {
+  for (const int64_t step : {4, 8, 12}) {
+    const std::string good = read_text(at(step) / "a1_rank_00001.safetensors");
+    flip_a_bit(step);
+    const RunVerdict verdict = verify();
+    EXPECT_EQ(verdict.whole, 2) << step;
+    ASSERT_EQ(verdict.broken.size(), 1U) << step;
+    EXPECT_HAS(verdict.broken[0], at(step).string());
+    EXPECT_HAS(told_, at(step).filename().string() + ": BROKEN: ");
+    testing::write_file(at(step) / "a1_rank_00001.safetensors", good);
+  }
+}
+
+TEST_F(VerifyRun, ANewestOneThatLostAFileOrItsManifestsTextIsNotPassedOver) {
+  fs::remove(at(12) / "a1_rank_00000.safetensors");
+  testing::write_file(at(8) / kManifestFile, "{");
+  const RunVerdict verdict = verify();
+  EXPECT_EQ(verdict.whole, 1);
+  ASSERT_EQ(verdict.broken.size(), 2U);
+  EXPECT_HAS(verdict.broken[0], at(8).string());
+  EXPECT_HAS(verdict.broken[1], "a1_rank_00000.safetensors");
+}
+
+TEST_F(VerifyRun, WhatIsNoCheckpointIsNamedAndNotCalledBroken) {
+  fs::remove(at(12) / kManifestFile);
+  set_aside(at(4), "superseded");
+  EXPECT_TRUE(verify().broken.empty());
+  EXPECT_HAS(told_, "step_00000012: no checkpoint: its save never ended");
+  EXPECT_HAS(told_, "step_00000004.superseded: set aside");
+  const RunLock lock = RunLock::acquire(run_);
+  verify();
+  EXPECT_HAS(told_, "step_00000012: no checkpoint: a save is under way");
+}
+
+TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
+  RunPast record = RunPast::begin();
+  record.newest = 12;
+  record.write(run_);
+  EXPECT_TRUE(verify().broken.empty());
+  fs::remove_all(at(12));
+  const RunVerdict verdict = verify();
+  ASSERT_EQ(verdict.broken.size(), 1U);
+  EXPECT_HAS(verdict.broken[0], at(12).string());
+  EXPECT_HAS(told_, "step_00000012: MISSING");
+  // Whoever takes an older one for the newest says so.
+  std::vector<std::string> skipped;
+  EXPECT_EQ(find_checkpoint(run_, &skipped), at(8));
+  ASSERT_EQ(skipped.size(), 1U);
+  EXPECT_HAS(skipped[0], "step_00000012 passed over: it was committed");
+}
+
+}  // namespace
+}  // namespace longhaul::checkpoint

@@ -1,0 +1,124 @@
+#include "longhaul/run/run_past.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/json_fields.h"
+#include "longhaul/base/lenient_json.h"
+#include "longhaul/run/events.h"
+#include "longhaul/run/files.h"
+
+namespace longhaul {
+namespace {
+
+constexpr size_t kIdentityDigits = 32;
+constexpr uint64_t kLargestRecord = uint64_t{1} << 16;
+constexpr const char* kAdvice =
+    "bring its file back, or remove it where the run's checkpoints are in place";
+
+/// A file that cannot be asked for is no file that is absent.
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return false;
+  if (error) throw to_error(fs::filesystem_error("look at", path, error));
+  return true;
+}
+
+std::string new_identity() {
+  std::random_device source;
+  std::string run;
+  while (run.size() < kIdentityDigits) run += fmt::format("{:08x}", source());
+  return run;
+}
+
+std::string identity_of(const JsonFields& fields) {
+  auto run = fields.get<std::string>("run");
+  const bool good = run.size() == kIdentityDigits &&
+                    run.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!good) fields.fail(fmt::format("run '{}' is no identity of a run", run));
+  return run;
+}
+
+std::optional<Json> read_small(const fs::path& path) {
+  if (!is_there(path)) return std::nullopt;
+  return parse_json(read_text(path, kLargestRecord), path.string());
+}
+
+std::optional<std::string> read_identity(const fs::path& path) {
+  const auto json = read_small(path);
+  if (!json) return std::nullopt;
+  return identity_of(JsonFields(*json, "checkpoint", path.string(), kAdvice));
+}
+
+/// The newest checkpoint that these events leave.
+std::optional<int64_t> newest_by_events(const fs::path& path) {
+  std::optional<int64_t> newest;
+  const auto as_it_is = [](std::string_view text, size_t longest) {
+    return std::string(text.substr(0, longest));
+  };
+  std::ifstream lines(path);
+  for (std::string text; std::getline(lines, text);) {
+    const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!line.is_object()) continue;
+    const std::string kind = EventHead::read(line, as_it_is).kind;
+    if (kind == CheckpointEvent::kKind) newest = integer_at(line, "step");
+    const bool starts = kind == StartEvent::kKind;
+    if (!newest || (!starts && kind != RollbackEvent::kKind)) continue;
+    newest = std::min(*newest, integer_at(line, starts ? "step" : "to_step"));
+    if (*newest == 0) newest.reset();
+  }
+  return newest;
+}
+
+}  // namespace
+
+RunPast RunPast::begin() {
+  RunPast record;
+  record.run = new_identity();
+  return record;
+}
+
+std::optional<RunPast> RunPast::read(const fs::path& run_dir) {
+  const fs::path path = run_dir / kRunPastFile;
+  const auto json = read_small(path);
+  if (!json) {
+    if (!is_there(run_dir / kEventsFile)) return std::nullopt;
+    RunPast old = begin();
+    old.newest = newest_by_events(run_dir / kEventsFile);
+    return old;
+  }
+  const JsonFields fields(*json, "checkpoint", path.string(), kAdvice);
+  RunPast record;
+  record.run = identity_of(fields);
+  record.loads = fields.count("loads");
+  if (!fields.field("newest").is_null()) record.newest = fields.count("newest");
+  record.checkpoints = fields.get<std::string>("checkpoints");
+  return record;
+}
+
+void RunPast::write(const fs::path& run_dir) const {
+  Json json = {{"run", run}, {"loads", loads}, {"newest", nullptr}};
+  if (newest) json["newest"] = *newest;
+  json["checkpoints"] = checkpoints;
+  write_text_atomic(run_dir / kRunPastFile, json.dump() + "\n");
+}
+
+std::optional<std::string> read_run_identity(const fs::path& run_dir) {
+  return read_identity(run_dir / kRunPastFile);
+}
+
+std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
+  return read_identity(checkpoints / kCheckpointsOwnerFile);
+}
+
+void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run) {
+  write_text_atomic(checkpoints / kCheckpointsOwnerFile,
+                    Json{{"run", run}}.dump() + "\n");
+}
+
+}  // namespace longhaul

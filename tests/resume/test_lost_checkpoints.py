@@ -1,0 +1,302 @@
+"""A run that has come to a checkpoint never begins anew by itself, whatever has become of the
+directories: a mount that one node has lost looks like an empty directory."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from runs import PACE, curve, final, steps_of, tensors, write_config
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "dist"), str(HERE.parent / "e2e")]
+from test_failures import ENVIRONMENT, finish, rank_pids  # noqa: E402
+from test_launch import workers  # noqa: E402
+
+EVERY = "checkpoint.every=2"
+
+
+def train(run, path, *sets, ranks=1, check=True):
+    return run("longhaul", "train", path, *[w for s in sets for w in ("--set", s)],
+               ranks=ranks, check=check)
+
+
+def kept(run_dir):
+    return sorted(p.name for p in (run_dir / "checkpoints").glob("step_*"))
+
+
+def record_of(run_dir):
+    return json.loads((run_dir / "run.json").read_text())
+
+
+def refused(run, path, *sets, code=78, ranks=1):
+    """What a start says that is refused, and that it has changed no record of steps."""
+    metrics = path.with_suffix("") / "metrics.jsonl"
+    before = metrics.read_bytes()
+    result = train(run, path, *sets, ranks=ranks, check=False)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert metrics.read_bytes() == before
+    assert "RANDOM" not in result.stdout
+    return result.stderr
+
+
+@pytest.fixture(scope="module")
+def whole(run, tmp_path_factory):
+    """A run that nobody has disturbed, in one go."""
+    path = tmp_path_factory.mktemp("whole")
+    train(run, write_config(path), EVERY)
+    return path / "run"
+
+
+def test_a_run_whose_checkpoints_are_gone_is_refused_until_they_are_back(run, tmp_path, whole):
+    path = write_config(tmp_path)
+    train(run, path, EVERY, "run.stop_after=4")
+    checkpoints, away = tmp_path / "run/checkpoints", tmp_path / "away"
+    assert record_of(tmp_path / "run")["newest"] == 4
+    checkpoints.rename(away)
+    checkpoints.mkdir()
+    for sets in ([], ["checkpoint.resume=4"]):
+        said = refused(run, path, EVERY, *sets)
+        assert "step 4" in said and str(checkpoints) in said
+        assert 'checkpoint.resume = "never"' in said
+    checkpoints.rmdir()
+    assert str(checkpoints) in refused(run, path, EVERY, ranks=2)
+    away.rename(checkpoints)
+    train(run, path, EVERY)
+    assert curve(tmp_path / "run") == curve(whole)
+    assert tensors(final(tmp_path / "run")) == tensors(final(whole))
+
+
+def test_never_is_the_one_way_to_begin_anew_and_what_was_there_is_kept(run, tmp_path, whole):
+    path = write_config(tmp_path)
+    train(run, path, EVERY, "run.stop_after=6", "run.seed=5")
+    before = record_of(tmp_path / "run")
+    result = train(run, path, EVERY, "checkpoint.resume=never", "run.stop_after=2")
+    assert "step_00000006.superseded" in result.stdout
+    assert record_of(tmp_path / "run")["run"] != before["run"]
+    assert kept(tmp_path / "run") == ["step_00000002", *(
+        f"step_0000000{n}.superseded" for n in (2, 4, 6))]
+    train(run, path, EVERY)  # goes on from what it did then, not from before
+    assert curve(tmp_path / "run") == curve(whole)
+
+
+def test_a_newest_checkpoint_that_is_missing_is_told_by_name(run, tmp_path, whole):
+    path = write_config(tmp_path)
+    train(run, path, EVERY, "run.stop_after=6")
+    shutil.rmtree(tmp_path / "run/checkpoints/step_00000006")
+    result = run("longhaul", "verify", tmp_path / "run", check=False)
+    assert result.returncode == 78 and "step_00000006: MISSING" in result.stdout
+    result = train(run, path, EVERY)
+    assert "CHECKPOINT MISSING" in result.stdout and "step_00000006" in result.stdout
+    assert steps_of(tmp_path / "run")[5]["attempt"] == 2
+    assert '"fall_back"' in (tmp_path / "run/events.jsonl").read_text()
+    assert curve(tmp_path / "run") == curve(whole)
+
+
+def test_a_run_that_never_came_to_a_checkpoint_begins_anew_and_says_what_it_lost(
+        run, binary, tmp_path, whole):
+    path = write_config(tmp_path)
+    words = [binary("longhaul"), "train", path, "--set", "checkpoint.every=0", "--set", PACE]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as started:
+        limit = time.monotonic() + 60
+        metrics = tmp_path / "run/metrics.jsonl"
+        while not (metrics.exists() and steps_of(tmp_path / "run").get(3)):
+            assert started.poll() is None and time.monotonic() < limit
+            time.sleep(0.005)
+        started.send_signal(signal.SIGKILL)
+    reached = max(steps_of(tmp_path / "run"))
+    result = train(run, path, EVERY)
+    assert f"had come to step {reached}, and no checkpoint of it was ever committed" in result.stdout
+    assert curve(tmp_path / "run") == curve(whole)
+
+
+def test_another_directory_for_checkpoints_is_no_reason_to_begin_anew(run, tmp_path, whole):
+    path, place = write_config(tmp_path), f'checkpoint.dir="{tmp_path}/new"'
+    train(run, path, EVERY, "run.stop_after=4")
+    old = tmp_path / "run/checkpoints"
+    said = refused(run, path, EVERY, place)
+    assert f"{tmp_path}/new" in said and f"checkpoint.dir to {old}" in said
+    # The way to go on in it: from the old one, and since then from its own.
+    resume = f'checkpoint.resume="{old}"'
+    train(run, path, EVERY, place, resume, "run.stop_after=6")
+    result = train(run, path, EVERY, place, resume)
+    assert "is not used: this run has checkpoints of its own" in result.stdout
+    assert steps_of(tmp_path / "run")[7]["attempt"] == 4
+    assert curve(tmp_path / "run") == curve(whole)
+    assert tensors(tmp_path / "new/step_00000008") == tensors(final(whole))
+
+
+def test_the_checkpoints_of_another_run_are_no_runs_own(run, tmp_path):
+    path, other = write_config(tmp_path), write_config(tmp_path, "other")
+    train(run, path, EVERY, "run.stop_after=4")
+    train(run, other, EVERY, "run.stop_after=2")
+    said = refused(run, path, EVERY, f'checkpoint.dir="{tmp_path}/other/checkpoints"')
+    assert "of another run" in said and f"{tmp_path}/run/checkpoints" in said
+    theirs = f'checkpoint.dir="{tmp_path}/other/checkpoints"'
+    assert "of another run" in refused(run, path, EVERY, theirs, "checkpoint.resume=never")
+    assert kept(tmp_path / "other") == ["step_00000002"]
+    # A run that begins there goes on by its own checkpoints, by the same command.
+    third = write_config(tmp_path, "third")
+    begin = f'checkpoint.resume="{tmp_path}/other"'
+    train(run, third, EVERY, begin, "run.stop_after=4")
+    train(run, third, EVERY, begin)
+    assert [steps_of(tmp_path / "third")[n]["attempt"] for n in (3, 4, 5, 8)] == [1, 1, 2, 2]
+    shutil.rmtree(tmp_path / "third/checkpoints")
+    assert "step 8" in refused(run, third, EVERY, begin, "run.steps=9")
+
+
+def test_a_run_of_an_older_release_goes_on_and_is_marked(run, tmp_path, whole):
+    path = write_config(tmp_path)
+    train(run, path, EVERY, "run.stop_after=4")
+    (tmp_path / "run/run.json").unlink()
+    (tmp_path / "run/checkpoints/of_run.json").unlink()
+    train(run, path, EVERY, "run.stop_after=6")
+    owner = json.loads((tmp_path / "run/checkpoints/of_run.json").read_text())
+    assert owner["run"] == record_of(tmp_path / "run")["run"]
+    (tmp_path / "run/run.json").unlink()
+    train(run, path, EVERY)  # its own directory was lost: the checkpoints say who it is
+    assert owner["run"] == record_of(tmp_path / "run")["run"]
+    assert curve(tmp_path / "run") == curve(whole)
+    # What events tell of must not vanish either.
+    (tmp_path / "run/run.json").unlink()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    assert "step 8" in refused(run, path, EVERY, "run.steps=9")
+
+
+# Two ranks on two machines, as far as mounts and host names go.
+def on_two_nodes(binary, path, hides, odd):
+    """Of two ranks, `odd` finds an empty directory in place of `hides`."""
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+    for rank in range(2):
+        empty = path.parent / f"empty{rank}"
+        empty.mkdir(exist_ok=True)
+        hide = f"mount --bind {empty} {hides} && " if rank == odd else ""
+        command += [":"] if rank > 0 else []
+        command += ["-n", "1", "unshare", "--mount", "--uts", "sh", "-c",
+                    f'{hide}hostname n{rank} && exec "$0" "$@"', binary("longhaul"), "train",
+                    str(path), "--set", EVERY]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=ENVIRONMENT)
+    code, errors = finish(process)
+    return code, "\n".join(errors)
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "--uts", "true"], capture_output=True).returncode != 0,
+    reason="needs namespaces of its own")
+@pytest.mark.parametrize("what", ["run", "run/checkpoints"])
+@pytest.mark.parametrize("odd", [0, 1])
+def test_the_rank_that_sees_another_directory_is_named_and_the_run_may_go_on(
+        run, binary, tmp_path, what, odd):
+    path = write_config(tmp_path)
+    train(run, path, EVERY, "run.stop_after=4", ranks=2)
+    metrics = (tmp_path / "run/metrics.jsonl").read_bytes()
+    code, said = on_two_nodes(binary, path, tmp_path / what, odd)
+    assert code == 75, said
+    assert f"rank {odd} of 2 on n{odd}" in said and f"on n{1 - odd}" in said
+    assert str(tmp_path / what) in said
+    assert (tmp_path / "run/metrics.jsonl").read_bytes() == metrics
+    assert kept(tmp_path / "run") == ["step_00000002", "step_00000004"]
+
+
+def supervised(binary, path, *sets):
+    words = [binary("longhaul"), "launch", "-n", "2", path, "--set", EVERY, "--set", PACE]
+    words += [w for s in sets for w in ("--set", s)]
+    return subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+
+
+# "never" is for the first start: a restart must not take it for a leave to begin anew.
+@pytest.mark.parametrize("resume", ["latest", "never"])
+def test_a_supervised_run_that_loses_its_checkpoints_ends_and_trains_nothing_again(
+        run, binary, tmp_path, resume):
+    path, steps = write_config(tmp_path), "run.steps=60"
+    process = supervised(binary, path, steps, f"checkpoint.resume={resume}")
+    limit = time.monotonic() + 60
+    while not (tmp_path / "run/events.jsonl").exists() or '"checkpoint"' not in (
+            tmp_path / "run/events.jsonl").read_text():
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.01)
+    pids = workers(path)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    (tmp_path / "run/checkpoints").rename(tmp_path / "away")
+    (tmp_path / "run/checkpoints").mkdir()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 78, said
+    assert "no rank finds a checkpoint" in said
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
+    assert [r["step"] for r in records if "grad_norm" in r].count(1) == 1
+    assert not kept(tmp_path / "run")
+
+
+def test_memory_of_the_machines_outlives_the_checkpoints(run, binary, tmp_path):
+    path = write_config(tmp_path)
+    memory = {**ENVIRONMENT, "LONGHAUL_MEMORY_DIR": str(tmp_path / "memory")}
+    (tmp_path / "memory").mkdir(mode=0o700)
+    words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", binary("longhaul"),
+             "train", path, "--set", "run.steps=30", "--set", "checkpoint.every=4", "--set",
+             "resilience.peer_memory_every=1"]
+    process = subprocess.Popen([*words, "--set", PACE], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=memory)
+    limit = time.monotonic() + 60
+    while not (tmp_path / "run/metrics.jsonl").exists() or max(
+            steps_of(tmp_path / "run"), default=0) < 7:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.005)
+    for pid in [*rank_pids(process.pid).values(), process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    code, said = finish(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                         text=True, env=memory))
+    assert code == 0, said
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "CHECKPOINTS GONE" in log and "in memory of 1 node (checkpoint on disk: none)" in log
+    assert log.count("weights: RANDOM") == 1
+    assert record_of(tmp_path / "run")["newest"] == 30
+
+
+def without_checkpoints(binary, path, *sets):
+    """Trains, and takes the directory of checkpoints away while training goes on."""
+    words = [binary("longhaul"), "train", path, "--set", PACE]
+    words += [w for s in sets for w in ("--set", s)]
+    events = path.with_suffix("") / "events.jsonl"
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=ENVIRONMENT) as process:
+        limit = time.monotonic() + 60
+        while not events.exists() or '"checkpoint"' not in events.read_text():
+            assert process.poll() is None and time.monotonic() < limit
+            time.sleep(0.005)
+        (path.with_suffix("") / "checkpoints").rename(path.parent / "away")
+        said, _ = process.communicate(timeout=120)
+    return process.returncode, said
+
+
+def test_what_is_in_memory_is_saved_when_the_directory_is_removed_under_the_run(
+        run, binary, tmp_path):
+    path, sets = write_config(tmp_path), ["run.steps=40", "checkpoint.every=15"]
+    code, said = without_checkpoints(binary, path, *sets)
+    assert code == 0 and "CHECKPOINTS GONE" in said
+    assert kept(tmp_path / "run")[-1] == "step_00000040"
+    assert record_of(tmp_path / "run")["newest"] == 40
+    train(run, path, *sets)  # it is the run's own directory again, and the run is done
+    assert steps_of(tmp_path / "run")[1]["attempt"] == 1
+
+
+def test_a_run_that_is_to_go_back_to_a_checkpoint_that_is_gone_does_not_begin_anew(
+        binary, tmp_path):
+    path = write_config(tmp_path)
+    code, said = without_checkpoints(
+        binary, path, "run.steps=60", "checkpoint.every=25", "resilience.on_bad_step=rollback",
+        "resilience.rollback_steps=2", 'debug.faults=[{step = 45, kind = "nonfinite_loss"}]')
+    assert code == 75, said
+    assert "the run is to go back" in said and str(tmp_path / "run/checkpoints") in said
+    assert said.count("RANDOM") == 1
