@@ -109,16 +109,18 @@ class CheckpointSource final : public WeightsSource {
 
 /// What rank 0 finds at a path, on every rank. Collective.
 ModelSource resolve_together(const fs::path& path, comm::Communicator& group) {
+  constexpr char kCheckpoint = 'C';
+  // No JSON: a path may hold any byte but NUL.
   const std::string text = comm::on_rank_zero(group, [&] {
     const ModelSource source = resolve_model_source(path);
-    return json_text(Json{{"checkpoint", source.kind == ModelSource::Kind::Checkpoint},
-                          {"path", source.path.string()},
-                          {"note", source.note}});
+    const bool checkpoint = source.kind == ModelSource::Kind::Checkpoint;
+    return (checkpoint ? kCheckpoint : 'H') + source.path.string() + '\0' + source.note;
   });
-  const Json json = Json::parse(text);
-  const bool checkpoint = json.at("checkpoint").get<bool>();
-  return {checkpoint ? ModelSource::Kind::Checkpoint : ModelSource::Kind::HfDirectory,
-          json.at("path").get<std::string>(), json.at("note").get<std::string>()};
+  const size_t end = text.find('\0');
+  LH_ASSERT(end != std::string::npos, "rank 0 names no source");
+  return {text[0] == kCheckpoint ? ModelSource::Kind::Checkpoint
+                                 : ModelSource::Kind::HfDirectory,
+          text.substr(1, end - 1), text.substr(end + 1)};
 }
 
 /// Collective.

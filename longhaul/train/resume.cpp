@@ -35,12 +35,15 @@ constexpr int kFailedStarts = 2;
 std::vector<fs::path> agree_on_paths(const Session& session,
                                      const std::function<std::vector<fs::path>()>& find) {
   const std::string text = comm::on_rank_zero(*session.world, [&] {
-    Json paths = Json::array();
-    for (const fs::path& path : find()) paths.push_back(path.string());
-    return json_text(paths);
+    // No JSON: a path may hold any byte but NUL.
+    std::string paths;
+    for (const fs::path& path : find()) paths += path.string() + '\0';
+    return paths;
   });
   std::vector<fs::path> paths;
-  for (const Json& path : Json::parse(text)) paths.emplace_back(path.get<std::string>());
+  for (size_t begin = 0; begin < text.size(); begin = text.find('\0', begin) + 1) {
+    paths.emplace_back(text.substr(begin, text.find('\0', begin) - begin));
+  }
   return paths;
 }
 
