@@ -9,7 +9,7 @@
 namespace longhaul::apps {
 namespace {
 
-/// 0 where the file's name is to decide.
+/// The character of --delimiter; 0 where none was given: the file's name decides.
 char parse_delimiter(const std::string& text) {
   if (text.empty()) return 0;
   if (text == "\\t" || text == "tab") return '\t';

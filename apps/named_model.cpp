@@ -132,7 +132,7 @@ train::Session load_model(const NamedModel& model, const ModelCall& call,
                           int64_t micro_size, std::shared_ptr<comm::Communicator> world) {
   check_device(call);
   if (positions > model.config.max_position_embeddings) {
-    // Not of the files: an older checkpoint of the run has no more of them.
+    // ConfigError, since no file is at fault: older checkpoints have no more positions.
     throw ConfigError("model",
                       fmt::format("{} positions are needed, the model has {} "
                                   "(max_position_embeddings in {}); use a shorter length",

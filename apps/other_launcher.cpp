@@ -10,6 +10,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
@@ -17,30 +18,19 @@ namespace {
 
 using Environment = std::function<const char*(const char*)>;
 
-/// Of a variable that others set as they like.
+/// The whole number in a variable, which other programs set as they like; `otherwise`
+/// where it holds none.
 int number(const Environment& environment, const char* name, int otherwise) {
   const char* const text = environment(name);
   return text == nullptr ? otherwise : whole_number<int>(text).value_or(otherwise);
 }
 
-/// A word as a shell takes it.
-std::string for_shell(const std::string& word) {
-  const bool plain = !word.empty() && std::ranges::all_of(word, [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_./=:,+@%").find(static_cast<char>(c)) !=
-               std::string_view::npos;
-  });
-  if (plain) return word;
-  std::string quoted = "'";
-  for (const char c : word)
-    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-/// What to type for `ranks` of them, `each` on a machine.
+/// The command to type for `ranks` ranks, `each` of them on a machine.
 std::string command_for(const std::vector<std::string>& words, int ranks, int each) {
   std::string rest;
-  for (size_t i = 1; i < words.size(); ++i) rest += " " + for_shell(words[i]);
+  if (words.size() > 1) {
+    rest = " " + cluster::describe_command({words.begin() + 1, words.end()});
+  }
   const std::string verb = words.empty() ? "train" : words.front();
   if (verb != "train") {
     const bool starts_ranks = verb == "launch" || verb == "supervise";

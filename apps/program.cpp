@@ -76,8 +76,9 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
                      near ? fmt::format("did you mean '{}'?", *near) : "one of " + list);
 }
 
-/// Options that take text, where ~ and $ stand for themselves; settings that are paths
-/// are looked at where they are read, and words for another start there.
+/// Options that take text, in which ~ and $ stand for themselves. Paths in settings are
+/// checked where the settings are read; the words of `submit` by the start that gets
+/// them.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
                                   "--slurm",          "--name"};
@@ -124,7 +125,7 @@ void refuse_what_is_not_finite(CLI::App& program) {
   for (CLI::App* verb : program.get_subcommands({})) refuse_what_is_not_finite(*verb);
 }
 
-/// A result that a full disk has cut short is none.
+/// Throws where the output could not be written whole: such a result is no success.
 void flush_output() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
   throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(),

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -8,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/program.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/compare.h"
 #include "longhaul/checkpoint/directory.h"
-#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -31,8 +30,7 @@ checkpoint::CheckpointReader open(const std::string& path) {
   std::vector<std::string> skipped;
   const auto found = checkpoint::find_checkpoint(path, &skipped);
   for (const std::string& line : skipped) {
-    fmt::print(stderr, "{} {}: {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-               path, printable(line));
+    say_warning(path + ": " + line);
   }
   if (!found) {
     throw InputError("compare", fmt::format("{}: no checkpoint, capture or run with one; "

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "apps/asked_layout.h"
+#include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
@@ -22,7 +22,6 @@
 #include "longhaul/families/model_config.h"
 #include "longhaul/optim/ratio_groups.h"
 #include "longhaul/optim/run_schedule.h"
-#include "longhaul/system/terminal.h"
 #include "longhaul/train/history.h"
 
 namespace longhaul::apps {
@@ -240,8 +239,7 @@ void run_config(const ConfigCall& options) {
     layout = describe(loaded.config, model->description, options);
   }
   for (const std::string& warning : loaded.warnings) {
-    fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-               printable(warning));
+    say_warning(warning);
   }
   if (options.json) {
     print_json(loaded, options, layout);

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
 
+#include "apps/program.h"
 #include "apps/ranks.h"
 #include "apps/verbs.h"
 #include "apps/weights_output.h"
@@ -15,7 +15,6 @@
 #include "longhaul/system/progress.h"
 #include "longhaul/system/signals.h"
 #include "longhaul/system/stopwatch.h"
-#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -96,10 +95,7 @@ void add_export(CLI::App& program, Outcome& outcome) {
               options->source,
               [&](const fs::path& from) { run_export(*options, from, *world); },
               [&](const std::string& line) {
-                if (world->rank() > 0) return;
-                fmt::print(stderr, "{} {}\n",
-                           warning_text("longhaul: warning:", STDERR_FILENO),
-                           printable(line));
+                if (world->rank() == 0) say_warning(line);
               });
         });
   });

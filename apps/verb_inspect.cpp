@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -76,6 +77,10 @@ void add_tokenizer(const fs::path& path, checkpoint::Inspection& result) {
     }
   } catch (const InputError& problem) {
     result.json["tokenizer_problem"] = problem.what();
+    const bool told = std::ranges::any_of(result.lines, [&](const std::string& line) {
+      return line.find(problem.message()) != std::string::npos;
+    });
+    if (told) return;
     result.lines.push_back(
         fmt::format("  note: text cannot be read: {}", problem.what()));
   }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/supervision.h"
 #include "apps/verbs.h"
@@ -23,7 +24,6 @@
 #include "longhaul/config/load.h"
 #include "longhaul/monitor/run_files.h"
 #include "longhaul/run/files.h"
-#include "longhaul/system/terminal.h"
 
 namespace longhaul::apps {
 namespace {
@@ -160,8 +160,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   }
   const LoadedConfig loaded = load_run_config(command.words[0], command.sets);
   for (const std::string& warning : loaded.warnings) {
-    fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-               printable(warning));
+    say_warning(warning);
   }
   // A job that waits for days is not to end at once.
   const RunConfig& config = loaded.config;

@@ -88,7 +88,9 @@ void add_verify(CLI::App& program, Outcome&) {
                    "a checkpoint, a run (all of its checkpoints) or a store")
       ->required();
   verb->footer(
-      "Ends with 78 when anything is broken, after all has been read.\n"
+      "Ends with 78 when anything is broken, and with 75 when something could not be "
+      "read "
+      "now, after all has been read.\n"
       "Examples:\n"
       "  longhaul verify runs/cpt\n"
       "  longhaul verify runs/cpt/checkpoints/step_00000500");

@@ -28,8 +28,8 @@ Failure failure_of(const Error& error) {
   return {error.kind(), error.area(), error.message()};
 }
 
-/// What LibTorch's allocators say when there is no memory, from the words on by which
-/// they are told (this folder is free of LibTorch); empty: it is something else.
+/// The part of a message in which LibTorch's allocators say that there is no memory (this
+/// folder is free of LibTorch); empty for other messages.
 std::string_view words_of_memory(std::string_view words) {
   for (const std::string_view said :
        {"can't allocate memory: ", "CUDA out of memory", "CUDA error: out of memory"}) {
@@ -39,7 +39,7 @@ std::string_view words_of_memory(std::string_view words) {
   return {};
 }
 
-/// Without the stack that LibTorch appends.
+/// The message without the stack that LibTorch appends.
 std::string first_words(std::string_view words) {
   words = words.substr(0, words.find("\nException raised from"));
   return std::string(words.substr(0, words.find("\nC++ CapturedTraceback")));
@@ -54,7 +54,7 @@ Error of_system(const std::system_error& problem) {
     return refused("thread", "thread", error);
   }
   const std::string words = problem.what();
-  // As {fmt} says it of a stream that it prints to.
+  // {fmt} says this of a stream that it cannot print to.
   const fs::path place = words.starts_with("cannot write") ? "the output" : "";
   return to_error(fs::filesystem_error(words, place, problem.code()));
 }

@@ -21,7 +21,8 @@ struct Failure {
   std::string area;
   std::string message;
 
-  /// Runs `work`; nothing when it went well. Of any exception, as to_error says.
+  /// Runs `work`. Returns nothing when it went well, else what to_error() makes of its
+  /// exception.
   static std::optional<Failure> of(const std::function<void()>& work);
   /// The same failure in work that a run has begun: what the system refuses now it gave
   /// before, so it may give it again (Temporary). Only what an input holds stays wrong.

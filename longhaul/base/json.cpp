@@ -23,7 +23,7 @@ struct OddNumber {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Of a word, a number or a piece of either.
+/// Whether a character may be part of a word or a number.
 bool goes_on(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
          c == '+' || c == '.';
@@ -34,7 +34,8 @@ size_t skip_digits(std::string_view text, size_t at) {
   return at;
 }
 
-/// By the grammar; of what is not, the parser says what is wrong.
+/// Whether a word is a number by JSON's grammar. Of other words the parser says what is
+/// wrong.
 bool is_number(std::string_view word) {
   size_t at = word.starts_with('-') ? 1 : 0;
   const size_t first = at;
@@ -55,7 +56,7 @@ bool is_number(std::string_view word) {
   return at == word.size();
 }
 
-/// More than 64 bits.
+/// Whether a whole number needs more than 64 bits.
 bool is_too_long(std::string_view integer) {
   constexpr size_t kAlwaysFit = 18;
   if (integer.size() <= kAlwaysFit || !is_number(integer)) return false;
@@ -68,7 +69,7 @@ bool is_too_long(std::string_view integer) {
   return read.ec == std::errc::result_out_of_range;
 }
 
-/// Larger than any double.
+/// Whether a number is larger than any double.
 bool is_too_large(std::string_view number) {
   constexpr size_t kMostDigits = 300;    // before a point, of what always fits
   constexpr size_t kExponentDigits = 3;  // of the smallest exponent that may not fit
@@ -114,7 +115,7 @@ Value parse(std::string_view given, std::string_view what, int max_depth) {
   std::string replaced;
   std::string_view text = given;
   if (!odd.empty()) {
-    // As many bytes, so that messages name the right one.
+    // The text keeps its length, so that messages name the right byte.
     replaced = given;
     for (const OddNumber& one : odd) {
       replaced.replace(one.at, one.text.size(),
@@ -164,7 +165,7 @@ std::string text_of_scalar(const Value& value) {
   return value.dump(-1, ' ', false, Value::error_handler_t::replace);
 }
 
-/// As dump() writes it, but for binary values.
+/// Writes a value as dump() does; of a binary value it writes the number's own text.
 template <typename Value>
 void write(const Value& value, int indent, int level, std::string& out) {
   if (value.is_binary()) {

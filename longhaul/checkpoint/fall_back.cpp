@@ -24,8 +24,8 @@ std::vector<fs::path> checkpoints_of(const fs::path& named) {
   return paths.empty() ? valid_newest_first(named) : paths;
 }
 
-/// Whether it tells of damage that lies in this checkpoint. Values that are as they were
-/// saved are no damage: nobody wants figures of other weights in their place.
+/// Whether an error tells of damage in this checkpoint. Values that were saved as NaN are
+/// no damage: figures of other weights are no substitute.
 bool is_of(const Error& error, const fs::path& checkpoint) {
   return error.kind() == ErrorKind::Input && error.area() != kValuesArea &&
          std::string_view(error.what()).find(checkpoint.string()) !=

@@ -81,8 +81,8 @@ bool sees_checkpoints(const fs::path& dir, const std::string& run) {
 
 std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator& world) {
   const Json told = Json::parse(comm::on_rank_zero(world, [&] {
-    return Json{{"run", read_run_identity(run_dir).value_or("")}, {"host", host_name()}}
-        .dump();
+    return json_text(
+        Json{{"run", read_run_identity(run_dir).value_or("")}, {"host", host_name()}});
   }));
   const auto run = told.at("run").get<std::string>();
   if (!run.empty()) return run;

@@ -22,7 +22,7 @@ std::vector<std::string> tensor_problems(const SharedSource& source,
   return {};
 }
 
-/// Those of a checkpoint are proved by its hashes.
+/// What is wrong beside the weights of a directory; hashes prove a checkpoint's files.
 std::vector<std::string> problems_beside(const WeightsSource& source) {
   if (source.source().kind != ModelSource::Kind::HfDirectory) return {};
   const fs::path& dir = source.source().path;

@@ -85,8 +85,8 @@ std::pair<ErrorKind, std::string> first_failure(const std::vector<std::string>& 
   return first;
 }
 
-/// Whoever removes the directory under a run must not cost it what it has in memory: it
-/// is saved in a new one. Rank 0.
+/// Makes and marks the directory again where it was removed under the run, so that the
+/// state in memory is not lost with it. Rank 0.
 void mark_again(const SaverOptions& options) {
   if (options.run.empty()) return;
   const auto owner = read_checkpoints_owner(options.dir);

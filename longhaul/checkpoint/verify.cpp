@@ -15,7 +15,7 @@ namespace {
 
 using Tell = std::function<void(const std::string&)>;
 
-/// Where the checkpoints are of what a person named.
+/// The directory of the checkpoints of the run or directory that a person named.
 fs::path checkpoints_of_named(const fs::path& path) {
   const fs::path dir = checkpoints_dir_of(path);
   return list_checkpoints(dir).empty() && !list_checkpoints(path).empty() ? path : dir;

@@ -414,9 +414,8 @@ Fields fields_of(CheckpointSection& s) {
       make_field(
           "resume", s.resume, Free,
           "latest (where there is one), never (begin anew, and set aside what is there), "
-          "a step to go back to, or another run's checkpoint to begin from, with its "
-          "data "
-          "position"),
+          "a step or the path of an own checkpoint to go back to, or another run's "
+          "checkpoint to begin from, with its data position"),
       make_field("dir", s.dir, Free, "where checkpoints are kept")
           .when_absent("run.dir/checkpoints"),
   };

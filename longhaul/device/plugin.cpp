@@ -168,8 +168,8 @@ void check_registered(const fs::path& path) {
                 "PrivateUse1, as it is loaded; what a Python package around it does is "
                 "not done here");
   }
-  fail_plugin(path, fmt::format("the library was loaded and registers a part of a device "
-                                "alone: it lacks {}, which it must register as it is "
+  fail_plugin(path, fmt::format("the library was loaded and registers only a part of a "
+                                "device: it lacks {}, which it must register as it is "
                                 "loaded",
                                 fmt::join(missing, " and ")));
 }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/rules.h"
@@ -132,7 +133,7 @@ void check_causal(const ConfigFields& fields, const ModelDescription& model) {
   fields.fail("is_causal", fmt::format("= {} is not available: a decoder's tokens see "
                                        "what is before them; remove it, or set "
                                        "model.override.is_causal = true",
-                                       found->dump().substr(0, 80)));
+                                       json_text(*found).substr(0, 80)));
 }
 
 void check_token_ids(const ConfigFields& fields, const ModelConfig& config) {

@@ -102,9 +102,10 @@ std::optional<std::string> named_weights(const fs::path& dir) {
   const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (!name.ends_with(".safetensors") && !name.ends_with(kIndexEnding)) {
     throw InputError(
-        "weights", fmt::format("{}: {} is {}, which is neither a *.safetensors file "
-                               "nor a *{}; name one, or take the field out",
-                               path.string(), kNamedWeights, value.dump(), kIndexEnding));
+        "weights",
+        fmt::format("{}: {} is {}, which is neither a *.safetensors file "
+                    "nor a *{}; name one, or take the field out",
+                    path.string(), kNamedWeights, json_text(value), kIndexEnding));
   }
   join_inside(dir, name, "weights");
   return name;

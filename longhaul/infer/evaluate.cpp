@@ -58,8 +58,8 @@ void require_targets(const data::TokenSource& source, int64_t max_sequences,
   throw InputError(
       "data",
       fmt::format("{}: {} read, and none has a target for {}: every label is "
-                  "ignored, and a mean loss over nothing is none; look at the data "
-                  "with longhaul inspect",
+                  "ignored, so there is no mean loss; look at the data with longhaul "
+                  "inspect",
                   name, counted(sequences, "sequence"), fmt::join(without, ", ")));
 }
 

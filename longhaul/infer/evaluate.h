@@ -8,8 +8,8 @@
 
 namespace longhaul::infer {
 
-/// Loss over a set of sequences, with targets for every term: a mean over nothing is
-/// none.
+/// Loss over a set of sequences that has targets for every term. Without targets a term
+/// has no mean.
 struct Evaluation {
   /// By term of the loss that the data has targets for.
   std::vector<double> sums;  ///< nats
@@ -40,9 +40,8 @@ struct EvaluateOptions {
 using LossOf = std::function<std::vector<double>(std::vector<data::TokenBatch>& batches)>;
 
 /// Mean loss of the source's sequences, which have targets (require_targets), split over
-/// the ranks of `data`. Every rank calls
-/// `loss` equally often, the last time perhaps with rows without a target, so it may be a
-/// collective. Collective.
+/// the ranks of `data`. Every rank calls `loss` equally often, the last time perhaps with
+/// rows without a target, so it may be a collective. Collective.
 Evaluation evaluate(const LossOf& loss, const data::TokenSource& source,
                     comm::Communicator& data, const EvaluateOptions& options);
 

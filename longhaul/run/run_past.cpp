@@ -7,6 +7,7 @@
 #include <random>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/json_fields.h"
 #include "longhaul/base/lenient_json.h"
 #include "longhaul/run/events.h"
@@ -105,7 +106,7 @@ void RunPast::write(const fs::path& run_dir) const {
   Json json = {{"run", run}, {"loads", loads}, {"newest", nullptr}};
   if (newest) json["newest"] = *newest;
   json["checkpoints"] = checkpoints;
-  write_text_atomic(run_dir / kRunPastFile, json.dump() + "\n");
+  write_text_atomic(run_dir / kRunPastFile, json_text(json) + "\n");
 }
 
 std::optional<std::string> read_run_identity(const fs::path& run_dir) {
@@ -118,7 +119,7 @@ std::optional<std::string> read_checkpoints_owner(const fs::path& checkpoints) {
 
 void write_checkpoints_owner(const fs::path& checkpoints, const std::string& run) {
   write_text_atomic(checkpoints / kCheckpointsOwnerFile,
-                    Json{{"run", run}}.dump() + "\n");
+                    json_text(Json{{"run", run}}) + "\n");
 }
 
 }  // namespace longhaul

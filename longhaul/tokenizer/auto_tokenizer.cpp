@@ -23,7 +23,7 @@ constexpr const char* kAdditional = "additional_special_tokens";
 constexpr std::array kMatching = {"lstrip", "rstrip", "single_word", "normalized"};
 constexpr size_t kMostShown = 8;
 
-/// Of a directory; null where it is absent.
+/// The JSON object in a file of the directory; null where the file is absent.
 Json read_beside(const fs::path& dir, const char* name) {
   const fs::path file = dir / name;
   if (!fs::exists(file)) return {};
@@ -110,7 +110,7 @@ class Collector {
   std::set<std::string> seen_;
 };
 
-/// "a, b, and 3 more".
+/// "a, b and 3 more".
 std::string list(const std::vector<std::string>& items) {
   const auto shown = std::min(items.size(), kMostShown);
   std::string text =

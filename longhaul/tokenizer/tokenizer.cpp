@@ -230,7 +230,7 @@ void refuse_tiktoken(const fs::path& file, std::string_view bytes) {
                   file.string(), kMakeTokenizerJson));
 }
 
-/// Of JSON that is a tokenizer, but not in this form.
+/// Refuses JSON that is a tokenizer in another form than tokenizer.json's.
 void refuse_other_json(const Json& root, const std::string& name) {
   if (root.contains("model")) return;
   const bool tekken = root.contains("vocab") && root.contains("config");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
 #include "longhaul/comm/agree.h"
@@ -104,7 +105,7 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
   const fs::path dir = checkpoint_dir(session.config);
   const Json told = Json::parse(comm::on_rank_zero(*session.world, [&] {
     const Finding finding = judge(session.config, start, run);
-    return Json{{"finding", static_cast<int>(finding)}, {"run", start.run()}}.dump();
+    return json_text(Json{{"finding", static_cast<int>(finding)}, {"run", start.run()}});
   }));
   const auto identity = told.at("run").get<std::string>();
   switch (static_cast<Finding>(told.at("finding").get<int>())) {

@@ -17,6 +17,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/families/differences.h"
 #include "longhaul/format/finite.h"
+#include "longhaul/format/hf_weights.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
 #include "longhaul/train/certificate.h"
@@ -168,8 +169,8 @@ optim::UpdateCounts counts_from(const Session& session, const History& history,
   return counts;
 }
 
-/// What was frozen and no longer is, and the other way round. Before the moments are
-/// read.
+/// Tells which parameters were thawed or frozen since the checkpoint, and takes its
+/// counts of updates. To be called before the moments are read.
 void take_counts(Session& session, RunLog& run, const History& history) {
   const std::set<std::string>& frozen = session.optimizer->frozen();
   std::set<std::string> thawed;
@@ -200,8 +201,8 @@ void settle_padding(const Session& session, History& history, RunLog& run) {
   if (row && !history.padding_row) {
     run.log().info(
         fmt::format("row {} of the embedding, that of pad_token_id, is trained like "
-                    "others: so this run was begun; a new run does not train its "
-                    "look-ups, as transformers",
+                    "the others, because this run was begun so; a new run does not train "
+                    "its look-ups, as in transformers",
                     *row));
   }
 }
@@ -411,8 +412,11 @@ void initialise(Session& session, RunLog& run) {
     initialise_weights(session.state(), static_cast<uint64_t>(config.run.seed));
     const std::string line = fmt::format("weights: RANDOM, seed {}", config.run.seed);
     const fs::path dir = session.model_config.source_path.parent_path();
-    const bool has_weights = fs::exists(dir / "model.safetensors") ||
-                             fs::exists(dir / "model.safetensors.index.json");
+    bool has_weights = true;
+    try {
+      has_weights = !list_hf_shards(dir).empty();
+    } catch (const InputError&) {  // a damaged set of weights is one too
+    }
     if (has_weights) {
       run.log().warning(
           fmt::format("{}, although {} holds weights; set init.weights to start "

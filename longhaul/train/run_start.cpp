@@ -18,7 +18,7 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
     const auto record = RunPast::read(run_dir);
     past_ = record ? *record : RunPast::begin();
     if (!known) past_.write(run_dir);
-    return Json{{"attempt", lock_->attempt()}, {"run", past_.run}}.dump();
+    return json_text(Json{{"attempt", lock_->attempt()}, {"run", past_.run}});
   }));
   attempt_ = told.at("attempt").get<int>();
   past_.run = told.at("run").get<std::string>();

@@ -12,6 +12,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/failure.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
@@ -50,7 +51,7 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
     require_writable(dir);
     const bool marked = read_checkpoints_owner(dir) == start.run();
     if (!marked) write_checkpoints_owner(dir, start.run());
-    return Json{{"run", start.run()}, {"marked", marked}}.dump();
+    return json_text(Json{{"run", start.run()}, {"marked", marked}});
   }));
   const double patience = told.at("marked").get<bool>() ? 0.0 : checkpoint::kNameSeconds;
   checkpoint::prove_checkpoints_dir(dir, told.at("run").get<std::string>(), patience,

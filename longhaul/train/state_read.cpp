@@ -138,7 +138,7 @@ class ValueCheck {
     Json mine;
     if (found_) mine = {found_->name, found_->index, found_->element, found_->value};
     Json first;
-    for (const std::string& text : node.gather_strings(mine.dump())) {
+    for (const std::string& text : node.gather_strings(json_text(mine))) {
       const Json other = Json::parse(text);
       if (!other.is_null() && (first.is_null() || other < first)) first = other;
     }

@@ -75,9 +75,8 @@ std::string StepGuard::spike(const std::vector<double>& window, const char* name
   const double limit = s.mean + settings_.spike_sigmas * s.deviation;
   if (value <= limit) return {};
   return fmt::format(
-      "{} {:.6g} is above {:.6g}, {} deviations of {:.3g} over the mean {:.6g} of {} "
-      "good "
-      "steps",
+      "{} {:.6g} is above {:.6g}, {} deviations of {:.3g} over the mean {:.6g} of "
+      "{} good steps",
       name, value, limit, settings_.spike_sigmas, s.deviation, s.mean, window.size());
 }
 

@@ -137,7 +137,7 @@ TEST_F(PluginDeathTest, WithoutANameHasOneHere) {
 
 TEST_F(PluginDeathTest, WithAPartOfADeviceIsToldWhichIsMissing) {
   EXPECT_EXIT(load_without("hooks"), testing::ExitedWithCode(78),
-              "registers a part of a device alone: it lacks hooks "
+              "registers only a part of a device: it lacks hooks "
               ".at::RegisterPrivateUse1HooksInterface.");
 }
 

@@ -1,11 +1,11 @@
-"""Calls that leave a user with a library's exception have one place each, which knows better:
-texts of JSON, threads that work together."""
+"""Calls after which a user would see a library's exception: JSON is written, and threads that work
+together are started, by the project's own functions only."""
 
 import re
 
 import house
 
-# What is called, who may, and what everybody else does.
+# What is called, which files may call it, and what other files do instead.
 RULES = (
     (re.compile(r"(?:\.|->)dump\("), re.compile(r"^longhaul/base/json"),
      "json_text() writes JSON: dump() throws where a string is no UTF-8"),

@@ -74,7 +74,7 @@ def test_a_run_that_was_begun_with_a_trained_padding_row_goes_on_so(run, tmp_pat
     step = tmp_path / "run/checkpoints/step_00000004"
     as_before(step, padding_row=None, model=json.dumps({**MODEL, "pad_token_id": 7}))
     change_model(tmp_path, pad_token_id=7)
-    line = "row 7 of the embedding, that of pad_token_id, is trained like others: so this run was begun"
+    line = "row 7 of the embedding, that of pad_token_id, is trained like the others, because this run was begun so"
     assert line in train(run, path, "run.stop_after=6", "checkpoint.every=2").stdout
     assert line in train(run, path).stdout
     assert curve(tmp_path / "run") == curve(tmp_path / "plain/run")

@@ -22,8 +22,8 @@ inline bool has_columns(InputFormat format) {
 }
 
 /// What stands beside a corpus and is none: hidden files, licences and notices, what
-/// data sets and Parquet writers keep of themselves, checksums. A README is one where
-/// `format` does not say that all files are text.
+/// data sets and Parquet writers keep of themselves, checksums. A README counts as such a
+/// file unless `format` says that all files are text.
 bool is_side_file(const fs::path& path, std::optional<InputFormat> format);
 
 /// .md and .rst: in a directory it is a corpus only where the format is named.

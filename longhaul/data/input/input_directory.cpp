@@ -52,7 +52,8 @@ std::string pattern_of(const fs::path& path) {
   return "*" + ending;
 }
 
-/// Of the program's own making: a store may stand, or be made, beside its inputs.
+/// Whether a directory is a token store or a build of one, which may lie beside its
+/// inputs.
 bool is_store(const fs::path& directory) {
   return fs::exists(directory / "store.json") || directory.extension() == ".building";
 }
@@ -162,8 +163,9 @@ class DirectoryLook {
     const std::string others =
         passed_over_.empty()
             ? "is empty"
-            : "holds no data that its names tell; " + describe_passed_over(passed_over_) +
-                  ", which are read where --format says what they are, such as text";
+            : "holds no file whose name says that it is data; " +
+                  describe_passed_over(passed_over_) +
+                  "; --format says what such files are, for example --format text";
     refuse(directory_,
            fmt::format("{}; name files of text, JSON lines, CSV, Parquet or Arrow, or a "
                        "directory with those of one kind",

@@ -66,8 +66,8 @@ TEST_F(Directories, AreTextOfAnyNameWhereTheFormatSaysSo) {
   }
   const std::string message = input_error([&] { read(); });
   EXPECT_HAS(message,
-             "holds no data that its names tell; 9 files or directories passed "
-             "over as no corpus: ");
+             "holds no file whose name says that it is data; 9 files or directories "
+             "passed over as no corpus: ");
   EXPECT_HAS(message, "--format");
   EXPECT_EQ(read("text"),
             "README.md a.py b.md c.rst notes test_c.cpp train.cpp | 2 files or "

@@ -33,7 +33,8 @@ struct InputOptions {
   /// The field was asked for: inputs of which none has fields are refused.
   bool field_asked = false;
   /// By the file's name where absent: *.jsonl *.ndjson *.json, *.csv *.tsv, *.parquet,
-  /// *.arrow, else text. *.gz and *.zst around text, JSON lines and CSV always count.
+  /// *.arrow, the endings of text (text_endings()); others are refused. *.gz and *.zst
+  /// around text, JSON lines and CSV always count.
   std::optional<InputFormat> format;
   /// Of CSV; 0: tab for *.tsv, else a comma. Another one is refused where none is CSV.
   char delimiter = 0;
