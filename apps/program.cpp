@@ -11,6 +11,7 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -125,11 +126,21 @@ void refuse_what_is_not_finite(CLI::App& program) {
   for (CLI::App* verb : program.get_subcommands({})) refuse_what_is_not_finite(*verb);
 }
 
-/// Throws where the output could not be written whole: such a result is no success.
-void flush_output() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
-  throw std::system_error(errno != 0 ? errno : EIO, std::generic_category(),
-                          "cannot write to the output");
+/// Verbs that leave their result in files: their output only tells of it.
+constexpr std::string_view kOutputIsALog[] = {"train", "launch", "supervise", "agent"};
+
+/// Throws where a result that is the verb's output could not be written whole: that is no
+/// success.
+void flush_output(const CLI::App& program) {
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  const int error = errno != 0 ? errno : EIO;
+  const bool is_log =
+      std::ranges::any_of(program.get_subcommands(), [](const CLI::App* verb) {
+        return std::ranges::count(kOutputIsALog, verb->get_name()) > 0;
+      });
+  if (written || is_log) return;
+  throw std::system_error(error, std::generic_category(), "cannot write to the output");
 }
 
 }  // namespace
@@ -160,7 +171,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   check_paths(program);
   try {
     program.parse(argc, argv);
-    flush_output();
+    if (outcome.exit_code == 0) flush_output(program);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);

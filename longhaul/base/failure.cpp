@@ -49,13 +49,14 @@ Error of_system(const std::system_error& problem) {
   const int error = problem.code().value();
   const bool of_errno = problem.code().category() == std::generic_category() ||
                         problem.code().category() == std::system_category();
-  // The standard library's threads throw the bare errno.
-  if (of_errno && (error == EAGAIN || error == ENOMEM)) {
-    return refused("thread", "thread", error);
-  }
   const std::string words = problem.what();
   // {fmt} says this of a stream that it cannot print to.
-  const fs::path place = words.starts_with("cannot write") ? "the output" : "";
+  const bool of_output = words.starts_with("cannot write");
+  // The standard library's threads throw the bare errno.
+  if (of_errno && !of_output && (error == EAGAIN || error == ENOMEM)) {
+    return refused("thread", "thread", error);
+  }
+  const fs::path place = of_output ? "the output" : "";
   return to_error(fs::filesystem_error(words, place, problem.code()));
 }
 

@@ -142,6 +142,8 @@ void open_data(Session& session, const tokenizer::Tokenizer* tokenizer,
   for (const ValidationSource& entry : config.data.validation) {
     const auto source = checked(open_paths(session, entry.path, entry.field,
                                            "data.validation", tokenizer, shards, log));
+    infer::require_targets(*source, config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
     session.validation.push_back({entry.name, source});
     log.info(fmt::format("validation data {}: {}", entry.name, source->describe()));
     log.info(fmt::format("validation data {}: {}", entry.name,
