@@ -8,6 +8,8 @@ install(TARGETS longhaul longhaul_torch_program RUNTIME DESTINATION bin)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
 install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/longhaul OPTIONAL)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
+        DESTINATION share/longhaul)
 
 # Where the build found its libraries; the installed program must not look there.
 set(bundle_search ${LONGHAUL_TORCH_ROOT}/lib)

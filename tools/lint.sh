@@ -70,9 +70,17 @@ scripts() {
   { sources '*.sh'; echo .ci/run; } | xargs shellcheck --severity=warning
 }
 
+# Every file has a licence, and the public workflow is one that its readers accept.
+public() {
+  .venv/bin/reuse lint --quiet || { .venv/bin/reuse lint --lines; return 1; }
+  .venv/bin/check-jsonschema --quiet --builtin-schema vendor.github-workflows \
+    .github/workflows/*.yml
+}
+
 stage format format
 stage house house
 stage scripts scripts
+stage public public
 [ -n "${LINT_FAST:-}" ] || stage deploy tools/check_deploy.sh
 [ -n "${LINT_FAST:-}" ] || stage clang-tidy tidy
 [ "$failures" = 0 ] && echo "lint: all good"

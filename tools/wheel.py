@@ -20,8 +20,11 @@ import sys
 import tempfile
 import zipfile
 
+import licences
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAMS = ("longhaul", "longhaul-torch")
+OWN_LICENCES = ("LICENSE", "NOTICE")
 # What every Linux has, or the environment's packages bring.
 OUTSIDE = re.compile(r"^(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s|"
                      r"gomp|torch.*|c10.*|arrow|parquet|cuda.*|cud.*|cublas.*|nccl|nv.*))\.so")
@@ -104,18 +107,6 @@ def versions_needed(files, of):
     return newest
 
 
-def licence_files(libraries):
-    """{package: its copyright file}, of the distribution that the libraries are from."""
-    files = {}
-    for path in libraries.values():
-        owner = subprocess.run(["dpkg", "-S", str(path)], capture_output=True, text=True)
-        package = owner.stdout.split(":")[0]
-        text = pathlib.Path("/usr/share/doc") / package / "copyright"
-        if package and text.exists():
-            files[package] = text
-    return files
-
-
 def put_elf(source, target, library_path):
     target.parent.mkdir(parents=True, exist_ok=True)
     run("strip", "-o", str(target), str(source))
@@ -142,11 +133,27 @@ def lay_out(stage, build, cuda):
     return libraries
 
 
+def project_links():
+    """Of the repository that this tree was cloned from, where that is an address of the web."""
+    origin = subprocess.run(["git", "-C", str(ROOT), "remote", "get-url", "origin"],
+                            capture_output=True, text=True).stdout.strip().removesuffix(".git")
+    if not re.fullmatch(r"https://[\w.-]+(/[\w.~-]+)+", origin):
+        return []
+    return [f"Project-URL: Source, {origin}", f"Project-URL: Documentation, {origin}/tree/HEAD/docs",
+            f"Project-URL: Changelog, {origin}/blob/HEAD/CHANGELOG.md"]
+
+
 def metadata(version, torch, arrow):
     after = lambda text: f"{text.split('.')[0]}.{int(text.split('.')[1]) + 1}"  # noqa: E731
     return "\n".join([
-        "Metadata-Version: 2.1", "Name: longhaul", f"Version: {version}",
+        "Metadata-Version: 2.4", "Name: longhaul", f"Version: {version}",
         "Summary: Pretrains large language models on one machine or a cluster",
+        "Author: The longhaul authors", "License-Expression: Apache-2.0",
+        *(f"License-File: {name}" for name in OWN_LICENCES), *project_links(),
+        "Keywords: llm,pretraining,mpi,slurm,checkpoint,libtorch",
+        "Classifier: Operating System :: POSIX :: Linux",
+        "Classifier: Programming Language :: C++",
+        "Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Requires-Python: >=3.9",
         f"Requires-Dist: torch >={torch},<{after(torch)}",
         f"Requires-Dist: pyarrow >={arrow},<{int(arrow) + 1}",
@@ -205,10 +212,9 @@ def build_wheel(build, cuda_build, out):
         (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: longhaul\n"
                                     f"Root-Is-Purelib: false\nTag: {tag}\n")
         (info / "commit").write_text(commit_of(build))
-        licences = licence_files(libraries)
-        for package, path in licences.items():
-            (info / "licenses").mkdir(exist_ok=True)
-            shutil.copy(path, info / "licenses" / package)
+        texts = licences.collect(info / "licenses", libraries.values())
+        for name in OWN_LICENCES:
+            shutil.copy(ROOT / name, info / "licenses" / name)
         scripts = stage / f"longhaul-{version}.data/scripts"
         scripts.mkdir(parents=True)
         script = LAUNCHER.replace("@TORCH@", torch).replace("@PYARROW@", arrow)
@@ -218,7 +224,7 @@ def build_wheel(build, cuda_build, out):
     megabytes = wheel.stat().st_size / 1e6
     print(f"wheel: {wheel} ({megabytes:.1f} MB), for torch {torch} and pyarrow {arrow}, glibc "
           f"{glibc[0]}.{glibc[1]}, {len(libraries)} libraries"
-          f"{', CUDA' if cuda else ''}; licences of {len(licences)} packages")
+          f"{', CUDA' if cuda else ''}; {texts} licences")
     return wheel
 
 

@@ -95,7 +95,7 @@ def test_another_version_beside_it_is_said_with_what_to_install(environment, nam
     result = longhaul(environment, "--help")
     assert result.returncode == 78
     assert result.stderr == (
-        f"[install] longhaul 0.1.0 needs {name} {wanted} in its environment, which has "
+        f"[install] longhaul 0.2.0 needs {name} {wanted} in its environment, which has "
         f"{other or 'none'}; run: pip install '{name}=={wanted}.*'\n")
 
 
@@ -115,3 +115,29 @@ def test_it_is_small_and_names_what_it_needs(wheel):
     assert f"Requires-Dist: torch >={torch[0]}.{torch[1]},<{torch[0]}.{int(torch[1]) + 1}" in text
     assert not any(re.search(r"lib(torch|arrow|c10|stdc\+\+|gomp)", n) for n in names)
     assert re.search(r"-py3-none-manylinux_2_\d+_x86_64\.whl$", wheel.name)
+
+
+def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (info,) = {n.split("/")[0] for n in names if n.endswith(".dist-info/METADATA")}
+        metadata = archive.read(f"{info}/METADATA").decode()
+        licence = archive.read(f"{info}/licenses/LICENSE").decode()
+    assert "\nLicense-Expression: Apache-2.0\n" in metadata
+    assert "Apache License" in licence
+    for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
+                 "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
+        assert f"{info}/licenses/{name}" in names
+    carried = [n for n in names if re.search(r"^longhaul/(lib|mpi)/", n)]
+    texts = [n for n in names if n.startswith(f"{info}/licenses/")]
+    assert len(texts) >= len({re.sub(r"[_-].*|\.so.*", "", n) for n in carried})
+
+
+def test_a_library_without_a_licence_ends_the_collection(tmp_path):
+    """What the search cannot find is named, not passed over."""
+    alien = tmp_path / "libalien.so.1"
+    alien.write_bytes(b"")
+    result = subprocess.run([SOURCE / "tools" / "licences.py", tmp_path / "out", alien],
+                            capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "none found of" in result.stderr and "libalien.so.1" in result.stderr

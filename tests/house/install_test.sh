@@ -32,6 +32,14 @@ done < <(find "$tree/bin" "$tree/lib" -type f)
 test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
 test -f "$tree/share/longhaul/recipes/models/llama2-7b/config.json"
 
+# Every library that came along has a licence, and so has what is compiled in.
+test -s "$tree/share/longhaul/LICENSE"
+test -s "$tree/share/longhaul/NOTICE"
+for name in zlib1g liblzma5 libbz2-1.0 libhdf5-dev libsodium-dev libcli11-dev \
+  libtomlplusplus-dev nlohmann-json3-dev torch/LICENSE pyarrow/LICENSE.txt; do
+  test -s "$tree/share/longhaul/licenses/$name" || { echo "no licence of $name"; exit 1; }
+done
+
 # The same with the source tree and every Python out of sight, where we may hide them.
 if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
   unshare -m bash -c '

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Writes docs/testing.md from the tree: which tests a folder has, and how to run just those.
+
+  tools/testing_page.py           writes the page
+  tools/testing_page.py --check   ends with 1 where the page is not what the tree gives
+"""
+
+import ast
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/testing.md"
+HEAD = """# Tests: where they are, and how to run just those
+
+Written by `tools/testing_page.py` from the tree; a test compares it.
+
+| command | what it runs |
+|---|---|
+| `make test` | everything that must hold |
+| `make test-faults`, `make soak`, `make test-gpu` | faults of a cluster; what takes long; what needs a GPU |
+| `ctest --test-dir build -L '^unit$'` | what needs neither ranks nor a whole training: tests beside their sources, house rules |
+| `ctest --test-dir build -R '^(a_test\\|b_test)$' --output-on-failure` | the tests of these names |
+| `build/longhaul/base/base_test --gtest_filter='Json.*'` | cases of one program of tests |
+| `LONGHAUL_BIN_DIR=$PWD/build/bin .venv/bin/python3 -m pytest tests/e2e/test_bench.py -k name` | cases of one Python suite |
+
+One test is built by `cmake --build build --target NAME`. Python suites need the programs (`make`).
+"""
+
+
+def text(path):
+    return path.read_text(encoding="utf-8")
+
+
+def cpp_tests():
+    """(name, [source paths from the root]) of each longhaul_test and longhaul_mpi_test."""
+    for lists in sorted([*ROOT.glob("longhaul/**/CMakeLists.txt"),
+                         *ROOT.glob("tests/**/CMakeLists.txt"), ROOT / "apps/CMakeLists.txt"]):
+        commands = text(lists)
+        for variable, value in re.findall(r"set\((\w+)\s+([^)]*)\)", commands):
+            commands = commands.replace("${" + variable + "}", value)
+        for name, body in re.findall(r"longhaul_(?:mpi_)?test\(\s*(\w+)([^)]*)\)", commands):
+            files = [(lists.parent / f).resolve() for f in re.findall(r"[\w/.]+\.cpp", body)]
+            yield name, [f.relative_to(ROOT).as_posix() for f in files if f.exists()]
+
+
+def python_suites():
+    """{path from the root: test's name} of each longhaul_pytest that is written out."""
+    found = {}
+    for lists in sorted((ROOT / "tests").glob("**/CMakeLists.txt")):
+        body = text(lists)
+        for names, loop in re.findall(r"foreach\(suite IN ITEMS ([^)]*)\)(.*?)endforeach", body, re.S):
+            for suite in names.split():
+                body += loop.replace("${suite}", suite)
+        for name, file in re.findall(r"longhaul_pytest\((\w+) ([\w/.]+\.py)", body):
+            path = (lists.parent / file).resolve().relative_to(ROOT).as_posix()
+            found.setdefault(path, name)
+    return found
+
+
+def claim(path):
+    """The first sentence of a Python suite."""
+    words = " ".join((ast.get_docstring(ast.parse(text(ROOT / path))) or "").split())
+    return re.split(r"(?<=[.:]) ", words)[0].rstrip(".:")
+
+
+def rows_of_folders():
+    tests = list(cpp_tests())
+    folders = sorted(p.name for p in (ROOT / "longhaul").iterdir() if p.is_dir())
+    for folder in folders:
+        own, others = [], []
+        for name, sources in tests:
+            inside = [s for s in sources if s.startswith(f"longhaul/{folder}/")]
+            uses = any(f'#include "longhaul/{folder}/' in text(ROOT / s) for s in sources
+                       if not s.startswith("longhaul/"))
+            if inside:
+                own.append(name)
+            elif uses:
+                others.append(name)
+        yield folder, own, others
+
+
+def page():
+    lines = [HEAD, "## The library's folders", "",
+             "Tests stand beside their source as `NAME_test.cpp`; the second column lists suites in `tests/` "
+             "that include the folder's headers.", "",
+             "| folder | its own tests | suites that use it | run its own |", "|---|---|---|---|"]
+    for folder, own, others in rows_of_folders():
+        names = r"\|".join(own)
+        run = f"`ctest --test-dir build -R '^({names})$'`"
+        lines.append(f"| `longhaul/{folder}` | {', '.join(own) or 'none'} | {', '.join(others)} | "
+                     f"{run if own else ''} |")
+    lines += ["", "## Suites in Python", "",
+              "They drive the built programs as a user does.", "",
+              "| suite | its test | what it claims |", "|---|---|---|"]
+    for path, name in sorted(python_suites().items()):
+        lines.append(f"| `{path}` | {name} | {claim(path)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    if "--check" in sys.argv:
+        if not PAGE.exists() or text(PAGE) != page():
+            raise SystemExit("docs/testing.md is not what the tree gives; run tools/testing_page.py")
+        return
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
