@@ -402,7 +402,7 @@ TEST(LoadRefuses, EveryNumberThatIsNotFiniteByTheNameOfItsKey) {
   refuse_every_number(fields_of(validation), "data.validation[0]", numbers);
   ParameterGroup group;
   refuse_every_number(fields_of(group), "optimizer.groups[0]", numbers);
-  EXPECT_GT(numbers, 60);
+  EXPECT_GT(numbers, 50);
 }
 
 TEST(LoadRefuses, AnOverrideThatIsNotFinite) {
