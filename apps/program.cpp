@@ -145,11 +145,6 @@ void flush_output(const CLI::App& program) {
 
 }  // namespace
 
-void say_warning(const std::string& line) {
-  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
-             printable(line));
-}
-
 int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
   CLI::App program("Pretrains and continues to pretrain large language models.",
                    "longhaul");

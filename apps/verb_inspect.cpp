@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -15,7 +14,6 @@
 #include "longhaul/families/model_config.h"
 #include "longhaul/families/parameter_names.h"
 #include "longhaul/run/files.h"
-#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::apps {
 namespace {
@@ -65,27 +63,6 @@ void print_names(const InspectCall& options) {
   if (options.json) fmt::print("{}\n", json_text(list, 2));
 }
 
-/// What text becomes with the tokenizer of a model's or a tokenizer's directory.
-void add_tokenizer(const fs::path& path, checkpoint::Inspection& result) {
-  if (result.kind != "hf_directory" && result.kind != "tokenizer") return;
-  if (fs::is_directory(path) && !tokenizer::find_tokenizer_file(path)) return;
-  try {
-    const auto loaded = tokenizer::Tokenizer::load(path);
-    result.json["tokenizer_warnings"] = loaded->warnings();
-    for (const std::string& warning : loaded->warnings()) {
-      result.lines.push_back("  warning: " + warning);
-    }
-  } catch (const InputError& problem) {
-    result.json["tokenizer_problem"] = problem.what();
-    const bool told = std::ranges::any_of(result.lines, [&](const std::string& line) {
-      return line.find(problem.message()) != std::string::npos;
-    });
-    if (told) return;
-    result.lines.push_back(
-        fmt::format("  note: text cannot be read: {}", problem.what()));
-  }
-}
-
 int run_inspect(const InspectCall& options) {
   if (options.names) {
     print_names(options);
@@ -99,8 +76,7 @@ int run_inspect(const InspectCall& options) {
       return data->complete ? 0 : 78;
     }
   }
-  checkpoint::Inspection result = checkpoint::inspect_path(options.path);
-  add_tokenizer(options.path, result);
+  const checkpoint::Inspection result = checkpoint::inspect_path(options.path);
   if (options.json) {
     fmt::print("{}\n", json_text(result.json, 2));
   } else {

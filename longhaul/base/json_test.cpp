@@ -59,6 +59,17 @@ TEST(Json, NumbersThatFitNowhereAreOfNoTypeAndStayAsTheyStood) {
   EXPECT_EQ(json_text(parse_ordered_json(kOddNumbers, "a.json")), kOddNumbers);
 }
 
+TEST(Json, TextAroundANumberThatFitsNowhereIsAsDumpWritesIt) {
+  const Json odd = parse_json(R"({"b":[1,NaN,{"k\"":"x\n"},[]],"a":{}})", "a.json");
+  Json plain = odd;
+  plain["b"][1] = 0;
+  for (const int indent : {-1, 0, 2}) {
+    std::string expected = plain.dump(indent);
+    const size_t zero = expected.find('0');
+    EXPECT_EQ(json_text(odd, indent), expected.replace(zero, 1, "NaN"));
+  }
+}
+
 TEST(Json, TextIsAsDumpWritesIt) {
   const Json json = parse_json(
       R"({"b": [1, -2.5e-7, [], {}, [{"x": null}], true], "a": {"q\"": "\n"}})", "x");

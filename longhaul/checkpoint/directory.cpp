@@ -223,9 +223,9 @@ fs::path checkpoints_dir_of(const fs::path& run_dir) {
 
 std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir) {
   if (!read_run_identity(run_dir)) return std::nullopt;
-  const auto newest = RunPast::read(run_dir)->newest;
-  if (!newest || fs::exists(dir / step_directory_name(*newest))) return std::nullopt;
-  return dir / step_directory_name(*newest);
+  const auto past = RunPast::read(run_dir);
+  if (!past || !past->misses_newest(dir)) return std::nullopt;
+  return dir / step_directory_name(*past->newest);
 }
 
 std::optional<CheckpointEntry> newest_of(const fs::path& path,

@@ -93,7 +93,8 @@ std::optional<fs::path> find_checkpoint(const fs::path& path,
                                         std::vector<std::string>* skipped = nullptr);
 
 /// The newest checkpoint that the run in `run_dir` committed, where it is missing from
-/// `dir`; nothing where it is there, or `run_dir` is no run.
+/// `dir`; nothing where it is there or where the run wrote it (checkpoint.dir may have
+/// changed since), or `run_dir` is no run.
 std::optional<fs::path> missing_newest(const fs::path& run_dir, const fs::path& dir);
 
 }  // namespace longhaul::checkpoint

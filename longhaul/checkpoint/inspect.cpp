@@ -21,6 +21,7 @@
 #include "longhaul/format/safetensors.h"
 #include "longhaul/format/side_files.h"
 #include "longhaul/run/files.h"
+#include "longhaul/tokenizer/tokenizer.h"
 
 namespace longhaul::checkpoint {
 namespace {
@@ -99,6 +100,22 @@ void add_tokenizer_files(Inspection& result, const fs::path& dir) {
   result.lines.push_back("  files: " + (names.empty() ? "none but the config" : names));
   if (!has_tokenizer(found))
     result.lines.push_back("  note: no tokenizer, text cannot be read");
+}
+
+/// What text becomes with a tokenizer whose files are whole: of a directory, or a file.
+/// It may be of a kind that is not read here, which makes a model no less complete.
+void add_tokenizer(Inspection& result, const fs::path& path) {
+  try {
+    const auto loaded = tokenizer::Tokenizer::load(path);
+    result.json["tokenizer_warnings"] = loaded->warnings();
+    for (const std::string& warning : loaded->warnings()) {
+      result.lines.push_back("  warning: " + warning);
+    }
+  } catch (const InputError& problem) {
+    result.json["tokenizer_problem"] = problem.what();
+    result.lines.push_back(
+        fmt::format("  note: text cannot be read: {}", problem.what()));
+  }
 }
 
 /// How far its run was in the data. state.json belongs to whoever trains: what it does
@@ -249,21 +266,22 @@ Inspection inspect_hf(const fs::path& path) {
   } catch (const InputError& error) {
     problem(result, error.what());
   }
-  const auto config = add_config(result, path / "config.json");
   const fs::path config_file = path / "config.json";
-  const std::vector<std::string> problems =
-      source && config ? model_problems(as_parameters(source, config->description),
-                                        config->description)
-                       : side_file_problems(path);
-  for (const std::string& line : problems) {
-    if (!line.starts_with(config_file.string() + ":")) problem(result, line);
+  const auto config = add_config(result, config_file);
+  if (source && config) {
+    const SharedSource parameters = as_parameters(source, config->description);
+    for (const std::string& line : tensor_problems(parameters, config->description)) {
+      problem(result, line);
+    }
   }
-  if (result.complete) {
-    const std::string unread = unread_tokenizer(path);
-    if (!unread.empty()) problem(result, unread);
+  const std::vector<std::string> beside = problems_beside(path);
+  for (const std::string& line : beside) {
+    if (!line.starts_with(config_file.string() + ":")) problem(result, line);
   }
   if (result.complete) add_tied_head(result, *source, *config);
   add_tokenizer_files(result, path);
+  // What is damaged is told already.
+  if (beside.empty() && has_tokenizer(hf_side_files(path))) add_tokenizer(result, path);
   result.lines.insert(result.lines.begin(),
                       fmt::format("Hugging Face model {}: {}", path.string(),
                                   result.complete ? "complete" : "NOT complete"));
@@ -273,6 +291,23 @@ Inspection inspect_hf(const fs::path& path) {
 bool is_tokenizer(const Json& json) {
   return json.is_object() && json.contains("model") && json["model"].is_object() &&
          json["model"].contains("vocab");
+}
+
+// "tokenizer my/tokenizer.json: BPE, 128,000 tokens, 280,147 merges, 256 added".
+void add_vocabulary(Inspection& result, const fs::path& path, const Json& json) {
+  const Json& model = json["model"];
+  const std::string type = model.contains("type") && model["type"].is_string()
+                               ? model["type"].get<std::string>()
+                               : "of unnamed type";
+  const size_t added = json.contains("added_tokens") ? json["added_tokens"].size() : 0;
+  const size_t merges = model.contains("merges") ? model["merges"].size() : 0;
+  result.lines.push_back(fmt::format("tokenizer {}: {}, {}, {}, {} added", path.string(),
+                                     type, counted(std::ssize(model["vocab"]), "token"),
+                                     counted(static_cast<int64_t>(merges), "merge"),
+                                     added));
+  result.json["vocabulary"] = model["vocab"].size();
+  result.json["merges"] = merges;
+  result.json["added_tokens"] = added;
 }
 
 /// Which verb is for a file that inspect does not know, by its name.
@@ -313,20 +348,9 @@ Inspection inspect_file(const fs::path& path) {
   }
   const Json json = path.extension() == ".json" ? read_json(path) : Json();
   if (is_tokenizer(json)) {
-    const Json& model = json["model"];
     result.kind = "tokenizer";
-    const std::string type = model.contains("type") && model["type"].is_string()
-                                 ? model["type"].get<std::string>()
-                                 : "of unnamed type";
-    const size_t added = json.contains("added_tokens") ? json["added_tokens"].size() : 0;
-    const size_t merges = model.contains("merges") ? model["merges"].size() : 0;
-    result.lines.push_back(
-        fmt::format("tokenizer {}: {}, {}, {}, {} added", path.string(), type,
-                    counted(std::ssize(model["vocab"]), "token"),
-                    counted(static_cast<int64_t>(merges), "merge"), added));
-    result.json["vocabulary"] = model["vocab"].size();
-    result.json["merges"] = merges;
-    result.json["added_tokens"] = added;
+    add_vocabulary(result, path, json);
+    add_tokenizer(result, path);
     return result;
   }
   throw InputError("inspect", path.string() +
@@ -339,13 +363,16 @@ Inspection inspect_file(const fs::path& path) {
 Inspection inspect_tokenizer_directory(const fs::path& path) {
   Inspection result;
   result.kind = "tokenizer";
-  if (fs::exists(path / "tokenizer.json")) {
-    result = inspect_file(path / "tokenizer.json");
+  const fs::path file = tokenizer::find_tokenizer_file(path).value();
+  const std::vector<std::string> problems = problems_beside(path);
+  Json json;
+  if (problems.empty() && file.extension() == ".json") json = read_json(file);
+  if (is_tokenizer(json)) {
+    add_vocabulary(result, file, json);
   } else {
-    result.lines.push_back(
-        fmt::format("tokenizer {}", (path / "tokenizer.model").string()));
+    result.lines.push_back(fmt::format("tokenizer {}", file.string()));
   }
-  for (const std::string& line : side_file_problems(path)) problem(result, line);
+  for (const std::string& line : problems) problem(result, line);
   std::string names;
   Json list = Json::array();
   for (const std::string& name : hf_side_files(path)) {
@@ -354,6 +381,7 @@ Inspection inspect_tokenizer_directory(const fs::path& path) {
   }
   result.json["files"] = list;
   result.lines.push_back("  a tokenizer's directory, without a model; files: " + names);
+  if (problems.empty()) add_tokenizer(result, path);
   return result;
 }
 
@@ -368,7 +396,7 @@ Inspection inspect_directory(const fs::path& path) {
   if (fs::exists(path / "config.json") || !list_hf_shards(path).empty()) {
     return inspect_hf(path);
   }
-  if (fs::exists(path / "tokenizer.json") || fs::exists(path / "tokenizer.model")) {
+  if (tokenizer::find_tokenizer_file(path)) {
     return inspect_tokenizer_directory(path);
   }
   throw InputError("inspect", path.string() +

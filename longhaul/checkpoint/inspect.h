@@ -20,7 +20,7 @@ struct Inspection {
 /// Looks at a checkpoint, a run directory, a directory of checkpoints, a Hugging Face
 /// directory, a safetensors file or a tokenizer.json. Reads headers and sizes, no tensor
 /// data. An incomplete one is described, with what is missing; InputError only for what
-/// is none of these.
+/// is none of these. A tokenizer that is whole and not read here is a note.
 Inspection inspect_path(const fs::path& path);
 
 }  // namespace longhaul::checkpoint

@@ -117,6 +117,23 @@ TEST(Inspect, ATokenizersDirectoryIsNoIncompleteModel) {
   fs::create_directory(dir / "piece");
   write_file(dir / "piece/tokenizer.model", "x");
   EXPECT_HAS(text_of(inspect_path(dir / "piece")), "piece/tokenizer.model");
+  EXPECT_FALSE(inspect_path(dir / "piece").complete);
+}
+
+TEST(Inspect, ATokenizersDirectoryWhoseTokenizerIsBrokenIsNotComplete) {
+  const TempDir dir;
+  fs::create_directory(dir / "link");
+  fs::create_symlink("../blobs/1f", dir / "link/tokenizer.json");
+  fs::create_directory(dir / "cut");
+  write_file(dir / "cut/tokenizer.json", R"({"model":{"type":"BPE")");
+  for (const auto& [name, why] : {std::pair("link", "where nothing is"),
+                                  std::pair("cut", "not valid JSON at byte")}) {
+    const Inspection found = inspect_path(dir / name);
+    EXPECT_EQ(found.kind, "tokenizer");
+    EXPECT_FALSE(found.complete) << name;
+    EXPECT_HAS(text_of(found), why);
+    EXPECT_FALSE(found.json.contains("tokenizer_problem")) << name;
+  }
 }
 
 }  // namespace

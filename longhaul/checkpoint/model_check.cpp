@@ -12,6 +12,18 @@
 namespace longhaul::checkpoint {
 namespace {
 
+/// Hashes prove a checkpoint's files.
+std::vector<std::string> model_problems(const SharedSource& source,
+                                        const ModelDescription& model) {
+  std::vector<std::string> problems = tensor_problems(source, model);
+  if (source->source().kind != ModelSource::Kind::HfDirectory) return problems;
+  const std::vector<std::string> beside = problems_beside(source->source().path);
+  problems.insert(problems.end(), beside.begin(), beside.end());
+  return problems;
+}
+
+}  // namespace
+
 std::vector<std::string> tensor_problems(const SharedSource& source,
                                          const ModelDescription& model) {
   try {
@@ -22,36 +34,10 @@ std::vector<std::string> tensor_problems(const SharedSource& source,
   return {};
 }
 
-/// What is wrong beside the weights of a directory; hashes prove a checkpoint's files.
-std::vector<std::string> problems_beside(const WeightsSource& source) {
-  if (source.source().kind != ModelSource::Kind::HfDirectory) return {};
-  const fs::path& dir = source.source().path;
+std::vector<std::string> problems_beside(const fs::path& dir) {
   std::vector<std::string> problems = side_file_problems(dir);
-  // Damage of a JSON file shows in its grammar, of a SentencePiece file when it is read.
-  const auto file = tokenizer::find_tokenizer_file(dir);
-  if (file && file->extension() == ".model") {
-    const std::string problem = unread_tokenizer(dir);
-    if (!problem.empty()) problems.push_back(problem);
-  }
-  return problems;
-}
-
-}  // namespace
-
-std::string unread_tokenizer(const fs::path& dir) {
-  try {
-    if (tokenizer::find_tokenizer_file(dir)) tokenizer::Tokenizer::load(dir);
-  } catch (const InputError& error) {
-    return error.message();
-  }
-  return {};
-}
-
-std::vector<std::string> model_problems(const SharedSource& source,
-                                        const ModelDescription& model) {
-  std::vector<std::string> problems = tensor_problems(source, model);
-  const std::vector<std::string> beside = problems_beside(*source);
-  problems.insert(problems.end(), beside.begin(), beside.end());
+  const std::string damage = tokenizer::damaged_tokenizer(dir);
+  if (!damage.empty()) problems.push_back(damage);
   return problems;
 }
 

@@ -12,16 +12,17 @@ namespace longhaul::checkpoint {
 // The one judgement of a model's files: what `inspect` lists, `export` refuses to copy,
 // and `train`, `eval` and `generate` refuse to begin with.
 
-/// What is wrong, one line each: tensors that are missing, surplus, misshapen or no
-/// floats, and side files that are damaged. Reads no weight.
-std::vector<std::string> model_problems(const SharedSource& source,
-                                        const ModelDescription& model);
+/// What is wrong with its tensors, one line each: those that are missing, surplus,
+/// misshapen or no floats. Reads no weight.
+std::vector<std::string> tensor_problems(const SharedSource& source,
+                                         const ModelDescription& model);
 
-/// Why this program cannot read the tokenizer of a directory, which may be whole: train,
-/// eval and generate refuse it. Empty where it can, or there is none.
-std::string unread_tokenizer(const fs::path& dir);
+/// What is damaged beside the weights of a directory, one line each: side files, a
+/// tokenizer's among them. A tokenizer that is whole and of a kind that is not read here
+/// is no problem of the files; whoever loads it refuses it.
+std::vector<std::string> problems_beside(const fs::path& dir);
 
-/// InputError, the same on all ranks, that lists model_problems. Collective.
+/// InputError, the same on all ranks, that lists both. Collective.
 void check_model_files(const SharedSource& source, const ModelDescription& model,
                        comm::Communicator& group);
 

@@ -91,7 +91,13 @@ std::vector<Damage> damages() {
              fs::remove(dir / "tokenizer.json");
              write_file(dir / "tokenizer.model", "no protocol buffer");
            }),
-           {"tokenizer.model"}},
+           {"tokenizer.model: not a SentencePiece model"}},
+          {"a SentencePiece file that is cut short",
+           beside([](const fs::path& dir) {
+             fs::remove(dir / "tokenizer.json");
+             write_file(dir / "spiece.model", "\x0A\x09\x0A\x05<unk>");
+           }),
+           {"spiece.model: not a SentencePiece model: a field of 9 bytes"}},
           {"broken JSON",
            beside([](const fs::path& dir) {
              write_file(dir / "tokenizer_config.json", "{\"a\"");
@@ -130,12 +136,55 @@ TEST(ModelCheck, WhatTheLoadingRefusesInspectDoesNotCallComplete) {
   }
 }
 
-TEST(ModelCheck, ATokenizerThatIsNotReadHereIsAProblemForWhoeverReadsTextOnly) {
+// A field of a protocol buffer that holds less than 128 bytes.
+std::string field(char number, const std::string& content) {
+  return std::string(1, static_cast<char>(number << 3 | 2)) +
+         static_cast<char>(content.size()) + content;
+}
+
+TEST(ModelCheck, ATokenizerThatIsWholeAndNotReadHereIsANoteAndIsExported) {
+  const std::string pieces =
+      field(1, field(1, "<unk>") + "\x18\x02") + field(1, field(1, "a"));
+  struct Whole {
+    const char* name;
+    std::string text;
+    const char* why;
+  };
+  const TempDir dir;
+  for (const Whole& whole : std::vector<Whole>{
+           {"tokenizer.json", R"({"model": {"type": "Own", "vocab": {}}})", "Own"},
+           {"tokenizer.model", "IQ== 0\nIg== 1\n", "is a tiktoken file"},
+           {"spiece.model", pieces + field(2, "\x18\x04"), "the type CHAR"},
+           {"tokenizer.model", pieces + field(2, "\x18\x07"), "the model type 7"},
+           {"tokenizer.model", pieces + field(5, field(2, "x")), "a denormalizer"},
+           {"vocab.json", R"({"a": 0})", "a tokenizer.json"}}) {
+    fs::remove_all(dir.path());
+    testing::write_model(dir / "model");
+    fs::remove(dir / "model/tokenizer.json");
+    write_file(dir / "model" / whole.name, whole.text);
+    EXPECT_EQ(refusal_of(dir / "model"), "") << whole.why;
+    const Inspection inspection = inspect_path(dir / "model");
+    EXPECT_TRUE(inspection.complete) << whole.why;
+    EXPECT_FALSE(inspection.json.contains("problems")) << whole.why;
+    EXPECT_HAS(inspection.json.at("tokenizer_problem").get<std::string>(), whole.why);
+    EXPECT_HAS(inspection.lines.back(), "note: text cannot be read: [tokenizer] ");
+    export_hf(*WeightsSource::open(dir / "model"), dir / "out");
+    EXPECT_EQ(read_text(dir / "out" / whole.name), whole.text);
+  }
+}
+
+TEST(ModelCheck, AnAddedTokenBesideASentencePieceFileIsNoDamage) {
   const TempDir dir;
   testing::write_model(dir / "model");
-  write_file(dir / "model/tokenizer.json", R"({"model": {"type": "Own", "vocab": {}}})");
+  fs::remove(dir / "model/tokenizer.json");
+  write_file(dir / "model/tokenizer.model",
+             field(1, field(1, "<unk>") + "\x18\x02") + field(1, field(1, "a")));
+  write_file(dir / "model/added_tokens.json", R"({"<new>": 2})");
   EXPECT_EQ(refusal_of(dir / "model"), "");
-  EXPECT_FALSE(inspect_path(dir / "model").complete);
+  const Inspection inspection = inspect_path(dir / "model");
+  EXPECT_TRUE(inspection.complete);
+  EXPECT_HAS(inspection.json.at("tokenizer_problem").get<std::string>(),
+             "adds \"<new>\"");
 }
 
 TEST(ModelCheck, AllRanksRefuseWithTheSameWords) {

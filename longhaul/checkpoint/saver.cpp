@@ -172,6 +172,8 @@ struct Saver::Job {
   uint64_t bytes = 0;              // rank 0
   double durable = 0.0;            // rank 0: seconds to the durable manifest
   bool committed = false;          // rank 0
+  std::function<void(std::optional<int64_t>)> keeps;
+  std::string not_kept;  // rank 0
   std::thread thread;
 
   /// Where the system gives no thread the save has failed, as by any other cause.
@@ -225,7 +227,14 @@ struct Saver::Job {
     bytes = commit_step(target, content);
     durable = seconds_between(begun, Clock::now());
     committed = true;
+    note([this] { keeps(target.step); });
     return true;
+  }
+
+  /// The checkpoint is what it is, whether or not this can be noted.
+  void note(const std::function<void()>& work) {
+    if (!keeps) return;
+    if (const auto refused = failure_of(work)) not_kept = refused->message;
   }
 };
 
@@ -285,6 +294,7 @@ void Saver::start(Snapshot snapshot, std::optional<SaveReport>& before) {
                   world_.size(),
                   options_.lock};
   job->rank = world_.rank();
+  job->keeps = options_.keeps;
   job->read_back = options_.read_back;
   job->begun = called;
   job_ = std::move(job);
@@ -321,6 +331,12 @@ std::optional<SaveReport> Saver::settle(bool failed) {
         if (job->committed) withdraw_step(job->target);
       });
       if (!mine) abandon_step(job->target);
+      if (!mine && job->committed) {
+        job->note([&] {
+          const auto newest = find_latest(options_.dir);
+          job->keeps(newest ? std::optional(newest->step) : std::nullopt);
+        });
+      }
     }
     world_.barrier_wait();
     return report;
@@ -332,6 +348,7 @@ std::optional<SaveReport> Saver::settle(bool failed) {
   report.seconds = figures[1];
   report.stall = figures[2];
   report.waited = figures[3];
+  report.not_kept = job->not_kept;
   verified_.insert(report.step);
   if (world_.rank() == 0) start_cleaning();
   return report;

@@ -34,6 +34,10 @@ struct SaverOptions {
   bool read_back =
       true;              ///< read each file from the device and check it after the commit
   int copy_threads = 1;  ///< threads that copy the state to host staging
+  /// Rank 0: told which step is the newest, as soon as a checkpoint is committed (by the
+  /// save's own thread) or withdrawn again; nothing: there is none. What it throws fails
+  /// no save. May be empty.
+  std::function<void(std::optional<int64_t> newest)> keeps;
   /// A line for a person when training waits for the storage longer than this; then at
   /// twice the time, and so on. May be empty.
   std::function<void(const std::string&)> tell;
@@ -66,6 +70,7 @@ struct SaveReport {
   double waited = 0.0;   ///< of them spent waiting for the save before it
   std::string error;     ///< empty: it is a valid checkpoint
   ErrorKind kind = ErrorKind::Temporary;  ///< of the error
+  std::string not_kept;  ///< rank 0: why SaverOptions::keeps failed, if it did
 
   /// Throws the error, if there is one.
   void raise() const;

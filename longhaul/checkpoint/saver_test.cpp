@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -133,6 +135,36 @@ TEST(Saver, ItsCommitNeedsNoHelpOfTheTrainingThreads) {
     EXPECT_TRUE(durable);
   });
   EXPECT_GT(CheckpointReader::open(dir / "step_00000007").verify(), 0U);
+}
+
+TEST(Saver, WhoeverKeepsARecordIsToldByTheCommitItselfAndCannotFailASave) {
+  const TempDir dir;
+  std::atomic<int64_t> kept = 0;
+  run_ranks(2, [&](comm::Communicator& world) {
+    const FlatState share = flat_share(world.rank(), world.size());
+    SaverOptions options = options_in(dir.path());
+    if (world.rank() == 0) {
+      options.keeps = [&](std::optional<int64_t> newest) {
+        kept = newest.value_or(-1);
+        if (newest == 2) throw InputError("file", "the disk is full");
+      };
+    }
+    Saver saver(options, world);
+    std::optional<SaveReport> before;
+    saver.start(snapshot_of(1, share), before);
+    // Nobody asks what has become of the save.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (kept != 1 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(kept, 1);
+    EXPECT_EQ(saver.wait()->not_kept, "");
+    saver.start(snapshot_of(2, share), before);
+    const auto report = saver.wait();
+    EXPECT_EQ(report->error, "");
+    EXPECT_EQ(report->not_kept, world.rank() == 0 ? "the disk is full" : "");
+  });
+  EXPECT_EQ(find_latest(dir.path())->step, 2);
 }
 
 TEST(Saver, OldOnesGoOnlyWhenNewerOnesWereReadBack) {

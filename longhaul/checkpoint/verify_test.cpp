@@ -109,5 +109,18 @@ TEST_F(VerifyRun, OneThatTheRunCommittedAndThatIsNotThereIsMissing) {
   EXPECT_HAS(skipped[0], "step_00000012 passed over: it was committed");
 }
 
+TEST_F(VerifyRun, OneThatLiesWhereTheRunWroteItBeforeIsNotMissing) {
+  const fs::path old = run_ / "old";
+  fs::create_directories(old / step_directory_name(20));
+  RunPast record = RunPast::begin();
+  record.newest = 20;
+  record.checkpoints = RunPast::place_of(old);
+  record.write(run_);
+  EXPECT_TRUE(verify().broken.empty());
+  EXPECT_FALSE(missing_newest(run_, run_ / "checkpoints"));
+  fs::remove_all(old);
+  EXPECT_EQ(verify().broken.size(), 1U);
+}
+
 }  // namespace
 }  // namespace longhaul::checkpoint

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -30,13 +31,13 @@ constexpr double kHealthSeconds = 120.0;
 /// More than resilience.max_restarts can be.
 constexpr int64_t kMostRestarts = 10'000'000;
 
-/// Starts of the run that had their state; -1 where its record cannot be read.
-int64_t loads_of(const fs::path& run_dir) {
+/// Starts of the run that had their state; nothing where its record cannot be read.
+std::optional<int64_t> loads_of(const fs::path& run_dir) {
   try {
     const auto record = RunPast::read(run_dir);
     return record ? record->loads : 0;
   } catch (const Error&) {
-    return -1;
+    return std::nullopt;
   }
 }
 
@@ -95,6 +96,7 @@ void Supervisor::State::show_status(bool now) {
     event(kClockJumpEvent, {{"seconds", *jump}, {"host", host_name()}});
   }
   check_lock();
+  if (!loads_before) loads_before = loads_of(options.run_dir);
   const Stopwatch watch;
   status.restarts = policy.restarts();
   cluster::take_reports(status, reports, exclusions.nodes());
@@ -212,12 +214,13 @@ std::string Supervisor::State::start_name(int64_t restart) const {
 /// checkpoint.resume says: that holds until a start has its state, and after it only
 /// where no checkpoint was committed. A record that cannot be read the ranks will judge.
 bool Supervisor::State::goes_on(int64_t restart) {
+  // Where the record could not be read so far, the first look that can counts.
+  if (!loads_before) loads_before = loads_of(options.run_dir);
   if (restart == 0 && !options.resume_first) return false;
   try {
     if (const auto record = RunPast::read(options.run_dir)) {
       if (!options.resume_first && record->loads == loads_before) return false;
-      const fs::path place = fs::absolute(options.checkpoint_dir).lexically_normal();
-      if (record->newest && record->checkpoints == place.string()) return true;
+      if (record->newest_in(options.checkpoint_dir)) return true;
     }
   } catch (const Error& problem) {
     log.warning(problem.what());

@@ -115,8 +115,9 @@ struct Supervisor::State {
   bool request_came_first = false;  ///< before the restart that a fault called for
   double repeated_at = 0.0;
   double fault_at = 0.0;
-  double started_at = 0.0;   ///< the newest attempt
-  int64_t loads_before = 0;  ///< RunPast::loads when this supervisor began
+  double started_at = 0.0;  ///< the newest attempt
+  /// RunPast::loads when this supervisor began, or when it could first be read.
+  std::optional<int64_t> loads_before;
   Stopwatch life;
 };
 

@@ -160,6 +160,23 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
   EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
 }
 
+TEST_F(SupervisorOfNodes, ARecordThatCouldNotBeReadAtTheBeginningCountsFromTheFirstLook) {
+  fleet_.nodes = {{"n1", true}, {"n2", true}};
+  fs::create_directories(dir_ / "later");
+  RunPast record = RunPast::begin();
+  record.loads = 2;
+  record.newest = 4;
+  record.checkpoints = (dir_ / "checkpoints").string();
+  record.write(dir_ / "later");
+  write_file(dir_ / "run.json", "{");
+  words_ = {"sh", "-c",
+            fmt::format("cp {} {}; exit 1", (dir_ / "later/run.json").string(),
+                        (dir_ / "run.json").string())};
+  EXPECT_EQ(run(), kExitSettings);
+  // No start is known to have its state: the settings of the first one still hold.
+  EXPECT_EQ(resumed_, (std::vector<bool>{false, false, false}));
+}
+
 TEST_F(SupervisorOfNodes, OneThatTakesOverAJobWithoutRestartsLeftDoesNotCallItDone) {
   fleet_.nodes = {{"n1", true}, {"n2", true}};
   SupervisorOptions options;

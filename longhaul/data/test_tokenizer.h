@@ -58,6 +58,7 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
   std::optional<tokenizer::TokenId> bos_id() const override { return 256; }
   std::optional<tokenizer::TokenId> eos_id() const override { return 257; }
   const std::string& fingerprint() const override { return fingerprint_; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
   const std::vector<fs::path>& files() const override { return files_; }
 
  private:
@@ -65,6 +66,7 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
   bool own_eos_;
   int64_t vocabulary_;
   std::string fingerprint_ = "bytes";
+  std::vector<std::string> warnings_;
   std::vector<fs::path> files_;
 };
 

@@ -9,6 +9,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/missing_path.h"
+#include "longhaul/base/odd_numbers.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul {
@@ -143,7 +144,7 @@ class JsonGrammar : public nlohmann::json_sax<Json> {
   bool end_array() override { return --depth_ >= 0; }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    problem = fmt::format("not valid JSON at byte {}: {}", position, error.what());
+    problem = fmt::format("not valid JSON at byte {}: {}", position, words_of(error));
     return false;
   }
 
@@ -170,7 +171,8 @@ std::string problem_of(const fs::path& path, const std::string& name) {
     }
     const MappedFile file(path);
     JsonGrammar grammar;
-    Json::sax_parse(file.text(), &grammar);
+    // A number that JSON has no form for does no harm where nobody reads it.
+    Json::sax_parse(PlainJson(file.text()).text(), &grammar);
     if (!grammar.problem.empty()) return grammar.problem;
     if (name == "tokenizer.json" && !grammar.has_model) {
       return "holds no tokenizer: an object with a member \"model\" is expected";

@@ -1,5 +1,6 @@
 #include "longhaul/format/side_files.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "longhaul/base/error.h"
@@ -87,6 +88,23 @@ TEST(SideFiles, LinksToNothingFoldersAndBrokenJsonAreNamedEach) {
   EXPECT_HAS(problems[4], "vocab.json: not valid JSON at byte 1");
   EXPECT_HAS(message_of<InputError>([&] { check_side_files(dir.path()); }),
              "where nothing is; ");
+}
+
+TEST(SideFiles, NumbersThatJsonHasNotAreNoDamage) {
+  const TempDir dir;
+  for (const char* odd : {"NaN", "[-Infinity, {\"x\": Infinity}]", "1e999", "-1e999",
+                          "123456789012345678901234567890"}) {
+    const std::string text = fmt::format("{{\"model\": {{}}, \"odd\": {}}}", odd);
+    for (const char* name : {"generation_config.json", "tokenizer.json"}) {
+      write_file(dir / name, text);
+    }
+    EXPECT_EQ(side_file_problems(dir.path()), Names()) << odd;
+  }
+  write_file(dir / "generation_config.json", "{\"odd\": NaN, \"b\": }");
+  ASSERT_EQ(side_file_problems(dir.path()).size(), 1U);
+  const std::string problem = side_file_problems(dir.path())[0];
+  EXPECT_HAS(problem, "generation_config.json: not valid JSON at byte 19: ");
+  EXPECT_EQ(problem.find("json.exception"), std::string::npos) << problem;
 }
 
 TEST(SideFiles, AJsonFileWithoutAModelIsNoTokenizer) {

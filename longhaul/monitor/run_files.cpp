@@ -310,10 +310,11 @@ std::optional<CheckpointInfo> RunFiles::newest_checkpoint() {
   return std::nullopt;
 }
 
-std::optional<int64_t> RunFiles::committed_step() const {
+std::optional<int64_t> RunFiles::missing_step() const {
   try {
     if (!read_run_identity(dir_)) return std::nullopt;
-    return RunPast::read(dir_)->newest;
+    const auto past = RunPast::read(dir_);
+    return past && past->misses_newest(checkpoint_dir()) ? past->newest : std::nullopt;
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -73,9 +73,9 @@ class RunFiles {
   std::vector<CheckpointInfo> checkpoints();
   /// The newest valid one.
   std::optional<CheckpointInfo> newest_checkpoint();
-  /// The step of the newest checkpoint by the run's own record; nothing where it has none
-  /// or the record cannot be read.
-  std::optional<int64_t> committed_step() const;
+  /// The step of the newest checkpoint by the run's own record, where it is gone: neither
+  /// here nor where the run wrote it. Nothing where the record cannot be read.
+  std::optional<int64_t> missing_step() const;
 
   /// What could not be read, a line each; plain.
   std::vector<std::string> notes() const;

@@ -173,17 +173,15 @@ void rank_speeds(const RunFiles& run, RunView& view) {
 /// was.
 void note_passed_over(RunFiles& run, RunView& view) {
   const int64_t newest = view.checkpoint ? view.checkpoint->step : -1;
-  int64_t last = newest;
   for (const CheckpointInfo& one : run.checkpoints()) {
-    last = std::max(last, one.step);
     const bool under_way = one.saved == 0.0 && view.alive;
     if (one.valid || one.step < newest || under_way) continue;
     view.notes.push_back(
         fmt::format("the checkpoint of step {} is not whole: {}", one.step, one.problem));
   }
-  if (const auto committed = run.committed_step(); committed && *committed > last) {
+  if (const auto missing = run.missing_step()) {
     view.notes.push_back(fmt::format(
-        "the checkpoint of step {} was committed and is not there any more", *committed));
+        "the checkpoint of step {} was committed and is not there any more", *missing));
   }
 }
 

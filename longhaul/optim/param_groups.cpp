@@ -125,6 +125,17 @@ void refuse_unmatched(const RunConfig& config, const ParamGroups& groups) {
                   fmt::join(groups.unmatched, "; ")));
 }
 
+std::set<std::string> newly_meant(const ModelDescription& model,
+                                  const OptimizerSection& optimizer) {
+  std::set<std::string> names;
+  for (const NamedParameter& p : parameters_of(model)) {
+    if (settings_of(p, optimizer) != settings_of({{p.name()}, p.decays}, optimizer)) {
+      names.insert(p.name());
+    }
+  }
+  return names;
+}
+
 std::set<std::string> frozen_by_own_names(const ModelDescription& model,
                                           const OptimizerSection& optimizer) {
   std::set<std::string> frozen;

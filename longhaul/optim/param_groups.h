@@ -42,7 +42,12 @@ ParamGroups assign_param_groups(const ModelDescription& model,
 /// leaves unmatched, if anything.
 void refuse_unmatched(const RunConfig& config, const ParamGroups& groups);
 
-/// What older versions of this program froze: they knew a parameter by its own name only.
+/// Parameters that are treated otherwise than by older versions of this program, which
+/// knew a parameter by its own name only: a run of theirs that goes on changes there.
+std::set<std::string> newly_meant(const ModelDescription& model,
+                                  const OptimizerSection& optimizer);
+
+/// What those older versions froze.
 std::set<std::string> frozen_by_own_names(const ModelDescription& model,
                                           const OptimizerSection& optimizer);
 

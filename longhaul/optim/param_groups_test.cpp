@@ -117,6 +117,26 @@ TEST(ParamGroups, MatchEveryNameThatAParameterHas) {
             (Names{up}));
 }
 
+TEST(ParamGroups, WhatOlderVersionsTreatedOtherwiseIsKnownByName) {
+  using Names = std::set<std::string>;
+  const std::string q = "net.h.0.attn.q_proj.weight";
+  const std::string k = "net.h.0.attn.k_proj.weight";
+  const std::string up = "net.h.0.mlp.up_proj.weight";
+  OptimizerSection s = section();
+  EXPECT_EQ(newly_meant(shared_model(), s), Names());
+  s.groups = {{"*up_proj*", 0.5, {}, false}, {"*LayerNorm*", 0.5, {}, false}};
+  EXPECT_EQ(newly_meant(shared_model(), s), Names()) << "by their own names";
+  s.groups = {{"*c_attn*", 0.5, {}, false}};
+  EXPECT_EQ(newly_meant(shared_model(), s), (Names{q, k}));
+  s.groups = {{"*intermediate*", 1.0, 0.3, false}};
+  EXPECT_EQ(newly_meant(shared_model(), s), (Names{up}));
+  s.groups = {{"*intermediate*", 1.0, s.weight_decay, false}};
+  EXPECT_EQ(newly_meant(shared_model(), s), Names()) << "the same by every name";
+  s.groups.clear();
+  s.no_decay = {"*c_attn*", "*bias"};
+  EXPECT_EQ(newly_meant(shared_model(), s), (Names{q, k}));
+}
+
 TEST(ParamGroups, NoDecayMatchesEveryNameToo) {
   OptimizerSection s = section();
   s.no_decay = {"*c_attn*", "*LayerNorm*", "*bias"};

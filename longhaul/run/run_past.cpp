@@ -109,6 +109,25 @@ void RunPast::write(const fs::path& run_dir) const {
   write_text_atomic(run_dir / kRunPastFile, json_text(json) + "\n");
 }
 
+std::string RunPast::place_of(const fs::path& dir) {
+  const std::string path = fs::absolute(dir).lexically_normal().string();
+  return Json::parse(json_text(Json(path))).get<std::string>();
+}
+
+std::optional<int64_t> RunPast::newest_in(const fs::path& dir) const {
+  return checkpoints == place_of(dir) ? newest : std::nullopt;
+}
+
+bool RunPast::misses_newest(const fs::path& dir) const {
+  if (!newest) return false;
+  const auto lacks = [&](const fs::path& place) {
+    std::error_code error;
+    const fs::file_status found = fs::status(place / step_directory_name(*newest), error);
+    return found.type() == fs::file_type::not_found;
+  };
+  return lacks(dir) && (checkpoints.empty() || lacks(checkpoints));
+}
+
 std::optional<std::string> read_run_identity(const fs::path& run_dir) {
   return read_identity(run_dir / kRunPastFile);
 }

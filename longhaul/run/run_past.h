@@ -17,7 +17,7 @@ struct RunPast {
   /// The step of the newest checkpoint that was committed and not set aside since.
   /// Absent: there is none that could be lost.
   std::optional<int64_t> newest;
-  std::string checkpoints;  ///< where that checkpoint was written
+  std::string checkpoints;  ///< where that checkpoint was written, as place_of() says it
 
   /// A run that has only just begun.
   static RunPast begin();
@@ -26,6 +26,17 @@ struct RunPast {
   /// does not hold what it must; TemporaryError where it cannot be read now.
   static std::optional<RunPast> read(const fs::path& run_dir);
   void write(const fs::path& run_dir) const;
+
+  /// A directory as the record names it: absolute, and with U+FFFD for bytes that are no
+  /// UTF-8, which JSON cannot hold. Whoever compares a directory with `checkpoints`
+  /// compares this.
+  static std::string place_of(const fs::path& dir);
+  /// The newest checkpoint, where it was written to `dir`.
+  std::optional<int64_t> newest_in(const fs::path& dir) const;
+  /// Whether the newest checkpoint is gone: neither in `dir` nor where it was written,
+  /// which is another place where checkpoint.dir has changed since. A place that cannot
+  /// be looked at is none where a checkpoint is missing.
+  bool misses_newest(const fs::path& dir) const;
 };
 
 /// The identity in run_dir/run.json alone, as it is. Errors as above.

@@ -30,6 +30,36 @@ TEST(RunPast, ReadsWhatItWritesAndKeepsNoneApartFromStepZero) {
   EXPECT_EQ(read_run_identity(dir.path()), record.run);
 }
 
+TEST(RunPast, APlaceWhoseNameIsNoUtf8IsKnownAgain) {
+  const TestDirectory dir;
+  const fs::path place = dir / "place\xFF";
+  RunPast record = RunPast::begin();
+  record.newest = 3;
+  record.checkpoints = RunPast::place_of(place);
+  record.write(dir.path());
+  EXPECT_EQ(RunPast::read(dir.path())->checkpoints, record.checkpoints);
+  EXPECT_EQ(RunPast::read(dir.path())->newest_in(place), 3);
+  EXPECT_EQ(RunPast::read(dir.path())->newest_in(place / "../place\xFF"), 3);
+  EXPECT_FALSE(RunPast::read(dir.path())->newest_in(dir.path()));
+}
+
+TEST(RunPast, TheNewestIsMissingWhereItIsNeitherHereNorWhereItWasWritten) {
+  const TestDirectory dir;
+  RunPast record = RunPast::begin();
+  EXPECT_FALSE(record.misses_newest(dir / "new"));
+  record.newest = 3;
+  record.checkpoints = RunPast::place_of(dir / "old");
+  EXPECT_TRUE(record.misses_newest(dir / "new"));
+  fs::create_directories(dir / "old/step_00000003");
+  EXPECT_FALSE(record.misses_newest(dir / "new"));
+  EXPECT_FALSE(record.misses_newest(dir / "old"));
+  record.checkpoints.clear();  // of an older release, which did not say where
+  EXPECT_TRUE(record.misses_newest(dir / "new"));
+  // Nothing is known of a place that does not answer.
+  fs::create_symlink(dir / "loop", dir / "loop");
+  EXPECT_FALSE(record.misses_newest(dir / "loop"));
+}
+
 TEST(RunPast, OneThatDoesNotSayWhoTheRunIsIsRefusedByNameAndNeverReplaced) {
   const TestDirectory dir;
   for (const char* text : {"", "{", "[]", R"({"run": 7})", R"({"run": "short"})"}) {

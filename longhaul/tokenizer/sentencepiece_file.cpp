@@ -29,9 +29,17 @@ class Message {
       : bytes_(bytes), at_(at), name_(name) {}
 
   [[noreturn]] void fail(size_t at, const std::string& problem) const {
-    throw InputError("tokenizer", fmt::format("{}: not a SentencePiece model: {} at byte "
-                                              "{}; fetch the file again",
-                                              name_, problem, at));
+    throw DamagedModel("tokenizer",
+                       fmt::format("{}: not a SentencePiece model: {} at byte "
+                                   "{}; fetch the file again",
+                                   name_, problem, at));
+  }
+  [[noreturn]] void refuse(size_t at, const std::string& what) const {
+    throw InputError("tokenizer",
+                     fmt::format("{}: {} at byte {}, which is not supported; save the "
+                                 "tokenizer as tokenizer.json with transformers and give "
+                                 "that",
+                                 name_, what, at));
   }
   std::string_view name() const { return name_; }
 
@@ -121,12 +129,12 @@ SentencePieceFile::Piece read_piece(Message message) {
       }
     } else if (field.number == 3) {
       if (field.value < 1 || field.value > 6) {
-        message.fail(field.at, fmt::format("a piece of the type {}", field.value));
+        message.refuse(field.at, fmt::format("a piece of the type {}", field.value));
       }
       piece.type = static_cast<SentencePieceFile::PieceType>(field.value);
     }
     if (piece.text.size() > kMaxPieceBytes) {
-      message.fail(field.at, fmt::format("a piece of {} bytes", piece.text.size()));
+      message.refuse(field.at, fmt::format("a piece of {} bytes", piece.text.size()));
     }
   }
   return piece;
@@ -137,7 +145,7 @@ void read_trainer(Message message, SentencePieceFile& file) {
     switch (field.number) {
       case 3:
         if (field.value < 1 || field.value > 4) {
-          message.fail(field.at, fmt::format("the model type {}", field.value));
+          message.refuse(field.at, fmt::format("the model type {}", field.value));
         }
         file.model_type = static_cast<SentencePieceFile::ModelType>(field.value);
         break;
@@ -192,7 +200,7 @@ SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view n
   for (Field field; message.next(field);) {
     if (field.number == 1) {
       if (file.pieces.size() >= kMaxTokens) {
-        message.fail(field.at, fmt::format("more than {} pieces", kMaxTokens));
+        message.refuse(field.at, fmt::format("more than {} pieces", kMaxTokens));
       }
       file.pieces.push_back(read_piece(message.inside(field)));
       if (file.pieces.back().text.empty()) message.fail(field.at, "a piece without text");

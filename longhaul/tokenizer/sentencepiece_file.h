@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "longhaul/base/error.h"
+
 namespace longhaul::tokenizer {
 
 /// What a SentencePiece `.model` file says, as far as it decides ids and text.
@@ -30,8 +32,13 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
-/// Reads the protocol buffer; `name` is its path, for messages. InputError with the byte
-/// where the file is damaged.
+/// The file is cut short or corrupt: nobody can read it.
+struct DamagedModel : InputError {
+  using InputError::InputError;
+};
+
+/// Reads the protocol buffer; `name` is its path, for messages. DamagedModel with the
+/// byte where the file is damaged, InputError for what is whole and not supported.
 SentencePieceFile parse_sentencepiece(std::string_view bytes, std::string_view name);
 
 }  // namespace longhaul::tokenizer

@@ -15,6 +15,7 @@
 #include "longhaul/tokenizer/auto_tokenizer.h"
 #include "longhaul/tokenizer/byte_level_tokenizer.h"
 #include "longhaul/tokenizer/json_node.h"
+#include "longhaul/tokenizer/sentencepiece_file.h"
 #include "longhaul/tokenizer/sentencepiece_tokenizer.h"
 #include "longhaul/tokenizer/tokenizer_json.h"
 
@@ -290,6 +291,20 @@ std::optional<fs::path> find_tokenizer_file(const fs::path& dir) {
     if (fs::exists(fs::symlink_status(dir / name))) return dir / name;
   }
   return std::nullopt;
+}
+
+std::string damaged_tokenizer(const fs::path& dir) {
+  const auto file = find_tokenizer_file(dir);
+  if (!file || file->extension() != ".model") return {};
+  try {
+    const std::string bytes = read_text(*file, kMaxTokenizerBytes);
+    if (!is_tiktoken(bytes)) parse_sentencepiece(bytes, file->string());
+  } catch (const DamagedModel& damage) {
+    return damage.message();
+  } catch (const InputError&) {
+    // Of a kind, or of a size, that is not supported.
+  }
+  return {};
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::load(const fs::path& path) {

@@ -74,4 +74,10 @@ std::vector<std::string> copy_tokenizer_files(const Tokenizer& tokenizer,
 /// of the other names that SentencePiece files are published under).
 std::optional<fs::path> find_tokenizer_file(const fs::path& dir);
 
+/// Why nobody can read the tokenizer's own file of a directory: a SentencePiece model
+/// that is cut short or corrupt. Empty where there is none, and where it is whole, also
+/// if it is of a kind that is not supported here. Damage of a tokenizer.json shows in its
+/// grammar (side_file_problems).
+std::string damaged_tokenizer(const fs::path& dir);
+
 }  // namespace longhaul::tokenizer

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/base/error.h"
+#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/checkpoint/directory.h"
 #include "longhaul/checkpoint/home.h"
@@ -99,6 +100,34 @@ std::string names_set_aside(const fs::path& dir) {
                   *record.newest, record.checkpoints));
 }
 
+/// The run's record forgets them first, so that none that is set aside counts as lost.
+/// Rank 0.
+void move_newer_aside(const fs::path& dir, RunStart& start, RunLog& run, int64_t step) {
+  const auto entries = checkpoint::list_checkpoints(dir);
+  std::optional<int64_t> newest;
+  for (const auto& entry : entries) {
+    if (entry.valid && entry.step <= step) newest = entry.step;
+  }
+  start.keeps(newest, dir);
+  for (const auto& entry : entries) {
+    if (entry.step <= step || !entry.valid) continue;
+    const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
+    run.log().warning(
+        fmt::format("{} is newer than step {}, where this run goes on: it is kept as "
+                    "{}; delete it when you need the space",
+                    entry.path.string(), step, aside.string()));
+  }
+}
+
+/// Whether checkpoint.resume names one of the run's own checkpoints, by its step or its
+/// path, to which the run goes back. Rank 0, whose file system it asks.
+bool goes_back(const RunConfig& config) {
+  const ResumeFrom& resume = config.checkpoint.resume;
+  if (resume.kind == ResumeFrom::Kind::Step) return true;
+  return resume.kind == ResumeFrom::Kind::Path && !begins_elsewhere(config) &&
+         fs::exists(resume.path / kManifestFile);
+}
+
 }  // namespace
 
 Home look_at_home(const Session& session, RunStart& start, RunLog& run) {
@@ -132,7 +161,7 @@ void refuse_gone(const Session& session, const RunStart& start) {
     const RunPast& record = start.past();
     const fs::path place = fs::absolute(dir).lexically_normal();
     const std::string moved =
-        record.checkpoints.empty() || record.checkpoints == place.string()
+        record.checkpoints.empty() || record.checkpoints == RunPast::place_of(dir)
             ? ""
             : fmt::format(", or set checkpoint.dir to {}, where they were",
                           record.checkpoints);
@@ -156,17 +185,34 @@ bool begins_elsewhere(const RunConfig& config) {
   });
 }
 
-bool goes_back(const RunConfig& config) {
-  const ResumeFrom& resume = config.checkpoint.resume;
-  if (resume.kind == ResumeFrom::Kind::Step) return true;
-  return resume.kind == ResumeFrom::Kind::Path && !begins_elsewhere(config) &&
-         fs::exists(resume.path / kManifestFile);
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step) {
+  comm::on_rank_zero(*session.world, [&] {
+    move_newer_aside(checkpoint_dir(session.config), start, run, step);
+    return std::string();
+  });
 }
 
-void note_newest(const Session& session, RunStart& start) {
+void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
+                              int64_t step) {
+  comm::on_rank_zero(*session.world, [&] {
+    if (goes_back(session.config)) {
+      move_newer_aside(checkpoint_dir(session.config), start, run, step);
+    }
+    return std::string();
+  });
+}
+
+void note_loaded(const Session& session, RunStart& start, RunLog& run) {
   if (start.lock() == nullptr) return;
-  const fs::path dir = checkpoint_dir(session.config);
-  if (const auto newest = checkpoint::find_latest(dir)) start.keeps(newest->step, dir);
+  auto failure = Failure::of([&] {
+    const fs::path dir = checkpoint_dir(session.config);
+    if (const auto newest = checkpoint::find_latest(dir)) start.keeps(newest->step, dir);
+  });
+  if (const auto other = Failure::of([&] { start.loaded(); })) failure = other;
+  if (!failure) return;
+  run.log().warning(
+      fmt::format("the run has its state, and {} could not be brought up to it: {}",
+                  kRunPastFile, failure->message));
 }
 
 }  // namespace longhaul::train

@@ -23,14 +23,22 @@ Home look_at_home(const Session& session, RunStart& start, RunLog& run);
 [[noreturn]] void refuse_gone(const Session& session, const RunStart& start);
 
 /// Whether checkpoint.resume is a path outside of the run's own checkpoints: the run
-/// begins there, and goes on by its own checkpoints as soon as it has some.
+/// begins there, and goes on by its own checkpoints as soon as it has some. It asks this
+/// rank's file system.
 bool begins_elsewhere(const RunConfig& config);
 
-/// Whether checkpoint.resume names one of the run's own checkpoints, by its step or its
-/// path, to which the run goes back.
-bool goes_back(const RunConfig& config);
+/// After going back to `step` the newer checkpoints belong to a past that has not
+/// happened: a later start must not find them. Collective.
+void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step);
 
-/// The run's newest checkpoint is the newest whole one that is there. Rank 0 looks.
-void note_newest(const Session& session, RunStart& start);
+/// The same, where checkpoint.resume names one of the run's own checkpoints, by its step
+/// or its path, to which the run goes back: rank 0 decides. Collective.
+void set_newer_aside_if_asked(const Session& session, RunStart& start, RunLog& run,
+                              int64_t step);
+
+/// The run's record says from now on that this start has its state, and that the newest
+/// checkpoint is the newest whole one that is there. Rank 0 alone looks and writes; where
+/// it cannot, a warning says so, and the run goes on.
+void note_loaded(const Session& session, RunStart& start, RunLog& run);
 
 }  // namespace longhaul::train

@@ -79,7 +79,7 @@ std::vector<fs::path> asked_candidates(const RunConfig& config, const RunStart& 
   ResumeFrom asked = config.checkpoint.resume;
   const bool goes_on = begins_elsewhere(config) && checkpoint::has_committed(dir);
   if (goes_on) {
-    run.log().info(
+    run.log().warning(
         fmt::format("checkpoint.resume {} is not used: this run has "
                     "checkpoints of its own in {}",
                     asked.path.string(), dir.string()));
@@ -169,6 +169,19 @@ optim::UpdateCounts counts_from(const Session& session, const History& history,
   return counts;
 }
 
+/// An older program began the run: its patterns meant a parameter by its own name only,
+/// and what they mean by other names takes effect in the middle of the run.
+void tell_newly_meant(const Session& session, RunLog& run) {
+  const std::set<std::string> meant =
+      optim::newly_meant(session.model_config.description, session.config.optimizer);
+  if (meant.empty()) return;
+  run.log().warning(fmt::format(
+      "the checkpoint is of an older program, for which patterns meant a parameter by "
+      "its own name only: from here on optimizer.groups and optimizer.no_decay hold for "
+      "{} too, which they name as Hugging Face's files do",
+      first_of(meant)));
+}
+
 /// Tells which parameters were thawed or frozen since the checkpoint, and takes its
 /// counts of updates. To be called before the moments are read.
 void take_counts(Session& session, RunLog& run, const History& history) {
@@ -229,6 +242,7 @@ History read_history(const Session& session, RunLog& run, const Json& state,
     run.log().info(fmt::format("changed since the checkpoint: {} was {}, is {}",
                                change.key, change.old_value, change.new_value));
   }
+  if (!history.counts) tell_newly_meant(session, run);
   history.schedule = schedule_from(session, history, &saved);
   history.counts = counts_from(session, history, &saved);
   return history;
@@ -362,30 +376,6 @@ std::optional<History> resume_from_memory(Session& session, RunStart& start, Run
   }
 }
 
-/// After going back to `step` the newer checkpoints belong to a past that has not
-/// happened: a later start must not find them. The run's record forgets them first, so
-/// that none that is set aside counts as lost.
-void set_newer_aside(const Session& session, RunStart& start, RunLog& run, int64_t step) {
-  comm::on_rank_zero(*session.world, [&] {
-    const fs::path dir = checkpoint_dir(session.config);
-    const auto entries = checkpoint::list_checkpoints(dir);
-    std::optional<int64_t> newest;
-    for (const auto& entry : entries) {
-      if (entry.valid && entry.step <= step) newest = entry.step;
-    }
-    start.keeps(newest, dir);
-    for (const auto& entry : entries) {
-      if (entry.step <= step || !entry.valid) continue;
-      const fs::path aside = checkpoint::set_aside(entry.path, "superseded");
-      run.log().warning(
-          fmt::format("{} is newer than step {}, where this run goes on: it is kept as "
-                      "{}; delete it when you need the space",
-                      entry.path.string(), step, aside.string()));
-    }
-    return std::string();
-  });
-}
-
 /// Nothing is learnt from matrices of zeros. (transformers takes 0.02 for 0.)
 void check_first_values(const ModelConfig& model) {
   for (const UnitDescription& unit : model.description.units) {
@@ -480,7 +470,7 @@ std::vector<fs::path> rollback_candidates(const Session& session, const RunStart
         step, oldest->step));
     return {oldest->path};
   }
-  const auto lost = start.newest_in(checkpoint_dir(config));
+  const auto lost = start.past().newest_in(checkpoint_dir(config));
   if (lost && !oldest) {
     throw TemporaryError(
         "checkpoint",
@@ -583,12 +573,11 @@ History load_state(Session& session, RunStart& start, RunLog& run) {
     settle_memory(session, nullptr);
   } else {
     history = resume_from_best(session, start, run, paths, NotFinite::Refused);
-    if (goes_back(session.config)) set_newer_aside(session, start, run, history.step);
+    set_newer_aside_if_asked(session, start, run, history.step);
     settle_memory(session, nullptr);
   }
   follow_padding(session, history.padding_row);
-  note_newest(session, start);
-  start.loaded();
+  note_loaded(session, start, run);
   session.replicas->share_weights();
   certify_weights(session, run.log());
   identify(session, history);

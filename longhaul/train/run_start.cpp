@@ -26,18 +26,6 @@ RunStart::RunStart(const fs::path& run_dir, comm::Communicator& world)
                             world);
 }
 
-namespace {
-
-std::string place_of(const fs::path& dir) {
-  return fs::absolute(dir).lexically_normal().string();
-}
-
-}  // namespace
-
-std::optional<int64_t> RunStart::newest_in(const fs::path& dir) const {
-  return past_.checkpoints == place_of(dir) ? past_.newest : std::nullopt;
-}
-
 void RunStart::take_over(const std::string& run) {
   past_.run = run;
   past_.write(run_dir_);
@@ -49,7 +37,7 @@ void RunStart::begin_anew() {
 }
 
 void RunStart::keeps(std::optional<int64_t> newest, const fs::path& dir) {
-  std::string place = place_of(dir);
+  std::string place = RunPast::place_of(dir);
   if (past_.newest == newest && past_.checkpoints == place) return;
   past_.newest = newest;
   past_.checkpoints = std::move(place);

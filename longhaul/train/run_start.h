@@ -30,14 +30,12 @@ class RunStart {
   const std::string& run() const { return past_.run; }
   /// What the run knows of itself. Rank 0 only.
   const RunPast& past() const { return past_; }
-  /// The newest checkpoint, where it was written to `dir`. Rank 0 only.
-  std::optional<int64_t> newest_in(const fs::path& dir) const;
   /// The run goes by the identity of the checkpoints that were found. Rank 0 only.
   void take_over(const std::string& run);
   /// What came before is no part of the run any more. Rank 0 only.
   void begin_anew();
   /// Its newest checkpoint is this one of `dir`; nothing: there is none any more. Rank 0
-  /// only.
+  /// only; while a save is under way, by the save's own thread only.
   void keeps(std::optional<int64_t> newest, const fs::path& dir);
   /// The start has its state, from wherever the settings said.
   void loaded();

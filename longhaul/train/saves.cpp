@@ -11,7 +11,6 @@
 #include "longhaul/base/build_info.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/failure.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 #include "longhaul/checkpoint/directory.h"
@@ -60,12 +59,18 @@ fs::path ready_directory(const Session& session, const RunStart& start) {
   return dir;
 }
 
-checkpoint::SaverOptions options_of(const Session& session, const RunStart& start,
+checkpoint::SaverOptions options_of(const Session& session, RunStart& start,
                                     RunLog& log) {
   checkpoint::SaverOptions options =
       saver_options(session, ready_directory(session, start), start.attempt());
   options.lock = start.lock();
-  if (start.lock() != nullptr) options.run = start.run();
+  if (start.lock() != nullptr) {
+    options.run = start.run();
+    // The run's record says from now on that this checkpoint must not get lost.
+    options.keeps = [&start, dir = options.dir](std::optional<int64_t> newest) {
+      start.keeps(newest, dir);
+    };
+  }
   options.keep = session.config.checkpoint.keep;
   options.milestone_every = session.config.checkpoint.milestone_every;
   options.read_back = session.config.checkpoint.read_back;
@@ -175,7 +180,12 @@ void Saves::tell(const checkpoint::SaveReport& report) {
   if (log_.log().silent()) return;
   newest_ = report.step;
   set_last_words();
-  note_saved(report.step);
+  if (!report.not_kept.empty()) {
+    log_.log().warning(
+        fmt::format("the checkpoint of step {} is whole, and {} could not "
+                    "be brought up to it: {}",
+                    report.step, kRunPastFile, report.not_kept));
+  }
   log_.log().info(fmt::format("checkpoint step {} saved {} in {:.1f} s stall {:.1f} s",
                               report.step, human_bytes(static_cast<double>(report.bytes)),
                               report.seconds, report.stall));
@@ -192,16 +202,6 @@ void Saves::tell(const checkpoint::SaveReport& report) {
                              .longest = longest_,
                              .stall = report.stall,
                              .waited = report.waited});
-}
-
-/// The run's record says from now on that this checkpoint must not get lost.
-void Saves::note_saved(int64_t step) {
-  const auto failure = Failure::of([&] { start_.keeps(step, checkpoint_dir(config_)); });
-  if (!failure) return;
-  log_.log().warning(
-      fmt::format("the checkpoint of step {} is whole, and {} could not "
-                  "be brought up to it: {}",
-                  step, kRunPastFile, failure->message));
 }
 
 void Saves::tell_deletions() {

@@ -63,7 +63,6 @@ class Saves {
  private:
   void tell(const checkpoint::SaveReport& report);
   void tell_failure(const checkpoint::SaveReport& report);
-  void note_saved(int64_t step);
   void tell_deletions();
   void set_last_words() const;
 

@@ -160,23 +160,27 @@ class ValueCheck {
   std::optional<Found> found_;
 };
 
-/// Straight into the tensors. Collective over `node`.
+/// Straight into the tensors. What may fail on one rank the ranks agree upon before they
+/// read together. Collective over `node`.
 checkpoint::ReadReport read_in_place(const From& from, Parts parts, ValueCheck& check,
                                      comm::Communicator& node) {
   std::vector<checkpoint::ReadRequest> all;
   std::vector<checkpoint::ReadRequest> requests;
-  while (!parts.done()) {
-    Parts::Part part = parts.next();
-    part.request.out = bytes_of(part.to);
-    all.push_back(part.request);
-    from.add(std::move(part.request), requests);
-  }
+  comm::on_all_ranks(node, [&] {
+    while (!parts.done()) {
+      Parts::Part part = parts.next();
+      part.request.out = bytes_of(part.to);
+      all.push_back(part.request);
+      from.add(std::move(part.request), requests);
+    }
+  });
   checkpoint::ReadReport report = checkpoint::read_together(from.stored, requests, node);
   for (const checkpoint::ReadRequest& request : all) check.look_at(request);
   return report;
 }
 
-/// Through host memory, as much at a time as fits it. Collective over `node`.
+/// Through host memory, as much at a time as fits it; the ranks agree as above.
+/// Collective over `node`.
 checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_bytes,
                                    ValueCheck& check, comm::Communicator& node) {
   checkpoint::ReadReport report;
@@ -184,20 +188,24 @@ checkpoint::ReadReport read_staged(const From& from, Parts parts, int64_t batch_
     std::vector<checkpoint::ReadRequest> all;
     std::vector<checkpoint::ReadRequest> requests;
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;
-    int64_t bytes = 0;
-    while (bytes < batch_bytes && !parts.done()) {
-      Parts::Part part = parts.next();
-      const at::Tensor host =
-          at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
-      part.request.out = bytes_of(host);
-      bytes += static_cast<int64_t>(host.nbytes());
-      all.push_back(part.request);
-      from.add(std::move(part.request), requests);
-      copies.emplace_back(part.to, host);
-    }
+    comm::on_all_ranks(node, [&] {
+      int64_t bytes = 0;
+      while (bytes < batch_bytes && !parts.done()) {
+        Parts::Part part = parts.next();
+        const at::Tensor host =
+            at::empty(part.to.sizes(), part.to.options().device(at::kCPU));
+        part.request.out = bytes_of(host);
+        bytes += static_cast<int64_t>(host.nbytes());
+        all.push_back(part.request);
+        from.add(std::move(part.request), requests);
+        copies.emplace_back(part.to, host);
+      }
+    });
     report += checkpoint::read_together(from.stored, requests, node);
-    for (const checkpoint::ReadRequest& request : all) check.look_at(request);
-    for (const auto& [to, host] : copies) to.copy_(host);
+    comm::on_all_ranks(node, [&] {
+      for (const checkpoint::ReadRequest& request : all) check.look_at(request);
+      for (const auto& [to, host] : copies) to.copy_(host);
+    });
   }
   return report;
 }
@@ -277,14 +285,16 @@ checkpoint::ReadReport restore_state(ModelState state,
                                      std::optional<int64_t> staging_bytes) {
   std::vector<Target> targets = masters_of(state);
   const auto& buckets = state.flat.buckets();
-  for (size_t i = 0; i < buckets.size(); ++i) {
-    const optim::BucketState& own = state.optimizer.states()[i];
-    if (!own.exp_avg.defined()) continue;  // frozen
-    const optim::UpdateCounts* counts = &state.optimizer.counts();
-    begin_with_zeros(own, buckets[i], *counts);
-    targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i], counts});
-    targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i], counts});
-  }
+  comm::on_all_ranks(node, [&] {
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const optim::BucketState& own = state.optimizer.states()[i];
+      if (!own.exp_avg.defined()) continue;  // frozen
+      const optim::UpdateCounts* counts = &state.optimizer.counts();
+      begin_with_zeros(own, buckets[i], *counts);
+      targets.push_back({checkpoint::kExpAvg, own.exp_avg, &buckets[i], counts});
+      targets.push_back({checkpoint::kExpAvgSq, own.exp_avg_sq, &buckets[i], counts});
+    }
+  });
   const checkpoint::ReadReport report =
       fill({stored, where}, std::move(targets),
            staging_bytes ? staging_bytes : staging_for(state.flat), node);

@@ -37,6 +37,11 @@ def limited(which, soft):
     return lambda: resource.setrlimit(which, (soft, hard))
 
 
+def loads(result):
+    """False where the limit leaves no room for the program's own libraries, which depends on the build."""
+    return "error while loading shared libraries" not in result.stderr
+
+
 def told(result, *words):
     """It did its work, or it ended in order for want of something."""
     assert not FOREIGN.search(result.stderr), result.stderr
@@ -60,7 +65,7 @@ def test_an_open_file_that_cannot_be_had_is_temporary_and_names_the_limit(run, r
     for most in (4, 8):
         files = limited(resource.RLIMIT_NOFILE, most)
         result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=files)
-        if "error while loading shared libraries" in result.stderr:
+        if not loads(result):
             continue
         shutil.rmtree(root / "out", ignore_errors=True)
         codes.append(told(result, "Too many open files", f"ulimit -n is {most}"))
@@ -69,11 +74,16 @@ def test_an_open_file_that_cannot_be_had_is_temporary_and_names_the_limit(run, r
 
 @pytest.mark.parametrize("verb", ["train", "eval", "data build"])
 def test_memory_that_cannot_be_had_is_temporary_and_names_the_limit(run, root, verb):
+    codes = []
     for gigabytes in (0.3, 0.7, 3):
         memory = limited(resource.RLIMIT_AS, int(gigabytes * 1e9))
         result = run("longhaul", *VERBS[verb], check=False, cwd=root, preexec_fn=memory)
+        if not loads(result):
+            continue
         shutil.rmtree(root / "out", ignore_errors=True)
-        told(result, "ulimit -v is ")
+        codes.append(told(result, "ulimit -v is "))
+    if not codes:
+        pytest.skip("this build's libraries alone take more than these limits")
 
 
 @pytest.mark.parametrize("arguments", [

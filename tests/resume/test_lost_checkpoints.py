@@ -1,6 +1,7 @@
 """A run that has come to a checkpoint never begins anew by itself, whatever has become of the
 directories: a mount that one node has lost looks like an empty directory."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -43,6 +44,30 @@ def refused(run, path, *sets, code=78, ranks=1):
     assert metrics.read_bytes() == before
     assert "RANDOM" not in result.stdout
     return result.stderr
+
+
+@contextlib.contextmanager
+def begun(words, env, ranks, errors=subprocess.PIPE):
+    """A program, which with its ranks ends here in any case; `ranks` tells their ids."""
+    process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=errors,
+                               text=True, env=env)
+    try:
+        yield process
+    finally:
+        # The parent would begin its ranks again.
+        process.send_signal(signal.SIGSTOP)
+        for pid in ranks(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def wait_until(process, come):
+    limit = time.monotonic() + 60
+    while not come():
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +127,9 @@ def test_a_run_that_never_came_to_a_checkpoint_begins_anew_and_says_what_it_lost
         run, binary, tmp_path, whole):
     path = write_config(tmp_path)
     words = [binary("longhaul"), "train", path, "--set", "checkpoint.every=0", "--set", PACE]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as started:
-        limit = time.monotonic() + 60
+    with begun(words, ENVIRONMENT, lambda _: []) as process:
         metrics = tmp_path / "run/metrics.jsonl"
-        while not (metrics.exists() and steps_of(tmp_path / "run").get(3)):
-            assert started.poll() is None and time.monotonic() < limit
-            time.sleep(0.005)
-        started.send_signal(signal.SIGKILL)
+        wait_until(process, lambda: metrics.exists() and steps_of(tmp_path / "run").get(3))
     reached = max(steps_of(tmp_path / "run"))
     result = train(run, path, EVERY)
     assert f"had come to step {reached}, and no checkpoint of it was ever committed" in result.stdout
@@ -180,9 +201,8 @@ def on_two_nodes(binary, path, hides, odd):
         command += ["-n", "1", "unshare", "--mount", "--uts", "sh", "-c",
                     f'{hide}hostname n{rank} && exec "$0" "$@"', binary("longhaul"), "train",
                     str(path), "--set", EVERY]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=ENVIRONMENT)
-    code, errors = finish(process)
+    with begun(command, ENVIRONMENT, lambda p: rank_pids(p.pid).values()) as process:
+        code, errors = finish(process)
     return code, "\n".join(errors)
 
 
@@ -207,8 +227,12 @@ def test_the_rank_that_sees_another_directory_is_named_and_the_run_may_go_on(
 def supervised(binary, path, *sets):
     words = [binary("longhaul"), "launch", "-n", "2", path, "--set", EVERY, "--set", PACE]
     words += [w for s in sets for w in ("--set", s)]
-    return subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+    return begun(words, ENVIRONMENT, lambda _: workers(path), subprocess.STDOUT)
+
+
+def has_saved(run_dir):
+    events = run_dir / "events.jsonl"
+    return events.exists() and '"checkpoint"' in events.read_text()
 
 
 # "never" is for the first start: a restart must not take it for a leave to begin anew.
@@ -216,20 +240,16 @@ def supervised(binary, path, *sets):
 def test_a_supervised_run_that_loses_its_checkpoints_ends_and_trains_nothing_again(
         run, binary, tmp_path, resume):
     path, steps = write_config(tmp_path), "run.steps=60"
-    process = supervised(binary, path, steps, f"checkpoint.resume={resume}")
-    limit = time.monotonic() + 60
-    while not (tmp_path / "run/events.jsonl").exists() or '"checkpoint"' not in (
-            tmp_path / "run/events.jsonl").read_text():
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.01)
-    pids = workers(path)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    (tmp_path / "run/checkpoints").rename(tmp_path / "away")
-    (tmp_path / "run/checkpoints").mkdir()
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    said, _ = process.communicate(timeout=120)
+    with supervised(binary, path, steps, f"checkpoint.resume={resume}") as process:
+        wait_until(process, lambda: has_saved(tmp_path / "run"))
+        pids = workers(path)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        (tmp_path / "run/checkpoints").rename(tmp_path / "away")
+        (tmp_path / "run/checkpoints").mkdir()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        said, _ = process.communicate(timeout=120)
     assert process.returncode == 78, said
     assert "no rank finds a checkpoint" in said
     records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").open()]
@@ -244,19 +264,16 @@ def test_memory_of_the_machines_outlives_the_checkpoints(run, binary, tmp_path):
     words = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", binary("longhaul"),
              "train", path, "--set", "run.steps=30", "--set", "checkpoint.every=4", "--set",
              "resilience.peer_memory_every=1"]
-    process = subprocess.Popen([*words, "--set", PACE], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=memory)
-    limit = time.monotonic() + 60
-    while not (tmp_path / "run/metrics.jsonl").exists() or max(
-            steps_of(tmp_path / "run"), default=0) < 7:
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.005)
-    for pid in [*rank_pids(process.pid).values(), process.pid]:
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
+
+    def of_mpirun(process):
+        return rank_pids(process.pid).values()
+
+    with begun([*words, "--set", PACE], memory, of_mpirun) as process:
+        wait_until(process, lambda: (tmp_path / "run/metrics.jsonl").exists() and max(
+            steps_of(tmp_path / "run"), default=0) >= 7)
     shutil.rmtree(tmp_path / "run/checkpoints")
-    code, said = finish(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                         text=True, env=memory))
+    with begun(words, memory, of_mpirun) as process:
+        code, said = finish(process)
     assert code == 0, said
     log = (tmp_path / "run/log.txt").read_text()
     assert "CHECKPOINTS GONE" in log and "in memory of 1 node (checkpoint on disk: none)" in log
@@ -268,13 +285,8 @@ def without_checkpoints(binary, path, *sets):
     """Trains, and takes the directory of checkpoints away while training goes on."""
     words = [binary("longhaul"), "train", path, "--set", PACE]
     words += [w for s in sets for w in ("--set", s)]
-    events = path.with_suffix("") / "events.jsonl"
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=ENVIRONMENT) as process:
-        limit = time.monotonic() + 60
-        while not events.exists() or '"checkpoint"' not in events.read_text():
-            assert process.poll() is None and time.monotonic() < limit
-            time.sleep(0.005)
+    with begun(words, ENVIRONMENT, lambda _: [], subprocess.STDOUT) as process:
+        wait_until(process, lambda: has_saved(path.with_suffix("")))
         (path.with_suffix("") / "checkpoints").rename(path.parent / "away")
         said, _ = process.communicate(timeout=120)
     return process.returncode, said

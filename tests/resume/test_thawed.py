@@ -11,6 +11,9 @@ from runs import curve, edit_state, final, state, tensors, write_config
 FROZEN = 'optimizer.groups=[{match="embed",frozen=true},{match="layers.0",frozen=true}]'
 THAWED = "optimizer.groups="
 HALF = "step_00000004"
+GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 300,
+        "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
 def train(run, path, *sets, ranks=1, check=True):
@@ -102,6 +105,19 @@ def test_an_older_state_is_read_by_what_its_settings_froze(run, half, tmp_path):
     train(run, new, THAWED)
     train(run, old, THAWED)
     assert tensors(final(tmp_path / "run")) == tensors(final(tmp_path / "old"))
+
+
+def test_what_an_older_program_did_not_mean_by_a_pattern_is_told_once_it_takes_effect(
+        run, tmp_path):
+    path = write_config(tmp_path)
+    (tmp_path / "model/config.json").write_text(json.dumps(GPT2))
+    groups = 'optimizer.groups=[{match="*c_attn.weight",lr_scale=0.5}]'
+    train(run, path, groups, "run.stop_after=4")
+    edit_state(tmp_path / "run/checkpoints" / HALF, lambda content: content.pop("fewer_updates"))
+    told = "is of an older program, for which patterns meant a parameter by its own name only"
+    log = train(run, path, groups, "run.stop_after=6").stdout
+    assert told in log and "hold for 6 parameters (" in log
+    assert told not in train(run, path, groups).stdout
 
 
 def test_moments_that_are_missing_without_such_a_setting_are_a_damage(run, half, tmp_path):

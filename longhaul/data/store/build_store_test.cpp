@@ -188,6 +188,7 @@ class ChangedTokenizer final : public tokenizer::Tokenizer {
   std::optional<tokenizer::TokenId> bos_id() const override { return base_.bos_id(); }
   std::optional<tokenizer::TokenId> eos_id() const override { return base_.eos_id(); }
   const std::string& fingerprint() const override { return base_.fingerprint(); }
+  const std::vector<std::string>& warnings() const override { return base_.warnings(); }
   const std::vector<fs::path>& files() const override { return base_.files(); }
 
  private:

@@ -1,0 +1,18 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "apps/program.h"
+#include "longhaul/base/text.h"
+#include "longhaul/system/terminal.h"
+
+// A file of its own: a tool of the tests has a verb without the program around it.
+namespace longhaul::apps {
+
+void say_warning(const std::string& line) {
+  fmt::print(stderr, "{} {}\n", warning_text("longhaul: warning:", STDERR_FILENO),
+             printable(line));
+}
+
+}  // namespace longhaul::apps
