@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
@@ -49,7 +50,9 @@ std::string command_for(const std::vector<std::string>& words, int ranks, int ea
 std::vector<std::string> words_of_this_process() {
   std::vector<std::string> words;
   std::string word;
-  for (const char c : read_text("/proc/self/cmdline")) {
+  // A file of /proc has no size to be read by.
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  for (char c = 0; file.get(c);) {
     if (c != '\0') {
       word += c;
       continue;

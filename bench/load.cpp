@@ -45,12 +45,18 @@ constexpr Matrix kMatrices[] = {{"self_attn.q_proj", kHidden, kHidden, 0},
                                 {"mlp.gate_proj", kFeedForward, kHidden, 0},
                                 {"mlp.up_proj", kFeedForward, kHidden, 0},
                                 {"mlp.down_proj", kHidden, kFeedForward, 1},
-                                {"input_layernorm", kHidden, 0, 0}};
+                                {"input_layernorm", kHidden, 0, 0},
+                                {"post_attention_layernorm", kHidden, 0, 0}};
+/// What is around them, small.
+constexpr int64_t kVocabulary = 8;
+constexpr Matrix kAround[] = {{"model.embed_tokens", kVocabulary, kHidden, 0},
+                              {"model.norm", kHidden, 0, 0},
+                              {"lm_head", kVocabulary, kHidden, 0}};
 
 /// For an export of what was saved.
 constexpr const char* kConfig = R"({
-  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 32000,
-  "hidden_size": 1024, "intermediate_size": 2560, "num_hidden_layers": 48,
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 8,
+  "hidden_size": 1024, "intermediate_size": 2560, "num_hidden_layers": LAYERS,
   "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 8192,
   "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
   "initializer_range": 0.02, "tie_word_embeddings": false, "torch_dtype": "float32"
@@ -100,24 +106,28 @@ std::vector<Share> shares_of(const Options& options, const comm::Communicator& w
   std::vector<Share> shares;
   std::vector<const char*> kinds = {checkpoint::kWeight};
   if (moments) kinds.insert(kinds.end(), {checkpoint::kExpAvg, checkpoint::kExpAvgSq});
+  const auto add = [&](const char* kind, const std::string& name, const Matrix& m) {
+    std::vector<int64_t> shape = {m.rows};
+    if (m.columns > 0) shape.push_back(m.columns);
+    TensorSlice box = TensorSlice::whole(name + ".weight", shape, DType::F32);
+    if (layout == "tp" && m.columns > 0) {
+      box = cut(box, m.dim, world.rank(), world.size());
+    } else if (layout == "tp" && saves && world.rank() > 0) {
+      return;  // a replica
+    }
+    const int64_t elements = box.num_elements();
+    shares.push_back({kind, std::move(box), 0, elements});
+  };
   for (const char* kind : kinds) {
     for (int64_t layer = 0; layer < layers; ++layer) {
       const bool here = layer * world.size() / layers == world.rank();
       if (layout == "pp" && !here) continue;
       for (const Matrix& m : kMatrices) {
-        std::vector<int64_t> shape = {m.rows};
-        if (m.columns > 0) shape.push_back(m.columns);
-        TensorSlice box = TensorSlice::whole(
-            fmt::format("model.layers.{}.{}.weight", layer, m.name), shape, DType::F32);
-        if (layout == "tp" && m.columns > 0) {
-          box = cut(box, m.dim, world.rank(), world.size());
-        } else if (layout == "tp" && saves && world.rank() > 0) {
-          continue;  // a replica
-        }
-        const int64_t elements = box.num_elements();
-        shares.push_back({kind, std::move(box), 0, elements});
+        add(kind, fmt::format("model.layers.{}.{}", layer, m.name), m);
       }
     }
+    if (layout == "pp" && world.rank() > 0) continue;
+    for (const Matrix& m : kAround) add(kind, m.name, m);
   }
   if (layout == "zero") cut_flat(shares, world.rank(), world.size());
   std::erase_if(shares, [](const Share& s) { return s.begin == s.end; });
@@ -153,7 +163,7 @@ int64_t bytes_read_by_process() {
   return 0;
 }
 
-void save(const fs::path& dir, const std::vector<Share>& shares,
+void save(const fs::path& dir, int64_t layers, const std::vector<Share>& shares,
           comm::Communicator& world) {
   auto memory = memory_for(shares);
   checkpoint::Snapshot snapshot;
@@ -167,7 +177,9 @@ void save(const fs::path& dir, const std::vector<Share>& shares,
                                   std::as_bytes(std::span(memory[i])), snapshot.tensors);
   }
   snapshot.state = Json::object();
-  snapshot.files = {{"config.json", {}, kConfig}};
+  std::string config = kConfig;
+  config.replace(config.find("LAYERS"), 6, std::to_string(layers));
+  snapshot.files = {{"config.json", {}, config}};
   checkpoint::SaverOptions options;
   options.dir = dir;
   const auto report = checkpoint::save_checkpoint(options, std::move(snapshot), world);
@@ -230,7 +242,7 @@ int main(int argc, char** argv) {
     world = comm::world();
     const auto shares = shares_of(options, *world);
     if (options.verb == "save") {
-      save(options.dir, shares, *world);
+      save(options.dir, options.layers, shares, *world);
     } else {
       load(options.dir, shares, *world);
     }

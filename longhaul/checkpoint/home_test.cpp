@@ -113,7 +113,7 @@ TEST(Home, CheckpointsThatAnyOtherRankSeesAreNotGone) {
   machines.give_marker(2, kThisRun);
   EXPECT_HAS(failure_on_nodes(confirm), "rank 0 of 3 on " + host_name() +
                                             " does not find this run's checkpoints in " +
-                                            machines.of(0).string());
+                                            machines.of(2).string());
   // Of a run that wrote no marker.
   fs::remove_all(machines.of(2));
   write_file(machines.made(2) / "step_00000005" / kManifestFile, "{}");

@@ -193,6 +193,8 @@ std::vector<std::string> missing_functions() {
     try_out("block of the guard", [&] { event.block(stream); });
     try_out("synchronizeEvent of the guard", [&] { event.synchronize(); });
   }
+  try_out("hasPrimaryContext of the hooks",
+          [] { at::detail::getPrivateUse1Hooks().hasPrimaryContext(0); });
   try_out("getPinnedMemoryAllocator of the hooks",
           [] { at::empty({1}, at::TensorOptions(at::kByte).pinned_memory(true)); });
   if (plugin_function(kPluginCollectives) != nullptr) {

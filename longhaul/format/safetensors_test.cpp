@@ -145,7 +145,7 @@ TEST(Safetensors, OverflowingShapesAndNumbersAreRefused) {
                      1),
              "data_offsets holds 18446744073709551615");
   EXPECT_HAS(refusal(R"({"a":{"dtype":"U8","shape":[1e999],"data_offsets":[0,0]}})", 0),
-             "not valid JSON");
+             "shape holds 1e999");
 }
 
 TEST(Safetensors, UnknownDtypesFieldsAndFormsAreRefused) {

@@ -4,7 +4,7 @@ import json
 import resource
 
 MB = 1_000_000
-LAYER = 41_947_136  # bytes of weights of a layer of longhaul_load_tool
+LAYER = 41_951_232  # bytes of weights of a layer of longhaul_load_tool
 
 
 def limited(limit):

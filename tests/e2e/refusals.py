@@ -40,7 +40,7 @@ def training_refused(run, directory, sets, *words, code=WRONG, ranks=1):
                 ranks=ranks), *words, code=code)
     assert not (directory / "runs/mine/metrics.jsonl").exists() or \
         not steps_of(directory / "runs/mine")
-    assert list(directory.glob("runs/mine/checkpoints/*")) == []
+    assert list(directory.glob("runs/mine/checkpoints/step_*")) == []
 
 
 def shards(directory):

@@ -50,7 +50,7 @@ def workers(config):
             continue
         rank = [w for w in words if w.startswith(b"OMPI_COMM_WORLD_RANK=")]
         record = [w for w in words if w.startswith(b"LONGHAUL_RECORD_DIR=")]
-        if rank and record and f"/{config.stem}.toml".encode() in b" ".join(words + [command]):
+        if rank and record and str(config).encode() in b" ".join(words + [command]):
             found.append((int(rank[0].split(b"=")[1]), int(entry.name)))
     return [pid for _, pid in sorted(found)]
 

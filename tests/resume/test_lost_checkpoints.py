@@ -54,9 +54,9 @@ def begun(words, env, ranks, errors=subprocess.PIPE):
     try:
         yield process
     finally:
-        # The parent would begin its ranks again.
+        # The parent would begin its ranks again. Of one that has ended the id may be another's.
         process.send_signal(signal.SIGSTOP)
-        for pid in ranks(process):
+        for pid in ranks(process) if process.poll() is None else []:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.kill()
