@@ -7,7 +7,7 @@ import pathlib
 import nxd_layouts as nxd
 import pytest
 import torch
-from import_helpers import assert_same, save_dcp, stored_state, tensors_of
+from import_helpers import TOKENIZER, assert_same, save_dcp, stored_state, tensors_of
 from transformers import BertConfig, BertForPreTraining, LlamaConfig, LlamaForCausalLM
 
 
@@ -23,7 +23,7 @@ def make_model(path, dtype=torch.bfloat16, layers=4, heads=8, kv=2, **changes):
     path.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(path)
     model.eval()
-    (path / "tokenizer.json").write_text("{}")
+    (path / "tokenizer.json").write_text(TOKENIZER)
     state = {n: t.detach().clone() for n, t in model.state_dict().items()
              if not (config.tie_word_embeddings and n == "lm_head.weight")}
     return model, config, state

@@ -3,7 +3,7 @@
 import nxd_layouts as nxd
 import pytest
 import torch
-from import_helpers import assert_same, save_dcp, stored_state, tensors_of
+from import_helpers import TOKENIZER, assert_same, save_dcp, stored_state, tensors_of
 from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoXConfig, GPTNeoXForCausalLM
 
 HEADS = 4
@@ -20,7 +20,7 @@ def neox(tmp_path):
         for tensor in model.parameters():
             tensor.copy_(torch.randn_like(tensor) * 0.1)
     model.config.save_pretrained(tmp_path / "hf")
-    (tmp_path / "hf" / "tokenizer.json").write_text("{}")
+    (tmp_path / "hf" / "tokenizer.json").write_text(TOKENIZER)
     # The files' name of the head, which newer classes call otherwise in memory.
     return tmp_path / "hf", {n.replace("lm_head", "embed_out"): t.detach().clone()
                              for n, t in model.state_dict().items()}
