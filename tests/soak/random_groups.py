@@ -67,10 +67,12 @@ def check(case, path, run):
     # A pattern may also mean a parameter by the program's own name, which several share a tensor.
     own = {n: {p for p in names[n] if any(matches(q, p) for q in patterns)} for n in before}
     all_still = all(n in meant or own[n] == names[n] for n in before)
+    every = set(before).union(*names.values())
+    idle = [p for p in patterns if not any(matches(p, name) for name in every)]
     result = run("longhaul", "train", path / "run.toml", *words, ranks=ranks, check=False)
-    if case["nonsense"] or (all_still and "frozen" in case["still"]):
+    if idle or (all_still and "frozen" in case["still"]):
         assert result.returncode == 78, result.stdout + result.stderr
-        assert ("no_such_tensor" if case["nonsense"] else "freezes all") in result.stderr
+        assert (f'match = "{idle[0]}" matches none' if idle else "freezes all") in result.stderr
         return
     assert result.returncode == 0, result.stdout + result.stderr
     run("longhaul", "export", path / "run", "--out", path / "export", "--dtype", "fp32")
