@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,14 +85,20 @@ OPERATION = r"\w+ number \d+ \(\d+ bytes\) on '\w+'"
 ], ids=["first_of_2", "tp2_pp2", "last_of_2", "dp4"])
 def test_a_killed_rank_ends_the_others_by_name(binary, tmp_path, ranks, victim, layout):
     config = write_config(tmp_path)
-    process = mpirun(binary, (ranks, ["train", config, *sets(*LONG, *layout,
-                                                             "batch.micro_size=1")]),
-                     LONGHAUL_RECORD_DIR=str(tmp_path / "records"))
-    pids = started(process, tmp_path / "run")
-    assert sorted(pids) == list(range(ranks))
-    os.kill(pids[victim], signal.SIGKILL)
-    code, errors = finish(process)
-    assert code not in (0, WRONG)
+    # On a busy machine mpirun may kill the others before one has said a word.
+    for _ in range(4):
+        for name in ("run", "records"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        process = mpirun(binary, (ranks, ["train", config, *sets(*LONG, *layout,
+                                                                 "batch.micro_size=1")]),
+                         LONGHAUL_RECORD_DIR=str(tmp_path / "records"))
+        pids = started(process, tmp_path / "run")
+        assert sorted(pids) == list(range(ranks))
+        os.kill(pids[victim], signal.SIGKILL)
+        code, errors = finish(process)
+        assert code not in (0, WRONG)
+        if errors:
+            break
     assert errors
     for line in errors:
         # A schedule may say first which message it waits for.
