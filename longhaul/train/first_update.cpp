@@ -86,13 +86,13 @@ class FirstUpdate {
     const double value = ratio[place].item<double>();
     if (value <= worst_.ratio) return;
     const auto at = [&](const at::Tensor& t) { return t[place].item<double>(); };
-    worst_ = {value, fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
-                                 "source's {:.9g} and this update make {:.9g} ({:.2g} "
-                                 "times what rounding may do)",
-                                 piece.member->parameter->name(), first + place,
-                                 describe_slice(piece.member->parameter->slice()),
-                                 at(master), at(loaded), at(rule.masters(loaded, moments)),
-                                 value)};
+    worst_ = {value,
+              fmt::format("{}, element {} of {}: the master is {:.9g}, where the "
+                          "source's {:.9g} and this update make {:.9g} ({:.2g} "
+                          "times what rounding may do)",
+                          piece.member->parameter->name(), first + place,
+                          describe_slice(piece.member->parameter->slice()), at(master),
+                          at(loaded), at(rule.masters(loaded, moments)), value)};
   }
 
   /// A padding row has no gradient, but from a head that is tied to its table.
