@@ -39,7 +39,7 @@ std::string command_for(const std::vector<std::string>& words, int ranks, int ea
                         : fmt::format("`mpirun -n {} longhaul {}{}`", ranks, verb, rest);
   }
   if (rest.empty()) rest = " run.toml";
-  const std::string here = fmt::format("`longhaul launch -n {}{}`", ranks, rest);
+  std::string here = fmt::format("`longhaul launch -n {}{}`", ranks, rest);
   if (each >= ranks) return here;
   return fmt::format(
       "`longhaul launch -n {} --ranks-per-node {} --hosts HOST1,HOST2,...{}` on one "
