@@ -152,7 +152,7 @@ std::string missing_path(const fs::path& path) {
   if (const std::string link = dangling_link(path); !link.empty()) {
     return path.string() + ": " + link;
   }
-  const std::string missing = path.string() + ": no such file or directory";
+  std::string missing = path.string() + ": no such file or directory";
   if (path.string().find(":/") != std::string::npos) {
     return missing +
            "; it reads like an address, and longhaul fetches nothing: download it first "

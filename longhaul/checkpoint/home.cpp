@@ -84,7 +84,7 @@ std::optional<std::string> find_run(const fs::path& run_dir, comm::Communicator&
     return json_text(
         Json{{"run", read_run_identity(run_dir).value_or("")}, {"host", host_name()}});
   }));
-  const auto run = told.at("run").get<std::string>();
+  auto run = told.at("run").get<std::string>();
   if (!run.empty()) return run;
   comm::on_all_ranks(world, [&] {
     const auto seen = named<std::optional<std::string>>(
