@@ -61,10 +61,15 @@ TEST(LimitsReached, AFileHandleThatCannotBeHadNamesTheShellsLimit) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{3, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
-  const std::string message =
-      message_of<TemporaryError>([] { File::open_read("/proc/self/status"); });
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const std::string message = message_of<TemporaryError>([&] {
+    // The limit is back before the error is looked at: sanitizers need files for that.
+    const struct Back {
+      const rlimit* limit;
+      ~Back() { ::setrlimit(RLIMIT_NOFILE, limit); }
+    } back{&before};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    File::open_read("/proc/self/status");
+  });
   EXPECT_TRUE(says(message, "/proc/self/status: open failed: ")) << message;
   EXPECT_TRUE(says(message, "ulimit -n is 3")) << message;
 }
