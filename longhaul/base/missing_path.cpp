@@ -96,7 +96,7 @@ void expand_variables(const std::string& text, Expanded& out) {
   }
 }
 
-/// Of a path in which there is something to replace.
+/// What a shell makes of the path; nothing where a shell would replace nothing in it.
 std::optional<Expanded> expand(const std::string& path) {
   Expanded out;
   std::string rest = path;

@@ -114,7 +114,7 @@ TEST(Home, CheckpointsThatAnyOtherRankSeesAreNotGone) {
   EXPECT_HAS(failure_on_nodes(confirm), "rank 0 of 3 on " + host_name() +
                                             " does not find this run's checkpoints in " +
                                             machines.of(2).string());
-  // Of a run that wrote no marker.
+  // An older run wrote no marker: its manifests show whose the directory is.
   fs::remove_all(machines.of(2));
   write_file(machines.made(2) / "step_00000005" / kManifestFile, "{}");
   EXPECT_HAS(failure_on_nodes(confirm), "where rank 2 of 3");

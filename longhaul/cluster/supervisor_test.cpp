@@ -150,7 +150,7 @@ TEST_F(SupervisorOfNodes, ARestartMissesACheckpointThatTheRunCommittedAndThatIsG
   resumed_.clear();
   EXPECT_EQ(run(), kExitSettings);
   EXPECT_EQ(resumed_, (std::vector<bool>{false, true, true}));
-  // Of a checkpoint elsewhere the start itself has to judge, by its settings.
+  // The start itself judges a checkpoint in another place, by its settings.
   record.checkpoints = (dir_ / "elsewhere").string();
   ++record.loads;
   record.write(dir_ / "later");

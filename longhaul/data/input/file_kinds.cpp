@@ -12,7 +12,7 @@
 namespace longhaul::data {
 namespace {
 
-/// Of files that hold one document of text each.
+/// Endings of files that hold one document of text each.
 constexpr std::array<std::string_view, 8> kTextNames{".txt", ".text", ".md",  ".rst",
                                                      ".tex", ".pod",  ".raw", ".html"};
 

@@ -36,7 +36,8 @@ struct InputOptions {
   /// *.arrow, the endings of text (text_endings()); others are refused. *.gz and *.zst
   /// around text, JSON lines and CSV always count.
   std::optional<InputFormat> format;
-  /// Of CSV; 0: tab for *.tsv, else a comma. Another one is refused where none is CSV.
+  /// What separates the columns of CSV; 0 means tab for *.tsv, else a comma. Any other
+  /// delimiter is refused where no input is CSV.
   char delimiter = 0;
   /// A longer record is a bad one (TooLong). At most kMaxRecordBytes.
   uint64_t max_record_bytes = kMaxRecordBytes;

@@ -18,7 +18,7 @@ struct InspectOptions {
   /// Its tokenizer, where the caller has just built the store with it; else the one that
   /// lies in the store is loaded, and put to its self-test.
   const tokenizer::Tokenizer* tokenizer = nullptr;
-  /// Of a save_to_disk directory: the column of the ids.
+  /// The column of the ids in a save_to_disk directory.
   std::string field = kIdsField;
 };
 
