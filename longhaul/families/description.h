@@ -52,8 +52,9 @@ struct ParameterDescription {
   /// A matrix that is multiplied with what the matrix before it is multiplied with: in
   /// memory both lie side by side where they can, for one product.
   bool joint = false;
-  /// The row of an embedding's table whose look-ups have no gradient and whose first values
-  /// are zeros (padding_idx of torch's Embedding). A head that is tied to the table trains the row.
+  /// The row of an embedding's table whose look-ups have no gradient and whose first
+  /// values are zeros (padding_idx of torch's Embedding). A head that is tied to the
+  /// table trains the row.
   std::optional<int64_t> padding_row = {};
 
   int64_t num_elements() const;

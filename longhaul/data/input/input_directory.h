@@ -21,8 +21,8 @@ struct DirectoryFiles {
 DirectoryFiles files_of_directory(const fs::path& directory,
                                   std::optional<InputFormat> format);
 
-/// A file in the directory that counts as data by its name. Empty where there is none, and
-/// where the directory is a store or a data set of a library.
+/// A file in the directory that counts as data by its name; empty where there is none.
+/// The caller has made sure that the directory is no store and no data set of a library.
 fs::path data_file_of(const fs::path& directory);
 
 }  // namespace longhaul::data
