@@ -66,19 +66,29 @@ struct Rank {
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
+/// A checkpoint of step 1, without the moments of a tensor where one is named.
+/// Collective.
+void save_step_one(Rank& rank, const fs::path& dir, comm::Communicator& world,
+                   const std::string& without_moments = {}) {
+  std::vector<at::Tensor> storage;
+  checkpoint::SaverOptions options;
+  options.dir = dir;
+  checkpoint::Snapshot snapshot;
+  snapshot.step = 1;
+  snapshot.tensors = capture_state(rank.state(), storage);
+  std::erase_if(snapshot.tensors, [&](const checkpoint::StateTensor& tensor) {
+    return tensor.slice.name == without_moments && tensor.kind != checkpoint::kWeight;
+  });
+  checkpoint::save_checkpoint(options, std::move(snapshot), world);
+}
+
 TEST(StateRead, ComesBackStraightAndThroughLittleHostMemory) {
   const testing::TempDir dir;
   constexpr int kRanks = 3;
   comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
     Rank before(world->rank(), kRanks);
     before.number();
-    std::vector<at::Tensor> storage;
-    checkpoint::SaverOptions options;
-    options.dir = dir.path();
-    checkpoint::Snapshot snapshot;
-    snapshot.step = 1;
-    snapshot.tensors = capture_state(before.state(), storage);
-    checkpoint::save_checkpoint(options, std::move(snapshot), *world);
+    save_step_one(before, dir.path(), *world);
 
     const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
     // In one go; in batches of less than a tensor; of about a bucket.
@@ -110,16 +120,7 @@ TEST(StateRead, WhatHadNoUpdateBeginsWithZerosAndNeedsNoMomentsInTheFiles) {
   comm::run_fake_ranks(kRanks, [&](const std::shared_ptr<comm::Communicator>& world) {
     Rank before(world->rank(), kRanks);
     before.number();
-    std::vector<at::Tensor> storage;
-    checkpoint::SaverOptions options;
-    options.dir = dir.path();
-    checkpoint::Snapshot snapshot;
-    snapshot.step = 1;
-    snapshot.tensors = capture_state(before.state(), storage);
-    std::erase_if(snapshot.tensors, [](const checkpoint::StateTensor& tensor) {
-      return tensor.slice.name == "b.w" && tensor.kind != checkpoint::kWeight;
-    });
-    checkpoint::save_checkpoint(options, std::move(snapshot), *world);
+    save_step_one(before, dir.path(), *world, "b.w");
     const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
 
     for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
@@ -205,13 +206,7 @@ TEST(StateRead, AnInfiniteWeightOfACheckpointIsNamedAlikeOnEveryRank) {
     before.number();
     if (world->rank() == 2)
       before.optimizer->states()[0].master.narrow(0, 5, 1).fill_(HUGE_VAL);
-    std::vector<at::Tensor> storage;
-    checkpoint::SaverOptions options;
-    options.dir = dir.path();
-    checkpoint::Snapshot snapshot;
-    snapshot.step = 1;
-    snapshot.tensors = capture_state(before.state(), storage);
-    checkpoint::save_checkpoint(options, std::move(snapshot), *world);
+    save_step_one(before, dir.path(), *world);
     const auto reader = checkpoint::CheckpointReader::open(dir / "step_00000001", *world);
     for (const std::optional<int64_t> staging : {std::optional<int64_t>(), {4000}}) {
       Rank after(world->rank(), kRanks);
