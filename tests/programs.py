@@ -27,11 +27,16 @@ def command_of(program, arguments, ranks=1, nodes=1):
 
 
 def run_program(program, *arguments, check=True, ranks=1, nodes=1, **options):
-    """The completed process; with `check`, AssertionError unless it ended with 0."""
+    """The completed process; with `check`, AssertionError unless it ended with 0. One that does not
+    end is killed before ctest ends the suite, so that the test tells which command it was."""
     command, environment = command_of(program, arguments, ranks, nodes)
     environment.update(options.pop("env", {}))
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300,
-                            env=environment, **options)
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=200,
+                                env=environment, **options)
+    except subprocess.TimeoutExpired as late:
+        said = "\n".join((text or b"").decode(errors="replace") for text in (late.stdout, late.stderr))
+        raise AssertionError(f"{' '.join(command)} did not end in {late.timeout} s\n{said}") from None
     if check and result.returncode != 0:
         raise AssertionError(
             f"{program} ended with {result.returncode}\n{result.stdout}\n{result.stderr}"
