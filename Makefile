@@ -26,9 +26,13 @@ program: deps ## build/bin/longhaul alone
 	@test -f build/build.ninja || cmake --preset cpu-release
 	@cmake --build build -j $(JOBS) --target longhaul
 
+.PHONY: check
+check: build ## one minute: unit tests, one parity model, one layout, one resume, one kill
+	@tools/test.sh build -L '^(unit|check)$$' -LE '^long$$'
+
 .PHONY: test
 test: build ## unit, distributed, parity and end-to-end tests
-	@tools/test.sh build -LE '^(soak|gpu|faults)$$'
+	@tools/test.sh build -LE '^(soak|gpu|faults|check)$$'
 
 .PHONY: test-gpu
 test-gpu: ## tests that need a GPU, of the CUDA build

@@ -1,10 +1,12 @@
-# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [SOAK] [WAITS])
+# longhaul_pytest(name FILE [LABELS ...] [TIMEOUT s] [CHECK words] [SOAK] [WAITS])
+#   CHECK: the cases that pytest's -k selects by these words run as another test, check_NAME,
+#   with the label check: `make check` runs it, `make test` does not, for the suite has them.
 #   WAITS: takes less than half a core, for it waits for time to pass: half a place among
 #   the tests that run at once (tools/test.sh).
 #   One Python suite of the current folder; it drives the programs of this build. SOAK: its
 #   cases that are marked soak run as another test, more_NAME with the label soak.
 function(longhaul_pytest name file)
-  cmake_parse_arguments(ARG "SOAK;WAITS" "TIMEOUT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SOAK;WAITS" "TIMEOUT;CHECK" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -18,6 +20,12 @@ function(longhaul_pytest name file)
              WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
     set_tests_properties(more_${name} PROPERTIES LABELS soak TIMEOUT 1800)
     list(APPEND names more_${name})
+  endif()
+  if(ARG_CHECK)
+    add_test(NAME check_${name} COMMAND ${command} -k ${ARG_CHECK}
+             WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+    set_tests_properties(check_${name} PROPERTIES LABELS check TIMEOUT ${ARG_TIMEOUT})
+    list(APPEND names check_${name})
   endif()
   longhaul_places(ARG_WAITS ${names})
   set_tests_properties(${names} PROPERTIES

@@ -62,6 +62,7 @@ endfunction()
 
 # longhaul_test(name SOURCES ... DEPS ... [LABELS ...] [RANKS n] [TIMEOUT s]
 #               [TORCH] [WAITS])
+#   LABELS: unit where none is given; `long` beside it keeps a test out of `make check`.
 #   One GoogleTest binary; with TORCH its main is tests/torch_main.cpp. With RANKS it runs
 #   under mpiexec with that many ranks (its main comes from tests/dist); a wrong count fails
 #   loudly there.

@@ -18,6 +18,7 @@ Written by `tools/testing_page.py` from the tree; a test compares it.
 
 | command | what it runs |
 |---|---|
+| `make check` | after a build, in a minute: unit tests without the long ones, one parity model, one layout, one resume, one kill |
 | `make test` | everything that must hold |
 | `make test-faults`, `make soak`, `make test-gpu` | faults of a cluster; what takes long; what needs a GPU |
 | `ctest --test-dir build -L '^unit$'` | what needs neither ranks nor a whole training: tests beside their sources, house rules |
