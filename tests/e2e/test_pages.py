@@ -1,8 +1,10 @@
-"""The pages in the terminal."""
+"""The pages in the terminal, and recipes whose model is there where they are written."""
 
 import os
+import pathlib
 import pty
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -12,6 +14,8 @@ from refusals import refused_without_a_trace
 LONGHAUL = BIN / "longhaul"
 PAGES = sorted(p.stem for p in (SOURCE / "docs").glob("*.md") if p.stem != "README")
 NAMED = re.compile(r"docs/[\w-]+\.md(?:#[\w-]+)?")
+OF_OUR_OWN = sorted(p.stem for p in (SOURCE / "recipes").glob("*.toml")
+                    if 'config = "recipes/' in p.read_text())
 
 
 def shown(*arguments, columns=80, cwd=None):
@@ -117,3 +121,54 @@ def test_without_a_pager_the_page_is_printed(environment):
 
 def test_no_color_is_heeded():
     assert on_a_terminal("data", PAGER="", NO_COLOR="1").startswith("# Data\n")
+
+
+# --- recipes
+
+@pytest.mark.parametrize("name", OF_OUR_OWN)
+def test_a_recipe_that_is_shown_elsewhere_names_a_model_that_is_there(run, tmp_path, name):
+    text = run("longhaul", "recipe", "show", name, cwd=tmp_path).stdout
+    model = pathlib.Path(re.search(r'^config = "(.*)"$', text, re.M).group(1))
+    assert (model / "config.json").is_file()
+    source = (SOURCE / "recipes" / f"{name}.toml").read_text()
+    # Nothing else is changed, and nothing at all in the tree itself.
+    assert text.replace(f'"{model}"', f'"{model.relative_to(SOURCE)}"') == source
+    assert run("longhaul", "recipe", "show", name, cwd=SOURCE).stdout == source
+
+
+def test_a_recipe_is_written_with_its_model_beside_it(run, tmp_path):
+    said = run("longhaul", "recipe", "show", "llama2-7b", "--out", "mine/run.toml",
+               cwd=tmp_path).stdout
+    assert "mine/run.toml" in said and "mine/models/llama2-7b" in said
+    assert 'config = "mine/models/llama2-7b"' in (tmp_path / "mine/run.toml").read_text()
+    assert (tmp_path / "mine/models/llama2-7b/config.json").read_bytes() == \
+        (SOURCE / "recipes/models/llama2-7b/config.json").read_bytes()
+    resolved = run("longhaul", "config", "mine/run.toml", "--ranks", "8", cwd=tmp_path).stdout
+    assert "mine/models/llama2-7b" in resolved
+    # Again the same: nothing to do. Once it has been changed, it stays as it is.
+    run("longhaul", "recipe", "show", "llama2-7b", "--out", "mine/run.toml", cwd=tmp_path)
+    (tmp_path / "mine/run.toml").write_text("[run]\n")
+    refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama2-7b", "--out",
+                                            "mine/run.toml"], "mine/run.toml: is there already")
+    (tmp_path / "mine/models/llama2-7b/config.json").write_text("{}")
+    refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama2-7b", "--out",
+                                            "mine/new.toml"], "config.json: is there already")
+
+
+def test_a_recipe_of_a_downloaded_model_is_written_alone(run, tmp_path):
+    said = run("longhaul", "recipe", "show", "llama3-8b-cpt", "--out", "run.toml",
+               cwd=tmp_path).stdout
+    assert os.listdir(tmp_path) == ["run.toml"] and "its model" not in said
+    refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama3-8b-cpt", "--out", "."],
+                            "a directory", "run.toml")
+
+
+def test_an_installed_tree_writes_recipes_of_its_own(tmp_path):
+    """Only the files that the verb looks at: bin and share."""
+    tree = tmp_path / "tree"
+    (tree / "bin").mkdir(parents=True)
+    shutil.copy(LONGHAUL, tree / "bin/longhaul")
+    shutil.copytree(SOURCE / "recipes", tree / "share/longhaul/recipes")
+    text = subprocess.run([tree / "bin/longhaul", "recipe", "show", "neox-20b"], check=True,
+                          cwd=tmp_path, capture_output=True, text=True).stdout
+    assert f'config = "{tree}/share/longhaul/recipes/models/neox-20b"' in text

@@ -30,8 +30,10 @@ while read -r file; do
   esac
 done < <(find "$tree/bin" "$tree/lib" -type f)
 test -f "$tree/share/longhaul/recipes/llama2-7b.toml"
-# Pages are those of the tree, wherever the command is typed.
+# Pages and recipes are those of the tree, wherever the command is typed.
 (cd "$scratch" && env -i "$tree/bin/longhaul" docs data | grep -c '^# Data$' >/dev/null)
+(cd "$scratch" && env -i "$tree/bin/longhaul" recipe show llama2-7b |
+  grep -c "^config = \"$tree/share/longhaul/recipes/models/llama2-7b\"$" >/dev/null)
 test -f "$tree/share/longhaul/recipes/models/llama2-7b/config.json"
 
 # Every library that came along has a licence, and so has what is compiled in.
