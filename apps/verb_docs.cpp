@@ -47,8 +47,10 @@ void become_pager(const std::string& text) {
                        ::lseek(file, 0, SEEK_SET) == 0;
   const int input = ::dup(STDIN_FILENO);
   if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
-    // As git does: colours pass, what fits the window is printed and stays.
+    // As git does: colours pass, what fits the window is printed and stays. And pages are
+    // UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
+    ::setenv("LESSCHARSET", "utf-8", 0);
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
