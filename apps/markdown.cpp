@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -238,10 +239,14 @@ std::string lower_case(std::string text) {
 std::vector<Heading> headings_of(const std::string& markdown) {
   const Document document = parse(markdown);
   std::vector<Heading> headings;
+  std::map<std::string, int> times;
   for (cmark_node* node : children_of(document.get())) {
     if (kind_of(node) != "heading") continue;
     const std::string text = text_of(node);
-    headings.push_back({cmark_node_get_heading_level(node), text, anchor_of(text),
+    std::string anchor = anchor_of(text);
+    const int before = times[anchor]++;
+    if (before > 0) anchor += fmt::format("-{}", before);
+    headings.push_back({cmark_node_get_heading_level(node), text, anchor,
                         static_cast<size_t>(cmark_node_get_start_line(node))});
   }
   return headings;

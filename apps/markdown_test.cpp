@@ -49,15 +49,17 @@ TEST(Markdown, HandsOnNoControlCharacter) {
 
 TEST(Markdown, HasHeadingsNamedAsGitHubNamesThem) {
   const std::string page =
-      "# A\n\nx\n\n## What `[parallel]` does, and why\n\ny\n\n### z_1\n\n## B\n";
+      "# A\n\nx\n\n## What `[parallel]` does, and why\n\ny\n\n### z_1\n\n## B\n\n## B\n";
   const std::vector<Heading> headings = headings_of(page);
-  ASSERT_EQ(headings.size(), 4);
+  ASSERT_EQ(headings.size(), 5);
   EXPECT_EQ(headings[1].anchor, "what-parallel-does-and-why");
   EXPECT_EQ(headings[2].anchor, "z_1");
   EXPECT_EQ(section_of(page, headings, 1),
             "## What `[parallel]` does, and why\n\ny\n\n### z_1\n\n");
   EXPECT_EQ(section_of(page, headings, 0), page);
-  EXPECT_EQ(section_of(page, headings, 3), "## B\n");
+  EXPECT_EQ(section_of(page, headings, 3), "## B\n\n");
+  EXPECT_EQ(headings[4].anchor, "b-1");
+  EXPECT_EQ(section_of(page, headings, 4), "## B\n");
 }
 
 TEST(Markdown, InsideCodeIsNoHeading) {

@@ -73,7 +73,9 @@ std::string find_section(const std::string& page, const std::string& markdown,
 }  // namespace
 
 std::string read_page(const fs::path& docs, const std::string& wanted) {
-  if (wanted.empty()) return read_text(docs / kListOfPages);
+  if (wanted.empty() || wanted == fs::path("docs") / kListOfPages) {
+    return read_text(docs / kListOfPages);
+  }
   const size_t mark = wanted.find('#');
   const std::string name = wanted.substr(0, mark);
   const fs::path path = find_page(docs, name);

@@ -34,6 +34,7 @@ TEST_F(PagesTest, AreFoundByWhatMessagesAndLinksCallThem) {
     EXPECT_EQ(read_page(docs_, name), data) << name;
   }
   EXPECT_EQ(read_page(docs_, ""), "the list");
+  EXPECT_EQ(read_page(docs_, "docs/README.md"), "the list");
   EXPECT_EQ(read_page(docs_, "readme"), "the project");
 }
 
