@@ -11,8 +11,7 @@ namespace longhaul::apps {
 
 fs::path shared_files(const std::string& name, const std::string& area) {
   const fs::path binary = this_program();
-  const fs::path installed =
-      binary.parent_path().parent_path() / "share" / "longhaul" / name;
+  fs::path installed = binary.parent_path().parent_path() / "share" / "longhaul" / name;
   if (fs::is_directory(installed)) return installed;
   for (fs::path dir = binary.parent_path(); dir.has_relative_path();
        dir = dir.parent_path()) {

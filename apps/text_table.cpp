@@ -81,8 +81,9 @@ std::vector<size_t> column_widths(const std::vector<size_t>& natural, size_t roo
   }
   for (size_t& width : widths) {
     if (width != 0) continue;
-    width = room / left--;
+    width = room / std::max<size_t>(left, 1);
     room -= width;
+    --left;
   }
   return widths;
 }

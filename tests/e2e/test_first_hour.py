@@ -272,8 +272,9 @@ def test_the_commands_of_the_readme_run_one_after_another(run, root, binary):
     listed = run("longhaul", "--help").stdout
     if not re.search(r"^  new\b", listed, re.M) or not re.search(r"^  try\b", listed, re.M):
         pytest.skip("this build has not both of the verbs `try` and `new`")
-    installing, *blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.M | re.S)
-    commands = re.sub(r"^pip install .*", "", installing, flags=re.M) + "".join(blocks)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
+    commands = "".join(text for kind, text in blocks if kind == "sh")
+    commands = re.sub(r"^pip install .*", "", commands, flags=re.M)
     for shown, here in (("MODEL", "models/small"), ("try book.txt", "try book.txt --seconds 5"),
                         ("train run.toml", "train run.toml --set run.steps=4")):
         assert shown in commands
@@ -287,9 +288,9 @@ def test_the_commands_of_the_readme_run_one_after_another(run, root, binary):
     assert done.returncode == 0, commands + done.stdout + done.stderr
     assert "finished step 4 of 4" in done.stdout
     assert list((root / "hf").glob("*.safetensors"))
-    (shown,) = re.findall(r"^```\n(Training.*?)^```$", README, re.M | re.S)
+    (output,) = (text for kind, text in blocks if not kind and "$ longhaul" in text)
     printed = [any_figures(line) for line in done.stdout.splitlines()]
-    for line in shown.splitlines():
+    for line in output.splitlines():
         assert any_figures(line) in printed, line
 
 
