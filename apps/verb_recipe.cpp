@@ -81,7 +81,7 @@ std::string with_model(const std::string& text, const std::string& model,
   const std::string old = fmt::format("\"recipes/{}\"", model);
   std::string changed = text;
   // A JSON string is a TOML string too.
-  changed.replace(changed.find(old), old.size(), Json(path.string()).dump());
+  changed.replace(changed.find(old), old.size(), json_text(Json(path.string())));
   return changed;
 }
 
