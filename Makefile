@@ -50,6 +50,10 @@ soak: build ## everything that takes longer than a coffee
 demo: ## two trainings on real text, one killed on the way; with dist's wheel if one is there
 	@LONGHAUL=$$(tools/demo_command.sh) && LONGHAUL="$$LONGHAUL" tools/demo.sh
 
+.PHONY: picture
+picture: program ## the README's picture, from two trainings of some minutes
+	@tools/picture.sh
+
 .PHONY: lint
 lint: build ## formatting, clang-tidy on changed files, house rules, scripts
 	@tools/lint.sh

@@ -64,6 +64,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_compare(program, outcome);
   add_config(program, outcome);
   add_data(program, outcome);
+  add_docs(program, outcome);
   add_doctor(program, outcome);
   add_drill(program, outcome);
   add_torch_verb(program, kEvalVerb, argv);

@@ -156,7 +156,7 @@ int run_program(int argc, char** argv, const AddVerbs& add_verbs) {
       "  longhaul train run.toml\n"
       "  longhaul export runs/cpt --out hf/\n"
       "`longhaul VERB --help` says more of each; `longhaul config` prints every "
-      "setting.\n"
+      "setting;\n`longhaul docs` shows the pages that messages name.\n"
       "Exit codes: 0 done, 78 a setting or an input is wrong, 75 the same command can "
       "succeed\n"
       "later, 79 stopped by request: saved and not finished, 1 anything else.");

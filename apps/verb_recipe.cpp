@@ -3,35 +3,24 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "apps/supervision.h"
+#include "apps/shared_files.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
-#include "longhaul/base/process.h"
+#include "longhaul/base/json.h"
 #include "longhaul/base/text.h"
 
 namespace longhaul::apps {
 namespace {
 
-/// The recipes beside an installed binary, or those of the source tree it was built in.
-fs::path recipes_dir() {
-  const fs::path binary = this_program();
-  fs::path installed =
-      binary.parent_path().parent_path() / "share" / "longhaul" / "recipes";
-  if (fs::is_directory(installed)) return installed;
-  for (fs::path dir = binary.parent_path(); dir.has_relative_path();
-       dir = dir.parent_path()) {
-    if (fs::is_directory(dir / "recipes") &&
-        fs::is_directory(dir / "longhaul" / "config")) {
-      return dir / "recipes";
-    }
-  }
-  throw InputError("recipe", fmt::format("no recipes found: neither {} nor a source tree "
-                                         "around {}; install with `make install`",
-                                         installed.string(), binary.string()));
-}
+constexpr const char* kArea = "recipe";
+/// How a recipe begins to name a model configuration that comes along with it.
+constexpr std::string_view kOwnModel = "config = \"recipes/";
+
+fs::path recipes_dir() { return shared_files("recipes", kArea); }
 
 /// "demo/stage1" for recipes/demo/stage1.toml, sorted.
 std::vector<std::string> recipe_names(const fs::path& dir) {
@@ -61,21 +50,88 @@ void list_recipes() {
     fmt::print("{:<{}}  {}\n", name, width,
                description_of(read_text(dir / (name + ".toml"))));
   }
-  fmt::print("\nfrom {}; next: longhaul recipe show NAME > run.toml\n", dir.string());
+  fmt::print("\nfrom {}; next: longhaul recipe show NAME --out run.toml\n", dir.string());
 }
 
-void show_recipe(std::string name) {
+std::string read_recipe(const fs::path& dir, std::string name) {
   if (name.ends_with(".toml")) name.resize(name.size() - 5);
-  const fs::path dir = recipes_dir();
   const std::vector<std::string> names = recipe_names(dir);
   if (std::ranges::find(names, name) == names.end()) {
     const auto nearest = nearest_name(name, names);
-    throw InputError("recipe",
+    throw InputError(kArea,
                      fmt::format("no recipe \"{}\" in {}; {}", name, dir.string(),
                                  nearest ? fmt::format("did you mean {}?", *nearest)
                                          : std::string("see `longhaul recipe list`")));
   }
-  fmt::print("{}", read_text(dir / (name + ".toml")));
+  return read_text(dir / (name + ".toml"));
+}
+
+/// The model directory that a recipe's text takes from those that come along, relative to
+/// their directory: "models/llama2-7b". Empty where it names a download.
+std::string own_model(const std::string& text) {
+  const size_t at = text.find(kOwnModel);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + kOwnModel.size();
+  return text.substr(begin, text.find('"', begin) - begin);
+}
+
+/// The text with another path for its own model.
+std::string with_model(const std::string& text, const std::string& model,
+                       const fs::path& path) {
+  const std::string old = fmt::format("\"recipes/{}\"", model);
+  std::string changed = text;
+  // A JSON string is a TOML string too.
+  changed.replace(changed.find(old), old.size(), json_text(Json(path.string())));
+  return changed;
+}
+
+/// Prints a recipe whose own model is there where it is printed.
+void show_recipe(const std::string& name) {
+  const fs::path dir = recipes_dir();
+  std::string text = read_recipe(dir, name);
+  const std::string model = own_model(text);
+  if (!model.empty() && !fs::exists(fs::path("recipes") / model)) {
+    text = with_model(text, model, dir / model);
+  }
+  fmt::print("{}", text);
+}
+
+/// Refuses a path at which something else than a file of this text is.
+void check_free(const fs::path& path, const std::string& text) {
+  if (path.filename().empty() || fs::is_directory(path)) {
+    throw InputError(kArea, fmt::format("{}: a directory; name a file, such as {}",
+                                        path.string(), (path / "run.toml").string()));
+  }
+  if (!fs::exists(path) || (fs::is_regular_file(path) && read_text(path) == text)) return;
+  throw InputError(kArea, fmt::format("{}: is there already, with another content; move "
+                                      "it, or give another --out",
+                                      path.string()));
+}
+
+void write_with_parents(const fs::path& path, const std::string& text) {
+  if (path.has_parent_path()) make_directories_durable(path.parent_path());
+  write_text_atomic(path, text);
+}
+
+/// Writes a recipe and, in models/ beside it, its own model.
+void write_recipe(const std::string& name, const fs::path& out) {
+  const fs::path dir = recipes_dir();
+  std::string text = read_recipe(dir, name);
+  const std::string model = own_model(text);
+  const fs::path copy = out.parent_path() / model;
+  std::string config;
+  if (!model.empty()) {
+    config = read_text(dir / model / "config.json");
+    text = with_model(text, model, copy);
+    check_free(copy / "config.json", config);
+  }
+  check_free(out, text);
+  if (!model.empty()) write_with_parents(copy / "config.json", config);
+  write_with_parents(out, text);
+  fmt::print("wrote {}{}; next: set data.train in it, then longhaul config {}\n",
+             out.string(),
+             model.empty() ? "" : fmt::format(" and its model in {}", copy.string()),
+             out.string());
 }
 
 }  // namespace
@@ -83,15 +139,23 @@ void show_recipe(std::string name) {
 void add_recipe(CLI::App& program, Outcome&) {
   CLI::App* verb = program.add_subcommand("recipe", "The configurations that come along");
   verb->require_subcommand(1);
-  verb->footer("Example: longhaul recipe show llama3-8b-cpt > run.toml");
+  verb->footer("Example: longhaul recipe show llama2-7b --out run.toml");
   CLI::App* list = verb->add_subcommand("list", "Names and what each is for");
   list->footer("Example: longhaul recipe list");
   list->callback(list_recipes);
   const auto name = std::make_shared<std::string>();
-  CLI::App* show = verb->add_subcommand("show", "Prints one of them");
+  const auto out = std::make_shared<std::string>();
+  CLI::App* show = verb->add_subcommand("show", "Prints or writes one of them");
   show->add_option("name", *name, "as `recipe list` prints it")->required();
-  show->footer("Example: longhaul recipe show llama3-8b-cpt > run.toml");
-  show->callback([name] { show_recipe(*name); });
+  show->add_option(
+      "--out", *out,
+      "a run file to write, with a copy of the model's config.json in models/ "
+      "beside it; without it the recipe is printed");
+  show->footer("Example: longhaul recipe show llama2-7b --out run.toml");
+  show->callback([name, out] {
+    if (out->empty()) return show_recipe(*name);
+    write_recipe(*name, *out);
+  });
 }
 
 }  // namespace longhaul::apps

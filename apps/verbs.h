@@ -34,6 +34,7 @@ void add_bench(CLI::App& program, Outcome& outcome);
 void add_compare(CLI::App& program, Outcome& outcome);
 void add_config(CLI::App& program, Outcome& outcome);
 void add_data(CLI::App& program, Outcome& outcome);
+void add_docs(CLI::App& program, Outcome& outcome);
 void add_doctor(CLI::App& program, Outcome& outcome);
 void add_drill(CLI::App& program, Outcome& outcome);
 void add_eval(CLI::App& program, Outcome& outcome);

@@ -7,7 +7,10 @@ find_program(PATCHELF_PROGRAM patchelf)
 install(TARGETS longhaul longhaul_torch_program RUNTIME DESTINATION bin)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes/ DESTINATION share/longhaul/recipes
         FILES_MATCHING PATTERN "*.toml" PATTERN "config.json")
-install(FILES ${PROJECT_SOURCE_DIR}/README.md DESTINATION share/longhaul OPTIONAL)
+# The pages of `longhaul docs`.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION share/longhaul FILES_MATCHING PATTERN "*.md")
+file(GLOB pages ${PROJECT_SOURCE_DIR}/*.md)
+install(FILES ${pages} DESTINATION share/longhaul)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
         DESTINATION share/longhaul)
 

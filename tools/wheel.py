@@ -125,11 +125,12 @@ def lay_out(stage, build, cuda):
         put_elf(path, package / ("mpi" if OF_MPI.match(name) else "lib") / name, "$ORIGIN")
     if cuda:
         put_elf(cuda, package / "bin" / cuda.name, LIBRARY_PATH)
-    for recipe in sorted((ROOT / "recipes").rglob("*")):
-        if recipe.suffix == ".toml" or recipe.name == "config.json":
-            target = package / "share/longhaul" / recipe.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(recipe, target)
+    recipes = [p for p in (ROOT / "recipes").rglob("*")
+               if p.suffix == ".toml" or p.name == "config.json"]
+    for source in sorted([*recipes, *ROOT.glob("docs/*.md"), *ROOT.glob("*.md")]):
+        target = package / "share/longhaul" / source.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
     return libraries
 
 

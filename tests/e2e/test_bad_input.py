@@ -153,7 +153,7 @@ def test_a_wrong_command_line(run, root, arguments, words):
     refused_without_a_trace(run, root, arguments, *words)
 
 
-VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "doctor",
+VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "docs", "doctor",
          "drill", "eval", "export", "generate", "import", "inspect", "launch", "recipe", "recipe list",
          "recipe show", "report", "submit", "supervise", "train", "verify", "watch"]
 

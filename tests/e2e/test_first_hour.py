@@ -264,9 +264,51 @@ def test_watch_once_of_a_run_that_is_not_there_names_those_that_are(run, trained
 
 # --- the README
 
-def test_the_readme_names_every_verb():
-    row = next(line for line in (REPOSITORY / "README.md").read_text().splitlines()
-               if line.startswith("| verbs |"))
-    named = {word.strip() for word in row.split("|")[2].split(",")}
+README = (REPOSITORY / "README.md").read_text()
+
+
+def test_the_commands_of_the_readme_run_one_after_another(run, root, binary):
+    """As they stand but for the model's path and their size; a test of its own installs the wheel."""
+    listed = run("longhaul", "--help").stdout
+    if not re.search(r"^  new\b", listed, re.M) or not re.search(r"^  try\b", listed, re.M):
+        pytest.skip("this build has not both of the verbs `try` and `new`")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S)
+    commands = "".join(text for kind, text in blocks if kind == "sh")
+    commands = re.sub(r"^pip install .*", "", commands, flags=re.M)
+    for shown, here in (("MODEL", "models/small"), ("try book.txt", "try book.txt --seconds 5"),
+                        ("train run.toml", "train run.toml --set run.steps=4")):
+        assert shown in commands
+        commands = commands.replace(shown, here)
+    (root / "book.txt").write_text("".join(p.read_text() for p in sorted(root.glob("corpus/*.txt"))))
+    (root / "run.toml").unlink()
+    shutil.rmtree(root / "data")
+    environment = dict(os.environ, PATH=f"{pathlib.Path(binary('longhaul')).parent}:{os.environ['PATH']}")
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=root, text=True,
+                          capture_output=True, env=environment, timeout=240)
+    assert done.returncode == 0, commands + done.stdout + done.stderr
+    assert "finished step 4 of 4" in done.stdout
+    assert list((root / "hf").glob("*.safetensors"))
+    (output,) = (text for kind, text in blocks if not kind and "$ longhaul" in text)
+    printed = [any_figures(line) for line in done.stdout.splitlines()]
+    for line in output.splitlines():
+        assert any_figures(line) in printed, line
+
+
+def any_figures(line):
+    """The line without what differs from run to run: numbers and the heights of a curve."""
+    line = re.sub(r"\d[\d,.]*(?: [kMG]?B\b)?", "0", line)
+    return re.sub(r"[▁▂▃▄▅▆▇█]+", "~", line).strip()
+
+
+def test_the_readme_is_short_and_its_picture_is_there():
+    assert len(README.split()) <= 600
+    (picture,) = re.findall(r"!\[.*?\]\((.*?)\)", README)
+    assert "</svg>" in (REPOSITORY / picture).read_text()
+
+
+def test_the_page_of_features_names_every_verb():
+    table = (REPOSITORY / "docs/features.md").read_text().split("\n## Verbs\n")[1]
+    named = {verb.strip() for row in re.findall(r"^\| ([a-z][^|]*) \|", table, re.M)
+             for verb in row.split(",")}
     assert {verb for verb in VERBS if " " not in verb and verb != "data"} <= named
     assert {verb for verb in VERBS if verb.startswith("data ")} <= named

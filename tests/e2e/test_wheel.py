@@ -64,8 +64,20 @@ def test_twenty_steps_are_those_of_the_build(environment, run, tmp_path):
     run("longhaul", "train", theirs, *steps)
     assert len(curve(tmp_path / "wheel")) == 20
     assert curve(tmp_path / "wheel") == curve(tmp_path / "build")
+
+
+def test_it_carries_the_pages_and_the_recipes_with_their_models(environment, tmp_path):
+    for page in ("data", "docs/offline.md", "troubleshooting#exit-codes", "readme", "changelog"):
+        shown = longhaul(environment, "docs", page)
+        assert shown.returncode == 0 and shown.stdout.startswith("#"), shown.stderr
+    (share,) = environment.glob("lib/python3*/site-packages/longhaul/share/longhaul")
+    assert {p.name for p in share.glob("docs/*")} == {p.name for p in SOURCE.glob("docs/*.md")}
     recipe = longhaul(environment, "recipe", "list")
     assert recipe.returncode == 0 and "llama2-7b" in recipe.stdout
+    shown = longhaul(environment, "recipe", "show", "llama2-7b", "--out", tmp_path / "run.toml")
+    assert shown.returncode == 0, shown.stderr
+    checked = longhaul(environment, "config", tmp_path / "run.toml", "--ranks", "8")
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_its_libraries_are_those_of_the_environment_and_of_the_system(environment):
@@ -126,7 +138,7 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "Apache License" in licence
     for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
-                 "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
+                 "libcmark-gfm-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
         assert f"{info}/licenses/{name}" in names
     carried = [n for n in names if re.search(r"^longhaul/(lib|mpi)/", n)]
     texts = [n for n in names if n.startswith(f"{info}/licenses/")]
