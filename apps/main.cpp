@@ -77,6 +77,7 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_submit(program, outcome);
   add_supervise(program, outcome);
   add_torch_verb(program, kTrainVerb, argv);
+  add_try(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);
 }
