@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -19,6 +21,8 @@ namespace {
 constexpr uint64_t kFewestDocuments = 200;
 constexpr size_t kSmallestDocument = 100;
 constexpr size_t kLargestDocument = 4096;
+/// A prime number: sizes that differ by less than a period never fall into step with it.
+constexpr size_t kUnevenSizes = 97;
 constexpr uint64_t kHeldOutBytes = 4000;
 constexpr double kMostHeldOut = 0.2;
 constexpr double kHeldOut = 0.05;
@@ -205,15 +209,16 @@ void check_enough(const data::InputSet& inputs, uint64_t bytes) {
 
 }  // namespace
 
-std::vector<std::string> cut_into_documents(std::string_view text, size_t piece_bytes) {
+std::vector<std::string> cut_into_documents(std::string_view text, size_t piece_bytes,
+                                            Cut cut) {
   std::vector<std::string> documents;
-  while (!text.empty()) {
+  for (size_t number = 0; !text.empty(); ++number) {
     size_t end = text.size();
-    if (end > piece_bytes) {
-      end = text.find('\n', piece_bytes - 1);
-      end = end == std::string_view::npos ? text.size() : end + 1;
+    if (cut == Cut::Unevenly) {
+      end = character_start(text, std::min(end, piece_bytes + number % kUnevenSizes));
+    } else if (end > piece_bytes) {
+      end = std::min(text.find('\n', piece_bytes - 1), text.size() - 1) + 1;
       if (end > 2 * piece_bytes) end = character_start(text, piece_bytes);
-      if (end == 0) end = std::min<size_t>(text.size(), 4);  // of one character
     }
     if (!is_blank(text.substr(0, end))) documents.emplace_back(text.substr(0, end));
     text.remove_prefix(end);
@@ -249,12 +254,18 @@ TextSample take_text(data::InputOptions options, uint64_t most_bytes) {
   sample.whole = sample.whole && sample.files.size() == sample.files_in_all;
   const auto piece = static_cast<size_t>(std::clamp<uint64_t>(
       bytes / kFewestDocuments, kSmallestDocument, kLargestDocument));
-  for (const std::string& text : texts) {
-    for (std::string& document : cut_into_documents(text, piece)) {
-      sample.bytes += document.size();
-      sample.documents.push_back(std::move(document));
+  for (const Cut cut : {Cut::AtLines, Cut::Unevenly}) {
+    sample.documents.clear();
+    for (const std::string& text : texts) {
+      std::ranges::move(cut_into_documents(text, piece, cut),
+                        std::back_inserter(sample.documents));
     }
+    const std::set<std::string_view> different(sample.documents.begin(),
+                                               sample.documents.end());
+    if (2 * different.size() >= sample.documents.size()) break;
+    sample.repeats = true;
   }
+  for (const std::string& document : sample.documents) sample.bytes += document.size();
   check_enough(inputs, sample.bytes);
   return sample;
 }

@@ -14,6 +14,7 @@ struct TextSample {
   std::vector<std::string> documents;  ///< valid UTF-8, none of white space alone
   uint64_t bytes = 0;                  ///< of them together
   bool whole = true;                   ///< nothing of the inputs was left out
+  bool repeats = false;                ///< what is held out stands elsewhere as well
   uint64_t stored_bytes = 0;           ///< of all inputs, as they lie on the disk
   std::vector<fs::path> files;         ///< those that it is from, the last one in part
   size_t files_in_all = 0;
@@ -29,9 +30,17 @@ inline constexpr uint64_t kLeastText = 20'000;
 /// than kLeastText in all.
 TextSample take_text(data::InputOptions options, uint64_t most_bytes);
 
-/// The text in documents of about `piece_bytes`, cut at line ends, and inside of lines of
-/// more than twice that between characters. Documents of white space alone are left out.
-std::vector<std::string> cut_into_documents(std::string_view text, size_t piece_bytes);
+/// Where a text is cut.
+enum class Cut {
+  AtLines,  ///< at line ends, and inside of lines of more than twice a piece
+  Unevenly  ///< between any characters, pieces of many sizes: of a text that repeats
+            ///< itself few are alike
+};
+
+/// The text in documents of about `piece_bytes`, which is 4 at least; no character is
+/// cut. Documents of white space alone are left out.
+std::vector<std::string> cut_into_documents(std::string_view text, size_t piece_bytes,
+                                            Cut cut = Cut::AtLines);
 
 /// The share to be held out: a twentieth, and of short texts as much as a validation
 /// needs.

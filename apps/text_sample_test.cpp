@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/base/text.h"
@@ -57,6 +59,16 @@ TEST(CutIntoDocuments, CutsLongLinesBetweenCharacters) {
   }
 }
 
+TEST(CutIntoDocuments, CutsARepeatedTextIntoDifferentPieces) {
+  const std::string text = repeated("名可名，非常名。\n", 50'000);
+  const auto documents = cut_into_documents(text, 200, Cut::Unevenly);
+  EXPECT_EQ(together(documents), text);
+  EXPECT_GT(std::set<std::string>(documents.begin(), documents.end()).size(), 90u);
+  for (const std::string& document : documents) {
+    EXPECT_FALSE(find_invalid_utf8(document)) << document;
+  }
+}
+
 TEST(CutIntoDocuments, LeavesOutWhatIsWhiteSpaceAlone) {
   EXPECT_TRUE(cut_into_documents(repeated(" \n", 1000), 100).empty());
 }
@@ -68,8 +80,20 @@ TEST(TakeText, ASmallTextIsTakenWhole) {
   const TextSample sample = take_text(inputs_of(dir / "book.txt"), 1'000'000);
   EXPECT_EQ(together(sample.documents), text);
   EXPECT_TRUE(sample.whole);
+  EXPECT_TRUE(sample.repeats);
   EXPECT_EQ(sample.bytes, text.size());
   EXPECT_GE(sample.documents.size(), 150u) << "so that some of them can be held out";
+}
+
+TEST(TakeText, ATextThatSaysManyThingsIsCutAtItsLines) {
+  const TestDirectory dir;
+  std::string text;
+  for (int i = 0; text.size() < 30'000; ++i) text += "line " + std::to_string(i) + "\n";
+  write_file(dir / "book.txt", text);
+  const TextSample sample = take_text(inputs_of(dir / "book.txt"), 1'000'000);
+  EXPECT_FALSE(sample.repeats);
+  EXPECT_EQ(together(sample.documents), text);
+  for (const std::string& document : sample.documents) EXPECT_EQ(document.back(), '\n');
 }
 
 TEST(TakeText, OfALargeTextTheBeginningIsTakenUpToALineEnd) {

@@ -201,6 +201,10 @@ class TryChain {
                    : fmt::format("{} ({} in all)", from,
                                  human_bytes(static_cast<double>(sample_.stored_bytes))),
                counted(std::ssize(sample_.documents), "document"), in("text.jsonl"));
+    if (!sample_.repeats) return;
+    fmt::print(
+        "the text repeats itself: what is held out of it is no test of what was "
+        "learned\n");
   }
 
   void make_tokenizer() {
