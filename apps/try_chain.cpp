@@ -259,8 +259,7 @@ class TryChain {
     speed.seconds =
         std::max(options_.seconds / 20.0, options_.seconds * (1.0 - kEndShare) -
                                               watch_.seconds() - 3.0 * starting_);
-    speed.train_sequences =
-        (data::read_store_info(options_.dir / "data").tokens - 1) / kSequence;
+    speed.train_sequences = (data::read_store_info(in("data")).tokens - 1) / kSequence;
     const int64_t steps = try_steps(speed);
     write_run_file(steps);
     title(fmt::format("Training: {} of {} tokens", counted(steps, "step"),

@@ -90,11 +90,8 @@ MachineFacts machine_facts() {
       machine.memory_bytes = static_cast<int64_t>(memory->total);
     }
   }
-  std::vector<measure::Probe> probes = measure::compute_probes(device);
-  std::erase_if(probes, [](const measure::Probe& probe) {
-    return !probe.name.starts_with("product");
-  });
-  for (const MeasuredRate& rate : measure::measure(probes, {3, 0.01})) {
+  for (const MeasuredRate& rate :
+       measure::measure(measure::product_probes(device), {3, 0.01})) {
     double& best =
         rate.name.starts_with("product bf16") ? machine.bf16_rate : machine.fp32_rate;
     best = std::max(best, rate.median);
@@ -171,10 +168,15 @@ void check_data(const RunConfig& config, const ModelConfig& model,
                            config.validation.batches * config.batch.global_size,
                            "data.validation " + entry.name);
   }
-  const int64_t sequences = sequences_of(facts, config.data.seq_len);
-  const bool exact =
-      std::ranges::all_of(facts, [](const DataFacts& data) { return data.exact; });
-  if (exact) (void)total_steps(config, sequences);
+}
+
+/// InputError where there is not a single sequence.
+void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
+  if (sequences_of(facts, config.data.seq_len) > 0) return;
+  throw InputError("data",
+                   fmt::format("{}: {}, less than a sequence of {}; name more data",
+                               facts.front().path, counted(facts.front().tokens, "token"),
+                               config.data.seq_len));
 }
 
 NewRunFacts gather_facts(const NewCall& call) {
@@ -239,6 +241,7 @@ void run_new(const NewCall& call) {
   const std::string name = call.out.empty() ? "the new run file" : call.out;
   const LoadedConfig loaded = parse_run_config(text, name);
   check_before_start(loaded.config, static_cast<int>(facts.machine.ranks));
+  check_enough(loaded.config, facts.train);
   check_data(loaded.config, facts.model, facts.train);
   for (const std::string& warning : loaded.warnings) say_warning(warning);
   if (!run.warning.empty()) say_warning(run.warning);

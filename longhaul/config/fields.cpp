@@ -77,7 +77,6 @@ namespace {
 constexpr auto kMaxSteps = static_cast<double>(config::kMaxSteps);
 constexpr double kMaxSequences = 1e9;
 constexpr double kMaxRanks = 1e6;
-constexpr double kMaxMinutes = 1e6;
 /// Weights are relative: larger ones add up to what a number cannot hold.
 constexpr double kMaxWeight = 1e15;
 }  // namespace
@@ -401,10 +400,8 @@ Fields fields_of(CheckpointSection& s) {
   return {
       make_field("every", s.every, Free, "steps between checkpoints; 0: only at the end")
           .within(0, kMaxSteps),
-      make_field("every_minutes", s.every_minutes, Free,
-                 "minutes between checkpoints, by the clock of rank 0, beside those of "
-                 "every; 0: none")
-          .within(0, kMaxMinutes),
+      make_field("every_minutes", s.every_minutes, Free, "minutes, as well; 0: none")
+          .within(0, 1e6),
       make_field("keep", s.keep, Free, "newest verified checkpoints kept; 0: all")
           .within(0, kMaxSteps),
       make_field("milestone_every", s.milestone_every, Free,
