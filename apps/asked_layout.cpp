@@ -39,14 +39,11 @@ void print_passes(const AskedLayout& asked) {
              "all, at most");
   for (const StageLine& s : asked.stages) {
     const ActivationBytes& passes = s.costs.activations;
-    const StateBytes& state = s.costs.state;
     const int64_t units = s.costs.whole.weights + s.costs.whole.gradients;
-    const int64_t all = state.weights + state.gradients + state.masters + state.moments +
-                        passes.in_flight.total() + passes.work + units;
     fmt::print("#   {:>5}  {:>11}  {:>14}  {:>9}  {:>9}  {:>11}  {:>13}\n", s.stage,
                bytes_of(passes.in_flight.total()), passes.forwards,
                bytes_of(passes.logits), bytes_of(passes.work), bytes_of(units),
-               bytes_of(all));
+               bytes_of(most_bytes(s.costs)));
   }
 }
 

@@ -46,8 +46,8 @@ void check_room_for_libtorch() {
   }
   ::execv(program.c_str(), argv);
   throw InputError("file",
-                   fmt::format("{}: {}; train, bench, eval, generate and --version "
-                               "are in it, and it belongs beside {}",
+                   fmt::format("{}: {}; train, bench, eval, generate, new and "
+                               "--version are in it, and it belongs beside {}",
                                program.string(), std::strerror(errno), ours.string()));
 }
 
@@ -73,11 +73,13 @@ void add_verbs(CLI::App& program, Outcome& outcome, char** argv) {
   add_import(program, outcome);
   add_inspect(program, outcome);
   add_launch(program, outcome);
+  add_torch_verb(program, kNewVerb, argv);
   add_recipe(program, outcome);
   add_report(program, outcome);
   add_submit(program, outcome);
   add_supervise(program, outcome);
   add_torch_verb(program, kTrainVerb, argv);
+  add_try(program, outcome);
   add_verify(program, outcome);
   add_watch(program, outcome);
 }

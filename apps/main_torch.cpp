@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
     add_bench(program, outcome);
     add_eval(program, outcome);
     add_generate(program, outcome);
+    add_new(program, outcome);
     add_train(program, outcome);
     program.set_version_flag("--version", version_text, kVersionHelp);
   });

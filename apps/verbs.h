@@ -20,6 +20,8 @@ inline constexpr TorchVerb kEvalVerb = {
     "eval", "Loss, perplexity and bits per byte of a model on a token store"};
 inline constexpr TorchVerb kGenerateVerb = {
     "generate", "Continues a text, to read what a model has learned"};
+inline constexpr TorchVerb kNewVerb = {
+    "new", "Writes a run file for a model, data and this machine, with comments"};
 inline constexpr TorchVerb kTrainVerb = {"train",
                                          "Trains a model, or goes on training it"};
 inline constexpr const char* kVersionHelp =
@@ -43,11 +45,13 @@ void add_generate(CLI::App& program, Outcome& outcome);
 void add_import(CLI::App& program, Outcome& outcome);
 void add_inspect(CLI::App& program, Outcome& outcome);
 void add_launch(CLI::App& program, Outcome& outcome);
+void add_new(CLI::App& program, Outcome& outcome);
 void add_recipe(CLI::App& program, Outcome& outcome);
 void add_report(CLI::App& program, Outcome& outcome);
 void add_supervise(CLI::App& program, Outcome& outcome);
 void add_submit(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
+void add_try(CLI::App& program, Outcome& outcome);
 // Under `data`.
 void add_data_build(CLI::App& data_verb, Outcome& outcome);
 void add_data_build_bert(CLI::App& data_verb, Outcome& outcome);

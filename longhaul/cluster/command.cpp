@@ -148,8 +148,10 @@ class RunningCommand {
       throw TemporaryError("command", fmt::format("no input for {}: {}; is /tmp full?",
                                                   words.front(), std::strerror(errno)));
     }
+    const int output = options.shares_output ? STDOUT_FILENO : output_.end(1);
+    const int errors = options.shares_output ? STDERR_FILENO : errors_.end(1);
     try {
-      pid_ = SpawnSettings(input, output_.end(1), errors_.end(1)).spawn(words, options);
+      pid_ = SpawnSettings(input, output, errors).spawn(words, options);
     } catch (...) {
       ::close(input);
       throw;
@@ -168,6 +170,9 @@ class RunningCommand {
       if (ended_at < 0 && !result_.timed_out && now > options_.deadline_seconds) {
         result_.timed_out = true;
         ::kill(-pid_, SIGKILL);
+      }
+      if (options_.look && ended_at < 0) {
+        if (const int signal = options_.look(); signal != 0) ::kill(-pid_, signal);
       }
       read_some(ended_at < 0 ? 20 : 5);
     }

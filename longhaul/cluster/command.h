@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,11 @@ struct CommandOptions {
   std::string input;                      ///< for its standard input; small
   /// Variables on top of this process's environment; an empty value removes one.
   std::vector<std::pair<std::string, std::string>> environment;
+  /// It writes where this process writes; nothing is kept.
+  bool shares_output = false;
+  /// Called about fifty times a second while it runs. A signal's number that it returns
+  /// goes to the command's process group; 0: none. It must not throw.
+  std::function<int()> look;
 };
 
 struct CommandResult {

@@ -28,6 +28,24 @@ TEST(Command, ArgumentsReachNoShell) {
             "$HOME|a b|`id`|; id|");
 }
 
+TEST(Command, WhoLooksMaySignalIt) {
+  CommandOptions options;
+  int looks = 0;
+  options.look = [&] { return ++looks == 3 ? SIGTERM : 0; };
+  EXPECT_EQ(run_command({"sleep", "60"}, options).exit_code, 128 + SIGTERM);
+  EXPECT_EQ(looks, 3);
+}
+
+TEST(Command, SharedOutputIsWrittenAndNotKept) {
+  CommandOptions options;
+  options.shares_output = true;
+  testing::internal::CaptureStdout();
+  const CommandResult result = run_command({"echo", "shared"}, options);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "shared\n");
+  EXPECT_EQ(result.output, "");
+  EXPECT_TRUE(result.ok());
+}
+
 TEST(Command, ASignalIsToldByItsNumber) {
   EXPECT_EQ(run_command({"sh", "-c", "kill -9 $$"}).exit_code, 128 + SIGKILL);
 }

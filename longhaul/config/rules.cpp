@@ -228,14 +228,15 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
   const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
     if (differs) warn_unused(c, key, why, warnings);
   };
-  unused(c.checkpoint.every == 0 && c.checkpoint.keep > 1 &&
+  const bool saves_once = c.checkpoint.every == 0 && c.checkpoint.every_minutes == 0.0;
+  unused(saves_once && c.checkpoint.keep > 1 &&
              c.checkpoint.keep != CheckpointSection{}.keep,
          "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");
   unused(!c.parallel.sequence && c.parallel.tp == 1, "parallel.sequence",
          "parallel.tp is 1");
   unused(c.init.weights.empty() && !c.init.certificate, "init.certificate",
          "init.weights is not given");
-  if (c.checkpoint.every == 0) {
+  if (saves_once) {
     warnings.push_back(
         fmt::format("{}: checkpoint.every = 0: a run that is killed before its end "
                     "starts again at step 0",

@@ -238,6 +238,7 @@ struct ResumeFrom {
 
 struct CheckpointSection {
   int64_t every = 500;          ///< 0: only at the end
+  double every_minutes = 0.0;   ///< beside those of `every`; 0: none
   int64_t keep = 2;             ///< 0: all
   int64_t milestone_every = 0;  ///< steps that it divides are kept for ever; 0: none
   bool async_ = true;

@@ -2,6 +2,13 @@
 
 namespace longhaul {
 
+int64_t most_bytes(const RankCosts& costs) {
+  const StateBytes& state = costs.state;
+  return state.weights + state.gradients + state.masters + state.moments +
+         costs.activations.in_flight.total() + costs.activations.work +
+         costs.whole.weights + costs.whole.gradients;
+}
+
 LayoutCosts::LayoutCosts(const RunConfig& config, const ModelDescription& model,
                          const LayoutDescription& layout,
                          const std::function<bool(const std::string&)>& frozen)

@@ -23,6 +23,9 @@ struct RankCosts {
   Traffic traffic;  ///< of one step
 };
 
+/// What it holds at most at once, about.
+int64_t most_bytes(const RankCosts& costs);
+
 /// The same for every rank of a layout: a pure function of it, the settings and the
 /// model. Ranks that differ in dp and cp alone hold and send the same, so a hundred
 /// thousand cost no more than one of each stage and part.

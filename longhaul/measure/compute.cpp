@@ -117,14 +117,27 @@ Probe copy(at::Device device) {
           }};
 }
 
+std::vector<Shape> shapes_on(at::Device device) {
+  const int64_t times = device.is_cpu() ? 1 : kTimesOnDevice;
+  std::vector<Shape> shapes;
+  for (const Shape& s : kShapes) {
+    shapes.push_back({s.T * times, s.K * times, s.N * times});
+  }
+  return shapes;
+}
+
 }  // namespace
+
+std::vector<Probe> product_probes(at::Device device) {
+  const Shape shape = shapes_on(device).front();
+  return {product(shape, at::kBFloat16, "bf16", device),
+          product(shape, at::kFloat, "fp32", device)};
+}
 
 std::vector<Probe> compute_probes(at::Device device) {
   const int64_t times = device.is_cpu() ? 1 : kTimesOnDevice;
   std::vector<Probe> probes;
-  std::vector<Shape> shapes;
-  for (const Shape& s : kShapes)
-    shapes.push_back({s.T * times, s.K * times, s.N * times});
+  const std::vector<Shape> shapes = shapes_on(device);
   for (const Shape& s : shapes) {
     probes.push_back(product(s, at::kBFloat16, "bf16", device));
   }

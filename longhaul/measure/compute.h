@@ -14,4 +14,8 @@ namespace longhaul::measure {
 /// for it.
 std::vector<Probe> compute_probes(at::Device device);
 
+/// The first product of compute_probes, and the same in fp32: which number format suits a
+/// machine, in a tenth of a second.
+std::vector<Probe> product_probes(at::Device device);
+
 }  // namespace longhaul::measure

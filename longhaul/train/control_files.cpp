@@ -19,8 +19,12 @@ bool is_there(const fs::path& path) {
 }  // namespace
 
 ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
-                           std::function<void(const char* file)> tell)
-    : dir_(std::move(dir)), world_(world), tell_(std::move(tell)) {}
+                           std::function<void(const char* file)> tell,
+                           double save_seconds)
+    : dir_(std::move(dir)),
+      world_(world),
+      tell_(std::move(tell)),
+      save_seconds_(save_seconds) {}
 
 /// Only who has taken the file away has seen it: it cannot act twice.
 bool ControlFiles::take(const char* file) {
@@ -32,6 +36,8 @@ bool ControlFiles::take(const char* file) {
 
 void ControlFiles::look() {
   const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> unsaved = now - last_save_;
+  seen_.save |= save_seconds_ > 0.0 && unsaved.count() >= save_seconds_;
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   // One that cannot be taken away is obeyed all the same.

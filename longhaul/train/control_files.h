@@ -13,23 +13,26 @@ namespace longhaul::train {
 struct Requests {
   int signal = 0;      ///< the number of one that came to any rank
   bool stop = false;   ///< the file STOP was there
-  bool save = false;   ///< the file SAVE was there
+  bool save = false;   ///< the file SAVE was there, or it is time for a save
   bool pause = false;  ///< the file PAUSE is there
   bool ends() const { return signal != 0 || stop; }
 };
 
-/// Looks, between steps, for signals (base/signals.h) and for the files that people make
-/// in the run's directory. Rank 0 looks at most once a second, which is cheap on network
-/// file systems too; all ranks learn of it by one small collective.
+/// Looks, between steps, for signals (base/signals.h), for the files that people make
+/// in the run's directory, and at the clock. Rank 0 looks at most once a second, which is
+/// cheap on network file systems too; all ranks learn of it by one small collective.
 class ControlFiles {
  public:
-  /// `tell`: rank 0 says what it found, by file name.
+  /// `tell`: rank 0 says what it found, by file name. `save_seconds`: a save is asked for
+  /// whenever so many have passed since the last one, by the clock of rank 0; 0: never.
   ControlFiles(fs::path dir, comm::Communicator& world,
-               std::function<void(const char* file)> tell);
+               std::function<void(const char* file)> tell, double save_seconds = 0.0);
 
   /// Takes STOP and SAVE away at once, so that they act once; STOP stays asked for.
   /// Collective.
   Requests ask();
+  /// A save has begun now, whoever asked for it.
+  void saved() { last_save_ = std::chrono::steady_clock::now(); }
 
  private:
   void look();
@@ -38,8 +41,10 @@ class ControlFiles {
   fs::path dir_;
   comm::Communicator& world_;
   std::function<void(const char*)> tell_;
+  double save_seconds_;
   Requests seen_;  ///< rank 0, since the last ask()
   std::chrono::steady_clock::time_point next_look_;
+  std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace longhaul::train

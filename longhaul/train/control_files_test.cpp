@@ -58,6 +58,16 @@ TEST(ControlFiles, LooksAtMostOnceASecond) {
   EXPECT_TRUE(control.files.ask().stop);
 }
 
+TEST(ControlFiles, ASaveIsDueSoManySecondsAfterTheLastOne) {
+  Control control;
+  ControlFiles files(control.dir.path(), *control.world, [](const char*) {}, 0.5);
+  std::this_thread::sleep_for(std::chrono::milliseconds(510));
+  EXPECT_TRUE(files.ask().save);
+  EXPECT_TRUE(files.ask().save) << "nothing has saved yet";
+  files.saved();
+  EXPECT_FALSE(files.ask().save);
+}
+
 TEST(ControlFiles, ASignalIsToldAndAnswered) {
   const SignalWatch watch;
   Control control;

@@ -192,8 +192,12 @@ void Saves::tell(const checkpoint::SaveReport& report) {
   if (report.waited > kLongWait) {
     log_.log().warning(fmt::format(
         "the checkpoint of step {} had to wait {:.1f} s for the one before it: "
-        "checkpoint.every = {} is more often than this storage can take",
-        report.step, report.waited, config_.checkpoint.every));
+        "{} is more often than this storage can take",
+        report.step, report.waited,
+        config_.checkpoint.every > 0
+            ? fmt::format("checkpoint.every = {}", config_.checkpoint.every)
+            : fmt::format("checkpoint.every_minutes = {}",
+                          config_.checkpoint.every_minutes)));
   }
   log_.event(CheckpointEvent{.attempt = start_.attempt(),
                              .step = report.step,

@@ -130,8 +130,10 @@ class Trainer {
         guard_(config().resilience),
         replica_check_(session_, config().resilience.checksum_every,
                        [this](const Json& fields) { corrupted(fields); }),
-        control_(config().run.dir, *session_.world,
-                 [this](const char* file) { stopped_by_file(file); }),
+        control_(
+            config().run.dir, *session_.world,
+            [this](const char* file) { stopped_by_file(file); },
+            60.0 * config().checkpoint.every_minutes),
         saves_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
@@ -422,7 +424,9 @@ class Trainer {
   /// its own.
   void prepare_saves() {
     const int64_t every = config().checkpoint.every;
-    const bool periodic = every > 0 && history_.step / every * every + every < last_step_;
+    const bool periodic =
+        (every > 0 && history_.step / every * every + every < last_step_) ||
+        (config().checkpoint.every_minutes > 0.0 && history_.step + 1 < last_step_);
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
     saves_.prepare(capture_.capture(session_.state()).tensors);
   }
@@ -433,6 +437,7 @@ class Trainer {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
+    control_.saved();
     const CapturedState state = capture_.capture(session_.state());
     saves_.save(history_, state.tensors, state.owner, ends, state.ready);
     saved_step_ = history_.step;

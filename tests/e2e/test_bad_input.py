@@ -154,8 +154,9 @@ def test_a_wrong_command_line(run, root, arguments, words):
 
 
 VERBS = ["bench", "compare", "config", "data", "data build", "data train-tokenizer", "docs", "doctor",
-         "drill", "eval", "export", "generate", "import", "inspect", "launch", "recipe", "recipe list",
-         "recipe show", "report", "submit", "supervise", "train", "verify", "watch"]
+         "drill", "eval", "export", "generate", "import", "inspect", "launch", "new", "recipe", "recipe list",
+         "recipe show", "report", "submit", "supervise", "train", "try", "verify",
+         "watch"]
 
 
 @pytest.mark.parametrize("verb", ["", *VERBS])

@@ -116,9 +116,14 @@ std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t 
   return std::make_unique<SavedDatasetSource>(path, seq_len, field);
 }
 
-bool has_uneven_rows(const fs::path& path, const std::string& field) {
+SavedRows saved_rows(const fs::path& path, const std::string& field) {
   const SavedDataset dataset = open_saved_dataset(path, field);
-  return dataset.shortest != dataset.longest;
+  return {dataset.rows, dataset.shortest, dataset.longest};
+}
+
+bool has_uneven_rows(const fs::path& path, const std::string& field) {
+  const SavedRows rows = saved_rows(path, field);
+  return rows.shortest != rows.longest;
 }
 
 std::string describe_saved_dataset(const fs::path& path, const std::string& field) {

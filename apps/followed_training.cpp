@@ -1,0 +1,112 @@
+#include "apps/followed_training.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/text.h"
+#include "longhaul/monitor/sparkline.h"
+#include "longhaul/monitor/terminal.h"
+#include "longhaul/run/files.h"
+#include "longhaul/system/terminal.h"
+
+namespace longhaul::apps {
+namespace {
+
+constexpr double kBetweenLooks = 0.25;
+constexpr size_t kCurveColumns = 40;
+
+}  // namespace
+
+FollowedTraining::FollowedTraining(fs::path run_dir, FollowOptions options)
+    : dir_(std::move(run_dir)), options_(options) {
+  options_.draws = options_.draws && is_terminal(STDOUT_FILENO);
+}
+
+void FollowedTraining::look() {
+  if (watch_.seconds() < next_look_) return;
+  next_look_ = watch_.seconds() + kBetweenLooks;
+  try {
+    if (!run_) run_.emplace(dir_);
+    run_->refresh();
+    if (watch_.seconds() > options_.most_seconds && !asked_to_stop_ &&
+        run_->records().last() != nullptr) {
+      write_text_durable(dir_ / kStopFile, "");
+      asked_to_stop_ = true;
+    }
+  } catch (const Error&) {
+    return;  // nothing is there yet, or a file is just being replaced
+  }
+  if (options_.draws) draw();
+}
+
+void FollowedTraining::finish() {
+  next_look_ = 0.0;
+  options_.draws = false;
+  look();
+  if (drawn_) fmt::print("\r\033[K");
+  std::fflush(stdout);
+}
+
+std::vector<double> FollowedTraining::losses() const {
+  std::vector<double> values;
+  const monitor::Records& records = run_->records();
+  for (size_t i = 0; i < records.counted().size(); ++i) {
+    values.push_back(records.counted_at(i).loss);
+  }
+  return values;
+}
+
+void FollowedTraining::draw() {
+  const StepRecord* last = run_->records().last();
+  if (last == nullptr) return;
+  std::string figures = fmt::format("  loss {:.3f}  step {}", last->loss, last->step);
+  if (const auto steps = run_->last_step()) {
+    const double left = static_cast<double>(*steps - last->step) * last->step_time;
+    figures += fmt::format(" of {}  {} left", *steps, human_duration(left));
+  }
+  const size_t width = monitor::Terminal::window().width;
+  const size_t room = width > figures.size() + 4 ? width - figures.size() - 4 : 0;
+  fmt::print("\r\033[K  {}{}",
+             monitor::sparkline(losses(), std::min(room, kCurveColumns)), figures);
+  std::fflush(stdout);
+  drawn_ = true;
+}
+
+double FollowedTraining::seconds_of_steps() const {
+  double seconds = 0.0;
+  if (!run_) return seconds;
+  for (const StepRecord& record : run_->records().all()) seconds += record.step_time;
+  return seconds;
+}
+
+double FollowedTraining::sequences_per_s() const {
+  LH_CHECK(run_ && run_->records().last() != nullptr, "try", "{} has no step",
+           dir_.string());
+  const double middle = monitor::median_throughput(run_->records());
+  return std::isfinite(middle) ? middle : run_->records().last()->seqs_per_s;
+}
+
+std::string FollowedTraining::summary() const {
+  LH_CHECK(run_ && run_->records().last() != nullptr, "try", "{} has no step",
+           dir_.string());
+  const std::vector<double> values = losses();
+  std::string text = fmt::format(
+      "  {}  loss {:.3f} to {:.3f} in {}, {}", monitor::sparkline(values, kCurveColumns),
+      values.front(), values.back(), counted(std::ssize(values), "step"),
+      human_duration(seconds_of_steps()));
+  const auto& validations = run_->records().validations();
+  if (!validations.empty()) {
+    text += fmt::format("; held-out text {:.3f} to {:.3f}", validations.front().loss,
+                        validations.back().loss);
+  }
+  return text;
+}
+
+}  // namespace longhaul::apps

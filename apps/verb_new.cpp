@@ -1,0 +1,291 @@
+#include <ATen/DeviceAccelerator.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/new_run.h"
+#include "apps/program.h"
+#include "apps/run_inputs.h"
+#include "apps/verbs.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/checkpoint/directory.h"
+#include "longhaul/cluster/command.h"
+#include "longhaul/comm/backend.h"
+#include "longhaul/config/load.h"
+#include "longhaul/data/bert/shard_reader.h"
+#include "longhaul/data/input/path_pattern.h"
+#include "longhaul/data/sources/open_source.h"
+#include "longhaul/data/store/build_store.h"
+#include "longhaul/data/store/self_test.h"
+#include "longhaul/device/device.h"
+#include "longhaul/format/hf_weights.h"
+#include "longhaul/infer/evaluate.h"
+#include "longhaul/layout/rank_costs.h"
+#include "longhaul/measure/compute.h"
+#include "longhaul/system/cpus.h"
+#include "longhaul/system/memory.h"
+#include "longhaul/tensor/cpu_memory.h"
+#include "longhaul/tokenizer/tokenizer.h"
+#include "longhaul/train/session.h"
+
+namespace longhaul::apps {
+namespace {
+
+struct NewCall {
+  std::string model;
+  std::vector<std::string> data;
+  std::string field = data::kIdsField;
+  std::string out;
+};
+
+/// Ending of files that hold weights: where one is, the directory is no bare
+/// configuration.
+constexpr const char* kWeightEndings[] = {".safetensors", ".bin", ".pt",      ".pth",
+                                          ".ckpt",        ".h5",  ".msgpack", ".gguf"};
+
+bool has_weights(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string ending = entry.path().extension().string();
+    if (std::ranges::count(kWeightEndings, ending) == 0) continue;
+    (void)HfWeights::open(dir);  // says what is missing, and what reads other kinds
+    return true;
+  }
+  return false;
+}
+
+/// InputError for a run or a checkpoint, whose files come and go.
+void refuse_run(const fs::path& path) {
+  if (!fs::is_directory(path) || fs::exists(path / "config.json")) return;
+  if (!checkpoint::find_checkpoint(path)) return;
+  const std::string word = cluster::shell_word(path.string());
+  throw InputError(
+      "new", fmt::format("{}: is a run's or a checkpoint, whose files come and go; "
+                         "longhaul export {} --out hf/NAME makes a model's directory "
+                         "of it, for longhaul new hf/NAME",
+                         path.string(), word));
+}
+
+MachineFacts machine_facts() {
+  const auto alone = comm::self_world("new");
+  const at::Device device = device::choose("auto", *alone);
+  device::check(device);
+  train::set_threads(0, *alone);
+  MachineFacts machine;
+  machine.threads = usable_cpus();
+  machine.device_name = device::name(device);
+  if (device.is_cpu()) {
+    machine.memory_bytes = static_cast<int64_t>(available_memory());
+  } else {
+    machine.device = device.is_cuda() ? "cuda" : "plugin";
+    machine.ranks = std::max<int64_t>(1, at::accelerator::deviceCount());
+    if (const auto memory = device::memory(device)) {
+      machine.memory_bytes = static_cast<int64_t>(memory->total);
+    }
+  }
+  for (const MeasuredRate& rate :
+       measure::measure(measure::product_probes(device), {3, 0.01})) {
+    double& best =
+        rate.name.starts_with("product bf16") ? machine.bf16_rate : machine.fp32_rate;
+    best = std::max(best, rate.median);
+  }
+  return machine;
+}
+
+/// "runs/mine" of data/mine, or the next name that nothing has.
+fs::path free_run_dir(const std::string& data) {
+  std::string name = fs::path(data).filename().string();
+  if (name.empty()) name = fs::path(data).parent_path().filename().string();
+  name = name.substr(0, name.find('.'));
+  const bool plain = !name.empty() && name.find_first_of("*?[") == std::string::npos;
+  const fs::path dir = fs::path("runs") / (plain ? name : std::string("mine"));
+  fs::path free = dir;
+  for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) {
+    free = dir.string() + "-" + std::to_string(number);
+  }
+  return free;
+}
+
+/// What is held out of another argument is no training data.
+std::vector<std::string> training_data(const std::vector<std::string>& arguments) {
+  std::set<std::string> held_out;
+  for (const std::string& argument : arguments) {
+    held_out.insert(data::holdout_path(argument).string());
+  }
+  std::vector<std::string> training;
+  std::set<std::string> seen;
+  for (const std::string& argument : arguments) {
+    std::string plain = argument;
+    while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+    if (held_out.contains(plain)) {
+      say_warning(
+          fmt::format("{} is held out of another argument: it is for validation "
+                      "alone",
+                      argument));
+    } else if (!seen.insert(plain).second) {
+      say_warning(argument + " is named twice and read once");
+    } else {
+      training.push_back(argument);
+    }
+  }
+  return training;
+}
+
+/// As training opens them; what it packs first it judges then.
+void check_data(const RunConfig& config, const ModelConfig& model,
+                const std::vector<DataFacts>& facts) {
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  const fs::path beside = model.source_path.parent_path();
+  if (tokenizer::find_tokenizer_file(beside)) {
+    tokenizer = tokenizer::Tokenizer::load(beside);
+  }
+  const auto open = [&](const DataPaths& paths, const std::string& field) {
+    std::vector<std::unique_ptr<data::TokenSource>> parts;
+    for (const fs::path& path : data::expand_paths(paths.entries)) {
+      parts.push_back(data::open_source(path, config.data.seq_len, false, true, field));
+      if (!tokenizer) continue;
+      data::check_tokenizer(*parts.back(), tokenizer->fingerprint());
+      data::check_self_test(path, *tokenizer, "the model's tokenizer");
+    }
+    auto source = data::concatenated_source(std::move(parts));
+    source->limit_ids(model.vocab_size);
+    data::fit_losses(*source, model.description.losses_with_targets(), model.model_type);
+    return source;
+  };
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const TrainSource& entry = config.data.train[i];
+    if (!facts[i].packed) (void)open(entry.path, entry.field);
+  }
+  for (const ValidationSource& entry : config.data.validation) {
+    infer::require_targets(*open(entry.path, entry.field),
+                           config.validation.batches * config.batch.global_size,
+                           "data.validation " + entry.name);
+  }
+}
+
+/// InputError where there is not a single sequence.
+void check_enough(const RunConfig& config, const std::vector<DataFacts>& facts) {
+  if (sequences_of(facts, config.data.seq_len) > 0) return;
+  throw InputError("data",
+                   fmt::format("{}: {}, less than a sequence of {}; name more data",
+                               facts.front().path, counted(facts.front().tokens, "token"),
+                               config.data.seq_len));
+}
+
+NewRunFacts gather_facts(const NewCall& call) {
+  refuse_run(call.model);
+  NewRunFacts facts;
+  facts.model = load_model_config(call.model);
+  check_trainable(facts.model);
+  facts.model_path = call.model;
+  facts.has_weights = fs::is_directory(call.model) && has_weights(call.model);
+  facts.field = call.field;
+  const std::vector<std::string> training = training_data(call.data);
+  std::optional<data::ShardReader> shards;  // its process is made while this one is small
+  for (const std::string& path : training) {
+    if (!shards && data::names_bert_shards(path)) shards.emplace();
+  }
+  for (const std::string& path : training) {
+    facts.train.push_back(
+        data_facts({path, call.field, call.model, facts.model.vocab_size,
+                    shards ? &*shards : nullptr}));
+  }
+  facts.run_dir = free_run_dir(training.front());
+  facts.machine = machine_facts();
+  facts.bytes_of = [&model = facts.model.description,
+                    machine = facts.machine](const RunConfig& config) {
+    const LayoutDescription layout = describe_layout(config, model, machine.ranks);
+    const RankCosts costs = LayoutCosts(config, model, layout).of(0);
+    // A save that training goes on beside copies the state to host memory.
+    return most_bytes(costs) +
+           (machine.is_cpu() ? costs.state.masters + costs.state.moments : 0);
+  };
+  return facts;
+}
+
+void write_new(const fs::path& out, const std::string& text) {
+  const auto refuse = [&] {
+    throw InputError("new",
+                     fmt::format("{} is there already, and nothing is overwritten; "
+                                 "remove it, or name another file with --out",
+                                 out.string()));
+  };
+  if (fs::exists(fs::symlink_status(out))) refuse();
+  if (out.has_parent_path()) fs::create_directories(out.parent_path());
+  const fs::path beside = out.string() + ".new";
+  write_text_durable(beside, text);
+  const bool done = rename_to_new(beside, out);
+  std::error_code ignored;
+  fs::remove(beside, ignored);
+  if (!done) refuse();
+}
+
+void run_new(const NewCall& call) {
+  if (!call.out.empty() && fs::exists(fs::symlink_status(call.out))) {
+    throw InputError("new",
+                     fmt::format("{} is there already, and nothing is overwritten; "
+                                 "remove it, or name another file with --out",
+                                 call.out));
+  }
+  tune_cpu_memory();
+  const NewRunFacts facts = gather_facts(call);
+  const NewRun run = choose_new_run(facts);
+  const std::string text = new_run_toml(run, facts);
+  const std::string name = call.out.empty() ? "the new run file" : call.out;
+  const LoadedConfig loaded = parse_run_config(text, name);
+  check_before_start(loaded.config, static_cast<int>(facts.machine.ranks));
+  check_enough(loaded.config, facts.train);
+  check_data(loaded.config, facts.model, facts.train);
+  for (const std::string& warning : loaded.warnings) say_warning(warning);
+  if (!run.warning.empty()) say_warning(run.warning);
+  if (call.out.empty()) {
+    fmt::print("{}", text);
+    fmt::print(stderr,
+               "next: keep this as run.toml; longhaul config run.toml; longhaul train "
+               "run.toml\n");
+    return;
+  }
+  write_new(call.out, text);
+  const std::string file = cluster::shell_word(call.out);
+  const std::string start = facts.machine.ranks > 1
+                                ? fmt::format("launch -n {}", facts.machine.ranks)
+                                : "train";
+  fmt::print("wrote {}\nnext: longhaul config {}; longhaul {} {}\n", call.out, file,
+             start, file);
+}
+
+}  // namespace
+
+void add_new(CLI::App& program, Outcome&) {
+  const auto call = std::make_shared<NewCall>();
+  CLI::App* verb = program.add_subcommand(kNewVerb.name, kNewVerb.description);
+  verb->add_option(
+          "model", call->model,
+          "a Hugging Face directory; without weights in it, or as its config.json, "
+          "training begins with random ones")
+      ->required();
+  verb->add_option(
+          "data", call->data,
+          "whatever data.train takes: token stores, directories of save_to_disk, "
+          "files of ready ids, patterns in quotes; a store DATA-val beside DATA is "
+          "for validation")
+      ->required();
+  verb->add_option("--field", call->field, "where records of ready ids hold them")
+      ->capture_default_str();
+  verb->add_option("--out", call->out,
+                   "the file, which must not be there; standard output without it");
+  verb->footer(
+      "The file says why each number is what it is, for this model, this data and this "
+      "machine.\n"
+      "Example: longhaul new models/Llama-3-8B data/wiki --out run.toml");
+  verb->callback([call] { run_new(*call); });
+}
+
+}  // namespace longhaul::apps

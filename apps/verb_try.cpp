@@ -1,0 +1,74 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+
+#include "apps/data_arguments.h"
+#include "apps/try_chain.h"
+#include "apps/verbs.h"
+#include "longhaul/base/error.h"
+#include "longhaul/data/input/file_kinds.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// What is read of the texts at most: more is not learned in a minute.
+constexpr uint64_t kMostBytes = 8'000'000;
+
+struct TryCall {
+  BuildArguments common;  ///< the inputs of it
+  std::string out;
+  double seconds = 60.0;
+};
+
+/// "try-book" of texts/book.txt.gz.
+fs::path default_directory(const std::string& argument) {
+  fs::path name = fs::path(argument).filename();
+  if (name.empty()) name = fs::path(argument).parent_path().filename();  // a last '/'
+  if (data::compression_of_name(name) != data::Compression::None) name = name.stem();
+  const bool plain = name.string().find_first_of("*?[") == std::string::npos &&
+                     name != "." && name != "..";
+  return "try-" + (plain ? name.stem().string() : std::string("text"));
+}
+
+void run_try(const TryCall& call) {
+  TryOptions options;
+  options.dir = call.out.empty() ? default_directory(call.common.inputs.arguments.front())
+                                 : fs::path(call.out);
+  options.seconds = call.seconds;
+  if (fs::exists(fs::symlink_status(options.dir))) {
+    throw InputError("try",
+                     fmt::format("{} is there already, and nothing is overwritten; "
+                                 "remove it, or name another directory with --out",
+                                 options.dir.string()));
+  }
+  const TextSample sample = take_text(input_options(call.common), kMostBytes);
+  run_try_chain(sample, options);
+}
+
+}  // namespace
+
+void add_try(CLI::App& program, Outcome&) {
+  const auto call = std::make_shared<TryCall>();
+  CLI::App* verb = program.add_subcommand(
+      "try", "Trains a small model on a text of your own in a minute, and shows how");
+  add_input_arguments(*verb, call->common,
+                      "text as `data build` reads it, and files of any other name, which "
+                      "count as text (source code); of large ones the first 8 MB",
+                      "the field of a JSON line, or the column, that holds the text");
+  verb->add_option("--out", call->out,
+                   "the directory for all that is made; try-NAME where it is not given");
+  verb->add_option("--seconds", call->seconds,
+                   "for all of it, about; more seconds train the model longer")
+      ->check(CLI::Range(5.0, 3600.0))
+      ->capture_default_str();
+  verb->footer(
+      "Tokenizer, token store, training, sample text and export, each by the command "
+      "that "
+      "does it alone;\nthe commands are printed, to be typed again with larger numbers. "
+      "Ctrl-C ends it and removes what\nit made.\n"
+      "Example: longhaul try book.txt");
+  verb->callback([call] { run_try(*call); });
+}
+
+}  // namespace longhaul::apps

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace longhaul::monitor {
+
+/// The course of values as one line of blocks, "█▇▅▄▃▃▂▁": the lowest block is the
+/// smallest value that is drawn, the highest the largest. Where there are more values
+/// than columns each column is the mean of its share. A column without a finite value is
+/// a space.
+std::string sparkline(std::span<const double> values, size_t columns);
+
+}  // namespace longhaul::monitor
