@@ -19,9 +19,14 @@ constexpr const char* kArea = "docs";
 /// The list of pages, in their directory.
 constexpr const char* kListOfPages = "README.md";
 
-/// "data" of "docs/data.md", "./Data", "../README.md".
+/// "data" of "docs/data.md", "./Data", "data"; what lies in another folder keeps its
+/// name.
 std::string bare_name(const std::string& page) {
-  std::string name = lower_case(page.substr(page.rfind('/') + 1));
+  std::string name = lower_case(page);
+  const size_t start = name.rfind('/') + 1;
+  const std::string folder = name.substr(0, start);
+  if (folder == "./" || folder == "../" || folder.ends_with("docs/"))
+    name.erase(0, start);
   if (name.ends_with(".md")) name.resize(name.size() - 3);
   return name;
 }

@@ -43,6 +43,13 @@ TEST_F(PagesTest, HaveSections) {
   EXPECT_EQ(read_page(docs_, "data#More"), "## More\n");
 }
 
+TEST_F(PagesTest, OfOtherFoldersAreNotThere) {
+  EXPECT_EQ(read_page(docs_, "../README.md"), "the project");
+  for (const char* name : {"../deploy/README.md", "/etc/data.md", "deploy/data"}) {
+    EXPECT_NE(problem_of(name).find("there is no page"), std::string::npos) << name;
+  }
+}
+
 TEST_F(PagesTest, ThatAreNotThereLeadToTheNearest) {
   EXPECT_EQ(problem_of("dtaa"),
             "[docs] there is no page \"dtaa\"; did you mean `longhaul docs data`?");
