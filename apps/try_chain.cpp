@@ -256,7 +256,7 @@ class TryChain {
     write_run_file(steps);
     title(fmt::format("Training: {} of {} tokens", counted(steps, "step"),
                       grouped(kBatch * kSequence)));
-    FollowedTraining follow(options_.dir / "run", {2.0 * speed.seconds + 5.0, true});
+    FollowedTraining follow(options_.dir / "run", {1.25 * speed.seconds + 3.0, true});
     again_.push_back({"train", in("run.toml")});
     train_quietly(again_.back(), follow);
     fmt::print("{}\n", follow.summary());
