@@ -101,10 +101,14 @@ std::string FollowedTraining::summary() const {
       "  {}  loss {:.3f} to {:.3f} in {}, {}", monitor::sparkline(values, kCurveColumns),
       values.front(), values.back(), counted(std::ssize(values), "step"),
       human_duration(seconds_of_steps()));
+  const int64_t step = run_->records().last()->step;
   const auto& validations = run_->records().validations();
-  if (!validations.empty()) {
+  if (!validations.empty() && validations.back().step == step) {
     text += fmt::format("; held-out text {:.3f} to {:.3f}", validations.front().loss,
                         validations.back().loss);
+  }
+  if (const auto last = run_->last_step(); last && step < *last) {
+    text += fmt::format("; ended before step {}, since the time was over", *last);
   }
   return text;
 }

@@ -128,7 +128,10 @@ Beginning beginning_of_records(const data::InputSet& inputs, int file,
     if (parsed.problem == data::RecordProblem::Empty) continue;
     const std::string place = inputs.describe(record.place);
     if (parsed.problem != data::RecordProblem::None) {
-      data::fail_record(place, parsed.problem, parsed.detail);
+      throw InputError("try",
+                       fmt::format("{}: {}{}{}; mend it, or name another text", place,
+                                   data::problem_name(parsed.problem),
+                                   parsed.detail.empty() ? "" : ": ", parsed.detail));
     }
     if (parsed.kind == data::ParsedRecord::Kind::Ids) {
       throw InputError("try", fmt::format("{}: '{}' holds token ids, not text; name "

@@ -1,15 +1,11 @@
 #include "apps/try_chain.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <optional>
 #include <utility>
 
 #include "apps/followed_training.h"
@@ -18,7 +14,6 @@
 #include "longhaul/base/exit_code.h"
 #include "longhaul/base/json.h"
 #include "longhaul/base/process.h"
-#include "longhaul/base/refused.h"
 #include "longhaul/base/text.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/config/value.h"
@@ -49,15 +44,12 @@ using Words = std::vector<std::string>;
 class TryDirectory {
  public:
   explicit TryDirectory(fs::path path) : path_(std::move(path)) {
-    if (::mkdir(path_.c_str(), 0777) == 0) return;
-    const int error = errno;
-    if (error == EEXIST) {
-      throw InputError("try",
-                       fmt::format("{} is there already, and nothing is overwritten; "
-                                   "remove it, or name another directory with --out",
-                                   path_.string()));
-    }
-    throw refused("try", "directory " + path_.string(), error);
+    if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
+    if (fs::create_directory(path_)) return;
+    throw InputError(
+        "try", fmt::format("{} is there already, and nothing is overwritten; remove "
+                           "it, or name another directory with --out",
+                           path_.string()));
   }
   ~TryDirectory() {
     std::error_code ignored;
@@ -264,7 +256,7 @@ class TryChain {
     write_run_file(steps);
     title(fmt::format("Training: {} of {} tokens", counted(steps, "step"),
                       grouped(kBatch * kSequence)));
-    FollowedTraining follow(options_.dir / "run", {2.0 * speed.seconds + 5.0, true});
+    FollowedTraining follow(options_.dir / "run", {1.25 * speed.seconds + 3.0, true});
     again_.push_back({"train", in("run.toml")});
     train_quietly(again_.back(), follow);
     fmt::print("{}\n", follow.summary());

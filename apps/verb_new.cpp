@@ -210,30 +210,25 @@ NewRunFacts gather_facts(const NewCall& call) {
   return facts;
 }
 
+void refuse_existing(const fs::path& out) {
+  if (!fs::exists(fs::symlink_status(out))) return;
+  throw InputError("new", fmt::format("{} is there already, and nothing is overwritten; "
+                                      "remove it, or name another file with --out",
+                                      out.string()));
+}
+
 void write_new(const fs::path& out, const std::string& text) {
-  const auto refuse = [&] {
-    throw InputError("new",
-                     fmt::format("{} is there already, and nothing is overwritten; "
-                                 "remove it, or name another file with --out",
-                                 out.string()));
-  };
-  if (fs::exists(fs::symlink_status(out))) refuse();
   if (out.has_parent_path()) fs::create_directories(out.parent_path());
   const fs::path beside = out.string() + ".new";
   write_text_durable(beside, text);
   const bool done = rename_to_new(beside, out);
   std::error_code ignored;
   fs::remove(beside, ignored);
-  if (!done) refuse();
+  if (!done) refuse_existing(out);
 }
 
 void run_new(const NewCall& call) {
-  if (!call.out.empty() && fs::exists(fs::symlink_status(call.out))) {
-    throw InputError("new",
-                     fmt::format("{} is there already, and nothing is overwritten; "
-                                 "remove it, or name another file with --out",
-                                 call.out));
-  }
+  if (!call.out.empty()) refuse_existing(call.out);
   tune_cpu_memory();
   const NewRunFacts facts = gather_facts(call);
   const NewRun run = choose_new_run(facts);

@@ -1,12 +1,9 @@
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 
 #include "apps/data_arguments.h"
 #include "apps/try_chain.h"
 #include "apps/verbs.h"
-#include "longhaul/base/error.h"
 #include "longhaul/data/input/file_kinds.h"
 
 namespace longhaul::apps {
@@ -36,12 +33,6 @@ void run_try(const TryCall& call) {
   options.dir = call.out.empty() ? default_directory(call.common.inputs.arguments.front())
                                  : fs::path(call.out);
   options.seconds = call.seconds;
-  if (fs::exists(fs::symlink_status(options.dir))) {
-    throw InputError("try",
-                     fmt::format("{} is there already, and nothing is overwritten; "
-                                 "remove it, or name another directory with --out",
-                                 options.dir.string()));
-  }
   const TextSample sample = take_text(input_options(call.common), kMostBytes);
   run_try_chain(sample, options);
 }
