@@ -1,5 +1,6 @@
 #include "apps/version.h"
 
+#include <cmark-gfm.h>
 #include <fmt/format.h>
 #include <simdjson.h>
 #include <toml++/toml.h>
@@ -63,6 +64,7 @@ std::vector<LibraryVersion> library_versions() {
       {"zlib", zlibVersion()},
       {"libsodium", cluster::sodium_version()},
       {"libdw", cluster::Unwinder::version()},
+      {"cmark-gfm", cmark_version_string()},
   };
 }
 

@@ -6,7 +6,7 @@ echo "$output"
 head -n1 <<<"$output" | grep -qE '^longhaul [0-9]+\.[0-9]+\.[0-9]+$'
 grep -qE '^  commit +([0-9a-f]{12}(-dirty)?|unknown)$' <<<"$output"
 grep -qE '^  compiler +(GNU|Clang) [0-9.]+ \([A-Za-z]+\)$' <<<"$output"
-for library in LibTorch fmt toml++ CLI11 nlohmann-json simdjson xxHash zlib libsodium libdw; do
+for library in LibTorch fmt toml++ CLI11 nlohmann-json simdjson xxHash zlib libsodium libdw cmark-gfm; do
   grep -qE "^  ${library//+/\\+} +[0-9]+(\.[0-9]+)+" <<<"$output" ||
     { echo "no version of $library"; exit 1; }
 done
