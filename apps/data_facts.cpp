@@ -159,10 +159,23 @@ std::string held_out_of(const fs::path& path) {
   return is_store(beside) ? beside.string() : std::string();
 }
 
+/// A pattern may match what was held out of something else that it matches.
+void refuse_held_out(const DataQuestion& question, const Paths& paths) {
+  for (const fs::path& path : paths) {
+    const fs::path held_out = data::holdout_path(path);
+    if (std::ranges::find(paths, held_out) == paths.end()) continue;
+    throw InputError("data",
+                     fmt::format("{}: matches {}, which was held out of {}; name "
+                                 "the data to train on alone",
+                                 question.path, held_out.string(), path.string()));
+  }
+}
+
 }  // namespace
 
 DataFacts data_facts(const DataQuestion& question) {
   const Paths paths = data::expand_paths({question.path});
+  refuse_held_out(question, paths);
   DataFacts all;
   all.path = question.path;
   if (data::names_bert_shards(paths.front())) {

@@ -86,22 +86,25 @@ double FollowedTraining::seconds_of_steps() const {
   return seconds;
 }
 
+const StepRecord& FollowedTraining::last_record() const {
+  const StepRecord* last = run_ ? run_->records().last() : nullptr;
+  if (last != nullptr) return *last;
+  throw Error(ErrorKind::Internal, "try", dir_.string() + " has no step");
+}
+
 double FollowedTraining::sequences_per_s() const {
-  LH_CHECK(run_ && run_->records().last() != nullptr, "try", "{} has no step",
-           dir_.string());
+  const double last = last_record().seqs_per_s;
   const double middle = monitor::median_throughput(run_->records());
-  return std::isfinite(middle) ? middle : run_->records().last()->seqs_per_s;
+  return std::isfinite(middle) ? middle : last;
 }
 
 std::string FollowedTraining::summary() const {
-  LH_CHECK(run_ && run_->records().last() != nullptr, "try", "{} has no step",
-           dir_.string());
+  const int64_t step = last_record().step;
   const std::vector<double> values = losses();
   std::string text = fmt::format(
       "  {}  loss {:.3f} to {:.3f} in {}, {}", monitor::sparkline(values, kCurveColumns),
       values.front(), values.back(), counted(std::ssize(values), "step"),
       human_duration(seconds_of_steps()));
-  const int64_t step = run_->records().last()->step;
   const auto& validations = run_->records().validations();
   if (!validations.empty() && validations.back().step == step) {
     text += fmt::format("; held-out text {:.3f} to {:.3f}", validations.front().loss,

@@ -34,6 +34,7 @@ class FollowedTraining {
 
  private:
   std::vector<double> losses() const;
+  const StepRecord& last_record() const;
   void draw();
 
   fs::path dir_;

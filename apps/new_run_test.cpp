@@ -104,7 +104,9 @@ TEST(NewRun, ShortDataMakesShortSequencesAndSmallBatches) {
 TEST(NewRun, DataOfOneLengthDecidesIt) {
   NewRunFacts of = facts();
   of.train[0].fixed_length = 100;
-  EXPECT_EQ(written(of).data.seq_len, 100);
+  of.train[0].path = "data/a\nb";
+  EXPECT_EQ(written(of).data.seq_len, 100) << "a comment that names it stays a comment";
+  of.train[0].path = "data/mine";
   of.train.push_back(store("data/other", 1'000'000));
   of.train[1].fixed_length = 200;
   EXPECT_HAS(message_of<ConfigError>([&] { (void)choose_new_run(of); }),

@@ -49,7 +49,7 @@ class Writer {
       written += std::string(
           std::max<size_t>(2, kCommentColumn - std::min(kCommentColumn, written.size())),
           ' ');
-      written += "# " + comment;
+      written += "# " + plain(comment);
     }
     line(written);
   }
@@ -128,7 +128,7 @@ class Writer {
     }
     line("]");
     if (data.train.size() > 1) {
-      line("# Weights are shares of the tokens: these read every source once in a pass.");
+      line("# Weights are shares of the tokens: a pass reads every source about once.");
     }
     if (data.validation.empty()) {
       line(

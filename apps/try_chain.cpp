@@ -71,7 +71,9 @@ std::string shown(const Words& words) {
 class TryChain {
  public:
   TryChain(const TextSample& sample, const TryOptions& options)
-      : sample_(sample), options_(options), directory_(options.dir) {}
+      : sample_(sample), options_(options), directory_(options.dir) {
+    set_last_words(fmt::format("{} is left behind; remove it", options.dir.string()));
+  }
 
   void run() {
     take_sample();

@@ -140,6 +140,7 @@ def test_the_command_for_text_makes_the_store(run, root):
     (["models/small", "corpus/part-0.jsonl.gz"], ["no field 'input_ids'", "data build"]),
     (["models/small", "corpus"], ["corpus: a directory with data of several kinds"]),
     (["models/small", "data"], ["a directory of stores", "data/mine data/mine-val"]),
+    (["models/small", "data/*"], ["data/mine-val, which was held out of data/mine"]),
     (["models/small", "data/mien"], ["did you mean data/mine?"]),
     (["models/small", "models/small"], ["a model directory"]),
     (["models/smal", "data/mine"], ["did you mean models/small?"]),
