@@ -170,11 +170,15 @@ class Chooser {
     return false;
   }
 
+  /// Where nothing helps here the file is for other machines: it saves nothing, and says
+  /// what is needed.
   void fit_memory() {
     config_.batch.micro_size = 1;
+    const NewRun unsaved = run_;
     while (!fits_with_savings()) {
       const bool shortens = !fixed_ && config_.data.seq_len / 2 >= kShortestForMemory;
       if (!shortens) {
+        run_ = unsaved;
         run_.warning = fmt::format(
             "this model needs about {} on each rank, and {} of memory are free here; "
             "longhaul config FILE --ranks N shows what more ranks need",

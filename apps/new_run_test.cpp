@@ -133,7 +133,11 @@ TEST(NewRun, WhatDoesNotFitIsRecomputedThenShardedThenShortened) {
   };
   EXPECT_EQ(written(of).data.seq_len, 1024);
   of.bytes_of = [memory](const RunConfig&) { return 2 * memory; };
-  EXPECT_HAS(choose_new_run(of).warning, "needs about 34.4 GB on each rank");
+  const NewRun elsewhere = choose_new_run(of);
+  EXPECT_HAS(elsewhere.warning, "needs about 34.4 GB on each rank");
+  EXPECT_EQ(elsewhere.config.data.seq_len, 4096) << "for other machines nothing is saved";
+  EXPECT_EQ(elsewhere.config.memory.recompute, RecomputeKind::None);
+  EXPECT_EQ(elsewhere.config.parallel.zero, 1);
 }
 
 TEST(NewRun, TheBatchDividesOverTheDevices) {

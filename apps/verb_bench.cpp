@@ -142,10 +142,9 @@ LoadedConfig bench_config(const BenchArguments& arguments, const fs::path& scrat
        {fmt::format("run.dir={}", (scratch / "run").string()), std::string("run.epochs="),
         std::string("run.stop_after="), fmt::format("run.steps={}", arguments.steps),
         std::string("run.hardware="), std::string("checkpoint.every=0"),
-        std::string("checkpoint.every_minutes=0"),
-        std::string("checkpoint.dir="), std::string("data.validation=[]"),
-        std::string("log.tensorboard=false"), std::string("profile.steps=[]"),
-        std::string("profile.every=2")}) {
+        std::string("checkpoint.every_minutes=0"), std::string("checkpoint.dir="),
+        std::string("data.validation=[]"), std::string("log.tensorboard=false"),
+        std::string("profile.steps=[]"), std::string("profile.every=2")}) {
     sets.push_back(set);
   }
   return load_run_config(arguments.file, sets);

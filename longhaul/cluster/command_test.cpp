@@ -33,7 +33,7 @@ TEST(Command, WhoLooksMaySignalIt) {
   int looks = 0;
   options.look = [&] { return ++looks == 3 ? SIGTERM : 0; };
   EXPECT_EQ(run_command({"sleep", "60"}, options).exit_code, 128 + SIGTERM);
-  EXPECT_EQ(looks, 3);
+  EXPECT_GE(looks, 3);  // until the signal has ended it
 }
 
 TEST(Command, SharedOutputIsWrittenAndNotKept) {

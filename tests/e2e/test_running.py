@@ -49,8 +49,7 @@ def named_verbs():
     for line in re.findall(r"(?:^\$ |^|`)longhaul ([a-z].*?)(?:`|#|$)", PAGE, re.M):
         # A verb behind -- has options of its own.
         own = line.split(" -- ")[0]
-        words = line.split()
-        verb = " ".join(words[:2 if words[0] == "data" else 1])
+        verb = " ".join(line.split()[:2 if line.startswith("data ") else 1])
         found.setdefault(verb, set()).update(
             re.findall(r"(?<=\s)(--?[a-z][a-z-]*)", own))
     found.pop("rank")  # of a process title
