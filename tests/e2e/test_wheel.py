@@ -125,7 +125,7 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
         licence = archive.read(f"{info}/licenses/LICENSE").decode()
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "Apache License" in licence
-    for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
+    for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev", "libyaml-dev",
                  "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
         assert f"{info}/licenses/{name}" in names
     carried = [n for n in names if re.search(r"^longhaul/(lib|mpi)/", n)]
