@@ -33,6 +33,7 @@ struct ImportCall {
   std::string hardware;
   WeightsOutput output;
   FlagsCall flags;
+  bool with_flags = false;
 };
 
 void print_found(const imports::ForeignModel& model) {
@@ -125,7 +126,7 @@ void run_import(const ImportCall& options) {
 }
 
 void import_what_is_given(ImportCall& call) {
-  if (!call.flags.flags.empty()) {
+  if (call.with_flags) {
     call.flags.out = call.output.out;
     return import_flags(call.flags);
   }
@@ -202,7 +203,10 @@ void add_import(CLI::App& program, Outcome&) {
       "1e-4 "
       "...' > run.toml\n"
       "  longhaul import --flags llama3_8b.toml --ranks 64 --out run.toml");
-  verb->callback([options] { import_what_is_given(*options); });
+  verb->callback([options, verb] {
+    options->with_flags = verb->get_option("--flags")->count() > 0;
+    import_what_is_given(*options);
+  });
 }
 
 }  // namespace longhaul::apps

@@ -43,17 +43,18 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
             message + (hint.empty() ? "; write it below its [section]" : hint));
   }
   std::string message = fmt::format("unknown section [{}]", entry.key);
-  if (const auto nearest = nearest_name(entry.key, names)) {
-    fail_at(entry.where, fmt::format("{}; did you mean [{}]?", message, *nearest));
-  }
   const bool theirs = std::ranges::any_of(
       words_of(OtherSystem::Torchtitan),
       [&](const OtherWord& word) { return word.name.starts_with(entry.key + "."); });
+  if (theirs) {
+    message +=
+        ", which torchtitan's files have: `longhaul import --flags FILE` makes a run "
+        "file";
+  } else if (const auto nearest = nearest_name(entry.key, names)) {
+    fail_at(entry.where, fmt::format("{}; did you mean [{}]?", message, *nearest));
+  }
   fail_at(entry.where,
-          fmt::format(
-              "{}; valid sections: {}{}", message, fmt::join(names, ", "),
-              theirs ? "; `longhaul import --flags FILE` makes a run file of torchtitan's"
-                     : ""));
+          fmt::format("{}; valid sections: {}", message, fmt::join(names, ", ")));
 }
 
 /// Takes a key out of the tree, as if the file did not have it. One that no file can have

@@ -167,6 +167,14 @@ bool is_assignment(const ShellWord& word) {
          name.find_first_of("0123456789") != 0;
 }
 
+/// A word that a shell would replace by several: "${ARGS[@]}", "$EXTRA_ARGS".
+bool stands_for_flags(const ShellWord& word) {
+  if (!word.variable || !word.text.starts_with('$')) return false;
+  return word.text.find("[@]") != std::string::npos ||
+         word.text.find("ARGS") != std::string::npos || word.text == "$@" ||
+         word.text == "$*";
+}
+
 /// How many processes the words before the script start.
 struct Launch {
   std::optional<int64_t> slurm_nodes, slurm_tasks, tasks_per_node, each, nodes, all;
@@ -181,6 +189,7 @@ struct Reading {
   std::vector<Said> environment;
   std::string script;
   std::span<const ShellWord> flags;
+  std::vector<std::string> unknown_flags;  ///< words that stand for some
   std::vector<ShellCommand> kept;  ///< words of a --wrap, which `flags` may lie in
 };
 
@@ -232,6 +241,12 @@ class CommandReader {
       const ShellWord& word = words[at_];
       if (is_assignment(word) && !word.text.starts_with('-')) {
         assign(word);
+        ++at_;
+        continue;
+      }
+      if (stands_for_flags(word)) {
+        reading_.unknown_flags.push_back(word.text);
+        reading_.launch.each_unknown = true;
         ++at_;
         continue;
       }
@@ -357,6 +372,27 @@ std::optional<OtherSystem> system_of_script(const std::string& script) {
   return std::nullopt;
 }
 
+/// What the lines of a batch script say: "#SBATCH --nodes=8".
+Launch launch_of_job(std::string_view text) {
+  constexpr std::string_view kMark = "#SBATCH ";
+  std::string words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    if (line.starts_with(kMark)) {
+      const std::string_view said = line.substr(kMark.size());
+      words += " " + std::string(said.substr(0, said.find(" #")));
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (words.empty()) return {};
+  Reading reading;
+  const std::vector<ShellCommand> commands =
+      split_shell_text("sbatch" + words, "#SBATCH");
+  if (!commands.empty()) CommandReader(reading).read(commands.front());
+  return reading.launch;
+}
+
 std::vector<Said> flags_of(std::span<const ShellWord> words,
                            std::vector<std::string>& loose) {
   std::vector<Said> said;
@@ -370,6 +406,8 @@ std::vector<Said> flags_of(std::span<const ShellWord> words,
         one.variable = word.variable;
       }
       said.push_back(std::move(one));
+    } else if (stands_for_flags(word)) {
+      loose.push_back(word.text);
     } else if (said.empty() ||
                (!said.back().values.empty() && said.back().values.front().empty())) {
       loose.push_back(word.text);
@@ -451,13 +489,14 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
   std::vector<std::string> known;
   for (const KnownScript& one : kScripts) known.emplace_back(one.name);
   throw InputError(
-      "flags", one_line(fmt::format(
-                   "{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
-                   "axolotl (YAML)",
-                   name,
-                   script.empty() ? std::string("holds no command of a training script")
-                                  : script + " is no training script that is known",
-                   fmt::join(known, ", "))));
+      "flags",
+      fmt::format("{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
+                  "axolotl (YAML)",
+                  name,
+                  script.empty()
+                      ? std::string("holds no command of a training script")
+                      : one_line(script) + " is no training script that is known",
+                  fmt::join(known, ", ")));
 }
 
 bool is_settings_file(const std::string& path) {
@@ -505,8 +544,10 @@ Source read_command_line(std::string_view text, const std::string& name,
                          std::string& config_file) {
   const std::vector<ShellCommand> commands = split_shell_text(text, name);
   std::string last_script;
+  const Launch job = launch_of_job(text);
   for (const ShellCommand& command : commands) {
     Reading reading;
+    reading.launch = job;
     reading.kept.reserve(64);
     if (!CommandReader(reading).read(command)) continue;
     Source source;
@@ -533,8 +574,16 @@ Source read_command_line(std::string_view text, const std::string& name,
     source.what = reading.script;
     std::erase_if(
         loose, [](const std::string& word) { return word == "train" || word.empty(); });
+    for (const std::string& word : reading.unknown_flags) {
+      source.remarks.push_back(fmt::format(
+          "{} stands for options of the launcher, which are not looked up", word));
+    }
     for (const std::string& word : loose) {
-      source.remarks.push_back(fmt::format("the word {} belongs to no flag", word));
+      const bool flags = word.starts_with('$');
+      source.remarks.push_back(fmt::format(
+          "{} {}", word,
+          flags ? "stands for flags, which are not looked up: give them as well"
+                : "belongs to no flag"));
     }
     return source;
   }

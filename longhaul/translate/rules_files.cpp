@@ -110,7 +110,7 @@ void put_titan_schedule(const Job& job) {
                                  one_line(form)));
   }
   draft.put("schedule.warmup_start", name_value("nonzero"),
-            "step 1 has a rate; theirs: lr (s + 1) / W");
+            "theirs: lr (s + 1) / W, and a decay one step further along");
   const int64_t steps = draft.whole("run.steps", 10000);
   const int64_t horizon = draft.whole("schedule.horizon", steps);
   const int64_t warmup = draft.whole("schedule.warmup_steps", 200);

@@ -374,6 +374,7 @@ class Engine {
     } else {
       out += "# Check it:  longhaul config run.toml --ranks N\n";
     }
+    for (const std::string& remark : source_.remarks) out += "# NOTE: " + one_line(remark) + "\n";
     return out;
   }
 
