@@ -23,8 +23,6 @@
 namespace longhaul::apps {
 namespace {
 
-using imports::ForeignModel;
-
 struct ImportCall {
   std::string source;
   std::string config;

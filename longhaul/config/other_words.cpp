@@ -95,7 +95,7 @@ const OtherWord* find_word(OtherSystem system, std::string_view name) {
   if (exact != words.end()) return &*exact;
   // "float8.*" stands for a section, "neuron_*" for a family of variables.
   for (const OtherWord& word : words) {
-    if (word.name.find("*") != std::string_view::npos && glob_match(word.name, name)) {
+    if (word.name.find('*') != std::string_view::npos && glob_match(word.name, name)) {
       return &word;
     }
   }

@@ -118,6 +118,7 @@ constexpr OtherWord kTorchtitan[] = {
      "parallel.pipeline names the schedules that there are"},
     {"parallelism.expert_parallel_degree", None, "", kExperts},
     {"parallelism.expert_tensor_parallel_degree", None, "", kExperts},
+    {"parallelism.enable_sequence_parallel", Copy, "parallel.sequence"},
     {"parallelism.disable_loss_parallel", None, "", "the loss is always split over tp"},
     {"parallelism.enable_async_tensor_parallel", None, "",
      "communication is overlapped where it can be"},

@@ -1,5 +1,7 @@
 #include "longhaul/config/other_words.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <regex>
@@ -97,7 +99,7 @@ void compare(const std::string& heading, const std::vector<OtherSystem>& systems
           })) {
         continue;
       }
-      SCOPED_TRACE(heading + ": " + flag);
+      SCOPED_TRACE(fmt::format("{}: {}", heading, flag));
       const OtherWord* word = nullptr;
       for (const OtherSystem system : systems) {
         if (word == nullptr) word = find_word(system, word_name(flag));

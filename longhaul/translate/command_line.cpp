@@ -129,6 +129,8 @@ constexpr std::string_view kTakeAValue[] = {"nodes",
                                             "num_gpus",
                                             "num_nodes",
                                             "include",
+                                            "config_file",
+                                            "deepspeed_config",
                                             "n",
                                             "N",
                                             "c",
@@ -406,10 +408,7 @@ std::vector<Said> flags_of(std::span<const ShellWord> words,
         one.variable = word.variable;
       }
       said.push_back(std::move(one));
-    } else if (stands_for_flags(word)) {
-      loose.push_back(word.text);
-    } else if (said.empty() ||
-               (!said.back().values.empty() && said.back().values.front().empty())) {
+    } else if (said.empty() || stands_for_flags(word)) {
       loose.push_back(word.text);
     } else {
       said.back().values.push_back(word.text);
@@ -455,7 +454,7 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
       nodes = launch.slurm_nodes ? launch.slurm_nodes : launch.slurm_tasks;
     world.ranks = times(nodes, launch.each);
     if (!world.ranks) {
-      remarks.push_back(
+      remarks.emplace_back(
           "how many ranks it starts stands in variables; --ranks N says it");
     }
     return world;

@@ -72,7 +72,8 @@ double real_of(const Said& said, const std::string& text) {
 bool truth_of(const Said& said) {
   if (said.values.empty()) return true;  // a flag alone
   std::string text = config::word_name(said.text());
-  if (text == "true" || text == "yes" || text == "on" || text == "y" || text == "auto")
+  if (text == "true" || text == "yes" || text == "on" || text == "y" || text == "auto" ||
+      text == "full")
     return true;
   if (text == "false" || text == "no" || text == "off" || text == "n" || text == "none")
     return false;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "longhaul/translate/rules.h"
 
@@ -174,6 +175,21 @@ void put_axolotl_batch(const Job& job) {
   job.put_global_size(replica);
 }
 
+/// Steps, or a share of the run's below 1.
+void put_axolotl_interval(const Job& job, const char* name, const std::string& key) {
+  const Known<double> interval = job.real(name);
+  if (!interval.value || *interval.value >= 1.0) return job.put(key, job.whole(name));
+  const int64_t steps = job.draft().whole("run.steps", 0);
+  if (steps < 1 || *interval.value <= 0.0) {
+    return job.draft().leave(
+        fmt::format("{} = {}: a share of the run's steps; {} counts steps", name,
+                    *interval.value, key));
+  }
+  const double share = std::ceil(*interval.value * static_cast<double>(steps));
+  job.draft().put(key, {static_cast<int64_t>(share), ""},
+                  fmt::format("{} {} of {} steps", name, *interval.value, steps));
+}
+
 /// What makes the run another one than theirs.
 void note_adapters(const Job& job) {
   Draft& draft = job.draft();
@@ -227,8 +243,8 @@ void translate_axolotl(const Job& job) {
         "precision.compute", axolotl_word(small ? "bf16" : "fp32"),
         small ? "fp16 has no form here; bf16 needs no loss scale" : "bf16 is not given");
   }
-  job.put("checkpoint.every", job.whole("save_steps"));
-  job.put("validation.every", job.whole("eval_steps"));
+  put_axolotl_interval(job, "save_steps", "checkpoint.every");
+  put_axolotl_interval(job, "eval_steps", "validation.every");
   for (const char* name : {"saves_per_epoch", "evals_per_epoch"}) {
     if (const Said* const said = job.find(name)) {
       draft.leave(

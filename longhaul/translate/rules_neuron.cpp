@@ -71,6 +71,16 @@ void put_pretrained(const Job& job) {
   fill_weights(job, (fs::path(folder) / "pretrained_weight").string(), weights.from);
 }
 
+/// Without it their weights, moments and gradients are bf16, rounded stochastically.
+void note_precision(const Job& job) {
+  const Known<bool> fp32 = job.on("use_gpu_compatible_precision");
+  if (!fp32.given || fp32.value.value_or(true)) return;
+  job.draft().leave(
+      "--use_gpu_compatible_precision 0 is precision.master = \"bf16_sr\", "
+      "precision.moments = "
+      "\"bf16\" and precision.gradients = \"bf16\"; here all three are fp32");
+}
+
 void put_sharding(const Job& job, const Known<bool>& zero1) {
   if (!zero1.value) return job.draft().fill("parallel.zero", zero1.from);
   const Value value{int64_t{*zero1.value ? 1 : 0}, ""};
@@ -183,6 +193,7 @@ void translate_nxd_pipeline(const Job& job) {
   put_zero_for_minus_one(job, "checkpoint.every", "checkpoint_freq");
   put_zero_for_minus_one(job, "checkpoint.keep", "num_kept_checkpoint");
   put_resume(job, job.find("loading_step"));
+  note_precision(job);
   put_pretrained(job);
   const Known<bool> async = job.on("async_checkpoint_saving");
   if (async.given) job.put("checkpoint.async", async);
@@ -221,6 +232,7 @@ void translate_nxd_zero(const Job& job) {
   }
   job.put_global_size(replica);
   put_stop_after(job);
+  note_precision(job);
 
   put_hf_adamw(job, old);
   job.put_betas("beta1", "beta2", 0.9, 0.999);

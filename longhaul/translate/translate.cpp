@@ -23,6 +23,8 @@ using config::OtherSystem;
 using config::OtherWord;
 
 constexpr uint64_t kMostBytes = uint64_t{4} << 20;
+constexpr size_t kMostName = 100;
+constexpr size_t kMostSettings = 10'000;
 constexpr const char* kFileName = "run.toml";
 
 void check_text(const std::string& text, const std::string& name) {
@@ -258,7 +260,10 @@ class Engine {
   void unknown(const Said& said, OtherSystem system) {
     std::vector<std::string> names;
     for (const OtherWord& word : config::words_of(system)) names.emplace_back(word.name);
-    const auto near = nearest_name(config::word_name(said.name), names);
+    // A distance takes the product of both lengths.
+    const auto near = said.name.size() > kMostName
+                          ? std::nullopt
+                          : nearest_name(config::word_name(said.name), names);
     unknown_.push_back(
         one_line(said.whole() + (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
@@ -374,7 +379,8 @@ class Engine {
     } else {
       out += "# Check it:  longhaul config run.toml --ranks N\n";
     }
-    for (const std::string& remark : source_.remarks) out += "# NOTE: " + one_line(remark) + "\n";
+    for (const std::string& remark : source_.remarks)
+      out += "# NOTE: " + one_line(remark) + "\n";
     return out;
   }
 
@@ -420,6 +426,10 @@ class Engine {
 
 Translation translate(const std::string& given, std::optional<int64_t> ranks) {
   Source source = read_source(given);
+  if (source.said.size() > kMostSettings) {
+    throw InputError("flags", fmt::format("{} settings; a training has at most {}",
+                                          source.said.size(), kMostSettings));
+  }
   if (ranks) source.world = {ranks, "--ranks"};
   if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
     // Their file says every degree.

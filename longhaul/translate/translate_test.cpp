@@ -134,6 +134,10 @@ TEST(Translate, AWrongFileIsNamed) {
   EXPECT_TRUE(holds(with("e.toml", "[run]\ndir = 'x'\n[data]\nseq_len = 1\n"),
                     "is a run file of longhaul already"));
   EXPECT_TRUE(holds(with("f.txt", "hello world\n"), "hello is no training script"));
+  std::string many = "[training]\n";
+  for (int i = 0; i < 10'001; ++i) many += "k" + std::to_string(i) + " = 1\n";
+  EXPECT_TRUE(
+      holds(with("h.toml", many), "10001 settings; a training has at most 10000"));
   EXPECT_TRUE(holds(with("g.yaml", std::string(5 << 20, '#')), "g.yaml"));
 }
 

@@ -115,7 +115,7 @@ class YamlReader {
       seen.push_back(word);
       if (seen.size() > kMostEntries) fail(*key, "too many keys for a training file");
       const Event value = next();
-      node(prefix.empty() ? word : prefix + "." + word, *value, depth);
+      node(prefix.empty() ? word : fmt::format("{}.{}", prefix, word), *value, depth);
     }
   }
 
