@@ -187,6 +187,9 @@ void translate_nxd_pipeline(const Job& job) {
   }
   job.put("optimizer.weight_decay", decay);
   draft.put("schedule.kind", text_value("cosine"), "their only schedule");
+  draft.fill("schedule.warmup_steps",
+             "--warmup_steps, for which their script has no default");
+  draft.fill("schedule.min_lr", "--min_lr, for which their script has no default");
   Known<int64_t> constant = job.whole("constant_steps", 0);
   if (constant.value.value_or(1) != 0) job.put("schedule.constant_steps", constant);
 

@@ -74,6 +74,16 @@ TEST(Translate, WhatTrainWouldRefuseIsSaid) {
                     "6 ranks (torchrun) do not divide into model replicas"));
 }
 
+TEST(Translate, WhatHasNoDefaultThereIsAskedFor) {
+  const std::string text =
+      translate("torchrun --nproc_per_node 8 run_llama_nxd.py --training_dir /d", {})
+          .text;
+  EXPECT_TRUE(holds(text, "lr = \"FILL IN: nothing in what was given says it\"")) << text;
+  EXPECT_TRUE(
+      holds(text, "warmup_steps = \"FILL IN: --warmup_steps, for which their script"));
+  EXPECT_TRUE(holds(text, "min_lr = \"FILL IN: --min_lr, for which their script"));
+}
+
 TEST(Translate, TheRanksThatAreSaidBeatThoseOfTheCommandLine) {
   EXPECT_TRUE(holds(translate(kNxd, 32).text, "global_size = 128 "));
   EXPECT_TRUE(holds(translate(kNxd, {}).text, "global_size = 32 "));
