@@ -82,7 +82,7 @@ std::string usage_problem(const CLI::App& program, std::span<const std::string> 
 /// them.
 constexpr const char* kTexts[] = {"--prompt",         "--field",  "--set",
                                   "--special-tokens", "--mpirun", "--delimiter",
-                                  "--slurm",          "--name"};
+                                  "--slurm",          "--name",   "--flags"};
 constexpr const char* kOtherStart = "submit";
 
 /// A path that only a shell would have understood must not become a directory named "~".

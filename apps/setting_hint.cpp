@@ -3,64 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <utility>
 #include <vector>
 
 #include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::apps {
 namespace {
-
-/// What other trainers call a setting.
-constexpr std::pair<const char*, const char*> kOtherNames[] = {
-    {"steps", "run.steps"},
-    {"batch_size", "batch.global_size"},
-    {"global_batch_size", "batch.global_size"},
-    {"train_batch_size", "batch.global_size"},
-    {"gradient_accumulation_steps", "batch.global_size"},
-    {"micro_batch_size", "batch.micro_size"},
-    {"per_device_train_batch_size", "batch.micro_size"},
-    {"learning_rate", "optimizer.lr"},
-    {"max_grad_norm", "optimizer.clip"},
-    {"max_steps", "run.steps"},
-    {"num_steps", "run.steps"},
-    {"train_iters", "run.steps"},
-    {"num_train_epochs", "run.epochs"},
-    {"out", "run.dir"},
-    {"output", "run.dir"},
-    {"output_dir", "run.dir"},
-    {"model", "model.config"},
-    {"model_name_or_path", "init.weights"},
-    {"load", "init.weights"},
-    {"data", "data.train"},
-    {"dataset", "data.train"},
-    {"data_path", "data.train"},
-    {"train_file", "data.train"},
-    {"seq_length", "data.seq_len"},
-    {"sequence_length", "data.seq_len"},
-    {"max_length", "data.seq_len"},
-    {"max_seq_len", "data.seq_len"},
-    {"max_seq_length", "data.seq_len"},
-    {"block_size", "data.seq_len"},
-    {"warmup", "schedule.warmup_steps"},
-    {"lr_scheduler_type", "schedule.kind"},
-    {"save_steps", "checkpoint.every"},
-    {"save_interval", "checkpoint.every"},
-    {"save_total_limit", "checkpoint.keep"},
-    {"resume_from_checkpoint", "checkpoint.resume"},
-    {"logging_steps", "log.every"},
-    {"log_interval", "log.every"},
-    {"eval_steps", "validation.every"},
-    {"tensor_model_parallel_size", "parallel.tp"},
-    {"pipeline_model_parallel_size", "parallel.pp"},
-    {"context_parallel_size", "parallel.cp"},
-    {"dtype", "precision.compute"},
-    {"mixed_precision", "precision.compute"},
-};
 
 /// "--Batch-Size=8" as "batch_size" and "8".
 struct Flag {
@@ -71,10 +21,7 @@ struct Flag {
 Flag read_flag(const std::string& word, const std::string& next) {
   Flag flag;
   const size_t equals = word.find('=');
-  flag.name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-  for (char& c : flag.name) {
-    c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
+  flag.name = config::word_name(word.substr(0, equals));
   if (equals != std::string::npos) {
     flag.value = word.substr(equals + 1);
   } else if (!next.starts_with("--")) {
@@ -84,8 +31,8 @@ Flag read_flag(const std::string& word, const std::string& next) {
 }
 
 std::vector<std::string> settings_named(const std::string& name) {
-  for (const auto& [other, full] : kOtherNames) {
-    if (name == other) return {full};
+  if (config::find_word(config::OtherSystem::Common, name) != nullptr) {
+    return config::keys_of_word(name);
   }
   RunConfig defaults;
   const std::vector<std::string> all = config::all_names(config::sections_of(defaults));
@@ -95,6 +42,7 @@ std::vector<std::string> settings_named(const std::string& name) {
     last_parts.push_back(full.substr(full.find('.') + 1));
     if (full == name || last_parts.back() == name) found.push_back(full);
   }
+  if (found.empty()) found = config::keys_of_word(name);
   if (!found.empty()) return found;
   const bool with_section = name.find('.') != std::string::npos;
   const auto near = nearest_name(name, with_section ? all : last_parts);
@@ -130,6 +78,12 @@ std::optional<std::string> setting_hint(const CLI::App& verb,
     std::vector<std::string> sets;
     for (const std::string& setting : settings_named(flag.name)) {
       sets.push_back(as_set(setting, flag.value));
+    }
+    if (const auto why = config::why_no_key(flag.name); sets.empty() && why) {
+      return fmt::format(
+          "{} is no option; other trainers have it, and no setting takes its "
+          "place: {}",
+          words[i].substr(0, words[i].find('=')), *why);
     }
     if (sets.empty()) {
       return fmt::format(

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "apps/import_flags.h"
 #include "apps/verbs.h"
 #include "apps/weights_output.h"
 #include "longhaul/base/build_info.h"
@@ -22,8 +23,6 @@
 namespace longhaul::apps {
 namespace {
 
-using imports::ForeignModel;
-
 struct ImportCall {
   std::string source;
   std::string config;
@@ -31,6 +30,8 @@ struct ImportCall {
   std::string kv_order;
   std::string hardware;
   WeightsOutput output;
+  FlagsCall flags;
+  bool with_flags = false;
 };
 
 void print_found(const imports::ForeignModel& model) {
@@ -122,17 +123,49 @@ void run_import(const ImportCall& options) {
   }
 }
 
+void import_what_is_given(ImportCall& call) {
+  if (call.with_flags) {
+    call.flags.out = call.output.out;
+    return import_flags(call.flags);
+  }
+  if (call.source.empty()) throw CLI::RequiredError("source");
+  if (call.output.out.empty()) throw CLI::RequiredError("--out");
+  run_import(call);
+}
+
+/// --flags, which every other option but --out is not for.
+void add_flags(CLI::App& verb, ImportCall& call) {
+  CLI::Option* const flags = verb.add_option(
+      "--flags", call.flags.flags,
+      "in place of a source: the command line that starts another system's training, in "
+      "quotes, or a file with it, or a torchtitan TOML, a nanotron or axolotl YAML; the "
+      "run "
+      "file for it is printed, or written to --out");
+  for (CLI::Option* other : verb.get_options()) {
+    const std::string name = other->get_name();
+    if (other != flags && name != "--out" && name != "--help") flags->excludes(other);
+  }
+  verb.get_option("--out")->required(false);
+  verb.add_option(
+          "--ranks", call.flags.ranks,
+          "with --flags: how many ranks the run has, where the command line does not "
+          "say it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
+      ->needs(flags);
+}
+
 }  // namespace
 
 void add_import(CLI::App& program, Outcome&) {
   const auto options = std::make_shared<ImportCall>();
   CLI::App* verb = program.add_subcommand(
-      "import", "Turns a checkpoint of another program into a Hugging Face directory");
+      "import",
+      "Turns a checkpoint of another program into a Hugging Face directory, or its flags "
+      "into a run file");
   verb->add_option("source", options->source,
                    "a PyTorch state dict (.pt, .pth, .bin, sharded .bin), a "
                    "neuronx-distributed checkpoint (a step, a directory of steps, rank "
-                   "files), or a torch.distributed.checkpoint directory (SMP's too)")
-      ->required();
+                   "files), or a torch.distributed.checkpoint directory (SMP's too)");
   add_weights_output(*verb, options->output);
   verb->add_option("--config", options->config,
                    "the model's Hugging Face directory (tokenizer and generation config "
@@ -152,6 +185,7 @@ void add_import(CLI::App& program, Outcome&) {
                    "key heads are held several times in tiled order: with trn1 the query "
                    "heads were moved to match, with trn2 they were not")
       ->check(CLI::IsMember({"trn1", "trn2"}));
+  add_flags(*verb, *options);
   verb->footer(
       "Pickles are read as data by a reader of our own, which can run nothing, in a "
       "process "
@@ -162,8 +196,15 @@ void add_import(CLI::App& program, Outcome&) {
       "  longhaul import nxd_ckpts/step_5000 --config models/Llama-3-70B --format "
       "checkpoint "
       "--out runs/from-nxd\n"
-      "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/");
-  verb->callback([options] { run_import(*options); });
+      "  longhaul import smp/llama_v2-1000steps --config models/Llama-2-7B --out hf/\n"
+      "  longhaul import --flags 'torchrun --nproc_per_node 32 run_llama_nxd.py --lr "
+      "1e-4 "
+      "...' > run.toml\n"
+      "  longhaul import --flags llama3_8b.toml --ranks 64 --out run.toml");
+  verb->callback([options, verb] {
+    options->with_flags = verb->get_option("--flags")->count() > 0;
+    import_what_is_given(*options);
+  });
 }
 
 }  // namespace longhaul::apps

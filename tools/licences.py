@@ -16,7 +16,7 @@ import sys
 
 # Debian packages of which headers or static libraries are compiled into the programs.
 COMPILED_IN = ("libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev", "libhdf5-dev",
-               "libaec-dev", "libsodium-dev", "libcmark-gfm-dev")
+               "libaec-dev", "libsodium-dev", "libcmark-gfm-dev", "libyaml-dev")
 DOC = pathlib.Path("/usr/share/doc")
 
 

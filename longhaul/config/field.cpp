@@ -8,6 +8,7 @@
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/codec.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::config {
 namespace {
@@ -64,6 +65,8 @@ void check_ranges(const Field& field, const Value& value, const std::string& nam
   });
   if (elsewhere != other_names.end()) {
     message += fmt::format("; did you mean {}?", *elsewhere);
+  } else if (const std::string hint = other_word_hint(entry.key); !hint.empty()) {
+    message += hint;
   } else if (const auto nearest = nearest_name(entry.key, keys)) {
     message += fmt::format("; did you mean {}?", *nearest);
   } else {

@@ -8,6 +8,7 @@
 #include "longhaul/base/missing_path.h"
 #include "longhaul/base/text.h"
 #include "longhaul/config/fields.h"
+#include "longhaul/config/other_words.h"
 #include "longhaul/config/rules.h"
 #include "longhaul/config/value.h"
 #include "longhaul/run/files.h"
@@ -37,10 +38,19 @@ const SectionFields* find_section(const std::vector<SectionFields>& sections,
         fail_at(entry.where, fmt::format("{}; did you mean {}?", message, name));
       }
     }
-    fail_at(entry.where, message + "; write it below its [section]");
+    const std::string hint = other_word_hint(entry.key);
+    fail_at(entry.where,
+            message + (hint.empty() ? "; write it below its [section]" : hint));
   }
   std::string message = fmt::format("unknown section [{}]", entry.key);
-  if (const auto nearest = nearest_name(entry.key, names)) {
+  const bool theirs = std::ranges::any_of(
+      words_of(OtherSystem::Torchtitan),
+      [&](const OtherWord& word) { return word.name.starts_with(entry.key + "."); });
+  if (theirs) {
+    message +=
+        ", which torchtitan's files have: `longhaul import --flags FILE` makes a run "
+        "file";
+  } else if (const auto nearest = nearest_name(entry.key, names)) {
     fail_at(entry.where, fmt::format("{}; did you mean [{}]?", message, *nearest));
   }
   fail_at(entry.where,
@@ -53,10 +63,12 @@ void unset(Table& root, const std::vector<std::string>& path, const std::string&
            const std::vector<std::string>& names) {
   const std::string key = path[0] + "." + path[1];
   if (std::ranges::count(names, key) == 0) {
+    const std::string hint = other_word_hint(path[1]);
     const auto nearest = nearest_name(key, names);
-    fail_at(where,
-            fmt::format("unknown key {}{}", key,
-                        nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+    fail_at(where, fmt::format("unknown key {}{}", key,
+                               !hint.empty() ? hint
+                               : nearest     ? fmt::format("; did you mean {}?", *nearest)
+                                             : ""));
   }
   Table* table = &root;
   for (size_t i = 0; table != nullptr && i < path.size(); ++i) {
@@ -93,9 +105,10 @@ void apply_set(Table& root, const std::string& argument,
       if (path.size() != 1 || !name.ends_with("." + path[0])) continue;
       meant += fmt::format("{}{}", meant.empty() ? "; did you mean " : " or ", name);
     }
-    fail_at(where,
-            fmt::format("\"{}\" is not a key; expected section.key=value{}",
-                        argument.substr(0, equals), meant.empty() ? meant : meant + "?"));
+    if (!meant.empty()) meant += "?";
+    if (meant.empty() && path.size() == 1) meant = other_word_hint(path[0]);
+    fail_at(where, fmt::format("\"{}\" is not a key; expected section.key=value{}",
+                               argument.substr(0, equals), meant));
   }
   if (argument.find_first_not_of(' ', equals + 1) == std::string::npos) {
     return unset(root, path, where, names);

@@ -62,6 +62,9 @@ def test_a_path_that_is_nearly_right_leads_to_the_right_one(run, root):
     (["--every", "5"], "--set checkpoint.every=5 or --set log.every=5 or --set validation.every=5"),
     (["--set", "run.steps=5", "--sed", "1"], "--set run.seed=1"),
     (["--set", "run.steps", "5"], "--set run.steps=5"),
+    (["--grad_accum_usteps", "4"], "--set batch.global_size=4 or --set batch.micro_size=4"),
+    (["--adam-beta1", "0.9"], "--set optimizer.betas=0.9"),
+    (["--use_flash_attention", "1"], "no setting takes its place: no form of attention holds"),
     (["--frobnicate"], "`longhaul config` lists them all"),
 ])
 def test_a_flag_for_a_setting_names_the_set_that_does_it(run, root, flags, sets):

@@ -71,3 +71,67 @@ def test_it_lists_exactly_the_verbs_that_are_refused(run):
     assert {"train", "config", "export", "data"} <= named - later <= there
     for verb in later:
         assert "not available yet" in run("longhaul", verb, check=False).stderr
+
+
+# --- import --flags
+
+NXD = ("torchrun --nproc_per_node 8 --nnodes 2 run_llama_nxd.py --training_dir /d --training_config /c "
+       "--lr 1e-4 --warmup_steps 5 --min_lr 0 --constant_steps 0 --max_steps 50 --train_batch_size 64 "
+       "--num_microbatches 16 --use_zero1_optimizer 1 --use_selective_checkpoint 1")
+
+
+def flags(run, *arguments, **options):
+    return run("longhaul", "import", "--flags", *arguments, **options)
+
+
+def test_a_command_line_becomes_a_run_file_that_config_takes(run, tmp_path):
+    result = flags(run, NXD + " --qkv_linear 1 --lrr 3")
+    assert "lr = 0.0001                     # --lr" in result.stdout
+    assert "global_size = 128" in result.stdout and "(16 ranks / (tp 8 * pp 1 * cp 1))" in result.stdout
+    assert "#   --qkv_linear 1: several ranks hold the same key head" in result.stdout
+    assert "longhaul: warning: unknown, and left out: --lrr 3 (did you mean lr?)" in result.stderr
+    assert result.stderr.endswith(
+        "11 settings carried over, 1 without a key here, 1 unknown, 0 to be filled in\n")
+    (tmp_path / "run.toml").write_text(result.stdout)
+    config = run("longhaul", "config", "run.toml", "--ranks", "16", cwd=tmp_path)
+    assert "accumulation" in config.stdout
+
+
+def test_a_file_is_written_and_none_is_replaced(run, tmp_path):
+    (tmp_path / "a.yml").write_text("base_model: /m\nmicro_batch_size: 1\nsequence_len: 128\n"
+                                    "learning_rate: 1e-5\nwarmup_steps: 3\nadapter: lora\n")
+    arguments = ("a.yml", "--ranks", "4", "--out", "run.toml")
+    result = flags(run, *arguments, cwd=tmp_path)
+    assert result.stdout == ""
+    assert "CAUTION adapter = lora: this run trains all weights" in result.stderr
+    assert "run.toml: 5 settings carried over" in result.stderr
+    text = (tmp_path / "run.toml").read_text()
+    assert "global_size = 4 " in text and "FILL IN" in text
+    again = flags(run, *arguments, cwd=tmp_path, check=False)
+    assert again.returncode == 78 and "is not replaced" in again.stderr
+    assert (tmp_path / "run.toml").read_text() == text
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (("--flags", NXD, "--config", "c"), "--config excludes --flags"),
+    (("--flags", NXD, "m.pt"), "source excludes --flags"),
+    (("m.pt", "--out", "hf", "--ranks", "2"), "--ranks requires --flags"),
+    (("m.pt",), "--out is required"),
+    ((), "source is required"),
+    (("--flags", ""), "is empty"),
+    (("--flags", "missing.toml"), "missing.toml: no such file"),
+    (("--flags", "srun bash run_llama3_70B_tp_pp.sh"), "is a shell script"),
+    (("--flags", "run.py 'open"), "a quote (') is opened and never closed"),
+    (("--flags", NXD + " --seq_len 33"), "`train` would refuse this file"),
+])
+def test_wrong_uses_of_it_are_refused(run, tmp_path, arguments, words):
+    result = run("longhaul", "import", *arguments, cwd=tmp_path, check=False)
+    assert result.returncode == 78
+    assert words in result.stderr
+
+
+def test_a_file_of_torchtitan_given_to_config_names_it(run, tmp_path):
+    (tmp_path / "llama.toml").write_text("[job]\ndump_folder = 'x'\n")
+    result = run("longhaul", "config", "llama.toml", cwd=tmp_path, check=False)
+    assert "llama.toml:1:2: unknown section [job], which torchtitan's files have" in result.stderr
+    assert "longhaul import --flags FILE" in result.stderr

@@ -138,7 +138,7 @@ def test_it_names_its_licence_and_brings_those_of_all_that_it_carries(wheel):
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
     assert "Apache License" in licence
     for name in ("NOTICE", "zlib1g", "liblzma5", "libbz2-1.0", "libhdf5-dev", "libsodium-dev",
-                 "libcmark-gfm-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
+                 "libcmark-gfm-dev", "libyaml-dev", "libcli11-dev", "libtomlplusplus-dev", "nlohmann-json3-dev"):
         assert f"{info}/licenses/{name}" in names
     carried = [n for n in names if re.search(r"^longhaul/(lib|mpi)/", n)]
     texts = [n for n in names if n.startswith(f"{info}/licenses/")]

@@ -15,7 +15,7 @@ ROWS = {
     "format": {"base", "config"}, "families": {"base", "config", "format"},
     "layout": {"base", "config", "format", "families"},
     "comm": {"layout"}, "tokenizer": set(), "data": {"tokenizer"}, "cluster": set(),
-    "monitor": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
+    "monitor": set(), "translate": set(), "drill": {"cluster", "monitor"}, "doctor": {"cluster", "comm"},
     "device": {"comm"}, "measure": {"device", "ops", "data"},
     "cuda": {"device", "ops", "optim"}, "tensor": {"comm"}, "ops": {"tensor"}, "nn": {"ops"}, "models": {"nn"},
     "parallel": {"nn", "comm"}, "optim": {"ops", "comm"},
@@ -26,7 +26,7 @@ ROWS = {
 }
 STRICT = {"base", "system", "run", "config", "format", "families"}
 TORCH_FREE = {"base", "system", "run", "config", "format", "families", "layout", "tokenizer",
-              "data", "comm", "cluster", "monitor", "drill", "doctor"}
+              "data", "comm", "cluster", "monitor", "drill", "doctor", "translate"}
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 # The kernels, and the records of a run, are free of LibTorch.
 COMPUTES = re.compile(r"^((torch|ATen|c10)/|longhaul/(tensor|nn|models|parallel|infer)/"

@@ -39,7 +39,7 @@ test -f "$tree/share/longhaul/recipes/models/llama2-7b/config.json"
 # Every library that came along has a licence, and so has what is compiled in.
 test -s "$tree/share/longhaul/LICENSE"
 test -s "$tree/share/longhaul/NOTICE"
-for name in zlib1g liblzma5 libbz2-1.0 libhdf5-dev libsodium-dev libcmark-gfm-dev libcli11-dev \
+for name in zlib1g liblzma5 libbz2-1.0 libhdf5-dev libsodium-dev libcmark-gfm-dev libyaml-dev libcli11-dev \
   libtomlplusplus-dev nlohmann-json3-dev torch/LICENSE pyarrow/LICENSE.txt; do
   test -s "$tree/share/longhaul/licenses/$name" || { echo "no licence of $name"; exit 1; }
 done

@@ -1,0 +1,48 @@
+#include "apps/import_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+
+#include "apps/program.h"
+#include "longhaul/base/counted.h"
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/system/terminal.h"
+#include "longhaul/translate/translate.h"
+
+namespace longhaul::apps {
+
+void import_flags(const FlagsCall& call) {
+  if (!call.out.empty() && fs::exists(call.out)) {
+    throw InputError("file",
+                     fmt::format("{}: is there already, and is not replaced; give --out "
+                                 "another name",
+                                 call.out));
+  }
+  const translate::Translation made = translate::translate(
+      call.flags, call.ranks > 0 ? std::optional(call.ranks) : std::nullopt);
+  if (call.out.empty()) {
+    fmt::print("{}", made.text);
+  } else {
+    write_text_durable(call.out, made.text);
+  }
+  for (const std::string& line : made.unknown) {
+    say_warning(fmt::format("unknown, and left out: {}", line));
+  }
+  for (const std::string& line : made.warnings) say_warning(line);
+  if (!made.to_fill.empty()) {
+    say_warning(fmt::format("to be filled in: {}", fmt::join(made.to_fill, ", ")));
+  }
+  fmt::print(stderr,
+             "{}{} carried over, {} without a key here, {} unknown, {} to be filled in\n",
+             call.out.empty() ? "" : printable(call.out) + ": ",
+             counted(made.carried, "setting"), made.without_key, made.unknown.size(),
+             made.to_fill.size());
+  if (made.refused.empty()) return;
+  throw ConfigError("config",
+                    fmt::format("`train` would refuse this file: {}", made.refused));
+}
+
+}  // namespace longhaul::apps

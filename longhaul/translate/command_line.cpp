@@ -1,0 +1,592 @@
+#include "longhaul/translate/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+#include <span>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
+#include "longhaul/base/text.h"
+#include "longhaul/translate/draft.h"
+#include "longhaul/translate/shell_words.h"
+
+namespace longhaul::translate {
+namespace {
+
+using config::OtherSystem;
+
+struct KnownScript {
+  std::string_view name;  ///< with * where versions differ
+  OtherSystem system;
+};
+
+constexpr KnownScript kScripts[] = {
+    {"run_llama_nxd.py", OtherSystem::NxdPipeline},
+    {"tp_zero1_*pretrain.py", OtherSystem::NxdZero},
+    {"tp_dp_gpt_neox_*pretrain.py", OtherSystem::NxdZero},
+    {"dp_bert_large_hf_pretrain_hdf5.py", OtherSystem::Bert},
+    {"tp_dp_bert_large_hf_pretrain_hdf5.py", OtherSystem::Bert},
+    {"train_external.py", OtherSystem::Smp},
+    {"train_lib.py", OtherSystem::Smp},
+    {"pretrain_gpt.py", OtherSystem::Megatron},
+    {"pretrain_bert.py", OtherSystem::Megatron},
+    {"torchtitan.train", OtherSystem::Torchtitan},
+    {"axolotl.cli.train", OtherSystem::Axolotl},
+    {"axolotl", OtherSystem::Axolotl},
+};
+
+struct OtherScript {
+  std::string_view name;
+  std::string_view answer;
+};
+
+/// What is no training, and what does it here.
+constexpr OtherScript kNoTraining[] = {
+    {"convert_checkpoints.py",
+     "every layout reads a Hugging Face directory, so nothing is sharded first; "
+     "`longhaul "
+     "import SHARDS --config MODEL --out DIR` makes one of shards"},
+    {"nxd_convert_zero_checkpoints*",
+     "any layout reads any checkpoint; nothing to convert"},
+    {"get_dataset.py",
+     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
+    {"prepare_hf_dataset.py",
+     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
+    {"dp_steps_per_epoch.py", "run.epochs counts passes; no number is needed for it"},
+    {"preprocess_data.py",
+     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
+};
+
+/// Options of launchers that take the next word, without the dashes, _ for -.
+constexpr std::string_view kTakeAValue[] = {"nodes",
+                                            "ntasks",
+                                            "ntasks_per_node",
+                                            "cpus_per_task",
+                                            "job_name",
+                                            "output",
+                                            "error",
+                                            "partition",
+                                            "time",
+                                            "gres",
+                                            "gpus_per_node",
+                                            "mem",
+                                            "account",
+                                            "container_image",
+                                            "container_mounts",
+                                            "container_workdir",
+                                            "container_name",
+                                            "mpi",
+                                            "cpu_bind",
+                                            "chdir",
+                                            "nodelist",
+                                            "exclude",
+                                            "qos",
+                                            "constraint",
+                                            "export",
+                                            "gpus",
+                                            "gpus_per_task",
+                                            "wrap",
+                                            "comment",
+                                            "reservation",
+                                            "nproc_per_node",
+                                            "nnodes",
+                                            "node_rank",
+                                            "rdzv_id",
+                                            "rdzv_backend",
+                                            "rdzv_endpoint",
+                                            "rdzv_conf",
+                                            "max_restarts",
+                                            "monitor_interval",
+                                            "start_method",
+                                            "role",
+                                            "log_dir",
+                                            "redirects",
+                                            "tee",
+                                            "local_ranks_filter",
+                                            "local_addr",
+                                            "master_addr",
+                                            "master_port",
+                                            "np",
+                                            "host",
+                                            "hosts",
+                                            "hostfile",
+                                            "machinefile",
+                                            "map_by",
+                                            "bind_to",
+                                            "rank_by",
+                                            "npernode",
+                                            "num_processes",
+                                            "num_machines",
+                                            "machine_rank",
+                                            "main_process_ip",
+                                            "main_process_port",
+                                            "mixed_precision",
+                                            "dynamo_backend",
+                                            "num_gpus",
+                                            "num_nodes",
+                                            "include",
+                                            "config_file",
+                                            "deepspeed_config",
+                                            "n",
+                                            "N",
+                                            "c",
+                                            "p",
+                                            "J",
+                                            "o",
+                                            "e",
+                                            "t",
+                                            "A",
+                                            "w",
+                                            "x",
+                                            "G",
+                                            "C",
+                                            "q",
+                                            "D",
+                                            "H",
+                                            "r"};
+
+/// Words that stand before a command and do not change it.
+constexpr std::string_view kPrefixes[] = {
+    "exec",    "nohup", "time", "env",  "sudo",   "command", "neuron_parallel_compile",
+    "numactl", "then",  "do",   "else", "export", "uv",      "run",
+    "poetry",  "pdsh"};
+
+std::string base_name(const std::string& path) {
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+bool is_assignment(const ShellWord& word) {
+  const size_t equals = word.text.find('=');
+  if (equals == 0 || equals == std::string::npos) return false;
+  const std::string name = word.text.substr(0, equals);
+  return name.find_first_not_of(
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+             "0123456789_") == std::string::npos &&
+         name.find_first_of("0123456789") != 0;
+}
+
+/// A word that a shell would replace by several: "${ARGS[@]}", "$EXTRA_ARGS".
+bool stands_for_flags(const ShellWord& word) {
+  if (!word.variable || !word.text.starts_with('$')) return false;
+  return word.text.find("[@]") != std::string::npos ||
+         word.text.find("ARGS") != std::string::npos || word.text == "$@" ||
+         word.text == "$*";
+}
+
+/// How many processes the words before the script start.
+struct Launch {
+  std::optional<int64_t> slurm_nodes, slurm_tasks, tasks_per_node, each, nodes, all;
+  bool by_torchrun = false;
+  bool nodes_unknown = false;
+  bool each_unknown = false;
+  std::vector<std::string> by;
+};
+
+struct Reading {
+  Launch launch;
+  std::vector<Said> environment;
+  std::string script;
+  std::span<const ShellWord> flags;
+  std::vector<std::string> unknown_flags;  ///< words that stand for some
+  std::vector<ShellCommand> kept;  ///< words of a --wrap, which `flags` may lie in
+};
+
+bool is_launcher(const std::string& name) {
+  return name == "srun" || name == "sbatch" || name == "salloc" || name == "torchrun" ||
+         name == "mpirun" || name == "mpiexec" || name == "accelerate" ||
+         name == "deepspeed" || name == "torch.distributed.run" ||
+         name == "torch.distributed.launch";
+}
+
+/// One option of a launcher; "--nnodes=2" and "--nnodes 2" give {"nnodes", "2"}.
+struct Option {
+  std::string name;
+  const ShellWord* value = nullptr;
+  ShellWord inside;  ///< of "--name=value"
+};
+
+void note_option(const std::string& launcher, const Option& option, Launch& launch) {
+  if (option.value == nullptr) return;
+  const bool slurm = launcher == "srun" || launcher == "sbatch" || launcher == "salloc";
+  const std::string& name = option.name;
+  const auto number =
+      option.value->variable ? std::nullopt : whole_number<int64_t>(option.value->text);
+  if (slurm && (name == "nodes" || name == "N")) launch.slurm_nodes = number;
+  if (slurm && (name == "ntasks" || name == "n")) launch.slurm_tasks = number;
+  if (slurm && name == "ntasks_per_node") launch.tasks_per_node = number;
+  if (name == "nproc_per_node") {
+    launch.each = number;
+    launch.each_unknown = !number;
+  }
+  if (name == "nnodes" || name == "num_nodes") {
+    launch.nodes = number;
+    launch.nodes_unknown = !number;
+  }
+  if (name == "num_gpus") launch.each = number;
+  const bool mpi = launcher == "mpirun" || launcher == "mpiexec";
+  if ((mpi && (name == "np" || name == "n" || name == "c")) || name == "num_processes") {
+    launch.all = number;
+  }
+}
+
+class CommandReader {
+ public:
+  explicit CommandReader(Reading& reading) : reading_(reading) {}
+
+  /// Finds the script in the words; false where they start none.
+  bool read(std::span<const ShellWord> words) {
+    for (at_ = 0; at_ < words.size();) {
+      const ShellWord& word = words[at_];
+      if (is_assignment(word) && !word.text.starts_with('-')) {
+        assign(word);
+        ++at_;
+        continue;
+      }
+      if (stands_for_flags(word)) {
+        reading_.unknown_flags.push_back(word.text);
+        reading_.launch.each_unknown = true;
+        ++at_;
+        continue;
+      }
+      const std::string name = base_name(word.text);
+      if (is_launcher(name)) {
+        ++at_;
+        reading_.launch.by.push_back(name);
+        if (name == "torchrun" || name.starts_with("torch."))
+          reading_.launch.by_torchrun = true;
+        if (name == "accelerate" && at_ < words.size() && words[at_].text == "launch")
+          ++at_;
+        if (options(name, words)) return true;
+        continue;
+      }
+      if (name.starts_with("python")) {
+        ++at_;
+        if (python(words)) return true;
+        continue;
+      }
+      if (std::ranges::find(kPrefixes, name) != std::end(kPrefixes) || name == "bash" ||
+          name == "sh" || name == "launch") {
+        ++at_;
+        while (at_ < words.size() && words[at_].text.starts_with('-')) ++at_;
+        continue;
+      }
+      reading_.script = name;
+      reading_.flags = words.subspan(at_ + 1);
+      return !name.empty() && !word.text.starts_with('-');
+    }
+    return false;
+  }
+
+ private:
+  void assign(const ShellWord& word) {
+    const size_t equals = word.text.find('=');
+    const std::string name = word.text.substr(0, equals);
+    reading_.environment.push_back({.name = config::word_name(name),
+                                    .shown = name,
+                                    .values = {word.text.substr(equals + 1)},
+                                    .variable = word.variable});
+  }
+
+  /// Python's own options, and -m MODULE.
+  bool python(std::span<const ShellWord> words) {
+    while (at_ < words.size() && words[at_].text.starts_with('-')) {
+      const bool module = words[at_].text == "-m";
+      ++at_;
+      if (!module || at_ >= words.size()) continue;
+      if (is_launcher(words[at_].text)) return false;  // read goes on with it
+      return take_script(words);
+    }
+    return false;
+  }
+
+  bool take_script(std::span<const ShellWord> words) {
+    reading_.script = base_name(words[at_].text);
+    reading_.flags = words.subspan(at_ + 1);
+    return true;
+  }
+
+  /// A launcher's options; true where a --wrap or -m in them holds the script.
+  bool options(const std::string& launcher, std::span<const ShellWord> words) {
+    while (at_ < words.size() && words[at_].text.starts_with('-')) {
+      Option option = next(words);
+      if (option.name == "wrap" && option.value != nullptr) return wrapped(*option.value);
+      const bool module =
+          (option.name == "m" || option.name == "module") && at_ < words.size();
+      if (module) return take_script(words);
+      note_option(launcher, option, reading_.launch);
+    }
+    return false;
+  }
+
+  Option next(std::span<const ShellWord> words) {
+    const ShellWord& word = words[at_++];
+    const size_t dashes = word.text.find_first_not_of('-');
+    Option option;
+    if (dashes == std::string::npos) return option;
+    const size_t equals = word.text.find('=');
+    std::string name =
+        word.text.substr(dashes, equals == std::string::npos ? equals : equals - dashes);
+    std::ranges::replace(name, '-', '_');
+    // "-N16" is "-N 16".
+    if (dashes == 1 && name.size() > 1 && (name[0] == 'N' || name[0] == 'n') &&
+        name.find_first_not_of("0123456789", 1) == std::string::npos) {
+      option.inside = {name.substr(1), word.variable, false};
+      name.resize(1);
+      held_.push_back(option.inside);
+      option.value = &held_.back();
+    }
+    option.name = name;
+    if (name == "mca") {
+      at_ += std::min<size_t>(2, words.size() - at_);
+      return option;
+    }
+    if (equals != std::string::npos) {
+      held_.push_back({word.text.substr(equals + 1), word.variable, word.quoted});
+      option.value = &held_.back();
+    } else if (option.value == nullptr && at_ < words.size() &&
+               std::ranges::find(kTakeAValue, name) != std::end(kTakeAValue)) {
+      option.value = &words[at_++];
+    }
+    return option;
+  }
+
+  bool wrapped(const ShellWord& word) {
+    for (ShellCommand& inner : split_shell_text(word.text, "--wrap")) {
+      reading_.kept.push_back(std::move(inner));
+      if (CommandReader(reading_).read(reading_.kept.back())) return true;
+    }
+    return false;
+  }
+
+  Reading& reading_;
+  size_t at_ = 0;
+  std::deque<ShellWord> held_;  ///< values inside words, which options point to
+};
+
+std::optional<OtherSystem> system_of_script(const std::string& script) {
+  for (const KnownScript& known : kScripts) {
+    if (known.name == script || glob_match(known.name, script)) return known.system;
+  }
+  return std::nullopt;
+}
+
+/// What the lines of a batch script say: "#SBATCH --nodes=8".
+Launch launch_of_job(std::string_view text) {
+  constexpr std::string_view kMark = "#SBATCH ";
+  std::string words;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    if (line.starts_with(kMark)) {
+      const std::string_view said = line.substr(kMark.size());
+      words += " " + std::string(said.substr(0, said.find(" #")));
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  if (words.empty()) return {};
+  Reading reading;
+  const std::vector<ShellCommand> commands =
+      split_shell_text("sbatch" + words, "#SBATCH");
+  if (!commands.empty()) CommandReader(reading).read(commands.front());
+  return reading.launch;
+}
+
+std::vector<Said> flags_of(std::span<const ShellWord> words,
+                           std::vector<std::string>& loose) {
+  std::vector<Said> said;
+  for (const ShellWord& word : words) {
+    if (word.text.starts_with("--") && word.text.size() > 2) {
+      const size_t equals = word.text.find('=');
+      const std::string flag = word.text.substr(0, equals);
+      Said one{.name = config::word_name(flag), .shown = flag};
+      if (equals != std::string::npos) {
+        one.values.push_back(word.text.substr(equals + 1));
+        one.variable = word.variable;
+      }
+      said.push_back(std::move(one));
+    } else if (said.empty() || stands_for_flags(word)) {
+      loose.push_back(word.text);
+    } else {
+      said.back().values.push_back(word.text);
+      said.back().variable = said.back().variable || word.variable;
+    }
+  }
+  return said;
+}
+
+/// The system that knows most of the flags, for scripts of one's own name.
+std::optional<OtherSystem> system_of_flags(const std::vector<Said>& said) {
+  constexpr OtherSystem kWithFlags[] = {
+      OtherSystem::NxdPipeline, OtherSystem::NxdZero,  OtherSystem::Bert,
+      OtherSystem::Smp,         OtherSystem::Megatron, OtherSystem::Torchtitan};
+  std::optional<OtherSystem> best;
+  size_t most = 3;
+  for (const OtherSystem system : kWithFlags) {
+    const auto known =
+        static_cast<size_t>(std::ranges::count_if(said, [&](const Said& one) {
+          return config::find_word(system, one.name) != nullptr;
+        }));
+    if (known > most && 2 * known > said.size()) {
+      best = system;
+      most = known;
+    }
+  }
+  return best;
+}
+
+World world_of(const Launch& launch, std::vector<std::string>& remarks) {
+  World world;
+  world.from = fmt::format("{}", fmt::join(launch.by, " "));
+  if (launch.by.empty()) return world;
+  const auto times = [](std::optional<int64_t> a, std::optional<int64_t> b) {
+    return a && b && *a > 0 && *b > 0 ? checked_product(*a, *b) : std::nullopt;
+  };
+  if (launch.by_torchrun || launch.each) {
+    std::optional<int64_t> nodes = launch.nodes;
+    if (!nodes && !launch.nodes_unknown) nodes = 1;
+    const bool slurm = launch.slurm_nodes || launch.slurm_tasks;
+    // Each task of srun starts a torchrun, one a machine.
+    if (!launch.nodes && slurm)
+      nodes = launch.slurm_nodes ? launch.slurm_nodes : launch.slurm_tasks;
+    world.ranks = times(nodes, launch.each);
+    if (!world.ranks) {
+      remarks.emplace_back(
+          "how many ranks it starts stands in variables; --ranks N says it");
+    }
+    return world;
+  }
+  if (launch.all) {
+    world.ranks = launch.all;
+  } else if (launch.slurm_tasks) {
+    world.ranks = launch.slurm_tasks;
+  } else {
+    world.ranks = times(launch.slurm_nodes, launch.tasks_per_node);
+  }
+  if (world.ranks && *world.ranks < 1) world.ranks.reset();
+  return world;
+}
+
+[[noreturn]] void fail_script(const std::string& name, const std::string& script) {
+  for (const OtherScript& other : kNoTraining) {
+    if (glob_match(other.name, script)) {
+      throw InputError("flags", one_line(fmt::format("{}: {} trains nothing: {}", name,
+                                                     script, other.answer)));
+    }
+  }
+  if (script.ends_with(".sh") || script.ends_with(".sbatch")) {
+    throw InputError("flags", one_line(fmt::format(
+                                  "{}: {} is a shell script, which is not run here; give "
+                                  "the file itself, or the command line in it that "
+                                  "starts Python (`longhaul recipe list` has the "
+                                  "published runs)",
+                                  name, script)));
+  }
+  std::vector<std::string> known;
+  for (const KnownScript& one : kScripts) known.emplace_back(one.name);
+  throw InputError(
+      "flags",
+      fmt::format("{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
+                  "axolotl (YAML)",
+                  name,
+                  script.empty()
+                      ? std::string("holds no command of a training script")
+                      : one_line(script) + " is no training script that is known",
+                  fmt::join(known, ", ")));
+}
+
+bool is_settings_file(const std::string& path) {
+  return path.ends_with(".yml") || path.ends_with(".yaml") || path.ends_with(".toml");
+}
+
+/// torchtitan's run_train.sh takes its file and the ranks from variables.
+void take_variables_of_script(Source& source, std::string& config_file) {
+  if (!glob_match("run*train.sh", source.script)) return;
+  for (const Said& said : source.environment) {
+    if (said.name == "config_file" && is_settings_file(said.text()))
+      config_file = said.text();
+    if (said.name == "ngpu" && !said.variable) {
+      source.world = {whole_number<int64_t>(said.text()), "NGPU"};
+    }
+  }
+  std::erase_if(source.environment,
+                [](const Said& said) { return said.name == "config_file"; });
+}
+
+/// Takes the file that the command reads its settings from.
+void take_config_file(Source& source, std::vector<std::string>& loose,
+                      std::string& config_file) {
+  for (const char* name : {"job.config_file", "config_file", "config"}) {
+    const auto found = std::ranges::find_if(source.said, [&](const Said& said) {
+      return said.name == name && is_settings_file(said.text());
+    });
+    if (found == source.said.end()) continue;
+    config_file = found->text();
+    source.said.erase(found);
+    return;
+  }
+  for (const std::string& word : loose) {
+    if (is_settings_file(word)) {
+      config_file = word;
+      std::erase(loose, word);
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+Source read_command_line(std::string_view text, const std::string& name,
+                         std::string& config_file) {
+  const std::vector<ShellCommand> commands = split_shell_text(text, name);
+  std::string last_script;
+  const Launch job = launch_of_job(text);
+  for (const ShellCommand& command : commands) {
+    Reading reading;
+    reading.launch = job;
+    reading.kept.reserve(64);
+    if (!CommandReader(reading).read(command)) continue;
+    Source source;
+    std::vector<std::string> loose;
+    source.said = flags_of(reading.flags, loose);
+    source.script = reading.script;
+    source.environment = reading.environment;
+    source.world = world_of(reading.launch, source.remarks);
+    take_config_file(source, loose, config_file);
+    take_variables_of_script(source, config_file);
+    auto system = system_of_script(reading.script);
+    const bool is_python = reading.script.ends_with(".py") || reading.launch.by_torchrun;
+    if (!system && config_file.empty() && is_python) {
+      system = system_of_flags(source.said);
+      if (system) {
+        source.remarks.push_back(
+            fmt::format("{} is not known by name; its flags are those of {}",
+                        reading.script, config::system_name(*system)));
+      }
+    }
+    if (!reading.script.empty()) last_script = reading.script;
+    if (!system && config_file.empty()) continue;
+    source.system = system.value_or(OtherSystem::Common);
+    source.what = reading.script;
+    std::erase_if(
+        loose, [](const std::string& word) { return word == "train" || word.empty(); });
+    for (const std::string& word : reading.unknown_flags) {
+      source.remarks.push_back(fmt::format(
+          "{} stands for options of the launcher, which are not looked up", word));
+    }
+    for (const std::string& word : loose) {
+      const bool flags = word.starts_with('$');
+      source.remarks.push_back(fmt::format(
+          "{} {}", word,
+          flags ? "stands for flags, which are not looked up: give them as well"
+                : "belongs to no flag"));
+    }
+    return source;
+  }
+  fail_script(name, last_script);
+}
+
+}  // namespace longhaul::translate

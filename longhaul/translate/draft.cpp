@@ -1,0 +1,159 @@
+#include "longhaul/translate/draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "longhaul/config/fields.h"
+#include "longhaul/system/terminal.h"
+
+namespace longhaul::translate {
+namespace {
+
+using config::Array;
+using config::Table;
+using config::Value;
+
+constexpr size_t kCommentColumn = 32;
+constexpr size_t kMostText = 300;
+
+/// What longhaul takes where the key is not given, as TOML; empty: nothing.
+std::string our_default(const std::string& key) {
+  RunConfig defaults;
+  for (const config::SectionFields& section : config::sections_of(defaults)) {
+    for (const config::Field& field : section.fields) {
+      if (section.name + "." + field.key != key || field.required) continue;
+      const auto value = field.get();
+      return value ? config::print_value(*value) : "";
+    }
+  }
+  return "";
+}
+
+std::string provisional_value(const std::string& key, const std::string& type,
+                              const Draft& draft) {
+  if (key == "data.train") return "[{ path = \"x\" }]";
+  if (key == "data.validation") return "[{ name = \"x\", path = \"x\" }]";
+  if (key == "batch.global_size") {
+    return std::to_string(std::max<int64_t>(draft.whole("batch.micro_size", 1), 1));
+  }
+  if (key == "data.seq_len") return "4096";
+  if (key == "run.steps" || key == "schedule.horizon") return "1000000";
+
+  if (type == "integer") return "1";
+  if (type == "number") return "0.001";
+  if (type == "boolean") return "false";
+  if (type == "two numbers") return "[0.9, 0.95]";
+  return "\"./x\"";
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text) {
+  std::string out = printable(text);
+  std::ranges::replace(out, '\t', ' ');
+  if (out.size() > kMostText) {
+    size_t end = kMostText;
+    while (end > 0 && (static_cast<unsigned char>(out[end]) & 0xC0U) == 0x80U) --end;
+    out = out.substr(0, end) + "...";
+  }
+  return out;
+}
+
+Value sources(const std::vector<std::string>& paths) {
+  Array items;
+  for (const std::string& path : paths) {
+    items.push_back({Table{{"path", "", {path, ""}}}, ""});
+  }
+  return {std::move(items), ""};
+}
+
+void Draft::put(const std::string& key, Value value, const std::string& comment) {
+  lines_[key] = {std::move(value), comment, false};
+}
+
+void Draft::put_default(const std::string& key, Value value, const std::string& comment) {
+  if (has(key)) return;
+  // 1 and 1.0 are the same number.
+  const std::string ours = our_default(key);
+  const std::string theirs = config::print_value(value);
+  if (theirs == ours || theirs + ".0" == ours) return;
+  put(key, std::move(value), comment);
+}
+
+void Draft::fill(const std::string& key, const std::string& what) {
+  if (has(key) && !lines_[key].to_fill) return;
+  const std::string text = one_line("FILL IN: " + what);
+  Value value{text, ""};
+  if (key == "data.train") value = sources({text});
+  if (key == "data.validation") {
+    value = {Array{{Table{{"name", "", {std::string("held-out"), ""}},
+                          {"path", "", {text, ""}}},
+                    ""}},
+             ""};
+  }
+  lines_[key] = {std::move(value), "", true};
+}
+
+void Draft::override_field(const std::string& field, Value value,
+                           const std::string& comment) {
+  const std::string key = "model.override";
+  Line& line = lines_[key];
+  if (!std::holds_alternative<Table>(line.value.data)) line.value.data = Table{};
+  auto& table = std::get<Table>(line.value.data);
+  if (config::Entry* const entry = config::find(table, field)) {
+    entry->value = std::move(value);
+    return;
+  }
+  table.push_back({field, "", std::move(value)});
+  line.comment += (line.comment.empty() ? "" : ", ") + comment;
+}
+
+int64_t Draft::whole(const std::string& key, int64_t otherwise) const {
+  const auto found = lines_.find(key);
+  if (found == lines_.end()) return otherwise;
+  const int64_t* const number = std::get_if<int64_t>(&found->second.value.data);
+  return number == nullptr ? otherwise : *number;
+}
+
+std::string Draft::sections() const {
+  std::string out;
+  RunConfig defaults;
+  for (const config::SectionFields& section : config::sections_of(defaults)) {
+    std::string lines;
+    for (const config::Field& field : section.fields) {
+      const auto found = lines_.find(section.name + "." + field.key);
+      if (found == lines_.end()) continue;
+      std::string text =
+          fmt::format("{} = {}", field.key, config::print_value(found->second.value));
+      if (!found->second.comment.empty()) {
+        text.resize(std::max(text.size() + 2, kCommentColumn), ' ');
+        text += "# " + one_line(found->second.comment);
+      }
+      lines += text + "\n";
+    }
+    if (!lines.empty()) out += fmt::format("\n[{}]\n{}", section.name, lines);
+  }
+  return out;
+}
+
+std::vector<std::string> Draft::provisional() const {
+  std::vector<std::string> sets;
+  RunConfig defaults;
+  for (const config::SectionFields& section : config::sections_of(defaults)) {
+    for (const config::Field& field : section.fields) {
+      const std::string key = section.name + "." + field.key;
+      const auto found = lines_.find(key);
+      if (found == lines_.end() || !found->second.to_fill) continue;
+      // An enumeration's or a mixed type's own default is one of its values.
+      const auto value = field.get();
+      const bool mixed = field.type.find('"') != std::string::npos;
+      sets.push_back(key + "=" +
+                     (mixed && value ? config::print_value(*value)
+                                     : provisional_value(key, field.type, *this)));
+    }
+  }
+  return sets;
+}
+
+}  // namespace longhaul::translate

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "longhaul/config/other_words.h"
+
+namespace longhaul::translate {
+
+/// One flag, variable or key with its value, as another system's user wrote it.
+struct Said {
+  std::string name = {};                 ///< as config::OtherWord has names
+  std::string shown = {};                ///< as it was written: "--lr", "training.lr"
+  std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
+  bool variable = false;                 ///< a shell would have replaced something in it
+  bool null = false;                     ///< YAML's null: as if it were not given
+  std::string where = {};                ///< "run.yaml:3:5"; empty for a command line
+
+  std::string text() const { return values.empty() ? "" : values.front(); }
+  /// "--lr 1e-4", for people.
+  std::string whole() const;
+};
+
+/// How many ranks a command line starts, where it says so.
+struct World {
+  std::optional<int64_t> ranks;
+  std::string from;  ///< what says it: "torchrun"
+};
+
+/// Everything that a command line or a file says.
+struct Source {
+  config::OtherSystem system = config::OtherSystem::Common;
+  std::string what;    ///< "run_llama_nxd.py", "llama3_8b.toml"
+  std::string script;  ///< the script's name without folders; empty for files
+  std::vector<Said> said;
+  std::vector<Said> environment;  ///< NAME=VALUE in front of the command
+  World world;
+  std::vector<std::string> remarks;  ///< what a person should know of the reading
+};
+
+}  // namespace longhaul::translate

@@ -1,0 +1,450 @@
+#include "longhaul/translate/translate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/file.h"
+#include "longhaul/base/missing_path.h"
+#include "longhaul/base/text.h"
+#include "longhaul/config/fields.h"
+#include "longhaul/config/load.h"
+#include "longhaul/translate/command_line.h"
+#include "longhaul/translate/rules.h"
+#include "longhaul/translate/yaml_reader.h"
+
+namespace longhaul::translate {
+namespace {
+
+using config::Carry;
+using config::OtherSystem;
+using config::OtherWord;
+
+constexpr uint64_t kMostBytes = uint64_t{4} << 20;
+constexpr size_t kMostName = 100;
+constexpr size_t kMostSettings = 10'000;
+constexpr const char* kFileName = "run.toml";
+
+void check_text(const std::string& text, const std::string& name) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    throw InputError("flags",
+                     name + ": is empty; expected a command line or a training file");
+  }
+  const size_t zero = text.find('\0');
+  const auto bad = find_invalid_utf8(text);
+  if (zero != std::string::npos || bad) {
+    throw InputError("flags",
+                     fmt::format("{}: is no text (byte {}); expected a command line or a "
+                                 "training file",
+                                 name, std::min(zero, bad.value_or(zero))));
+  }
+}
+
+bool has_section(const config::Table& table, std::string_view name) {
+  const config::Entry* const entry = config::find(table, name);
+  return entry != nullptr && std::holds_alternative<config::Table>(entry->value.data);
+}
+
+void read_toml_file(const std::string& text, const std::string& name, Source& source) {
+  const config::Table table = config::parse_toml(text, name);
+  if (!has_section(table, "training") && has_section(table, "run") &&
+      has_section(table, "data")) {
+    throw InputError("flags",
+                     name +
+                         ": is a run file of longhaul already; `longhaul config` "
+                         "checks it");
+  }
+  if (!has_section(table, "training")) {
+    throw InputError("flags",
+                     name +
+                         ": has no section [training], which torchtitan's files have; "
+                         "no other system's TOML is known");
+  }
+  source.system = OtherSystem::Torchtitan;
+  source.said = said_of(table);
+}
+
+void read_yaml_file(const std::string& text, const std::string& name, Source& source) {
+  source.said = read_yaml(text, name);
+  const auto has = [&](std::string_view prefix) {
+    return std::ranges::any_of(source.said, [&](const Said& said) {
+      return said.name == prefix || said.name.starts_with(std::string(prefix) + ".");
+    });
+  };
+  if (has("base_model")) {
+    source.system = OtherSystem::Axolotl;
+  } else if (has("parallelism") && has("tokens")) {
+    source.system = OtherSystem::Nanotron;
+  } else {
+    throw InputError("flags",
+                     name +
+                         ": is YAML of no system that is known: nanotron's files have "
+                         "parallelism and tokens, axolotl's base_model");
+  }
+}
+
+/// The form that a text has, by its name and by what is in it.
+enum class Form { Toml, Yaml, CommandLine };
+
+bool line_begins(std::string_view text, bool (*fits)(std::string_view)) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    if (!line.empty() && line[0] != '#') return fits(line);
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return false;
+}
+
+Form form_of(const std::string& text, const std::string& path) {
+  if (path.ends_with(".toml")) return Form::Toml;
+  if (path.ends_with(".yaml") || path.ends_with(".yml")) return Form::Yaml;
+  if (path.ends_with(".sh") || path.ends_with(".sbatch")) return Form::CommandLine;
+  if (line_begins(text, [](std::string_view line) { return line[0] == '['; }))
+    return Form::Toml;
+  const auto key = [](std::string_view line) {
+    const size_t colon = line.find(':');
+    return line == "---" || (colon != std::string_view::npos && colon > 0 &&
+                             line.find_first_of(" \t=") > colon);
+  };
+  return line_begins(text, key) ? Form::Yaml : Form::CommandLine;
+}
+
+std::string read_file_text(const std::string& path) {
+  if (!fs::exists(path)) throw InputError("flags", missing_path(path));
+  if (fs::is_directory(path)) {
+    throw InputError("flags",
+                     path +
+                         ": a directory; expected a file with a command line or a "
+                         "training file");
+  }
+  std::string text = read_text(path, kMostBytes);
+  check_text(text, path);
+  return text;
+}
+
+void read_settings_text(const std::string& text, const std::string& path, Form form,
+                        Source& source) {
+  form == Form::Toml ? read_toml_file(text, path, source)
+                     : read_yaml_file(text, path, source);
+  source.what = path;
+}
+
+/// A command line, with the file that it names read before its flags.
+Source read_commands(const std::string& text, const std::string& name) {
+  std::string config_file;
+  Source source = read_command_line(text, name, config_file);
+  if (config_file.empty()) {
+    if (source.system == OtherSystem::Axolotl || source.said.empty()) {
+      throw InputError(
+          "flags", fmt::format("{}: {} is given no flags and no file of settings; give "
+                               "the command line whole",
+                               name, one_line(source.script)));
+    }
+    return source;
+  }
+  Source file;
+  const std::string content = read_file_text(config_file);
+  read_settings_text(content, config_file, form_of(content, config_file), file);
+  source.system = file.system;
+  source.what = fmt::format("{} of {}", config_file, source.script);
+  std::vector<Said> flags = std::move(source.said);
+  source.said = std::move(file.said);
+  for (Said& flag : flags) {
+    // torchtitan: --training.steps; nanotron and axolotl the like.
+    std::erase_if(source.said, [&](const Said& said) { return said.name == flag.name; });
+    source.said.push_back(std::move(flag));
+  }
+  return source;
+}
+
+bool is_command_line(const std::string& given) {
+  return given.find_first_of(" \t\n") != std::string::npos;
+}
+
+Source read_source(const std::string& given) {
+  check_text(given, "--flags");
+  std::error_code ignored;  // of a text too long for a path
+  if (is_command_line(given) && !fs::exists(given, ignored)) {
+    return read_commands(given, "--flags");
+  }
+  const std::string text = read_file_text(given);
+  const Form form = form_of(text, given);
+  if (form == Form::CommandLine) return read_commands(text, given);
+  Source source;
+  read_settings_text(text, given, form, source);
+  return source;
+}
+
+/// Translates what is said, one entry after the other.
+class Engine {
+ public:
+  explicit Engine(const Source& source) : source_(source) {
+    for (const config::SectionFields& section : config::sections_of(defaults_)) {
+      for (const config::Field& field : section.fields) {
+        types_[section.name + "." + field.key] = field.type;
+      }
+    }
+  }
+
+  Translation run() {
+    environment();
+    for (const Said& said : source_.said) one(said, source_.system);
+    const Job job(source_, draft_);
+    rules(job);
+    required();
+    Translation out;
+    out.carried = carried_;
+    out.without_key = without_key_;
+    out.unknown = unknown_;
+    for (const auto& [key, line] : draft_.lines()) {
+      if (line.to_fill) out.to_fill.push_back(key);
+    }
+    out.warnings = source_.remarks;
+    for (const std::string& line : draft_.left()) {
+      if (line.starts_with("CAUTION")) out.warnings.push_back(one_line(line));
+    }
+
+    out.text = head() + draft_.sections() + tail();
+    check(out);
+    return out;
+  }
+
+ private:
+  void copy(const Said& said, const OtherWord& word) {
+    for (const std::string& key : config::split_keys(word.keys)) {
+      const std::string& type = types_.at(key);
+      const bool path = type == "path" || key == "data.train";
+      // What only a shell replaces is refused in paths of settings.
+      const bool meant = path && (said.text().starts_with('~') ||
+                                  said.text().find('$') != std::string::npos);
+      if (said.variable || meant) {
+        draft_.fill(key,
+                    said.whole() + ": a variable of the shell, which is not looked up");
+      } else if (key == "data.train") {
+        draft_.put(key, sources(said.values), said.shown);
+      } else {
+        draft_.put(key, typed(said, type), said.shown);
+      }
+    }
+  }
+
+  void one(const Said& said, OtherSystem system) {
+    const OtherWord* word = config::find_word(system, said.name);
+    if (word == nullptr) {
+      const bool anywhere =
+          config::find_word(system, config::word_name(said.name)) != nullptr;
+      if (anywhere) word = config::find_word(system, config::word_name(said.name));
+    }
+    if (word == nullptr) return unknown(said, system);
+    if (said.null) return;  // as if it were not given
+
+    if (word->carry == Carry::Copy) {
+      copy(said, *word);
+      ++carried_;
+    } else if (word->carry == Carry::Rule && word->note.empty()) {
+      ++carried_;
+    } else {
+      leave(said, std::string(word->note));
+    }
+  }
+
+  void leave(const Said& said, const std::string& why) {
+    ++without_key_;
+    draft_.leave(fmt::format("{}: {}", said.whole(), why));
+  }
+
+  void unknown(const Said& said, OtherSystem system) {
+    std::vector<std::string> names;
+    for (const OtherWord& word : config::words_of(system)) names.emplace_back(word.name);
+    // A distance takes the product of both lengths.
+    const auto near = said.name.size() > kMostName
+                          ? std::nullopt
+                          : nearest_name(config::word_name(said.name), names);
+    unknown_.push_back(
+        one_line(said.whole() + (near ? fmt::format(" (did you mean {}?)", *near) : "")));
+  }
+
+  /// Variables in front of the command; flags beat them.
+  void environment() {
+    for (const Said& said : source_.environment) {
+      const OtherWord* const word =
+          config::find_word(OtherSystem::Environment, said.name);
+      if (word == nullptr) {
+        unknown_.push_back(
+            one_line(fmt::format("{}={} (a variable)", said.shown, said.text())));
+        continue;
+      }
+      if (word->carry == Carry::None || !word->note.empty()) {
+        ++without_key_;
+        draft_.leave(fmt::format("{}={}: {}", said.shown, said.text(), word->note));
+        continue;
+      }
+      ++carried_;
+      if (word->carry == Carry::Copy) {
+        copy(said, *word);
+      } else {
+        variable(said, *word);
+      }
+    }
+  }
+
+  void variable(const Said& said, const OtherWord& word) {
+    if (said.variable)
+      return draft_.fill(config::split_keys(word.keys).front(), said.whole());
+    constexpr std::pair<const char*, const char*> kNumbers[] = {
+        {"gbs", "batch.global_size"},
+        {"mbs", "batch.micro_size"},
+        {"pp_degree", "parallel.pp"},
+        {"tp_degree", "parallel.tp"},
+        {"batch_size", "batch.micro_size"},
+        {"train_batch_size", "batch.micro_size"},
+        {"shard_degree", "parallel.shard_group"}};
+    for (const auto& [name, key] : kNumbers) {
+      if (said.name != name) continue;
+      return draft_.put(key, {whole_of(said, said.text()), ""}, said.shown);
+    }
+    if (said.name == "vpp_degree") {
+      const int64_t stages = whole_of(said, said.text());
+      if (stages < 2) return;
+      draft_.put("parallel.virtual_stages", {stages, ""}, said.shown);
+      draft_.put("parallel.pipeline", {std::string("interleaved"), ""}, said.shown);
+    } else if (said.name == "use_zero_1") {
+      draft_.put("parallel.zero", {int64_t{truth_of(said) ? 1 : 0}, ""}, said.shown);
+    } else {
+      draft_.leave(fmt::format("{}={}: {} takes its place", said.shown, said.text(),
+                               fmt::join(config::split_keys(word.keys), ", ")));
+    }
+  }
+
+  void rules(const Job& job) const {
+    switch (source_.system) {
+      case OtherSystem::NxdPipeline:
+        return translate_nxd_pipeline(job);
+      case OtherSystem::NxdZero:
+        return translate_nxd_zero(job);
+      case OtherSystem::Bert:
+        return translate_bert(job);
+      case OtherSystem::Smp:
+        return translate_smp(job);
+      case OtherSystem::Megatron:
+        return translate_megatron(job);
+      case OtherSystem::Torchtitan:
+        return translate_torchtitan(job);
+      case OtherSystem::Nanotron:
+        return translate_nanotron(job);
+      case OtherSystem::Axolotl:
+        return translate_axolotl(job);
+      case OtherSystem::Common:
+      case OtherSystem::Environment:
+        break;
+    }
+  }
+
+  /// What a run cannot do without.
+  void required() {
+    const auto line = draft_.lines().find("run.dir");
+    if (line == draft_.lines().end() || line->second.to_fill) {
+      draft_.put("run.dir", {std::string("runs/imported"), ""},
+                 "a name of ours: choose the run's own");
+    }
+    for (const auto& [key, type] : types_) {
+      const bool length = key == "run.steps" && !draft_.has("run.epochs");
+      if ((length || is_required(key)) && !draft_.has(key)) {
+        draft_.fill(key, "nothing in what was given says it");
+      }
+    }
+  }
+
+  bool is_required(const std::string& key) {
+    for (const config::SectionFields& section : config::sections_of(defaults_)) {
+      for (const config::Field& field : section.fields) {
+        if (section.name + "." + field.key == key) return field.required;
+      }
+    }
+    return false;
+  }
+
+  std::string head() const {
+    std::string out =
+        fmt::format("# Translated by longhaul import --flags from {}, settings of {}.\n",
+                    one_line(source_.what), config::system_name(source_.system));
+    if (source_.world.ranks) {
+      out += fmt::format(
+          "# {} ranks ({}). Check it:  longhaul config run.toml --ranks {}\n",
+          *source_.world.ranks, one_line(source_.world.from), *source_.world.ranks);
+    } else {
+      out += "# Check it:  longhaul config run.toml --ranks N\n";
+    }
+    for (const std::string& remark : source_.remarks)
+      out += "# NOTE: " + one_line(remark) + "\n";
+    return out;
+  }
+
+  std::string tail() const {
+    std::string out;
+    if (!draft_.left().empty()) {
+      out += "\n# Not carried over:\n";
+      for (const std::string& line : draft_.left()) out += "#   " + one_line(line) + "\n";
+    }
+    if (!unknown_.empty()) {
+      out += "\n# UNKNOWN to longhaul, and so left out:\n";
+      for (const std::string& line : unknown_) out += "#   " + line + "\n";
+    }
+    return out;
+  }
+
+  /// By the code that `train` checks a file with; what is to be filled gets some value.
+  void check(Translation& out) const {
+    try {
+      const LoadedConfig loaded =
+          parse_run_config(out.text, kFileName, draft_.provisional());
+      for (const std::string& warning : loaded.warnings) {
+        if (!warning.starts_with("--set")) out.warnings.push_back(warning);
+      }
+      const auto size = draft_.lines().find("batch.global_size");
+      const bool known = size != draft_.lines().end() && !size->second.to_fill;
+      if (source_.world.ranks && known) derive_batch(loaded.config, *source_.world.ranks);
+    } catch (const ConfigError& error) {
+      out.refused = error.message();
+    }
+  }
+
+  const Source& source_;
+  RunConfig defaults_;
+  std::map<std::string, std::string> types_;
+  Draft draft_;
+  int64_t carried_ = 0;
+  int64_t without_key_ = 0;
+  std::vector<std::string> unknown_;
+};
+
+}  // namespace
+
+Translation translate(const std::string& given, std::optional<int64_t> ranks) {
+  Source source = read_source(given);
+  if (source.said.size() > kMostSettings) {
+    throw InputError("flags", fmt::format("{} settings; a training has at most {}",
+                                          source.said.size(), kMostSettings));
+  }
+  if (ranks) source.world = {ranks, "--ranks"};
+  if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
+    // Their file says every degree.
+    Draft none;
+    const Job job(source, none);
+    int64_t product = 1;
+    for (const char* name : {"dp", "pp", "tp", "context_parallel_size"}) {
+      product *= std::clamp<int64_t>(
+          job.whole(std::string("parallelism.") + name, 1).value.value_or(1), 1,
+          1'000'000);
+      if (product > 1'000'000'000) return Engine(source).run();
+    }
+    source.world = {product, "dp * pp * tp of the file"};
+  }
+  return Engine(source).run();
+}
+
+}  // namespace longhaul::translate

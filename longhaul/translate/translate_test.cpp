@@ -1,0 +1,163 @@
+#include "longhaul/translate/translate.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+#include "longhaul/config/load.h"
+
+namespace longhaul::translate {
+namespace {
+
+const std::string kNxd =
+    "torchrun --nproc_per_node 8 run_llama_nxd.py --training_dir /d --training_config /c "
+    "--lr "
+    "1e-4 --warmup_steps 5 --min_lr 0 --constant_steps 0 --tensor_parallel_size 4 ";
+
+std::string refusal(const std::string& given) {
+  return message_of<InputError>([&] { translate(given, {}); });
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Translate, EachLineSaysWhereItIsFrom) {
+  const std::string text =
+      translate(kNxd + "--train_batch_size 64 --num_microbatches 16", {}).text;
+  EXPECT_TRUE(holds(text, "lr = 0.0001                     # --lr\n")) << text;
+  EXPECT_TRUE(holds(text,
+                    "micro_size = 4                  # --train_batch_size 64 / "
+                    "--num_microbatches 16\n"))
+      << text;
+  EXPECT_TRUE(
+      holds(text,
+            "global_size = 128               # --train_batch_size 64 * 2 replicas "
+            "(8 ranks / (tp 4 * pp 1 * cp 1))\n"))
+      << text;
+  EXPECT_TRUE(holds(text, "# their default\n"));
+}
+
+TEST(Translate, WhatHasNoKeyIsNamedWithTheReason) {
+  const Translation made = translate(kNxd + "--save_load_xser 1 --tb_dir x", {});
+  EXPECT_TRUE(holds(made.text, "#   --save_load_xser 1: checkpoints are safetensors\n"));
+  EXPECT_TRUE(holds(made.text, "#   --tb_dir x: event files lie in run.dir"));
+  EXPECT_EQ(made.without_key, 2);
+}
+
+TEST(Translate, AnUnknownFlagIsNamedLoudly) {
+  const Translation made = translate(kNxd + "--tensor_paralel_size 8 --zzz", {});
+  ASSERT_EQ(made.unknown.size(), 2U);
+  EXPECT_EQ(made.unknown[0],
+            "--tensor_paralel_size 8 (did you mean tensor_parallel_size?)");
+  EXPECT_EQ(made.unknown[1], "--zzz");
+  EXPECT_TRUE(
+      holds(made.text, "# UNKNOWN to longhaul, and so left out:\n#   --tensor_paralel"));
+}
+
+TEST(Translate, AFileWithSomethingToFillInIsRefusedByAStartWithItsLine) {
+  const Translation made = translate(kNxd + "--max_steps $STEPS", {});
+  EXPECT_EQ(made.to_fill, std::vector<std::string>{"run.steps"});
+  EXPECT_TRUE(made.refused.empty()) << made.refused;
+  const std::string message =
+      message_of<ConfigError>([&] { parse_run_config(made.text, "run.toml"); });
+  EXPECT_TRUE(holds(message, "run.toml:6:9: run.steps: expected an integer")) << message;
+  EXPECT_TRUE(holds(message, "FILL IN: --max_steps $STEPS")) << message;
+}
+
+TEST(Translate, WhatTrainWouldRefuseIsSaid) {
+  const Translation made = translate(kNxd + "--seq_len 4097", {});
+  EXPECT_TRUE(holds(made.refused, "parallel.sequence")) << made.refused;
+  // 5 micro batches of a replica do not divide over the 3 ranks that are said.
+  EXPECT_TRUE(holds(refusal("torchrun --nproc_per_node 6 run_llama_nxd.py --lr 1 "
+                            "--tensor_parallel_size 4 --warmup_steps 1"),
+                    "6 ranks (torchrun) do not divide into model replicas"));
+}
+
+TEST(Translate, WhatHasNoDefaultThereIsAskedFor) {
+  const std::string text =
+      translate("torchrun --nproc_per_node 8 run_llama_nxd.py --training_dir /d", {})
+          .text;
+  EXPECT_TRUE(holds(text, "lr = \"FILL IN: nothing in what was given says it\"")) << text;
+  EXPECT_TRUE(
+      holds(text, "warmup_steps = \"FILL IN: --warmup_steps, for which their script"));
+  EXPECT_TRUE(holds(text, "min_lr = \"FILL IN: --min_lr, for which their script"));
+}
+
+TEST(Translate, TheRanksThatAreSaidBeatThoseOfTheCommandLine) {
+  EXPECT_TRUE(holds(translate(kNxd, 32).text, "global_size = 128 "));
+  EXPECT_TRUE(holds(translate(kNxd, {}).text, "global_size = 32 "));
+}
+
+TEST(Translate, TheLastOfTwoEqualFlagsCountsAsItDoesForThem) {
+  EXPECT_TRUE(holds(translate(kNxd + "--seed 3 --seed 4", {}).text, "seed = 4 "));
+}
+
+TEST(Translate, NothingInAValueEndsAComment) {
+  const Translation made =
+      translate(kNxd + "--zzz '1\n[optimizer]\nlr = 9' --tb_dir 'a\nclip = 7'", {});
+  const RunConfig config = parse_run_config(made.text, "run.toml").config;
+  EXPECT_EQ(config.optimizer.lr, 1e-4);
+  EXPECT_EQ(config.optimizer.clip, 1.0);
+  EXPECT_TRUE(holds(made.text, "1\\n[optimizer]"));
+}
+
+TEST(Translate, AWrongValueIsNamedWithItsFlag) {
+  EXPECT_TRUE(
+      holds(refusal(kNxd + "--seed abc"), "--seed = abc: expected a whole number"));
+  EXPECT_TRUE(holds(refusal(kNxd + "--beta1 x"), "--beta1 = x: expected a number"));
+  EXPECT_TRUE(holds(refusal(kNxd + "--weight_decay nan"), "expected a number"));
+  EXPECT_TRUE(holds(refusal(kNxd + "--seed"), "--seed = (nothing): expected a value"));
+  EXPECT_TRUE(
+      holds(refusal(kNxd + "--use_zero1_optimizer maybe"), "expected true or false"));
+  EXPECT_TRUE(holds(refusal(kNxd + "--train_batch_size 5 --num_microbatches 2"),
+                    "5 does not divide into num_microbatches 2"));
+}
+
+TEST(Translate, WhatIsNoTrainingSaysWhatDoesItHere) {
+  EXPECT_TRUE(holds(refusal("python convert_checkpoints.py --tp_size 32"),
+                    "longhaul import SHARDS"));
+  EXPECT_TRUE(
+      holds(refusal("python3 get_dataset.py --llama-version 3"), "longhaul data build"));
+  EXPECT_TRUE(holds(refusal("srun bash run_llama3_70B_tp_pp.sh"), "is a shell script"));
+  EXPECT_TRUE(holds(refusal("python other.py --x 1"),
+                    "other.py is no training script that is known"));
+  EXPECT_TRUE(holds(refusal("torchrun --nproc_per_node 8"),
+                    "holds no command of a training script"));
+  EXPECT_TRUE(holds(refusal("torchrun run_llama_nxd.py"), "is given no flags"));
+}
+
+TEST(Translate, AWrongFileIsNamed) {
+  const TestDirectory dir;
+  const auto with = [&](const std::string& name, const std::string& text) {
+    write_file(dir / name, text);
+    return refusal((dir / name).string());
+  };
+  EXPECT_TRUE(holds(refusal((dir / "none.toml").string()), "no such file"));
+  EXPECT_TRUE(holds(refusal(dir.path().string()), "a directory"));
+  EXPECT_TRUE(holds(refusal("  "), "--flags: is empty"));
+  EXPECT_TRUE(holds(with("a.toml", ""), "a.toml: is empty"));
+  EXPECT_TRUE(holds(with("a.yaml", std::string("a: \0b", 5)), "is no text (byte 3)"));
+  EXPECT_TRUE(holds(with("b.yaml", "a: \xff"), "is no text (byte 3)"));
+  EXPECT_TRUE(holds(with("c.yaml", "a: 1\n"), "YAML of no system that is known"));
+  EXPECT_TRUE(holds(with("d.toml", "[a]\nb = 1\n"), "has no section [training]"));
+  EXPECT_TRUE(holds(with("e.toml", "[run]\ndir = 'x'\n[data]\nseq_len = 1\n"),
+                    "is a run file of longhaul already"));
+  EXPECT_TRUE(holds(with("f.txt", "hello world\n"), "hello is no training script"));
+  std::string many = "[training]\n";
+  for (int i = 0; i < 10'001; ++i) many += "k" + std::to_string(i) + " = 1\n";
+  EXPECT_TRUE(
+      holds(with("h.toml", many), "10001 settings; a training has at most 10000"));
+  EXPECT_TRUE(holds(with("g.yaml", std::string(5 << 20, '#')), "g.yaml"));
+}
+
+TEST(Translate, AMistypedTomlIsNamedWithItsPlace) {
+  const TestDirectory dir;
+  write_file(dir / "a.toml", "[training]\nsteps = \n");
+  const std::string message =
+      message_of<ConfigError>([&] { translate((dir / "a.toml").string(), {}); });
+  EXPECT_TRUE(holds(message, "a.toml:2:")) << message;
+}
+
+}  // namespace
+}  // namespace longhaul::translate
