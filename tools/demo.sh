@@ -3,13 +3,13 @@
 # random -> a Hugging Face directory -> pretraining continued on other text, killed once on
 # the way -> a directory again. Checks what it claims and exits non-zero where it fails.
 #
-#   DEMO_SECONDS   training time of the first stage (180); the second takes a third of it
+#   DEMO_SECONDS   training time of the first stage (100); the second takes a third of it
 #   DEMO_DIR       where everything goes (demo-run); earlier contents are removed
 #   LONGHAUL       the program (build/bin/longhaul)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-seconds=${DEMO_SECONDS:-180}
+seconds=${DEMO_SECONDS:-100}
 dir=${DEMO_DIR:-demo-run}
 longhaul=${LONGHAUL:-build/bin/longhaul}
 python=/usr/bin/python3
