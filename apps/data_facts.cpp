@@ -49,7 +49,7 @@ std::string store_name(const std::string& given) {
                   shell_word(question.model), shell_word(store)));
 }
 
-/// Ready ids: reads until all are counted or the time is up.
+/// Counts ready ids until all are counted or the time is up.
 DataFacts count_ids(const DataQuestion& question) {
   data::InputOptions options;
   options.arguments = {question.path};
@@ -93,7 +93,7 @@ DataFacts count_ids(const DataQuestion& question) {
   return facts;
 }
 
-/// By the first shard: the others have its form, and about as many rows.
+/// Reads the first shard only: the others have its form, and about as many rows.
 DataFacts of_shards(const DataQuestion& question, const Paths& paths) {
   data::refuse_field(paths.front(), question.field, "a shard of BERT's examples");
   LH_CHECK(question.shards != nullptr, "data", "HDF5 shards without a reader");
@@ -133,7 +133,8 @@ DataFacts of_directory(const DataQuestion& question, const fs::path& path) {
   return facts;
 }
 
-/// The stores that a directory, which is none, holds; empty where there are none.
+/// The paths of the stores inside a directory that is no store itself; empty where there
+/// are none.
 std::string stores_in(const fs::path& path) {
   if (!fs::is_directory(path) || is_store(path)) return {};
   std::set<std::string> names;
@@ -153,13 +154,14 @@ void add(DataFacts& all, const DataFacts& more) {
   all.fixed_length = std::max(all.fixed_length, more.fixed_length);
 }
 
-/// A store beside a directory that `data build --holdout` made of the same text.
+/// The store that `data build --holdout` made of the same text, beside the directory;
+/// empty where there is none.
 std::string held_out_of(const fs::path& path) {
   const fs::path beside = data::holdout_path(path);
   return is_store(beside) ? beside.string() : std::string();
 }
 
-/// A pattern may match what was held out of something else that it matches.
+/// Refuses a pattern that matches both a store and what was held out of that store.
 void refuse_held_out(const DataQuestion& question, const Paths& paths) {
   for (const fs::path& path : paths) {
     const fs::path held_out = data::holdout_path(path);

@@ -11,28 +11,30 @@ class ShardReader;
 
 namespace longhaul::apps {
 
-/// What one entry of data.train is, so far as the numbers of a run depend on it.
+/// The facts about one entry of data.train that the numbers of a run depend on.
 struct DataFacts {
   std::string path;          ///< as it was given; a pattern stays one
   std::string kind;          ///< "token store", "BERT examples" ...
-  int64_t tokens = 0;        ///< of one pass
-  bool exact = true;         ///< false: from a part of the data
-  bool packed = false;       ///< training packs it into a token store first
-  int64_t fixed_length = 0;  ///< of each sequence; 0: any
-  std::string held_out;      ///< the store that was held out of it; empty: none
+  int64_t tokens = 0;        ///< in one pass
+  bool exact = true;         ///< false: `tokens` is estimated from a part of the data
+  bool packed = false;       ///< training packs the data into a token store first
+  int64_t fixed_length = 0;  ///< tokens of every sequence; 0: none is fixed
+  std::string held_out;      ///< the store that was held out of the data; empty: none
 };
 
+/// An entry to look at, and what is needed for the answer.
 struct DataQuestion {
   std::string path;
-  std::string field;                    ///< where records hold the ids
+  std::string field;                    ///< the field of a record that holds the ids
   std::string model;                    ///< for the command that makes a store of text
-  int64_t vocab_size = 0;               ///< ids are below it
+  int64_t vocab_size = 0;               ///< every id is below this number
   data::ShardReader* shards = nullptr;  ///< for HDF5 shards
-  double seconds = 2.0;                 ///< files of ready ids are read so long at most
+  double seconds = 2.0;                 ///< how long files of ready ids are read at most
 };
 
-/// Looks at whatever data.train takes. InputError says what was found and, of text, the
-/// command that makes a token store of it.
+/// The facts about anything that data.train takes. Throws InputError with what was found
+/// where training cannot take it; for text the error has the command that makes a token
+/// store of the text.
 DataFacts data_facts(const DataQuestion& question);
 
 }  // namespace longhaul::apps

@@ -10,9 +10,10 @@
 
 namespace longhaul::apps {
 
+/// How a training is followed.
 struct FollowOptions {
-  double most_seconds = 0.0;  ///< then the run is asked to save and end
-  bool draws = true;          ///< the loss, on a terminal, while it trains
+  double most_seconds = 0.0;  ///< after these the run is asked to save and end
+  bool draws = true;          ///< draws the loss on a terminal while the run trains
 };
 
 /// Follows a run that another process trains, by its files.
@@ -20,16 +21,20 @@ class FollowedTraining {
  public:
   FollowedTraining(fs::path run_dir, FollowOptions options);
 
-  /// As often as one likes: reads and draws at most four times a second.
+  /// Reads the run's files and draws the loss, at most four times a second however often
+  /// it is called.
   void look();
-  /// The run has ended: reads the rest and takes the drawn line away.
+  /// Call it when the run has ended: reads the rest of the files and removes the drawn
+  /// line.
   void finish();
 
-  /// The middle of the steps but the first; the mean where there was only one. Error
-  /// (Internal) where there was none.
+  /// The median speed of the steps. The first step of a start counts only where there is
+  /// no other. Throws Error (Internal) where there was no step.
   double sequences_per_s() const;
+  /// How long all steps took together.
   double seconds_of_steps() const;
-  /// The curve of the loss, where it began and ended, and the loss on what was held out.
+  /// One line with the curve of the loss, its first and its last value, and the loss on
+  /// held-out text. Throws Error (Internal) where there was no step.
   std::string summary() const;
 
  private:

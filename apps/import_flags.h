@@ -5,16 +5,17 @@
 
 namespace longhaul::apps {
 
-/// `longhaul import --flags`: what another system was started with, as a run file.
+/// The arguments of `longhaul import --flags`, which makes a run file of the command line
+/// or the settings file that another system was started with.
 struct FlagsCall {
   std::string flags;  ///< a command line, or a file's path
-  int64_t ranks = 0;  ///< 0: what the command line says
+  int64_t ranks = 0;  ///< 0: the number that the command line says
   std::string out;    ///< empty: standard output
 };
 
-/// Prints or writes the run file and counts, on standard error, what came along.
-/// ConfigError after it where `train` would refuse the file; InputError where nothing can
-/// be read.
+/// Prints or writes the run file, and says on standard error how many settings it carried
+/// over. Throws ConfigError after that where `train` would refuse the file; throws
+/// InputError, and writes nothing, where `flags` cannot be read or `out` exists.
 void import_flags(const FlagsCall& call);
 
 }  // namespace longhaul::apps

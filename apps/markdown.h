@@ -6,7 +6,7 @@
 
 namespace longhaul::apps {
 
-/// The text with small letters for the capital ones of ASCII.
+/// The text with ASCII's capital letters made small.
 std::string lower_case(std::string text);
 
 /// A heading of a page.
@@ -27,7 +27,7 @@ std::vector<Heading> headings_of(const std::string& markdown);
 std::string section_of(const std::string& markdown, const std::vector<Heading>& headings,
                        size_t which);
 
-/// Markdown with GitHub's tables as text for a terminal of so many columns. With
+/// Draws Markdown with GitHub's tables as text for a terminal of `columns` columns. With
 /// `colour`, headings, code and emphasis are drawn by a terminal's codes; without, the
 /// text has no control characters, and headings and code keep their marks.
 std::string terminal_text(const std::string& markdown, size_t columns, bool colour);

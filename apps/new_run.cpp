@@ -15,10 +15,10 @@
 namespace longhaul::apps {
 namespace {
 
-/// Longer sequences cost attention more than they teach, where nothing asks for them.
+/// Without a reason for longer sequences, their attention costs more than they teach.
 constexpr int64_t kLongest = 8192;
 constexpr int64_t kShortest = 128;
-/// Memory is not saved by sequences shorter than this.
+/// To save memory, sequences are made no shorter than this.
 constexpr int64_t kShortestForMemory = 512;
 constexpr int64_t kFewestSequences = 64;
 constexpr int64_t kFewestSteps = 100;
@@ -27,7 +27,8 @@ constexpr int64_t kStepTokens = 524'288;
 constexpr int64_t kStepTokensOnCpu = 16'384;
 constexpr int64_t kMicroTokens = 16'384;
 constexpr int64_t kMicroTokensOnCpu = 4'096;
-/// Of the memory: what the program and its libraries take besides is not estimated.
+/// The part of the memory that the estimate may fill: the estimate leaves out what the
+/// program and its libraries take.
 constexpr double kFill = 0.8;
 
 int64_t floor_power(int64_t number) {
@@ -144,7 +145,7 @@ class Chooser {
     because("data.seq_len", why);
   }
 
-  /// What the run holds with one sequence at a time.
+  /// About how many bytes a rank takes with the settings chosen so far.
   int64_t bytes_now() const {
     RunConfig asked = config_;
     asked.batch.micro_size = std::max<int64_t>(asked.batch.micro_size, 1);
@@ -156,7 +157,8 @@ class Chooser {
   }
   bool fits() const { return facts_.machine.memory_bytes == 0 || bytes_now() <= room(); }
 
-  /// From what costs nothing to what costs most.
+  /// Tries savings of memory, from the cheapest to the most expensive; false where the
+  /// run does not fit with any.
   bool fits_with_savings() {
     for (const int64_t zero : {int64_t{1}, int64_t{3}}) {
       if (zero > 1 && facts_.machine.ranks == 1) continue;

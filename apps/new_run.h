@@ -14,44 +14,45 @@ namespace longhaul::apps {
 
 /// What this machine has for a run.
 struct MachineFacts {
-  std::string device = "cpu";  ///< what run.device = "auto" finds: a value of the key
+  std::string device = "cpu";  ///< the value of run.device that "auto" stands for
   std::string device_name;     ///< for people
   int64_t ranks = 1;           ///< accelerators, each a rank; on a CPU one
   int64_t threads = 1;         ///< CPUs that the process may use
-  int64_t memory_bytes = 0;    ///< that a rank may fill; 0: not known
-  double bf16_rate = 0.0;      ///< of a product, in FLOP/s
-  double fp32_rate = 0.0;
+  int64_t memory_bytes = 0;    ///< bytes that a rank may fill; 0: not known
+  double bf16_rate = 0.0;      ///< speed of a matrix product, in FLOP/s
+  double fp32_rate = 0.0;      ///< the same in fp32
   bool is_cpu() const { return device == "cpu"; }
 };
 
+/// Everything that the settings of a new run follow from.
 struct NewRunFacts {
   MachineFacts machine;
   ModelConfig model;
-  fs::path model_path;  ///< as it was given
-  bool has_weights = false;
+  fs::path model_path;       ///< as it was given
+  bool has_weights = false;  ///< training goes on from the weights in model_path
   std::vector<DataFacts> train;
-  std::string field;  ///< of ready ids
+  std::string field;  ///< the field of a record that holds ready ids
   fs::path run_dir;
-  /// Bytes of memory that a rank of such a run takes at most, about.
+  /// About how many bytes of memory a rank of such a run takes at most.
   std::function<int64_t(const RunConfig&)> bytes_of;
 };
 
 /// The settings that a person would begin with, and why they are what they are.
 struct NewRun {
   RunConfig config;
-  std::map<std::string, std::string> why;  ///< by "section.key", each one line
-  std::string warning;                     ///< empty: nothing stands in its way here
+  std::map<std::string, std::string> why;  ///< a line for each "section.key"
+  std::string warning;  ///< why the run does not fit here; empty: it fits
 };
 
-/// Sequences of one pass over the training data, of that length.
+/// How many sequences of `seq_len` tokens one pass over the training data has.
 int64_t sequences_of(const std::vector<DataFacts>& train, int64_t seq_len);
 
-/// Length, batch, precision, memory, learning rate and how often things are done, by the
-/// model, the data and the machine. ConfigError where data has sequences of several
-/// lengths.
+/// Chooses sequence length, batch, precision, memory savings, learning rate, and how
+/// often the run saves and validates, by the model, the data and the machine. Throws
+/// ConfigError where the data has sequences of several fixed lengths.
 NewRun choose_new_run(const NewRunFacts& facts);
 
-/// The run file with its comments.
+/// The run file as TOML, with its comments.
 std::string new_run_toml(const NewRun& run, const NewRunFacts& facts);
 
 }  // namespace longhaul::apps

@@ -17,7 +17,7 @@ constexpr size_t kCommentColumn = 30;
 std::string quoted(const std::string& text) { return config::print_value({text, ""}); }
 std::string quoted(const fs::path& path) { return quoted(path.string()); }
 
-/// A number as TOML that is a fraction there too.
+/// A floating-point number in TOML, with a point or an exponent.
 std::string fraction(double number) { return config::print_value({number, ""}); }
 
 class Writer {
@@ -73,7 +73,8 @@ class Writer {
     line("# `longhaul config` prints every setting; what is not named has its default.");
   }
 
-  /// Of a path that a person typed, in a comment.
+  /// The text without control characters, so that a path that a person typed cannot end a
+  /// comment.
   static std::string plain(std::string text) {
     std::ranges::replace_if(
         text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; },
@@ -178,9 +179,10 @@ class Writer {
   void times() {
     const RunConfig& c = run_.config;
     section("checkpoint");
-    key("every", std::to_string(c.checkpoint.every), "none by the number of the step:");
+    key("every", std::to_string(c.checkpoint.every),
+        "no saves by the number of steps, but by the clock:");
     key("every_minutes", fraction(c.checkpoint.every_minutes),
-        "what a crash loses at most; a save is made at the end, too");
+        "a crash loses no more than this; the end of the run is saved, too");
     if (c.data.validation.empty()) return;
     section("validation");
     key("every", std::to_string(c.validation.every), "steps");

@@ -19,8 +19,8 @@ constexpr const char* kArea = "docs";
 /// The list of pages, in their directory.
 constexpr const char* kListOfPages = "README.md";
 
-/// "data" of "docs/data.md", "./Data", "data"; what lies in another folder keeps its
-/// name.
+/// "data" for "docs/data.md", "./Data" and "data"; a page in another folder keeps its
+/// whole name.
 std::string bare_name(const std::string& page) {
   std::string name = lower_case(page);
   const size_t start = name.rfind('/') + 1;

@@ -6,7 +6,7 @@
 
 namespace longhaul::apps {
 
-/// How a text is drawn on a terminal: a sum of these.
+/// How a text is drawn on a terminal; styles add up.
 enum Style : unsigned { kPlain = 0, kBold = 1, kUnderlined = 2, kCode = 4, kFaint = 8 };
 
 /// A text of one style. It holds no control character but '\n', which ends a line.
@@ -22,15 +22,16 @@ struct DrawnLine {
   size_t columns = 0;
 };
 
-/// The text between the codes that draw it so; as it is without `colour`.
+/// The text between the terminal's codes for its style; without `colour` the text alone.
 std::string drawn(const Piece& piece, bool colour);
 
 /// The pieces as lines of at most so many columns, broken at spaces, and inside a word
 /// only where the word alone is wider. At least one line.
 std::vector<DrawnLine> wrapped(const Pieces& pieces, size_t columns, bool colour);
 
-/// Columns of the longest line when nothing is wrapped, and of the longest word.
+/// How many columns the longest line takes when nothing is wrapped.
 size_t natural_columns(const Pieces& pieces);
+/// How many columns the longest word takes.
 size_t longest_word(const Pieces& pieces);
 
 }  // namespace longhaul::apps

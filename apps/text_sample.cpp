@@ -21,7 +21,8 @@ namespace {
 constexpr uint64_t kFewestDocuments = 200;
 constexpr size_t kSmallestDocument = 100;
 constexpr size_t kLargestDocument = 4096;
-/// A prime number: sizes that differ by less than a period never fall into step with it.
+/// How many sizes uneven pieces have. The number is prime, so that the sizes do not come
+/// round together with the period of a text that repeats itself.
 constexpr size_t kUnevenSizes = 97;
 constexpr uint64_t kHeldOutBytes = 4000;
 constexpr double kMostHeldOut = 0.2;
@@ -48,7 +49,7 @@ bool is_of_known_kind(const fs::path& path) {
   return data::is_saved_dataset(path) || !data::data_file_of(path).empty();
 }
 
-/// Text, where no input's name tells what it is.
+/// The format that was asked for, else text where no input's name tells its kind.
 std::optional<data::InputFormat> format_of(const data::InputOptions& options) {
   if (options.format) return options.format;
   for (const std::string& argument : options.arguments) {
@@ -85,7 +86,7 @@ void check_text(const fs::path& file, std::string_view text) {
   }
 }
 
-/// What is read of one file.
+/// The part of one file that was read.
 struct Beginning {
   std::string text;
   bool whole = true;

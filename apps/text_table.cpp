@@ -9,10 +9,10 @@ namespace longhaul::apps {
 namespace {
 
 constexpr size_t kGap = 2;
-/// A column that has to wrap is not made narrower.
+/// A column whose cells wrap is at least this wide.
 constexpr size_t kNarrowest = 8;
 
-/// Of each column, the most that one of its cells has of something.
+/// For each column, the largest measure of its cells.
 template <class Measure>
 std::vector<size_t> largest(const TextTable& table, const Measure& measure) {
   std::vector<size_t> most(table.rows.front().size(), 1);

@@ -32,15 +32,15 @@ constexpr int64_t kBatch = 8;
 constexpr int64_t kSpeedSteps = 12;
 constexpr double kMostPasses = 20.0;
 constexpr int kBriefLines = 3;
-/// Of all seconds, for the sample and the export, where they are not known yet.
+/// The share of the time that is kept for the sample and the export.
 constexpr double kEndShare = 0.1;
-/// A command that takes so much longer than all is meant to take hangs.
+/// A command that takes so much longer than everything should take counts as hung.
 constexpr double kDeadlineFactor = 20.0;
 constexpr double kDeadlineMore = 600.0;
 
 using Words = std::vector<std::string>;
 
-/// The directory of a try, which goes again unless it is kept.
+/// The directory of a try; it is removed at the end unless keep() was called.
 class TryDirectory {
  public:
   explicit TryDirectory(fs::path path) : path_(std::move(path)) {
@@ -107,7 +107,8 @@ class TryChain {
                            signal_name(signals_.raised()), options_.dir.string()));
   }
 
-  /// A signal of ours goes to the command once, which then ends in order.
+  /// The signal that this process got, to be passed on to the command once, so that the
+  /// command ends in order; else 0.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
     return signals_.raised();
@@ -141,7 +142,7 @@ class TryChain {
     return cluster::run_command(all, how);
   }
 
-  /// What it says is for the person.
+  /// Runs a command whose output goes to the person.
   void run_again(const Words& words) {
     again_.push_back(words);
     cluster::CommandOptions how;
@@ -149,7 +150,7 @@ class TryChain {
     check_end(words, start(words, how));
   }
 
-  /// The same, but only the first lines of what it says.
+  /// The same, but only the first lines of the command's output are shown.
   void run_again_briefly(const Words& words) {
     again_.push_back(words);
     const auto result = start(words, {});
@@ -163,7 +164,8 @@ class TryChain {
     check_end(words, result);
   }
 
-  /// Its log is in the run's directory; the errors are for the person where it fails.
+  /// Trains without showing the log, which is in the run's directory too; the person sees
+  /// its errors where the training fails.
   void train_quietly(const Words& words, FollowedTraining& follow) {
     const auto result = start(words, {}, [&] { follow.look(); });
     follow.finish();
@@ -238,8 +240,8 @@ class TryChain {
     const Stopwatch watch;
     train_quietly(words, follow);
     const double rate = follow.sequences_per_s();
-    // What a start and an end of the program take; generate and export take about as
-    // much.
+    // How long a start and an end of the program take; generate and export take about as
+    // long.
     starting_ = std::max(0.0, watch.seconds() - follow.seconds_of_steps());
     fmt::print("  {:.0f} tokens a second\n", rate * static_cast<double>(kSequence));
     std::error_code ignored;

@@ -20,7 +20,8 @@
 namespace longhaul::apps {
 namespace {
 
-/// The columns to write for: of the window, else those that COLUMNS names, else 80.
+/// How many columns a line may have: the window's, else those that COLUMNS names,
+/// else 80.
 size_t page_columns() {
   if (::isatty(STDOUT_FILENO) == 1) return monitor::Terminal::window().width;
   const char* named = std::getenv("COLUMNS");
@@ -47,8 +48,8 @@ void become_pager(const std::string& text) {
                        ::lseek(file, 0, SEEK_SET) == 0;
   const int input = ::dup(STDIN_FILENO);
   if (written && ::dup2(file, STDIN_FILENO) == STDIN_FILENO) {
-    // As git does: colours pass, what fits the window is printed and stays. And pages are
-    // UTF-8 in any locale.
+    // As git sets them: colours pass, and a page that fits the window is printed and
+    // stays. The pages are UTF-8 in any locale.
     ::setenv("LESS", "FRX", 0);
     ::setenv("LESSCHARSET", "utf-8", 0);
     std::vector<char*> arguments;
@@ -72,7 +73,7 @@ void show_page(const std::string& wanted) {
 }  // namespace
 
 void add_docs(CLI::App& program, Outcome&) {
-  CLI::App* verb = program.add_subcommand("docs", "Shows the pages that explain it all");
+  CLI::App* verb = program.add_subcommand("docs", "Shows the pages of the documentation");
   const auto page = std::make_shared<std::string>();
   verb->add_option(
       "page", *page,

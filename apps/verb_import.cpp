@@ -133,7 +133,7 @@ void import_what_is_given(ImportCall& call) {
   run_import(call);
 }
 
-/// --flags, which every other option but --out is not for.
+/// Adds --flags, which goes with --out and --ranks alone.
 void add_flags(CLI::App& verb, ImportCall& call) {
   CLI::Option* const flags = verb.add_option(
       "--flags", call.flags.flags,

@@ -46,7 +46,7 @@ struct NewCall {
   std::string out;
 };
 
-/// Ending of files that hold weights: where one is, the directory is no bare
+/// Endings of files that hold weights. A directory with such a file is more than a bare
 /// configuration.
 constexpr const char* kWeightEndings[] = {".safetensors", ".bin", ".pt",      ".pth",
                                           ".ckpt",        ".h5",  ".msgpack", ".gguf"};
@@ -67,10 +67,12 @@ void refuse_run(const fs::path& path) {
   if (!checkpoint::find_checkpoint(path)) return;
   const std::string word = cluster::shell_word(path.string());
   throw InputError(
-      "new", fmt::format("{}: is a run's or a checkpoint, whose files come and go; "
-                         "longhaul export {} --out hf/NAME makes a model's directory "
-                         "of it, for longhaul new hf/NAME",
-                         path.string(), word));
+      "new",
+      fmt::format(
+          "{}: is the directory of a run or a checkpoint, whose files come and go; "
+          "longhaul export {} --out hf/NAME makes a model's directory "
+          "of it, for longhaul new hf/NAME",
+          path.string(), word));
 }
 
 MachineFacts machine_facts() {
@@ -113,7 +115,8 @@ fs::path free_run_dir(const std::string& data) {
   return free;
 }
 
-/// What is held out of another argument is no training data.
+/// The arguments without repetitions and without stores that were held out of another
+/// argument, which are for validation alone.
 std::vector<std::string> training_data(const std::vector<std::string>& arguments) {
   std::set<std::string> held_out;
   for (const std::string& argument : arguments) {
@@ -138,7 +141,8 @@ std::vector<std::string> training_data(const std::vector<std::string>& arguments
   return training;
 }
 
-/// As training opens them; what it packs first it judges then.
+/// Opens the data as training does. Data that training packs first is checked at that
+/// time.
 void check_data(const RunConfig& config, const ModelConfig& model,
                 const std::vector<DataFacts>& facts) {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
@@ -272,7 +276,8 @@ void add_new(CLI::App& program, Outcome&) {
           "files of ready ids, patterns in quotes; a store DATA-val beside DATA is "
           "for validation")
       ->required();
-  verb->add_option("--field", call->field, "where records of ready ids hold them")
+  verb->add_option("--field", call->field,
+                   "the field of a record that holds its ready ids")
       ->capture_default_str();
   verb->add_option("--out", call->out,
                    "the file, which must not be there; standard output without it");

@@ -96,7 +96,7 @@ void show_recipe(const std::string& name) {
   fmt::print("{}", text);
 }
 
-/// Refuses a path at which something else than a file of this text is.
+/// Refuses a path at which there is anything but a file with this text.
 void check_free(const fs::path& path, const std::string& text) {
   if (path.filename().empty() || fs::is_directory(path)) {
     throw InputError(kArea, fmt::format("{}: a directory; name a file, such as {}",

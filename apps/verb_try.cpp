@@ -9,11 +9,11 @@
 namespace longhaul::apps {
 namespace {
 
-/// What is read of the texts at most: more is not learned in a minute.
+/// How much of the texts is read at most; a minute's training cannot use more.
 constexpr uint64_t kMostBytes = 8'000'000;
 
 struct TryCall {
-  BuildArguments common;  ///< the inputs of it
+  BuildArguments common;  ///< its inputs alone are used
   std::string out;
   double seconds = 60.0;
 };
@@ -49,8 +49,9 @@ void add_try(CLI::App& program, Outcome&) {
                       "the field of a JSON line, or the column, that holds the text");
   verb->add_option("--out", call->out,
                    "the directory for all that is made; try-NAME where it is not given");
-  verb->add_option("--seconds", call->seconds,
-                   "for all of it, about; more seconds train the model longer")
+  verb->add_option(
+          "--seconds", call->seconds,
+          "about how long everything may take; more seconds train the model longer")
       ->check(CLI::Range(5.0, 3600.0))
       ->capture_default_str();
   verb->footer(

@@ -15,10 +15,10 @@ struct CommandOptions {
   std::string input;                      ///< for its standard input; small
   /// Variables on top of this process's environment; an empty value removes one.
   std::vector<std::pair<std::string, std::string>> environment;
-  /// It writes where this process writes; nothing is kept.
+  /// The command writes to this process's own output, and nothing of that is kept.
   bool shares_output = false;
-  /// Called about fifty times a second while it runs. A signal's number that it returns
-  /// goes to the command's process group; 0: none. It must not throw.
+  /// Called about fifty times a second while the command runs. The signal whose number it
+  /// returns is sent to the command's process group; 0: none. It must not throw.
   std::function<int()> look;
 };
 

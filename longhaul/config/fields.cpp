@@ -400,7 +400,7 @@ Fields fields_of(CheckpointSection& s) {
   return {
       make_field("every", s.every, Free, "steps between checkpoints; 0: only at the end")
           .within(0, kMaxSteps),
-      make_field("every_minutes", s.every_minutes, Free, "minutes, as well; 0: none")
+      make_field("every_minutes", s.every_minutes, Free, "minutes between saves; 0: none")
           .within(0, 1e6),
       make_field("keep", s.keep, Free, "newest verified checkpoints kept; 0: all")
           .within(0, kMaxSteps),

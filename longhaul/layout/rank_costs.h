@@ -23,7 +23,7 @@ struct RankCosts {
   Traffic traffic;  ///< of one step
 };
 
-/// What it holds at most at once, about.
+/// About how many bytes a rank holds at most at once.
 int64_t most_bytes(const RankCosts& costs);
 
 /// The same for every rank of a layout: a pure function of it, the settings and the

@@ -14,8 +14,8 @@ namespace longhaul::measure {
 /// for it.
 std::vector<Probe> compute_probes(at::Device device);
 
-/// The first product of compute_probes, and the same in fp32: which number format suits a
-/// machine, in a tenth of a second.
+/// The first product of compute_probes in bf16 and in fp32, which show in a tenth of a
+/// second which number format suits a machine.
 std::vector<Probe> product_probes(at::Device device);
 
 }  // namespace longhaul::measure

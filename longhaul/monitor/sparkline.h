@@ -6,7 +6,7 @@
 
 namespace longhaul::monitor {
 
-/// The course of values as one line of blocks, "█▇▅▄▃▃▂▁": the lowest block is the
+/// Draws the course of values as one line of blocks, "█▇▅▄▃▃▂▁": the lowest block is the
 /// smallest value that is drawn, the highest the largest. Where there are more values
 /// than columns each column is the mean of its share. A column without a finite value is
 /// a space.

@@ -6,9 +6,9 @@
 
 namespace longhaul {
 
-/// Bytes that this process may take beside what others have: what the kernel says is
-/// available, and no more than its control groups allow in all. 0 where that is not
-/// known. `root`: where /proc and /sys are, for tests.
+/// How many bytes of memory this process may take: as many as the kernel calls available,
+/// and no more than the limit of any of its control groups. 0 where that is not known.
+/// `root`: the directory with /proc and /sys, for tests.
 uint64_t available_memory(const fs::path& root = "/");
 
 /// Keeps freed memory inside the process: activations of a step come and go in large

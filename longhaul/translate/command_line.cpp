@@ -44,7 +44,7 @@ struct OtherScript {
   std::string_view answer;
 };
 
-/// What is no training, and what does it here.
+/// Scripts that do not train, and what does their work in longhaul.
 constexpr OtherScript kNoTraining[] = {
     {"convert_checkpoints.py",
      "every layout reads a Hugging Face directory, so nothing is sharded first; "

@@ -7,10 +7,11 @@
 
 namespace longhaul::translate {
 
-/// What a command line of another system says: its script, flags, launcher and variables.
-/// `name` stands for it in messages. A file that it names (--config-file and the like) is
-/// put in `config_file`; its words are to be read before the flags. InputError where no
-/// training script is in it.
+/// Reads a command line of another system: its script, flags, launcher and variables.
+/// Messages call the command line `name`. The path of a settings file that the command
+/// line names (--config-file and the like) is put into `config_file`; the flags that are
+/// returned beat the settings of that file. Throws InputError where the text starts no
+/// training script that is known.
 Source read_command_line(std::string_view text, const std::string& name,
                          std::string& config_file);
 

@@ -17,17 +17,17 @@ class Draft {
     bool to_fill = false;  ///< the value is a text that says what belongs there
   };
 
-  /// "optimizer.lr" gets the value; the comment says where it is from. The last call
-  /// counts.
+  /// Gives a key ("optimizer.lr") its value; the comment says where the value is from.
+  /// The last call counts.
   void put(const std::string& key, config::Value value, const std::string& comment);
-  /// A default of the other system: written where the key has no value yet and the value
-  /// differs from what longhaul takes without it, or longhaul takes none.
+  /// Puts a default of the other system where the key has no value yet, unless longhaul's
+  /// own default is the same.
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
-  /// The key's value is not known here: the file says what belongs there, in a form that
-  /// a start refuses. Nothing where the key has a value.
+  /// Puts, for a value that cannot be known, a text that says what belongs there and that
+  /// a start refuses. Does nothing where the key has a value.
   void fill(const std::string& key, const std::string& what);
-  /// A field of config.json for model.override.
+  /// Puts a field of config.json into model.override.
   void override_field(const std::string& field, config::Value value,
                       const std::string& comment);
 
@@ -36,7 +36,7 @@ class Draft {
   /// A whole number that was put, or `otherwise`.
   int64_t whole(const std::string& key, int64_t otherwise) const;
 
-  /// A setting of theirs that does not come along: "--foo 1: why".
+  /// Notes a setting of the other system that is not carried over: "--foo 1: why".
   void leave(const std::string& line) { left_.push_back(line); }
   const std::vector<std::string>& left() const { return left_; }
 
@@ -50,10 +50,11 @@ class Draft {
   std::vector<std::string> left_;
 };
 
-/// One line of text: control characters written out, so that nothing ends a comment.
+/// The text as one line: control characters are written out, so that nothing ends a
+/// comment, and a long text is cut.
 std::string one_line(std::string_view text);
 
-/// "[{ path = "..." }]".
+/// The value of data.train for these paths: `[{ path = "..." }]`.
 config::Value sources(const std::vector<std::string>& paths);
 
 }  // namespace longhaul::translate

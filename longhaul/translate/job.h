@@ -9,7 +9,7 @@
 
 namespace longhaul::translate {
 
-/// A value of theirs, or that it is not known, and what says it.
+/// A value of the other system, or that it is not known, and where that is from.
 template <class T>
 struct Known {
   std::optional<T> value = {};
@@ -17,9 +17,9 @@ struct Known {
   bool given = false;     ///< named by the user, not a default
 };
 
-/// What the rules of a system work with. Readers take the last one of several equal
-/// names, as the other systems do, and fail with InputError where a text is no such
-/// value.
+/// What the rules of a system work with: the settings that were said, and the draft.
+/// Readers take the last one of several equal names, as the other systems do, and throw
+/// InputError where a text is no value of their type.
 class Job {
  public:
   Job(const Source& source, Draft& draft) : source_(source), draft_(draft) {}
@@ -27,13 +27,17 @@ class Job {
   const Source& source() const { return source_; }
   Draft& draft() const { return draft_; }
 
-  /// nullptr where it is absent or null.
+  /// The last setting of this name; nullptr where it is absent or null.
   const Said* find(const std::string& name) const;
+  /// Every setting of this name that is not null, in order.
   std::vector<const Said*> all(const std::string& name) const;
-  /// The first of several names that is given.
+  /// The setting of the first of several names that is given, or nullptr.
   const Said* find_any(const std::vector<std::string>& names) const;
+  /// The last variable of this name in front of the command, or nullptr.
   const Said* variable_in_environment(const std::string& name) const;
 
+  /// The setting as a whole number, a number, a truth value or a text; `otherwise` is the
+  /// other system's default.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -51,12 +55,15 @@ class Job {
   /// Ranks that hold different data: those of the world over tp * pp * cp of the draft.
   Known<int64_t> replicas() const;
 
-  /// batch.global_size = `per_replica` sequences times the replicas; else asks for it.
+  /// Puts `per_replica` sequences times the replicas as batch.global_size; asks for the
+  /// value where one of the two is not known.
   void put_global_size(const Known<int64_t>& per_replica) const;
+  /// Puts optimizer.betas: the other system's defaults, or the settings of two names with
+  /// these defaults.
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// One field of config.json.
+  /// Puts the setting, where it was given, as a field of config.json.
   void override_whole(const std::string& name, const std::string& field) const;
   void override_real(const std::string& name, const std::string& field) const;
 
@@ -65,7 +72,8 @@ class Job {
   Draft& draft_;
 };
 
-/// What is said as a number; InputError where it is none.
+/// A text of a setting as a whole number, a number, or a truth value. Throws InputError
+/// where it is none.
 int64_t whole_of(const Said& said, const std::string& text);
 double real_of(const Said& said, const std::string& text);
 bool truth_of(const Said& said);

@@ -4,8 +4,9 @@
 
 namespace longhaul::translate {
 
-// What becomes of the names of config::OtherWord whose carry is Rule, and the defaults of
-// each system where they are not longhaul's. The values that are copied are in the draft.
+// Each function translates one system's settings whose OtherWord::carry is Rule, and the
+// system's defaults where they are not longhaul's. The draft already has the values that
+// are copied.
 
 void translate_nxd_pipeline(const Job& job);
 void translate_nxd_zero(const Job& job);

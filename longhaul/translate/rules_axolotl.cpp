@@ -85,7 +85,7 @@ void put_axolotl_optimizer(const Job& job) {
   }
 }
 
-/// zero of DeepSpeed's and FSDP's settings.
+/// Puts parallel.zero by DeepSpeed's or FSDP's settings.
 void put_axolotl_sharding(const Job& job) {
   Draft& draft = job.draft();
   if (const Said* const file = job.find("deepspeed")) {
@@ -190,7 +190,7 @@ void put_axolotl_interval(const Job& job, const char* name, const std::string& k
                   fmt::format("{} {} of {} steps", name, *interval.value, steps));
 }
 
-/// What makes the run another one than theirs.
+/// Warns of settings that make axolotl's run another training than this one.
 void note_adapters(const Job& job) {
   Draft& draft = job.draft();
   for (const char* name : {"adapter", "rl"}) {

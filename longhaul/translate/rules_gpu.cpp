@@ -14,7 +14,7 @@ using config::Value;
 
 Value word_value(const std::string& text) { return {text, ""}; }
 
-/// What shards state: zero and shard_group by FSDP's names.
+/// Puts parallel.zero and parallel.shard_group by the name of FSDP's strategy.
 void put_strategy(const Job& job, const std::string& strategy, const std::string& from) {
   struct Form {
     const char* name;

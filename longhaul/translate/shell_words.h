@@ -7,7 +7,7 @@
 namespace longhaul::translate {
 
 /// A word of a command line without its quotes. `variable`: a shell would have replaced
-/// something in it ("$NAME", "`...`", "~"); it stands there as it was written.
+/// something in the word ("$NAME", "`...`", "~"), which stays as it was written.
 struct ShellWord {
   std::string text;
   bool variable = false;

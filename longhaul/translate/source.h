@@ -14,12 +14,13 @@ struct Said {
   std::string name = {};                 ///< as config::OtherWord has names
   std::string shown = {};                ///< as it was written: "--lr", "training.lr"
   std::vector<std::string> values = {};  ///< none: a flag alone, or an empty list
-  bool variable = false;                 ///< a shell would have replaced something in it
+  bool variable = false;                 ///< a shell would have replaced a part
   bool null = false;                     ///< YAML's null: as if it were not given
   std::string where = {};                ///< "run.yaml:3:5"; empty for a command line
 
+  /// The first value; empty where there is none.
   std::string text() const { return values.empty() ? "" : values.front(); }
-  /// "--lr 1e-4", for people.
+  /// The setting as a person reads it: "--lr 1e-4".
   std::string whole() const;
 };
 

@@ -218,7 +218,7 @@ class Engine {
     for (const std::string& key : config::split_keys(word.keys)) {
       const std::string& type = types_.at(key);
       const bool path = type == "path" || key == "data.train";
-      // What only a shell replaces is refused in paths of settings.
+      // Paths in run files refuse "~" and "$", which only a shell replaces.
       const bool meant = path && (said.text().starts_with('~') ||
                                   said.text().find('$') != std::string::npos);
       if (said.variable || meant) {
@@ -344,7 +344,7 @@ class Engine {
     }
   }
 
-  /// What a run cannot do without.
+  /// Asks for every key that a run needs and that has no value.
   void required() {
     const auto line = draft_.lines().find("run.dir");
     if (line == draft_.lines().end() || line->second.to_fill) {
@@ -432,7 +432,7 @@ Translation translate(const std::string& given, std::optional<int64_t> ranks) {
   }
   if (ranks) source.world = {ranks, "--ranks"};
   if (!source.world.ranks && source.system == OtherSystem::Nanotron) {
-    // Their file says every degree.
+    // A nanotron file says every degree.
     Draft none;
     const Job job(source, none);
     int64_t product = 1;

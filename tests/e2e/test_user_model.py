@@ -20,7 +20,7 @@ PROMPT = "The statement"
 
 @pytest.fixture(scope="module")
 def place(run, tmp_path_factory):
-    """The commands of docs/running.md, typed one after another; the directory they ran in."""
+    """The commands of a first training, typed one after another; the directory they ran in."""
     root = tmp_path_factory.mktemp("mine")
     make_model(root / "models" / "small")
     write_corpus(root / "corpus")

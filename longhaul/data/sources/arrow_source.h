@@ -18,13 +18,14 @@ namespace longhaul::data {
 std::unique_ptr<TokenSource> saved_dataset_source(const fs::path& path, int64_t seq_len,
                                                   const std::string& field = kIdsField);
 
-/// Its rows, and the tokens of the shortest and of the longest.
+/// How many rows a save_to_disk directory has, and how many tokens its shortest and its
+/// longest row have.
 struct SavedRows {
   int64_t rows = 0;
   int64_t shortest = 0;
   int64_t longest = 0;
 };
-/// As cheap as opening it.
+/// Counts the rows and their tokens, which costs no more than opening the directory.
 SavedRows saved_rows(const fs::path& path, const std::string& field = kIdsField);
 
 /// True when its rows differ in length, so that only packing makes sequences of them. As
