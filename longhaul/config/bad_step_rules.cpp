@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <string>
+
 #include "longhaul/config/rules.h"
 
 namespace longhaul::config {
@@ -8,19 +10,24 @@ namespace {
 /// Steps before the newest that the kept checkpoints are sure to reach back.
 void check_rollback(const RunConfig& c) {
   const CheckpointSection& saves = c.checkpoint;
-  if (saves.every == 0) {
+  const bool by_the_clock = saves.every_minutes > 0.0;
+  if (saves.every == 0 && !by_the_clock) {
     fail_key(c, "resilience.on_bad_step",
              "resilience.on_bad_step = \"rollback\" needs checkpoints to go back to; set "
-             "checkpoint.every");
+             "checkpoint.every or checkpoint.every_minutes");
   }
   if (saves.keep == 0) return;
-  const int64_t reach = (saves.keep - 1) * saves.every + 1;
+  // Saves by the clock may follow upon each other step by step.
+  const int64_t reach = (saves.keep - 1) * (by_the_clock ? 1 : saves.every) + 1;
   if (c.resilience.rollback_steps <= reach) return;
+  const std::string apart = by_the_clock
+                                ? "beside saves by the clock (checkpoint.every_minutes)"
+                                : fmt::format("of every {} steps", saves.every);
   fail_key(c, "resilience.rollback_steps",
            fmt::format("resilience.rollback_steps = {} reaches past the checkpoints: "
-                       "checkpoint.keep = {} of every {} steps are sure to hold only the "
+                       "checkpoint.keep = {} {} are sure to hold only the "
                        "last {}; lower it or raise checkpoint.keep",
-                       c.resilience.rollback_steps, saves.keep, saves.every, reach));
+                       c.resilience.rollback_steps, saves.keep, apart, reach));
 }
 
 }  // namespace

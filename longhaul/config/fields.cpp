@@ -405,7 +405,7 @@ Fields fields_of(CheckpointSection& s) {
       make_field("keep", s.keep, Free, "newest verified checkpoints kept; 0: all")
           .within(0, kMaxSteps),
       make_field("milestone_every", s.milestone_every, Free,
-                 "checkpoints of steps that this divides are kept for ever; 0: none")
+                 "steps that this divides are saved and kept for ever; 0: none")
           .within(0, kMaxSteps),
       make_field("async", s.async_, Free,
                  "copy the state to host memory and write it while training goes on; "

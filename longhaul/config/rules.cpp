@@ -228,7 +228,9 @@ void check_resume_and_log(const RunConfig& c, Warnings& warnings) {
   const auto unused = [&](bool differs, const std::string& key, const std::string& why) {
     if (differs) warn_unused(c, key, why, warnings);
   };
-  const bool saves_once = c.checkpoint.every == 0 && c.checkpoint.every_minutes == 0.0;
+  const CheckpointSection& saves = c.checkpoint;
+  const bool saves_once =
+      saves.every == 0 && saves.every_minutes == 0.0 && saves.milestone_every == 0;
   unused(saves_once && c.checkpoint.keep > 1 &&
              c.checkpoint.keep != CheckpointSection{}.keep,
          "checkpoint.keep", "checkpoint.every = 0 saves once, at the end");

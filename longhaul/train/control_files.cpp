@@ -1,6 +1,7 @@
 #include "longhaul/train/control_files.h"
 
 #include <array>
+#include <ratio>
 #include <utility>
 
 #include "longhaul/run/files.h"
@@ -20,11 +21,13 @@ bool is_there(const fs::path& path) {
 
 ControlFiles::ControlFiles(fs::path dir, comm::Communicator& world,
                            std::function<void(const char* file)> tell,
-                           double save_seconds)
+                           double save_minutes, Clock clock)
     : dir_(std::move(dir)),
       world_(world),
       tell_(std::move(tell)),
-      save_seconds_(save_seconds) {}
+      save_minutes_(save_minutes),
+      clock_(std::move(clock)),
+      last_save_(clock_()) {}
 
 /// Only who has taken the file away has seen it: it cannot act twice.
 bool ControlFiles::take(const char* file) {
@@ -35,9 +38,9 @@ bool ControlFiles::take(const char* file) {
 }
 
 void ControlFiles::look() {
-  const auto now = std::chrono::steady_clock::now();
-  const std::chrono::duration<double> unsaved = now - last_save_;
-  seen_.save |= save_seconds_ > 0.0 && unsaved.count() >= save_seconds_;
+  const auto now = clock_();
+  const std::chrono::duration<double, std::ratio<60>> unsaved = now - last_save_;
+  seen_.save |= save_minutes_ > 0.0 && unsaved.count() >= save_minutes_;
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   // One that cannot be taken away is obeyed all the same.

@@ -23,16 +23,20 @@ struct Requests {
 /// cheap on network file systems too; all ranks learn of it by one small collective.
 class ControlFiles {
  public:
-  /// `tell`: rank 0 says what it found, by file name. `save_seconds`: a save is asked for
-  /// whenever so many have passed since the last one, by the clock of rank 0; 0: never.
+  using Clock = std::function<std::chrono::steady_clock::time_point()>;
+
+  /// `tell`: rank 0 says what it found, by file name. `save_minutes`: a save is asked for
+  /// whenever so many have passed since the last one ended, by rank 0's `clock`; 0:
+  /// never.
   ControlFiles(fs::path dir, comm::Communicator& world,
-               std::function<void(const char* file)> tell, double save_seconds = 0.0);
+               std::function<void(const char* file)> tell, double save_minutes = 0.0,
+               Clock clock = std::chrono::steady_clock::now);
 
   /// Takes STOP and SAVE away at once, so that they act once; STOP stays asked for.
   /// Collective.
   Requests ask();
-  /// A save has begun now, whoever asked for it.
-  void saved() { last_save_ = std::chrono::steady_clock::now(); }
+  /// Training goes on after a save now, whoever asked for the save.
+  void saved() { last_save_ = clock_(); }
 
  private:
   void look();
@@ -41,10 +45,11 @@ class ControlFiles {
   fs::path dir_;
   comm::Communicator& world_;
   std::function<void(const char*)> tell_;
-  double save_seconds_;
+  double save_minutes_;
+  Clock clock_;
   Requests seen_;  ///< rank 0, since the last ask()
   std::chrono::steady_clock::time_point next_look_;
-  std::chrono::steady_clock::time_point last_save_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_save_;
 };
 
 }  // namespace longhaul::train

@@ -58,14 +58,21 @@ TEST(ControlFiles, LooksAtMostOnceASecond) {
   EXPECT_TRUE(control.files.ask().stop);
 }
 
-TEST(ControlFiles, ASaveIsDueSoManySecondsAfterTheLastOne) {
+TEST(ControlFiles, ASaveIsDueSoManyMinutesAfterTheLastOne) {
   Control control;
-  ControlFiles files(control.dir.path(), *control.world, [](const char*) {}, 0.5);
-  std::this_thread::sleep_for(std::chrono::milliseconds(510));
+  auto now = std::chrono::steady_clock::now();
+  ControlFiles files(
+      control.dir.path(), *control.world, [](const char*) {}, 10.0,
+      [&now] { return now; });
+  now += std::chrono::seconds(599);
+  EXPECT_FALSE(files.ask().save);
+  now += std::chrono::seconds(1);
   EXPECT_TRUE(files.ask().save);
   EXPECT_TRUE(files.ask().save) << "nothing has saved yet";
   files.saved();
   EXPECT_FALSE(files.ask().save);
+  now += std::chrono::minutes(10);
+  EXPECT_TRUE(files.ask().save);
 }
 
 TEST(ControlFiles, ASignalIsToldAndAnswered) {

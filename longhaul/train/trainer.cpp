@@ -133,7 +133,7 @@ class Trainer {
         control_(
             config().run.dir, *session_.world,
             [this](const char* file) { stopped_by_file(file); },
-            60.0 * config().checkpoint.every_minutes),
+            config().checkpoint.every_minutes),
         saves_(session_, start_, run_, history_.step),
         title_(title_of(session_)) {
     run_.start(session_, history_, total_steps_, last_step_);
@@ -170,7 +170,8 @@ class Trainer {
       if (last || due(config().validation.every)) validate();
       const bool is_last = last || ends();
       replica_check_.run(history_.step, /*must=*/false);
-      if (is_last || requests_.save || save_again || due(config().checkpoint.every)) {
+      if (is_last || requests_.save || save_again || due(config().checkpoint.every) ||
+          due(config().checkpoint.milestone_every)) {
         save(is_last, save_again);
         if (!is_last) ask();
       }
@@ -423,10 +424,12 @@ class Trainer {
   /// For saves that training goes on beside. Elsewhere than on a CPU each has copies of
   /// its own.
   void prepare_saves() {
-    const int64_t every = config().checkpoint.every;
-    const bool periodic =
-        (every > 0 && history_.step / every * every + every < last_step_) ||
-        (config().checkpoint.every_minutes > 0.0 && history_.step + 1 < last_step_);
+    const CheckpointSection& saves = config().checkpoint;
+    const auto comes = [this](int64_t every) {
+      return every > 0 && history_.step / every * every + every < last_step_;
+    };
+    const bool periodic = comes(saves.every) || comes(saves.milestone_every) ||
+                          (saves.every_minutes > 0.0 && history_.step + 1 < last_step_);
     if (!periodic || !config().checkpoint.async_ || !session_.device.is_cpu()) return;
     saves_.prepare(capture_.capture(session_.state()).tensors);
   }
@@ -437,10 +440,10 @@ class Trainer {
     if (saving_ == Saving::No || (history_.step == saved_step_ && !again)) return;
     replica_check_.run(history_.step, /*must=*/true);
     phase(kSavePhase, history_.step);
-    control_.saved();
     const CapturedState state = capture_.capture(session_.state());
     saves_.save(history_, state.tensors, state.owner, ends, state.ready);
     saved_step_ = history_.step;
+    control_.saved();
   }
 
   Saving saving_;

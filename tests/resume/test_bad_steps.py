@@ -148,6 +148,9 @@ def test_too_many_bad_steps_end_the_run_with_a_report(run, tmp_path):
 @pytest.mark.parametrize("sets,words", [
     (["checkpoint.keep=2", "checkpoint.every=50", "resilience.rollback_steps=52"],
      "resilience.rollback_steps = 52 reaches past the checkpoints"),
+    (["checkpoint.keep=2", "checkpoint.every=50", "checkpoint.every_minutes=1",
+      "resilience.rollback_steps=3"], "beside saves by the clock (checkpoint.every_minutes) are sure "
+     "to hold only the last 2"),
     (["checkpoint.every=0"], "needs checkpoints to go back to"),
     (["resilience.spike_window=3"], "resilience.spike_window"),
 ])

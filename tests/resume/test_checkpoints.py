@@ -47,6 +47,18 @@ def test_milestones_stay_and_others_go(run, tmp_path):
     assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 7, 8)]
 
 
+def test_milestones_are_saved_where_no_other_save_falls_on_them(run, tmp_path):
+    path, clock = write_config(tmp_path, "run"), write_config(tmp_path, "clock")
+    milestones = ("checkpoint.every=0", "checkpoint.keep=1", "checkpoint.milestone_every=3")
+    train(run, path, *milestones)
+    assert steps_kept(tmp_path / "run") == [f"step_{n:08}" for n in (3, 6, 8)]
+    # Saves by the clock, one after each step: all ranks save the same steps.
+    train(run, clock, *milestones, "checkpoint.every_minutes=1e-9", "run.stop_after=5", ranks=2)
+    assert steps_kept(tmp_path / "clock") == [f"step_{n:08}" for n in (3, 5)]
+    train(run, clock, *milestones, "checkpoint.every_minutes=1e-9", ranks=2)
+    assert steps_kept(tmp_path / "clock") == [f"step_{n:08}" for n in (3, 6, 8)]
+
+
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_damaged_checkpoint_makes_all_ranks_go_back_together(run, tmp_path, ranks):
     path, whole = write_config(tmp_path, "run"), write_config(tmp_path, "whole")
