@@ -130,11 +130,17 @@ class Merger {
     }
     if (options.holdout > 0 && !(any_train && any_held_out)) {
       discard();
-      throw InputError("data", fmt::format("a holdout of {}% left one side empty ({}); "
-                                           "choose another --holdout",
-                                           options.holdout * 100,
-                                           any_train ? "nothing was held out"
-                                                     : "everything was held out"));
+      int64_t documents = 0;
+      for (const auto* side : {&train_, &validation_}) {
+        for (const StoreShard& shard : side->shards) documents += shard.documents;
+      }
+      throw InputError(
+          "data", fmt::format("a holdout of {}% left one side empty: {} of {} held out, "
+                              "each drawn by its text; choose a {} --holdout, or cut the "
+                              "text into more documents (a file of text is one)",
+                              options.holdout * 100, any_train ? "none" : "all",
+                              counted(documents, "document was", "documents were"),
+                              any_train ? "larger" : "smaller"));
     }
     // Other processes may have been given other rules.
     refuse_dropped_before(context_.options, bad_);

@@ -177,7 +177,8 @@ TEST_F(StoreTest, LeavesNothingBehindWhenTheCorpusIsEmptyOrBad) {
              "corpus.jsonl:2: invalid UTF-8");
   BuildOptions wanted = options(line("only"));
   wanted.holdout = 0.5;
-  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }), "one side empty");
+  EXPECT_HAS(input_error([&] { build_store(&tokenizer, wanted); }),
+             "one side empty: all of 1 document was held out");
   EXPECT_EQ(dir.listing(), before);
 }
 
