@@ -61,7 +61,9 @@ def loss(run, of_one_rank, store):
     return result
 
 
-@pytest.mark.parametrize("name", EVALUATED)
+@pytest.mark.parametrize("name", [
+    name if name in ("tp4", "tp2_pp2", "cp2", "zero3") else pytest.param(name, marks=pytest.mark.soak)
+    for name in EVALUATED])
 def test_every_layout_evaluates_what_one_rank_does(run, of_one_rank, store, loss, name):
     ranks, words = EVALUATED[name]
     found = evaluated(run, of_one_rank, store, ranks, *words)
