@@ -12,7 +12,7 @@ import pytest
 from programs import BIN, SOURCE
 
 sys.path.insert(0, str(SOURCE / "tools" / "same_numbers"))
-from cases import CASES  # noqa: E402
+from cases import CASES, FAMILIES  # noqa: E402
 from compare import compare, words_of  # noqa: E402
 
 TOOL = SOURCE / "tools" / "same_numbers.sh"
@@ -89,7 +89,7 @@ def test_what_did_not_run_is_not_the_same():
 
 
 def test_names_are_names_of_one_case_each():
-    assert len({case.name for case in CASES}) == len(CASES) > 25
+    assert len({case.name for case in CASES}) == len(CASES) > 120
     assert len({case.definition() for case in CASES}) == len(CASES)
     assert max(case.ranks for case in CASES) == 8
 
@@ -138,6 +138,20 @@ def test_a_case_that_does_not_run_is_told_as_failed(tmp_path):
     assert done.stdout.count("start 1 of 1: ended with 1, not 0: longhaul: error: [numerics] "
                              "out of luck") == 2
     tool("--record", tmp_path / "record.json", broken, "--only", "one_fp32", code=1)
+
+
+def test_a_case_that_is_handed_over_is_begun_by_the_old_program(tmp_path):
+    real = BIN / "longhaul"
+    old = program(tmp_path / "longhaul", f"""
+        [ "$1" = train ] || exec {real} "$@"
+        echo 'longhaul: error: [numerics] begun by the old one' >&2; exit 1""")
+    handed_over = [case for case in CASES if case.handed_over]
+    assert {case.family for case in handed_over} == set(FAMILIES)
+    done = tool(old, BIN, "--only", "llama_handed_over", "--json", code=1)
+    assert "new: start 1 of 2: ended with 1, not 0: longhaul: error: [numerics] begun by the old" in done.stderr
+    (case,) = json.loads(done.stdout)["cases"].values()
+    assert case["verdict"] == "failed"
+    assert "same" in tool(BIN, BIN, "--only", "llama_handed_over", code=0).stdout
 
 
 @pytest.mark.parametrize("words,said", [

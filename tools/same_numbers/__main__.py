@@ -20,8 +20,8 @@ FORMAT = "longhaul same_numbers"
 EXAMPLES = """\
 OLD and NEW are each a directory with the built programs, a git commit, or a file that --record
 wrote. A commit is built in build/same_numbers/COMMIT, which stays and is used again until
-`git worktree remove --force` takes it away. Cases run one after the other, about three minutes
-for a program on two cores.
+`git worktree remove --force` takes it away. Cases run one after the other, about six minutes
+for a program on two cores. Of each family one run is begun by OLD and goes on with NEW.
 
   tools/same_numbers.sh HEAD~1 HEAD
   tools/same_numbers.sh main build/bin             # what is built here against main
@@ -90,8 +90,9 @@ class Recorded:
 class Built:
     """A side that is run."""
 
-    def __init__(self, programs, root, keep):
+    def __init__(self, programs, root, keep, begun_by=None):
         self.programs, self.root, self.keep = programs.resolve(), root, keep
+        self.begun_by = begun_by
         root.mkdir(parents=True)
         try:
             self.commit = version_of(self.programs, root)
@@ -100,7 +101,7 @@ class Built:
         self.label = f"{programs} (commit {self.commit})"
 
     def run(self, case):
-        record = run_case(case, self.programs, self.root)
+        record = run_case(case, self.programs, self.root, self.begun_by)
         if not self.keep:
             shutil.rmtree(self.root / case.name, ignore_errors=True)
         return record
@@ -124,7 +125,10 @@ def open_sides(options, root):
     paths = [programs_of(text) for text in options.sides]
     if options.record and paths[0].is_file():
         raise Usage(f"{paths[0]} is recorded already")
-    return [Recorded(path) if path.is_file() else Built(path, root / name, bool(options.keep))
+    # A file has no programs: then a case that is handed over is begun by the side itself.
+    begun_by = paths[0].resolve() if paths[0].is_dir() else None
+    return [Recorded(path) if path.is_file()
+            else Built(path, root / name, bool(options.keep), begun_by)
             for name, path in zip(names, paths)]
 
 

@@ -16,6 +16,37 @@ MODEL = {
     "torch_dtype": "bfloat16",
 }
 
+# The other families' own names for such sizes; a case changes some of these.
+FAMILIES = {
+    "llama": MODEL,
+    "mistral": {**MODEL, "architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                "sliding_window": 10},
+    "qwen2": {**MODEL, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+    "qwen3": {**MODEL, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"},
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "vocab_size": 301,
+        "n_embd": 96, "n_inner": 150, "n_layer": 4, "n_head": 6, "n_positions": 64,
+        "initializer_range": 0.05, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "torch_dtype": "bfloat16",
+    },
+    "gpt_neox": {
+        "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "vocab_size": 301,
+        "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "max_position_embeddings": 64, "layer_norm_eps": 1e-5,
+        "rotary_emb_base": 10000, "rotary_pct": 0.25, "use_parallel_residual": True,
+        "hidden_act": "gelu", "initializer_range": 0.05, "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    },
+    "bert": {
+        "architectures": ["BertForPreTraining"], "model_type": "bert", "vocab_size": 331,
+        "hidden_size": 96, "intermediate_size": 150, "num_hidden_layers": 4,
+        "num_attention_heads": 6, "max_position_embeddings": 64, "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu", "type_vocab_size": 2, "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1, "initializer_range": 0.05,
+        "torch_dtype": "bfloat16",
+    },
+}
+
 # Paths are relative: whatever is made of them is the same wherever the runs lie.
 RUN = """\
 [run]
@@ -57,11 +88,17 @@ class Stage:
 
 @dataclass
 class Case:
-    """Starts one after the other in one directory, judged by what all of them leave in `run`."""
+    """Starts one after the other in one directory, judged by what all of them leave in `run`.
+    With `handed_over` the first start is the old build's, whichever goes on."""
 
     name: str
     stages: list
     model: dict = field(default_factory=dict)
+    family: str = "llama"
+    handed_over: bool = False
+
+    def config(self):
+        return {**FAMILIES[self.family], **self.model}
 
     @property
     def ranks(self):
@@ -69,7 +106,7 @@ class Case:
 
     def definition(self):
         """Changes with whatever the case trains, so that no two cases are taken for one."""
-        whole = [RUN, MODEL, DOCUMENTS, asdict(self)]
+        whole = [RUN, self.config(), DOCUMENTS, asdict(self)]
         return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -262,4 +299,36 @@ EVENTS = [
               nodes=2)]),
 ]
 
-CASES = [*ONE_RANK, *DATA, *TENSOR, *CONTEXT, *PIPELINE, *COMBINED, *EVENTS]
+# Each form of a family: its name, the family, and what it changes.
+FORMS = [
+    ("gpt2", "gpt2", {}), ("bert", "bert", {}), ("neox_parallel", "gpt_neox", {}),
+    ("neox_serial", "gpt_neox", {"use_parallel_residual": False}), ("qwen2", "qwen2", {}),
+    ("qwen3", "qwen3", {}), ("mistral", "mistral", {})]
+EXAMPLES = 'data.train=[{path="../data/bert"}]'
+
+
+def of_form(name, family, changes):
+    sets = [EXAMPLES] if family == "bert" else []
+
+    def made(kind, ranks, compute, *more, **keys):
+        return Case(f"{name}_{kind}_{compute}", [stage(ranks, compute, *sets, *more, **keys)],
+                    changes, family)
+
+    yield made("single", 1, FP32)
+    yield made("single_composite", 1, BF16, COMPOSITE)
+    yield made("single_recompute_selective", 1, BF16, *recompute("selective"))
+    yield made("tp2", 2, BF16, tp=2, sequence=False)
+    yield made("tp2_sequence", 2, FP32, tp=2)
+    yield made("pp2", 2, FP32, pp=2)
+    yield made("dp2_zero3", 2, BF16, zero=3)
+    yield Case(f"{name}_handed_over_{BF16}", [
+        stage(2, BF16, *sets, "run.stop_after=3", tp=2), stage(2, BF16, *sets, zero=3)],
+        changes, family, handed_over=True)
+
+
+FAMILY = [
+    *(case for form in FORMS for case in of_form(*form)),
+    Case("llama_handed_over_bf16", [stage(2, BF16, "run.stop_after=3", tp=2),
+                                    stage(2, BF16, zero=3)], handed_over=True)]
+
+CASES = [*ONE_RANK, *DATA, *TENSOR, *CONTEXT, *PIPELINE, *COMBINED, *EVENTS, *FAMILY]

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from cases import MODEL, RUN, documents
+from cases import FAMILIES, MODEL, RUN, documents
 
 TIME_LIMIT = 300  # seconds of one start; the slowest takes a hundredth of it on a free machine
 NUMBERS = ("loss", "grad_norm", "lr", "applied")
@@ -83,6 +83,32 @@ def make_data(program, root):
         lines.write_text("".join(json.dumps({"ids": ids}) + "\n" for ids in part))
         execute([program, "data", "build", lines.name, "--field", "ids", "--vocab-size",
                  MODEL["vocab_size"], "--threads", 1, "--out", name], place)
+    make_examples(program, place)
+
+
+def make_examples(program, place):
+    """HDF5 shards of BERT's examples, of the same documents by a tokenizer of whole words."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = special + [f"w{n}" for n in range(FAMILIES["bert"]["vocab_size"] - len(special))]
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None, "decoder": None,
+        "added_tokens": [{"id": n, "content": word, "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False, "special": True}
+                         for n, word in enumerate(special)],
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                  "max_input_chars_per_word": 100,
+                  "vocab": {word: n for n, word in enumerate(words)}}}
+    (place / "words.json").write_text(json.dumps(tokenizer))
+    sentences = []
+    for ids in documents():
+        for begin in range(0, len(ids), 8):
+            sentences.append(" ".join(f"w{n}" for n in ids[begin:begin + 8]))
+        sentences.append("")
+    (place / "bert.txt").write_text("\n".join(sentences) + "\n")
+    execute([program, "data", "build", "--bert", "bert.txt", "--tokenizer", "words.json",
+             "--seq-len", 32, "--max-predictions", 5, "--shards", 2, "--threads", 1, "--out",
+             "bert"], place)
 
 
 def points_of(run_dir):
@@ -150,8 +176,9 @@ def figures_of(run_dir, ranks):
     return {name: value for name, value in found.items() if value}
 
 
-def run_case(case, programs, root):
-    """The record of a case; where something did not run, `failed` says what."""
+def run_case(case, programs, root, begun_by=None):
+    """The record of a case; where something did not run, `failed` says what. `begun_by`: the
+    programs of the first start of a case that is handed over; without it these begin it too."""
     program, where = programs / "longhaul", root / case.name
     record = {"ranks": case.ranks, "definition": case.definition()}
     begun = time.monotonic()
@@ -161,11 +188,13 @@ def run_case(case, programs, root):
         if where.exists():
             shutil.rmtree(where)
         (where / "model").mkdir(parents=True)
-        (where / "model" / "config.json").write_text(json.dumps({**MODEL, **case.model}))
+        (where / "model" / "config.json").write_text(json.dumps(case.config()))
         (where / "run.toml").write_text(RUN)
         for number, stage in enumerate(case.stages, 1):
+            begins = case.handed_over and number == 1 and begun_by
             try:
-                execute(start_of(stage, program, where), where, stage.exit)
+                execute(start_of(stage, (begun_by if begins else programs) / "longhaul", where),
+                        where, stage.exit)
             except Failed as error:
                 raise Failed(f"start {number} of {len(case.stages)}: {error}") from None
         execute([program, "export", "run", "--dtype", "fp32", "--out", "hf"], where)
