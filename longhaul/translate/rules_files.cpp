@@ -22,6 +22,25 @@ Known<int64_t> whole_any(const Job& job, const std::vector<std::string>& names,
   return job.whole(said == nullptr ? names.front() : said->name, otherwise);
 }
 
+/// torch's alltoall sends each rank's part to the next rank, which is a ring.
+void put_titan_context(const Job& job) {
+  Draft& draft = job.draft();
+  const Said* const said = job.find_any({"parallelism.context_parallel_rotate_method",
+                                         "experimental.context_parallel_rotate_method"});
+  if (draft.whole("parallel.cp", 1) <= 1) return;
+  if (said == nullptr) {
+    return draft.put("parallel.context", name_value("gather"),
+                     "their default, allgather");
+  }
+  const std::string method = config::word_name(said->text());
+  if (method == "allgather" || method == "alltoall") {
+    return draft.put("parallel.context",
+                     name_value(method == "alltoall" ? "ring" : "gather"), said->whole());
+  }
+  draft.fill("parallel.context",
+             said->whole() + ": their allgather is gather, their alltoall is ring");
+}
+
 void put_titan_layout(const Job& job) {
   Draft& draft = job.draft();
   job.put("parallel.tp", whole_any(job, {"parallelism.tensor_parallel_degree",
@@ -32,9 +51,7 @@ void put_titan_layout(const Job& job) {
                                          "training.pipeline_parallel_degree"}));
   job.put("parallel.cp", whole_any(job, {"parallelism.context_parallel_degree",
                                          "experimental.context_parallel_degree"}));
-  if (draft.whole("parallel.cp", 1) > 1) {
-    draft.put("parallel.context", name_value("gather"), "their default, allgather");
-  }
+  put_titan_context(job);
   const Known<int64_t> copies = whole_any(job,
                                           {"parallelism.data_parallel_replicate_degree",
                                            "training.data_parallel_replicate_degree"},
@@ -98,9 +115,58 @@ void put_titan_batch(const Job& job) {
   job.put_global_size(replica);
 }
 
+/// Puts torchtitan's schedule exactly. With W steps of warm-up, D of decay and T in all,
+/// its rate after s steps is lr (s + 1) / W for s < W, then lr, and from T - D on it
+/// decays by (s - T + D) / D. That is wsd with a warm-up of W - 1 steps from (s + 1) / W
+/// on.
+void put_titan_shape(const Job& job, const std::string& form) {
+  Draft& draft = job.draft();
+  const Known<int64_t> total =
+      whole_any(job, {"lr_scheduler.total_steps", "training.steps"}, 10000);
+  const Known<int64_t> wanted =
+      whole_any(job, {"lr_scheduler.warmup_steps", "training.warmup_steps"}, 200);
+  const Known<double> ratio = job.real("lr_scheduler.decay_ratio");
+  draft.put("schedule.kind", name_value("wsd"),
+            "their form: a warm-up, a constant rate, a decay");
+  draft.put("schedule.decay", name_value(form),
+            job.find("lr_scheduler.decay_type") != nullptr ? "lr_scheduler.decay_type"
+                                                           : "their default");
+  if (!total.value || !wanted.value || (ratio.given && !ratio.value)) {
+    draft.put("schedule.warmup_start", name_value("nonzero"), "their form");
+    draft.fill("schedule.warmup_steps", "lr_scheduler.warmup_steps - 1");
+    return draft.fill("schedule.decay_steps",
+                      "lr_scheduler.decay_ratio * training.steps; without a ratio "
+                      "training.steps - lr_scheduler.warmup_steps");
+  }
+  const int64_t warmup = std::max<int64_t>(std::min(*wanted.value, *total.value), 0);
+  if (*wanted.value > warmup) {
+    draft.leave(
+        fmt::format("{} {}: a warm-up longer than the {} steps of the schedule, to which "
+                    "torchtitan shortens it, too",
+                    wanted.from, *wanted.value, *total.value));
+  }
+  draft.put("schedule.warmup_steps", {std::max<int64_t>(warmup - 1, 0), ""},
+            fmt::format("{} {}, less the step that has the whole rate in both",
+                        wanted.from, warmup));
+  if (warmup > 1) {
+    draft.put("schedule.warmup_start", name_value("nonzero"),
+              "their form: lr (s + 1) / W");
+  }
+  // Python's round, to the even number from a half.
+  const int64_t room = *total.value - warmup;
+  const int64_t decay =
+      ratio.value
+          ? std::min<int64_t>(
+                std::llrint(static_cast<double>(*total.value) * *ratio.value), room)
+          : room;
+  draft.put("schedule.decay_steps", {std::max<int64_t>(decay, 1), ""},
+            ratio.value
+                ? fmt::format("{} {} of {} steps", ratio.from, *ratio.value, *total.value)
+                : "all after the warm-up");
+}
+
 void put_titan_schedule(const Job& job) {
   Draft& draft = job.draft();
-  draft.put_default("schedule.warmup_steps", {int64_t{200}, ""});
   const std::string form =
       job.text("lr_scheduler.decay_type", "linear").value.value_or("");
   if (form != "linear" && form != "cosine" && form != "sqrt") {
@@ -109,29 +175,13 @@ void put_titan_schedule(const Job& job) {
                                  "sqrt and cosine",
                                  one_line(form)));
   }
-  draft.put("schedule.warmup_start", name_value("nonzero"),
-            "theirs: lr (s + 1) / W, and a decay one step further along");
-  const int64_t steps = draft.whole("run.steps", 10000);
-  const int64_t horizon = draft.whole("schedule.horizon", steps);
-  const int64_t warmup = draft.whole("schedule.warmup_steps", 200);
-  const Known<double> ratio = job.real("lr_scheduler.decay_ratio");
-  if (ratio.value || form == "sqrt") {
-    const auto wanted = ratio.value
-                            ? std::llround(static_cast<double>(horizon) * *ratio.value)
-                            : horizon - warmup;
-    const int64_t decay =
-        std::max<int64_t>(std::min<int64_t>(wanted, horizon - warmup), 1);
-    draft.put("schedule.kind", name_value("wsd"),
-              ratio.value ? ratio.from : "decay_type sqrt");
-    draft.put("schedule.decay", name_value(form), "lr_scheduler.decay_type");
-    draft.put("schedule.decay_steps", {decay, ""},
-              ratio.value
-                  ? fmt::format("{} {} of {} steps", ratio.from, *ratio.value, horizon)
-                  : "all after the warm-up");
+  if (job.find("training.warmup_steps") != nullptr &&
+      job.find("lr_scheduler.warmup_steps") == nullptr) {
+    draft.put("schedule.kind", name_value("linear"), "their form of 2024");
+    draft.put("schedule.warmup_start", name_value("nonzero"),
+              "their form of 2024: lr (s + 1) / (W + 1)");
   } else {
-    draft.put("schedule.kind", name_value(form),
-              job.find("lr_scheduler.decay_type") != nullptr ? "lr_scheduler.decay_type"
-                                                             : "their default");
+    put_titan_shape(job, form);
   }
   const Said* const said =
       job.find_any({"lr_scheduler.min_lr_factor", "lr_scheduler.lr_min"});
@@ -162,9 +212,21 @@ void put_titan_checkpoints(const Job& job) {
         "end "
         "alone, and a run that breaks then starts at step 1");
   } else {
-    Known<int64_t> every =
+    const Known<int64_t> every =
         whole_any(job, {"checkpoint.interval", "training.checkpoint_interval"}, 500);
-    job.put("checkpoint.every", every);
+    const Said* const unit =
+        job.find_any({"checkpoint.interval_type", "training.checkpoint_interval_type"});
+    if (unit != nullptr && config::word_name(unit->text()) == "seconds" && every.value) {
+      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->whole());
+      draft.put("checkpoint.every_minutes",
+                {static_cast<double>(*every.value) / 60.0, ""},
+                fmt::format("{} {} seconds", every.from, *every.value));
+    } else if (unit != nullptr && config::word_name(unit->text()) == "seconds") {
+      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->whole());
+      draft.fill("checkpoint.every_minutes", every.from + ": seconds / 60");
+    } else {
+      job.put("checkpoint.every", every);
+    }
     job.put("checkpoint.keep", job.whole("checkpoint.keep_latest_k", 10));
     const Said* const folder = job.find("checkpoint.folder");
     if (folder != nullptr && folder->text().starts_with('/')) {
@@ -230,53 +292,100 @@ std::vector<std::string> values_of(const Job& job, const std::string& name) {
   return out;
 }
 
-void put_nanotron_schedule(const Job& job) {
+const std::string kNanotronRate = "optimizer.learning_rate_scheduler.";
+
+std::string nanotron_decay_form(const Job& job) {
+  const std::string style =
+      job.text(kNanotronRate + "lr_decay_style", "linear").value.value_or("");
+  if (style == "linear" || style == "cosine") return style;
+  if (style == "1-sqrt") return "sqrt";
+  throw InputError("flags",
+                   fmt::format("{}lr_decay_style: {}: nanotron has linear, cosine and "
+                               "1-sqrt",
+                               kNanotronRate, one_line(style)));
+}
+
+/// Puts the warm-up: linear from rate 0, or steps at the whole rate.
+void put_nanotron_warmup(const Job& job, int64_t warmup) {
   Draft& draft = job.draft();
-  const std::string at = "optimizer.learning_rate_scheduler.";
-  const int64_t steps = draft.whole("run.steps", 1);
-  const int64_t warmup = draft.whole("schedule.warmup_steps", 0);
-  const Known<int64_t> start = job.whole(at + "lr_decay_starting_step", warmup);
-  const Known<int64_t> decay = job.whole(at + "lr_decay_steps", steps - warmup);
-  const std::string style = job.text(at + "lr_decay_style", "linear").value.value_or("");
-  const std::string form = style == "1-sqrt" ? "sqrt" : style;
-  if (form != "linear" && form != "cosine" && form != "sqrt") {
-    throw InputError("flags",
-                     fmt::format("{}lr_decay_style: {}: nanotron has linear, cosine and "
-                                 "1-sqrt",
-                                 at, one_line(style)));
-  }
-  const std::string from = job.find(at + "lr_decay_style") != nullptr
-                               ? at + "lr_decay_style"
-                               : "their default";
-  const int64_t first = start.value.value_or(warmup);
-  const int64_t length = std::max<int64_t>(decay.value.value_or(steps - warmup), 1);
-  if (first > warmup || form == "sqrt") {
-    draft.put("schedule.kind", name_value("wsd"), at + "lr_decay_starting_step");
-    draft.put("schedule.decay", name_value(form), from);
-    draft.put("schedule.decay_steps", {length, ""}, at + "lr_decay_steps");
-  } else {
-    draft.put("schedule.kind", name_value(form), from);
-  }
-  if (first + length != steps) {
-    draft.put("schedule.horizon", {first + length, ""},
-              fmt::format("where their decay ends: {} + {}", first, length));
+  const std::string style =
+      job.text(kNanotronRate + "lr_warmup_style", "linear").value.value_or("");
+  if (style == "constant") {
+    return draft.put("schedule.warmup_steps", {int64_t{0}, ""},
+                     kNanotronRate + "lr_warmup_style constant: the whole rate at once");
   }
   if (warmup > 0) {
-    const bool constant =
-        job.text(at + "lr_warmup_style", "linear").value.value_or("") == "constant";
-    draft.put("schedule.warmup_start", name_value("zero"), "their form: lr s / W");
-    if (constant) {
-      draft.put("schedule.warmup_steps", {int64_t{0}, ""},
-                at + "lr_warmup_style constant");
-      draft.put("schedule.warmup_start", name_value("nonzero"), "no warm-up");
-    }
+    return draft.put("schedule.warmup_start", name_value("zero"), "their form: lr s / W");
   }
-  const Known<double> low = job.real(at + "min_decay_lr");
-  if (low.given) return job.put("schedule.min_lr", low);
-  const Known<double> peak = job.real(at + "learning_rate");
-  if (peak.value) {
-    draft.put("schedule.min_lr", {*peak.value, ""},
-              "min_decay_lr, absent: their rate does not fall");
+  draft.leave(kNanotronRate +
+              "lr_warmup_steps 0: their linear warm-up gives step 1 alone the rate 0, "
+              "here step 1 has the whole rate");
+}
+
+/// Puts a decay of `length` steps after `first` steps.
+void put_nanotron_decay(const Job& job, int64_t warmup, int64_t first, int64_t length) {
+  Draft& draft = job.draft();
+  const std::string form = nanotron_decay_form(job);
+  const std::string from = job.find(kNanotronRate + "lr_decay_style") != nullptr
+                               ? kNanotronRate + "lr_decay_style"
+                               : "their default";
+  const bool stable = first > draft.whole("schedule.warmup_steps", 0);
+  if (!stable && form != "sqrt") {
+    draft.put("schedule.kind", name_value(form), from);
+  } else {
+    draft.put("schedule.kind", name_value("wsd"),
+              first == warmup ? "the decay begins after lr_warmup_steps"
+                              : kNanotronRate + "lr_decay_starting_step");
+    draft.put("schedule.decay", name_value(form), from);
+    draft.put("schedule.decay_steps", {length, ""},
+              job.find(kNanotronRate + "lr_decay_steps") != nullptr
+                  ? kNanotronRate + "lr_decay_steps"
+                  : "lr_decay_steps, absent: their train_steps - lr_warmup_steps");
+  }
+  const int64_t steps = draft.whole("run.steps", 1);
+  if (first + length == steps) return;
+  draft.put("schedule.horizon", {first + length, ""},
+            fmt::format("where their decay ends: {} + {}", first, length));
+  if (first + length > steps && job.find(kNanotronRate + "lr_decay_steps") == nullptr) {
+    draft.leave(
+        fmt::format("CAUTION {}lr_decay_starting_step {} without lr_decay_steps: "
+                    "nanotron then decays "
+                    "over train_steps - lr_warmup_steps = {} steps, so that the run ends "
+                    "at step {} of "
+                    "{} and never reaches min_decay_lr. The same here; "
+                    "schedule.decay_steps = {} without "
+                    "schedule.horizon ends the decay with the run",
+                    kNanotronRate, first, length, steps, first + length,
+                    std::max<int64_t>(steps - first, 1)));
+  }
+}
+
+void put_nanotron_schedule(const Job& job) {
+  Draft& draft = job.draft();
+  const int64_t steps = draft.whole("run.steps", 1);
+  const int64_t warmup = draft.whole("schedule.warmup_steps", 0);
+  const int64_t first =
+      job.whole(kNanotronRate + "lr_decay_starting_step", warmup).value.value_or(warmup);
+  const int64_t length =
+      std::max<int64_t>(job.whole(kNanotronRate + "lr_decay_steps", steps - warmup)
+                            .value.value_or(steps - warmup),
+                        1);
+  put_nanotron_warmup(job, warmup);
+  const Known<double> low = job.real(kNanotronRate + "min_decay_lr");
+  const Known<double> peak = job.real(kNanotronRate + "learning_rate");
+  if (!low.given || (low.value && peak.value && *low.value == *peak.value)) {
+    nanotron_decay_form(job);
+    return draft.put("schedule.kind", name_value("constant"),
+                     low.given ? "min_decay_lr is learning_rate"
+                               : "min_decay_lr, absent: their rate does not fall");
+  }
+  put_nanotron_decay(job, warmup, first, length);
+  job.put("schedule.min_lr", low);
+  if (first < warmup) {
+    draft.leave(
+        fmt::format("CAUTION {}lr_decay_starting_step {} lies in the warm-up of {} "
+                    "steps: their rate leaps after it, here it does not",
+                    kNanotronRate, first, warmup));
   }
 }
 
@@ -316,6 +425,12 @@ void put_nanotron_data(const Job& job) {
       if (std::ranges::find(names, value) == names.end()) names.push_back(value);
     }
   }
+  const std::vector<std::string> weights =
+      values_of(job, "data_stages.data.dataset.dataset_weights");
+  const std::string shares =
+      weights.empty() ? ""
+                      : fmt::format(" as {{ path, weight }} each, with the weights {}",
+                                    fmt::join(weights, ", "));
   if (names.empty()) {
     const config::Table one{{"synthetic", "", {int64_t{1'000'000}, ""}}};
     draft.put("data.train", {config::Array{{one, ""}}, ""},
@@ -323,8 +438,8 @@ void put_nanotron_data(const Job& job) {
   } else {
     draft.fill("data.train",
                fmt::format("token stores or data sets of ids: longhaul data build makes "
-                           "them of the text of {}",
-                           fmt::join(names, ", ")));
+                           "them of the text of {}{}",
+                           fmt::join(names, ", "), shares));
   }
   for (const Said* stage : job.all("data_stages.start_training_step")) {
     if (!stage->values.empty() && whole_of(*stage, stage->text()) > 1) {
@@ -371,6 +486,16 @@ void translate_torchtitan(const Job& job) {
   if (job.text("training.mixed_precision_reduce", "float32").value.value_or("") ==
       "bfloat16") {
     draft.put("precision.reduce", name_value("bf16"), "training.mixed_precision_reduce");
+  }
+  const Said* const dtype = job.find("training.dtype");
+  if (dtype != nullptr && dtype->text() != "float32") {
+    draft.leave(fmt::format(
+        "CAUTION {}: their weights, gradients and moments are of this type, without a "
+        "copy "
+        "in fp32; here they are fp32 and take more memory. precision.master = "
+        "\"bf16_sr\" "
+        "with moments and gradients \"bf16\" takes theirs, and rounds stochastically",
+        dtype->whole()));
   }
   const Said* const profile =
       job.find_any({"profiling.enable_profiling", "profiling.run_profiler"});
