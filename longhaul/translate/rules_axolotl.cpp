@@ -200,7 +200,10 @@ void put_axolotl_data(const Job& job) {
       mixed != nullptr && !truth_of(*mixed)) {
     draft.put("data.shuffle", {false, ""}, mixed->shown);
   }
-  if (const Said* const set = job.find("test_datasets.path")) {
+  const Said* const when = job.find_any({"eval_strategy", "evaluation_strategy"});
+  const bool never = when != nullptr && config::word_name(when->text()) == "no" &&
+                     job.find("eval_steps") == nullptr;
+  if (const Said* const set = job.find("test_datasets.path"); set != nullptr && !never) {
     draft.fill("data.validation", set->whole() + ": a token store of it");
   }
 }
@@ -377,7 +380,7 @@ void put_axolotl_strategy(const Job& job, const Said& said, const std::string& k
         said.whole() + (key == "checkpoint.every"
                             ? ": here checkpoints are on: checkpoint.every = 0 saves at "
                               "the end alone, and a run that breaks then starts at step 1"
-                            : ": without data.validation nothing is validated here"));
+                            : ": nothing is validated without data.validation"));
   }
   job.draft().leave(fmt::format("{}: {} counts steps", said.whole(), key));
 }

@@ -261,9 +261,11 @@ void put_titan_data(const Job& job) {
                          what));
   const Said* const on = job.find_any({"validation.enable", "validation.enabled"});
   if (on == nullptr || !truth_of(*on)) return;
-  const Known<std::string> set = job.text("validation.dataset", "c4_validation");
+  const Said* const held =
+      job.find_any({"validation.dataset_path", "validation.dataset"});
   draft.fill("data.validation",
-             fmt::format("a token store of {}", set.value.value_or("")));
+             fmt::format("a token store of {}",
+                         held == nullptr ? "c4_validation" : held->text()));
   job.put("validation.every", job.whole("validation.freq", 10));
   Known<int64_t> batches = job.whole("validation.steps", -1);
   if (batches.value && *batches.value < 0)
@@ -347,16 +349,13 @@ void put_nanotron_decay(const Job& job, int64_t warmup, int64_t first, int64_t l
   draft.put("schedule.horizon", {first + length, ""},
             fmt::format("where their decay ends: {} + {}", first, length));
   if (first + length > steps && job.find(kNanotronRate + "lr_decay_steps") == nullptr) {
-    draft.leave(
-        fmt::format("CAUTION {}lr_decay_starting_step {} without lr_decay_steps: "
-                    "nanotron then decays "
-                    "over train_steps - lr_warmup_steps = {} steps, so that the run ends "
-                    "at step {} of "
-                    "{} and never reaches min_decay_lr. The same here; "
-                    "schedule.decay_steps = {} without "
-                    "schedule.horizon ends the decay with the run",
-                    kNanotronRate, first, length, steps, first + length,
-                    std::max<int64_t>(steps - first, 1)));
+    draft.leave(fmt::format(
+        "CAUTION lr_decay_starting_step {} without lr_decay_steps: nanotron decays over "
+        "train_steps - lr_warmup_steps = {} steps, up to step {}, and the run ends at "
+        "{}. "
+        "So does this one; schedule.decay_steps = {} without schedule.horizon ends the "
+        "decay with the run",
+        first, length, first + length, steps, std::max<int64_t>(steps - first, 1)));
   }
 }
 
@@ -504,7 +503,10 @@ void translate_torchtitan(const Job& job) {
         "profile.every",
         whole_any(job, {"profiling.profile_freq", "profiling.profile_every_x_iter"}, 10));
   }
-  const Known<std::string> schedule = job.text("parallelism.pipeline_parallel_schedule");
+  const Said* const pipeline = job.find_any({"parallelism.pipeline_parallel_schedule",
+                                             "experimental.pipeline_parallel_schedule"});
+  const Known<std::string> schedule = job.text(
+      pipeline == nullptr ? "parallelism.pipeline_parallel_schedule" : pipeline->name);
   if (schedule.value && draft.whole("parallel.pp", 1) > 1) {
     const std::string name = config::word_name(*schedule.value);
     if (name == "gpipe" || name == "1f1b") {
