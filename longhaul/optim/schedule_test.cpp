@@ -1,8 +1,11 @@
 #include "longhaul/optim/schedule.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "longhaul/base/error.h"
 
@@ -127,6 +130,88 @@ TEST(Schedule, WsdHoldsAndThenDecaysOverItsLastSteps) {
     expect_rate(at(schedule, 90), 1e-4 + 9e-4 * half);
     expect_rate(at(schedule, 100), 1e-4);
     expect_rate(at(schedule, 500), 1e-4);
+  }
+}
+
+/// What is left of the rate after the part x of a decay.
+double left(DecayForm form, double x) {
+  if (form == DecayForm::Cosine) return 0.5 * (1.0 + std::cos(std::numbers::pi * x));
+  return 1.0 - (form == DecayForm::Sqrt ? std::sqrt(x) : x);
+}
+
+/// torchtitan's rate as a share of lr: W steps up, a constant part with one step beyond
+/// the run, D steps down; `s` counts from 0.
+double torchtitan_share(int64_t steps, int64_t warmup, int64_t decay, DecayForm form,
+                        double floor, int64_t s) {
+  const int64_t stable = steps + 1 - warmup - decay;
+  if (s < warmup) return static_cast<double>(s + 1) / static_cast<double>(warmup);
+  if (s < warmup + stable) return 1.0;
+  const double x =
+      static_cast<double>(s + 1 - warmup - stable) / static_cast<double>(decay);
+  return floor + (1.0 - floor) * left(form, x);
+}
+
+// The form that `longhaul import --flags` writes for torchtitan's files.
+TEST(Schedule, WsdWithAWarmupOfOneStepLessIsTorchtitansAtEachStep) {
+  constexpr int64_t kSteps = 50;
+  for (const DecayForm form : {DecayForm::Linear, DecayForm::Cosine, DecayForm::Sqrt}) {
+    for (const int64_t warmup : {0, 1, 2, 20, 49, 50}) {
+      for (const int64_t wanted : {0, 1, 10, 30, 50}) {
+        SCOPED_TRACE(fmt::format("form {}, warm-up {}, decay {}", static_cast<int>(form),
+                                 warmup, wanted));
+        const int64_t decay = std::min(wanted, kSteps - warmup);
+        ScheduleSection s = section(ScheduleKind::Wsd, std::max<int64_t>(warmup - 1, 0));
+        s.warmup_start = WarmupStart::NonZero;
+        s.decay = form;
+        s.decay_steps = std::max<int64_t>(decay, 1);
+        s.min_lr = 1e-4;
+        const Schedule schedule(s, 1e-3, kSteps);
+        for (int64_t step = 0; step < kSteps; ++step) {
+          expect_rate(at(schedule, step),
+                      1e-3 * torchtitan_share(kSteps, warmup, decay, form, 0.1, step));
+        }
+      }
+    }
+  }
+}
+
+/// nanotron's rate: a warm-up from 0 or at the whole rate, then D steps down after
+/// `first`.
+double nanotron_rate(bool constant, int64_t warmup, int64_t first, int64_t decay,
+                     DecayForm form, int64_t s) {
+  if (s <= warmup) {
+    return constant ? 1e-3 : 1e-3 * static_cast<double>(s) / static_cast<double>(warmup);
+  }
+  if (s < first) return 1e-3;
+  if (s >= first + decay) return 1e-4;
+  const double x = static_cast<double>(s - first) / static_cast<double>(decay);
+  return 1e-4 + 9e-4 * left(form, x);
+}
+
+// The forms that `longhaul import --flags` writes for nanotron's files.
+TEST(Schedule, WsdWithAHorizonIsNanotronsAtEachStep) {
+  constexpr int64_t kSteps = 50;
+  constexpr int64_t kWarmup = 10;
+  for (const DecayForm form : {DecayForm::Linear, DecayForm::Cosine, DecayForm::Sqrt}) {
+    for (const bool constant : {false, true}) {
+      for (const int64_t first : {10, 11, 40}) {
+        for (const int64_t decay : {1, 10, 40}) {
+          SCOPED_TRACE(fmt::format("form {}, constant {}, from {}, decay {}",
+                                   static_cast<int>(form), constant, first, decay));
+          ScheduleSection s = section(ScheduleKind::Wsd, constant ? 0 : kWarmup);
+          s.warmup_start = WarmupStart::Zero;
+          s.decay = form;
+          s.decay_steps = decay;
+          s.horizon = first + decay;
+          s.min_lr = 1e-4;
+          const Schedule schedule(s, 1e-3, kSteps);
+          for (int64_t step = 0; step < kSteps; ++step) {
+            expect_rate(at(schedule, step),
+                        nanotron_rate(constant, kWarmup, first, decay, form, step));
+          }
+        }
+      }
+    }
   }
 }
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "longhaul/base/error.h"
+#include "longhaul/base/numbers.h"
 #include "longhaul/translate/rules.h"
 
 namespace longhaul::translate {
@@ -14,11 +17,72 @@ using config::Value;
 
 Value axolotl_word(const std::string& text) { return {text, ""}; }
 
+/// Puts the lowest rate: a number, or a share of learning_rate.
+void put_axolotl_floor(const Job& job, const std::string& kind) {
+  Draft& draft = job.draft();
+  const Known<double> floor = job.real("lr_scheduler_kwargs.min_lr");
+  const Said* const share =
+      job.find_any({"lr_scheduler_kwargs.min_lr_rate", "cosine_min_lr_ratio"});
+  if (kind != "cosine") {
+    for (const char* name : {"lr_scheduler_kwargs.min_lr",
+                             "lr_scheduler_kwargs.min_lr_rate", "cosine_min_lr_ratio"}) {
+      if (const Said* const said = job.find(name))
+        draft.leave(said->whole() + ": belongs to their cosine schedules");
+    }
+    return;
+  }
+  if (floor.given) return job.put("schedule.min_lr", floor);
+  if (share == nullptr) return;
+  const Known<double> rate = job.real(share->name);
+  const Known<double> lr = job.real("learning_rate");
+  if (!rate.value || !lr.value) {
+    return draft.fill("schedule.min_lr", share->shown + " * learning_rate");
+  }
+  draft.put("schedule.min_lr", {*rate.value * *lr.value, ""},
+            rate.from + " * learning_rate");
+}
+
+/// transformers' constant has no warm-up, whatever warmup_steps says.
+void put_axolotl_no_warmup(const Job& job) {
+  job.draft().put("schedule.warmup_steps", {int64_t{0}, ""},
+                  "lr_scheduler constant: no warm-up");
+  for (const char* name : {"warmup_steps", "warmup_ratio"}) {
+    const Said* const said = job.find(name);
+    if (said == nullptr) continue;
+    job.draft().leave(said->whole() +
+                      ": lr_scheduler constant ignores it, there too; "
+                      "constant_with_warmup has a warm-up");
+  }
+}
+
+void put_axolotl_warmup(const Job& job) {
+  Draft& draft = job.draft();
+  Known<int64_t> warmup = job.whole("warmup_steps");
+  const Known<double> part = job.real("warmup_ratio");
+  const Known<int64_t> steps = job.whole("max_steps");
+  if (warmup.given) {
+    // As they do it.
+    if (warmup.value && *warmup.value == 1)
+      warmup = {2, warmup.from + " 1: their shortest warm-up is 2", true};
+    job.put("schedule.warmup_steps", warmup);
+  } else if (part.given) {
+    job.put("schedule.warmup_fraction", part);
+  } else if (steps.value && *steps.value > 0) {
+    auto share = static_cast<int64_t>(0.03 * static_cast<double>(*steps.value));
+    if (share == 1) share = 2;
+    draft.put("schedule.warmup_steps", {std::min<int64_t>(share, 100), ""},
+              "their default: 3% of the steps, at most 100");
+  } else {
+    draft.fill("schedule.warmup_steps",
+               "their default: 3% of the run's steps, at most 100");
+  }
+}
+
 void put_axolotl_schedule(const Job& job) {
   Draft& draft = job.draft();
   const Known<std::string> scheduler = job.text("lr_scheduler", "cosine");
-  std::string kind = scheduler.value.value_or("");
-  const Known<double> ratio = job.real("cosine_min_lr_ratio");
+  const std::string name = scheduler.value.value_or("");
+  std::string kind = name;
   if (kind == "constant_with_warmup") kind = "constant";
   if (kind == "cosine_with_min_lr") kind = "cosine";
   if (kind != "cosine" && kind != "linear" && kind != "constant") {
@@ -28,36 +92,22 @@ void put_axolotl_schedule(const Job& job) {
   } else {
     draft.put("schedule.kind", axolotl_word(kind), scheduler.from);
   }
-  if (ratio.value) {
-    const Known<double> lr = job.real("learning_rate");
-    if (lr.value) {
-      draft.put("schedule.min_lr", {*ratio.value * *lr.value, ""},
-                ratio.from + " * learning_rate");
-    }
+  put_axolotl_floor(job, kind);
+  std::set<std::string> rest{"cosine_constant_lr_ratio"};
+  for (const Said& said : job.source().said) {
+    if (said.name.starts_with("lr_scheduler_kwargs.")) rest.insert(said.name);
   }
-  for (const char* name : {"cosine_constant_lr_ratio", "lr_scheduler_kwargs.min_lr",
-                           "lr_scheduler_kwargs.num_cycles"}) {
-    if (const Said* const said = job.find(name)) {
+  rest.erase("lr_scheduler_kwargs.min_lr");
+  rest.erase("lr_scheduler_kwargs.min_lr_rate");
+  for (const std::string& one : rest) {
+    if (const Said* const said = job.find(one)) {
       draft.leave(said->whole() +
                   ": schedule.min_lr, schedule.constant_steps and schedule.horizon "
                   "are the forms that there are");
     }
   }
-  const Known<int64_t> warmup = job.whole("warmup_steps");
-  const Known<double> part = job.real("warmup_ratio");
-  const Known<int64_t> steps = job.whole("max_steps");
-  if (warmup.given) {
-    job.put("schedule.warmup_steps", warmup);
-  } else if (part.given) {
-    job.put("schedule.warmup_fraction", part);
-  } else if (steps.value && *steps.value > 0) {
-    const auto share = static_cast<int64_t>(0.03 * static_cast<double>(*steps.value));
-    draft.put("schedule.warmup_steps", {std::min<int64_t>(share, 100), ""},
-              "their default: 3% of the steps, at most 100");
-  } else {
-    draft.fill("schedule.warmup_steps",
-               "their default: 3% of the run's steps, at most 100");
-  }
+  if (name == "constant") return put_axolotl_no_warmup(job);
+  put_axolotl_warmup(job);
   if (kind != "linear") {
     draft.put("schedule.warmup_start", axolotl_word("zero"), "their form: lr s / W");
   }
@@ -150,7 +200,10 @@ void put_axolotl_data(const Job& job) {
       mixed != nullptr && !truth_of(*mixed)) {
     draft.put("data.shuffle", {false, ""}, mixed->shown);
   }
-  if (const Said* const set = job.find("test_datasets.path")) {
+  const Said* const when = job.find_any({"eval_strategy", "evaluation_strategy"});
+  const bool never = when != nullptr && config::word_name(when->text()) == "no" &&
+                     job.find("eval_steps") == nullptr;
+  if (const Said* const set = job.find("test_datasets.path"); set != nullptr && !never) {
     draft.fill("data.validation", set->whole() + ": a token store of it");
   }
 }
@@ -163,14 +216,45 @@ void put_axolotl_length(const Job& job) {
   job.put("run.epochs", epochs);
 }
 
+/// Micro batches of a replica per step: given, or batch_size / micro_batch_size.
+Known<int64_t> axolotl_accumulation(const Job& job, const Known<int64_t>& micro) {
+  const Known<int64_t> batch = job.whole("batch_size");
+  const Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
+  if (!batch.given) return steps;
+  if (steps.given) {
+    throw InputError("flags",
+                     "batch_size and gradient_accumulation_steps are both given, which "
+                     "axolotl refuses; keep gradient_accumulation_steps");
+  }
+  if (!batch.value || !micro.value) return {std::nullopt, batch.from, true};
+  if (*batch.value < 1 || *micro.value < 1 || *batch.value % *micro.value != 0) {
+    throw InputError("flags",
+                     fmt::format("batch_size = {} does not divide into micro batches of "
+                                 "micro_batch_size = {}; give "
+                                 "gradient_accumulation_steps in its place",
+                                 *batch.value, *micro.value));
+  }
+  job.draft().leave(fmt::format(
+      "CAUTION batch_size = {}: taken as the sequences of one replica per step, as "
+      "axolotl derives gradient_accumulation_steps from it. Versions with 1 as that "
+      "setting's default take {} per replica; compare batch.global_size with their log",
+      *batch.value, *micro.value));
+  return {*batch.value / *micro.value, "batch_size / micro_batch_size", true};
+}
+
 void put_axolotl_batch(const Job& job) {
   const Known<int64_t> micro = job.whole("micro_batch_size", 1);
-  const Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
+  const Known<int64_t> steps = axolotl_accumulation(job, micro);
   Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
   if (micro.value && steps.value) {
-    replica.value = *micro.value * *steps.value;
-    replica.from = fmt::format("micro_batch_size {} * gradient_accumulation_steps {} =",
-                               *micro.value, *steps.value);
+    const auto product = checked_product(*micro.value, *steps.value);
+    if (!product) throw InputError("flags", "the batch is larger than a number can hold");
+    replica.value = *product;
+    replica.from =
+        job.find("batch_size") != nullptr
+            ? std::string("batch_size")
+            : fmt::format("micro_batch_size {} * gradient_accumulation_steps {} =",
+                          *micro.value, *steps.value);
   }
   job.put_global_size(replica);
 }
@@ -188,6 +272,147 @@ void put_axolotl_interval(const Job& job, const char* name, const std::string& k
   const double share = std::ceil(*interval.value * static_cast<double>(steps));
   job.draft().put(key, {static_cast<int64_t>(share), ""},
                   fmt::format("{} {} of {} steps", name, *interval.value, steps));
+}
+
+/// A scalar of YAML as the value of a field of config.json.
+Value axolotl_field(const Said& said) {
+  const auto one = [](const std::string& text) -> Value {
+    if (text == "true" || text == "false") return {text == "true", ""};
+    if (const auto whole = whole_number<int64_t>(text)) return {*whole, ""};
+    const auto real = whole_number<double>(text);
+    if (real && std::isfinite(*real)) return {*real, ""};
+    return {text, ""};
+  };
+  if (said.values.size() == 1) return one(said.text());
+  config::Array items;
+  for (const std::string& text : said.values) items.push_back(one(text));
+  return {std::move(items), ""};
+}
+
+/// Puts overrides_of_model_config into model.override: fields, and tables of fields.
+void put_axolotl_overrides(const Job& job) {
+  const std::string prefix = "overrides_of_model_config.";
+  std::vector<std::string> names;
+  for (const Said& said : job.source().said) {
+    if (said.name.starts_with(prefix) &&
+        std::ranges::find(names, said.name) == names.end())
+      names.push_back(said.name);
+  }
+  config::Table fields;
+  for (const std::string& name : names) {
+    const std::vector<const Said*> all = job.all(name);
+    if (all.empty()) continue;
+    Said whole = *all.back();
+    // A list of YAML is several settings of one name.
+    if (all.size() > 1) {
+      whole.values.clear();
+      for (const Said* item : all) {
+        whole.values.insert(whole.values.end(), item->values.begin(), item->values.end());
+      }
+    }
+    config::Table* table = &fields;
+    std::string rest = name.substr(prefix.size());
+    for (size_t dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
+      const std::string key = rest.substr(0, dot);
+      rest = rest.substr(dot + 1);
+      config::Entry* entry = config::find(*table, key);
+      if (entry == nullptr) {
+        table->push_back({key, "", {config::Table{}, ""}});
+        entry = &table->back();
+      }
+      table = std::get_if<config::Table>(&entry->value.data);
+      if (table == nullptr) {
+        throw InputError("flags", fmt::format("{} is both a value and a table", name));
+      }
+    }
+    table->push_back({rest, "", axolotl_field(whole)});
+  }
+  for (config::Entry& entry : fields) {
+    job.draft().override_field(entry.key, std::move(entry.value), prefix + entry.key);
+  }
+}
+
+void put_axolotl_model(const Job& job) {
+  Draft& draft = job.draft();
+  put_axolotl_overrides(job);
+  const Said* const model = job.find("base_model");
+  if (model == nullptr) return;
+  const Said* const config = job.find("base_model_config");
+  const Said& shape = config == nullptr ? *model : *config;
+  draft.put("model.config", axolotl_word(shape.text()),
+            shape.shown + "; a directory on disk, nothing is fetched");
+  if (!job.on("reinit_weights", false).value.value_or(false)) {
+    draft.put("init.weights", axolotl_word(model->text()), model->shown);
+  }
+}
+
+/// bf16 is auto where it is absent; null counts as false, as it does there.
+void put_axolotl_precision(const Job& job) {
+  Draft& draft = job.draft();
+  const bool null = std::ranges::any_of(job.source().said, [](const Said& said) {
+    return said.name == "bf16" && said.null;
+  });
+  const Said* const bf16 = job.find("bf16");
+  const Said* const fp16 = job.find_any({"fp16", "float16"});
+  const bool small = fp16 != nullptr && truth_of(*fp16);
+  const bool automatic =
+      bf16 == nullptr ? !null : config::word_name(bf16->text()) == "auto";
+  const bool wanted = bf16 != nullptr && truth_of(*bf16) && !automatic;
+  if (wanted || job.on("bfloat16", false).value.value_or(true)) return;
+  if (small) {
+    draft.put("precision.compute", axolotl_word("bf16"),
+              "fp16 has no form here; bf16 needs no loss scale");
+  } else if (!automatic) {
+    draft.put("precision.compute", axolotl_word("fp32"),
+              null ? "bf16 is null, which is false there" : bf16->whole());
+  }
+}
+
+/// Where a strategy says when they save or validate, without a number of steps.
+void put_axolotl_strategy(const Job& job, const Said& said, const std::string& key) {
+  const std::string word = config::word_name(said.text());
+  if (word == "steps" && key == "checkpoint.every") {
+    return job.draft().put(key, {int64_t{500}, ""},
+                           said.whole() + ", their default of save_steps");
+  }
+  if (word == "no" || word == "false") {
+    return job.draft().leave(
+        said.whole() + (key == "checkpoint.every"
+                            ? ": here checkpoints are on: checkpoint.every = 0 saves at "
+                              "the end alone, and a run that breaks then starts at step 1"
+                            : ": nothing is validated without data.validation"));
+  }
+  job.draft().leave(fmt::format("{}: {} counts steps", said.whole(), key));
+}
+
+void put_axolotl_saves(const Job& job) {
+  Draft& draft = job.draft();
+  put_axolotl_interval(job, "save_steps", "checkpoint.every");
+  put_axolotl_interval(job, "eval_steps", "validation.every");
+  if (const Said* const said = job.find("save_strategy");
+      said != nullptr && job.find("save_steps") == nullptr) {
+    put_axolotl_strategy(job, *said, "checkpoint.every");
+  }
+  if (const Said* const said = job.find_any({"eval_strategy", "evaluation_strategy"});
+      said != nullptr && job.find("eval_steps") == nullptr) {
+    put_axolotl_strategy(job, *said, "validation.every");
+  }
+  for (const char* name : {"saves_per_epoch", "evals_per_epoch"}) {
+    if (const Said* const said = job.find(name)) {
+      draft.leave(
+          fmt::format("{}: {} counts steps; longhaul data build --seq-len --global-size "
+                      "prints the steps of an epoch",
+                      said->whole(),
+                      std::string(name) == "saves_per_epoch" ? "checkpoint.every"
+                                                             : "validation.every"));
+    }
+  }
+  if (const Said* const resume = job.find("resume_from_checkpoint")) {
+    draft.leave(resume->whole() + ": a run finds its own newest checkpoint by itself");
+  }
+  if (const Said* const resume = job.find("auto_resume_from_checkpoints")) {
+    draft.leave(resume->whole() + ": a run finds its own newest checkpoint by itself");
+  }
 }
 
 /// Warns of settings that make axolotl's run another training than this one.
@@ -219,13 +444,7 @@ void translate_axolotl(const Job& job) {
   put_axolotl_sharding(job);
   put_axolotl_data(job);
   note_adapters(job);
-  if (const Said* const model = job.find("base_model")) {
-    const std::string note = model->shown + "; a directory on disk, nothing is fetched";
-    draft.put("model.config", axolotl_word(model->text()), note);
-    if (!job.on("reinit_weights", false).value.value_or(false)) {
-      draft.put("init.weights", axolotl_word(model->text()), model->shown);
-    }
-  }
+  put_axolotl_model(job);
   const Said* const recompute = job.find("gradient_checkpointing");
   if (recompute != nullptr && config::word_name(recompute->text()) != "false") {
     draft.put("memory.recompute", axolotl_word("full"), recompute->shown);
@@ -234,30 +453,8 @@ void translate_axolotl(const Job& job) {
       draft.has("memory.recompute")) {
     draft.put("memory.offload_activations", {true, ""}, "activation_offloading");
   }
-  const bool half = job.on(job.find("bf16") != nullptr ? "bf16" : "bfloat16", false)
-                        .value.value_or(true);
-  if (!half) {
-    const Said* const fp16 = job.find_any({"fp16", "float16"});
-    const bool small = fp16 != nullptr && truth_of(*fp16);
-    draft.put(
-        "precision.compute", axolotl_word(small ? "bf16" : "fp32"),
-        small ? "fp16 has no form here; bf16 needs no loss scale" : "bf16 is not given");
-  }
-  put_axolotl_interval(job, "save_steps", "checkpoint.every");
-  put_axolotl_interval(job, "eval_steps", "validation.every");
-  for (const char* name : {"saves_per_epoch", "evals_per_epoch"}) {
-    if (const Said* const said = job.find(name)) {
-      draft.leave(
-          fmt::format("{}: {} counts steps; longhaul data build --seq-len --global-size "
-                      "prints the steps of an epoch",
-                      said->whole(),
-                      std::string(name) == "saves_per_epoch" ? "checkpoint.every"
-                                                             : "validation.every"));
-    }
-  }
-  if (const Said* const resume = job.find("resume_from_checkpoint")) {
-    draft.leave(resume->whole() + ": a run finds its own newest checkpoint by itself");
-  }
+  put_axolotl_precision(job);
+  put_axolotl_saves(job);
 }
 
 }  // namespace longhaul::translate

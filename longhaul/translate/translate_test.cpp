@@ -93,6 +93,51 @@ TEST(Translate, TheLastOfTwoEqualFlagsCountsAsItDoesForThem) {
   EXPECT_TRUE(holds(translate(kNxd + "--seed 3 --seed 4", {}).text, "seed = 4 "));
 }
 
+TEST(Translate, WhatStaysAnotherTrainingIsAWarning) {
+  const TestDirectory dir;
+  const auto warned = [&](const std::string& name, const std::string& text) {
+    write_file(dir / name, text);
+    const Translation made = translate((dir / name).string(), 4);
+    for (const std::string& line : made.warnings) {
+      if (line.starts_with("CAUTION")) return line;
+    }
+    return std::string();
+  };
+  const std::string axolotl = "base_model: /m\nlearning_rate: 1e-4\nwarmup_steps: 5\n";
+  EXPECT_TRUE(holds(warned("a.yaml", axolotl + "micro_batch_size: 2\nbatch_size: 64\n"),
+                    "batch_size = 64: taken as the sequences of one replica per step"));
+  EXPECT_EQ(warned("b.yaml", axolotl + "micro_batch_size: 2\n"), "");
+  EXPECT_TRUE(holds(warned("c.toml", "[training]\ndtype = 'bfloat16'\n"),
+                    "training.dtype = bfloat16: their weights, gradients and moments"));
+  EXPECT_EQ(warned("d.toml", "[training]\ndtype = 'float32'\n"), "");
+  const auto nanotron = [](const std::string& decay) {
+    return "parallelism: {dp: 4}\ntokens: {train_steps: 1000}\noptimizer: "
+           "{learning_rate_scheduler: {learning_rate: 0.001, lr_warmup_steps: 100, "
+           "min_decay_lr: 0, lr_decay_starting_step: " +
+           decay + "}}\n";
+  };
+  EXPECT_TRUE(holds(warned("e.yaml", nanotron("800")),
+                    "= 900 steps, up to step 1700, and the run ends at 1000"));
+  EXPECT_TRUE(holds(warned("f.yaml", nanotron("50, lr_decay_steps: 950")),
+                    "lr_decay_starting_step 50 lies in the warm-up of 100 steps"));
+  EXPECT_EQ(warned("g.yaml", nanotron("800, lr_decay_steps: 200")), "");
+}
+
+TEST(Translate, ABatchThatDoesNotDivideIntoMicroBatchesIsRefused) {
+  const TestDirectory dir;
+  const auto with = [&](const std::string& text) {
+    write_file(dir / "a.yaml", "base_model: /m\nlearning_rate: 1e-4\n" + text);
+    return refusal((dir / "a.yaml").string());
+  };
+  EXPECT_TRUE(holds(with("micro_batch_size: 3\nbatch_size: 64\n"),
+                    "batch_size = 64 does not divide into micro batches of "
+                    "micro_batch_size = 3"));
+  EXPECT_TRUE(
+      holds(with("micro_batch_size: 0\nbatch_size: 64\n"), "micro_batch_size = 0"));
+  EXPECT_TRUE(
+      holds(with("batch_size: 64\ngradient_accumulation_steps: 2\n"), "are both given"));
+}
+
 TEST(Translate, NothingInAValueEndsAComment) {
   const Translation made =
       translate(kNxd + "--zzz '1\n[optimizer]\nlr = 9' --tb_dir 'a\nclip = 7'", {});
