@@ -189,7 +189,7 @@ constexpr OtherWord kMegatron[] = {
     {"ffn_hidden_size", Rule, "model.override"},
     {"num_attention_heads", Rule, "model.override"},
     {"num_query_groups", Rule, "model.override"},
-    {"group_query_attention", None, "", "num_query_groups says it"},
+    {"group_query_attention", Rule, "model.override"},
     {"kv_channels", Rule, "model.override"},
     {"vocab_size", Rule, "model.override"},
     {"make_vocab_size_divisible_by", None, "", "nothing is padded"},
