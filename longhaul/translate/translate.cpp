@@ -381,9 +381,28 @@ class Translator {
         draft_.fill(key, "nothing in what was given says it");
       }
     }
+    if (!draft_.hidden().empty()) ask_for_hidden();
+  }
+
+  /// Asks for the numbers that flags which are not seen may give.
+  void ask_for_hidden() {
+    for (const OtherWord& word : config::words_of(source_.system)) {
+      if (word.carry != Carry::Copy) continue;
+      for (const std::string& key : config::split_keys(word.keys)) {
+        const std::string section = key.substr(0, key.find('.'));
+        const bool number = section == "batch" || section == "parallel" ||
+                            section == "optimizer" || section == "schedule";
+        const bool other_form =
+            (key == "schedule.warmup_fraction" && draft_.has("schedule.warmup_steps")) ||
+            (key == "schedule.warmup_steps" && draft_.has("schedule.warmup_fraction"));
+        if (!number || other_form || draft_.has(key)) continue;
+        draft_.fill(key, fmt::format("{} may say {}; delete this line where it does not",
+                                     draft_.hidden(), word.name));
+      }
+    }
     const bool asks = std::ranges::any_of(
         draft_.lines(), [](const auto& entry) { return entry.second.to_fill; });
-    if (!draft_.hidden().empty() && !asks) {
+    if (!asks) {
       draft_.demand("run.dir", draft_.hidden() + " may hold flags: give them as well");
     }
   }
