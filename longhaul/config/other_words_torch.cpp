@@ -257,6 +257,7 @@ constexpr OtherWord kMegatron[] = {
     {"use_distributed_optimizer", Rule, "parallel.zero"},
     {"use_torch_fsdp2", Rule, "parallel.zero"},
     {"use_megatron_fsdp", Rule, "parallel.zero"},
+    {"use_custom_fsdp", Rule, "parallel.zero"},
     {"data_parallel_sharding_strategy", Rule, "parallel.zero"},
     {"recompute_activations", Rule, "memory.recompute"},
     {"recompute_granularity", Rule, "memory.recompute"},

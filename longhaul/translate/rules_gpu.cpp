@@ -296,7 +296,9 @@ void put_megatron_sharding(const Job& job) {
   Draft& draft = job.draft();
   const Known<bool> sharded = job.on("use_distributed_optimizer", false);
   const Known<bool> torch_fsdp = job.on("use_torch_fsdp2", false);
-  const Known<bool> fsdp = job.on("use_megatron_fsdp", false);
+  const Known<bool> older = job.on("use_custom_fsdp");  // its name before
+  Known<bool> fsdp = job.on("use_megatron_fsdp", false);
+  if (older.given) fsdp = older;
   if (!torch_fsdp.value || !fsdp.value) {
     return draft.fill("parallel.zero", draft.hidden() +
                                            " may say it; without FSDP theirs is 1 with "
@@ -309,7 +311,7 @@ void put_megatron_sharding(const Job& job) {
     for (int64_t zero = 0; strategy != nullptr && zero < 4; ++zero) {
       if (strategy->text() != kStages[zero]) continue;
       return draft.put("parallel.zero", {zero, ""},
-                       "--use-megatron-fsdp, " + strategy->as_written());
+                       fsdp.from + ", " + strategy->as_written());
     }
     return draft.fill(
         "parallel.zero",
