@@ -8,7 +8,6 @@ using enum Carry;
 
 constexpr std::string_view kHeads =
     "several ranks hold the same key head where there are more tp ranks than key heads";
-constexpr std::string_view kNoInit = "a rank only ever allocates its own part";
 constexpr std::string_view kPipeline = "how a pipeline moves tensors is no setting";
 constexpr std::string_view kAttention = "no form of attention holds s x s";
 constexpr std::string_view kResults = "run.dir has the results, with the same fields";
@@ -17,7 +16,6 @@ constexpr std::string_view kMasters =
 constexpr std::string_view kPrecision =
     "bf16 with fp32 masters, moments, accumulation and reduction is the default";
 constexpr std::string_view kRuntime = "of that runtime";
-constexpr std::string_view kLauncher = "ranks and addresses come from srun or mpirun";
 constexpr std::string_view kLibrary =
     "the MPI or NCCL that carries the run reads its own";
 constexpr std::string_view kGraph = "there is no graph to compile and no cache to delete";
@@ -55,8 +53,8 @@ constexpr OtherWord kNxdPipeline[] = {
     {"use_fp32_optimizer", Rule, "precision.compute", kPrecision},
     {"use_gpu_compatible_precision", Rule, "precision.compute", kPrecision},
     {"use_amp", Rule, "precision.compute", kPrecision},
-    {"use_meta_device_init", None, "", kNoInit},
-    {"use_deferred_init", None, "", kNoInit},
+    {"use_meta_device_init", None, "", kOwnPart},
+    {"use_deferred_init", None, "", kOwnPart},
     {"use_selective_checkpoint", Rule, "memory.recompute"},
     {"use_flash_attention", None, "", kAttention},
     {"checkpoint_dir", Copy, "checkpoint.dir"},
@@ -97,7 +95,7 @@ constexpr OtherWord kNxdZero[] = {
     {"hidden_size", Rule, "model.override"},
     {"sequence_parallel_enabled", Rule, "parallel.sequence"},
     {"selective_checkpoint_enabled", Rule, "memory.recompute"},
-    {"use_meta_device_init", None, "", kNoInit},
+    {"use_meta_device_init", None, "", kOwnPart},
     {"logging_interval", Copy, "log.every"},
     {"qkv_linear", None, "", kHeads},
     {"fuse_qkv", None, "", kHeads},
@@ -216,25 +214,25 @@ constexpr OtherWord kEnvironment[] = {
     {"cuda_visible_devices", None, "", "the variable still reaches the run"},
     {"omp_num_threads", None, "", "the variable still reaches the run"},
     {"pytorch_*", None, "", "of PyTorch's allocator, which the variable still reaches"},
-    {"processes_per_node", None, "", kLauncher},
-    {"world_size", None, "", kLauncher},
-    {"world_size_job", None, "", kLauncher},
-    {"nodeid", None, "", kLauncher},
-    {"node_id", None, "", kLauncher},
-    {"rank_node", None, "", kLauncher},
-    {"ntasks", None, "", kLauncher},
-    {"hostname", None, "", kLauncher},
-    {"ips", None, "", kLauncher},
-    {"hosts", None, "", kLauncher},
-    {"master_addr", None, "", kLauncher},
-    {"master_address", None, "", kLauncher},
-    {"master_port", None, "", kLauncher},
-    {"distributed_args", None, "", kLauncher},
-    {"ip_local_reserved_ports", None, "", kLauncher},
-    {"ngpu", None, "", kLauncher},
-    {"log_rank", None, "", kLauncher},
-    {"slurm_*", None, "", kLauncher},
-    {"ompi_comm_world_*", None, "", kLauncher},
+    {"processes_per_node", None, "", kStarts},
+    {"world_size", None, "", kStarts},
+    {"world_size_job", None, "", kStarts},
+    {"nodeid", None, "", kStarts},
+    {"node_id", None, "", kStarts},
+    {"rank_node", None, "", kStarts},
+    {"ntasks", None, "", kStarts},
+    {"hostname", None, "", kStarts},
+    {"ips", None, "", kStarts},
+    {"hosts", None, "", kStarts},
+    {"master_addr", None, "", kStarts},
+    {"master_address", None, "", kStarts},
+    {"master_port", None, "", kStarts},
+    {"distributed_args", None, "", kStarts},
+    {"ip_local_reserved_ports", None, "", kStarts},
+    {"ngpu", None, "", kStarts},
+    {"log_rank", None, "", kStarts},
+    {"slurm_*", None, "", kStarts},
+    {"ompi_comm_world_*", None, "", kStarts},
     {"pod_uid", Rule, "run.dir", "run.dir names the run"},
     {"artifact_path", Rule, "run.dir", "run.dir names the run"},
     {"shared_path_prefix", Rule, "run.dir", "run.dir names the run"},

@@ -8,6 +8,17 @@
 
 namespace longhaul::config {
 
+// Reasons that several tables give.
+inline constexpr std::string_view kKernels =
+    "which kernels run is no setting but run.fused";
+inline constexpr std::string_view kStarts =
+    "ranks and addresses come from srun or mpirun";
+inline constexpr std::string_view kOwnPart = "a rank only ever allocates its own part";
+inline constexpr std::string_view kNoFp8 =
+    "fp8 is not available yet; the run computes in bf16";
+inline constexpr std::string_view kNoExperts =
+    "of mixtures of experts, which longhaul does not have";
+
 std::span<const OtherWord> common_words();
 std::span<const OtherWord> nxd_pipeline_words();
 std::span<const OtherWord> nxd_zero_words();

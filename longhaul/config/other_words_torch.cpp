@@ -12,14 +12,9 @@ constexpr std::string_view kNoFamily = "of families that longhaul does not have"
 constexpr std::string_view kUnits =
     "a unit is a block, and the next one is fetched meanwhile";
 constexpr std::string_view kAlwaysLogged = "always among the metrics of run.dir";
-constexpr std::string_view kNoFp8 = "fp8 is not available yet; the run computes in bf16";
 constexpr std::string_view kOverlaps = "communication is overlapped where it can be";
-constexpr std::string_view kKernels = "which kernels run is no setting but run.fused";
 constexpr std::string_view kTokenizerOfData =
     "text becomes tokens before the run: longhaul data build TEXT --tokenizer DIR";
-constexpr std::string_view kStarts = "ranks and addresses come from srun or mpirun";
-constexpr std::string_view kNoExperts =
-    "of mixtures of experts, which longhaul does not have";
 
 constexpr OtherWord kCommon[] = {
     {"steps", Copy, "run.steps"},
@@ -100,7 +95,7 @@ constexpr OtherWord kSmp[] = {
     {"offload_activations", Copy, "memory.offload_activations"},
     {"activation_loading_horizon", Rule, "memory.offload_activations",
      "the distance is no setting"},
-    {"delayed_param", None, "", "a rank only ever allocates its own part"},
+    {"delayed_param", None, "", kOwnPart},
     {"patch_neox_rope", None, "", "the rotations are fp32"},
     {"clean_cache", None, "", "no cache is emptied between steps"},
     {"use_orig_params", None, "", "optimizer.no_decay goes by names"},
@@ -189,7 +184,7 @@ constexpr OtherWord kMegatron[] = {
     {"ffn_hidden_size", Rule, "model.override"},
     {"num_attention_heads", Rule, "model.override"},
     {"num_query_groups", Rule, "model.override"},
-    {"group_query_attention", None, "", "num_query_groups says it"},
+    {"group_query_attention", Rule, "model.override"},
     {"kv_channels", Rule, "model.override"},
     {"vocab_size", Rule, "model.override"},
     {"make_vocab_size_divisible_by", None, "", "nothing is padded"},
@@ -262,6 +257,7 @@ constexpr OtherWord kMegatron[] = {
     {"use_distributed_optimizer", Rule, "parallel.zero"},
     {"use_torch_fsdp2", Rule, "parallel.zero"},
     {"use_megatron_fsdp", Rule, "parallel.zero"},
+    {"use_custom_fsdp", Rule, "parallel.zero"},
     {"data_parallel_sharding_strategy", Rule, "parallel.zero"},
     {"recompute_activations", Rule, "memory.recompute"},
     {"recompute_granularity", Rule, "memory.recompute"},

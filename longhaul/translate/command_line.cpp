@@ -12,148 +12,13 @@
 #include "longhaul/base/numbers.h"
 #include "longhaul/base/text.h"
 #include "longhaul/translate/draft.h"
+#include "longhaul/translate/launch_words.h"
 #include "longhaul/translate/shell_words.h"
 
 namespace longhaul::translate {
 namespace {
 
 using config::OtherSystem;
-
-struct KnownScript {
-  std::string_view name;  ///< with * where versions differ
-  OtherSystem system;
-};
-
-constexpr KnownScript kScripts[] = {
-    {"run_llama_nxd.py", OtherSystem::NxdPipeline},
-    {"tp_zero1_*pretrain.py", OtherSystem::NxdZero},
-    {"tp_dp_gpt_neox_*pretrain.py", OtherSystem::NxdZero},
-    {"dp_bert_large_hf_pretrain_hdf5.py", OtherSystem::Bert},
-    {"tp_dp_bert_large_hf_pretrain_hdf5.py", OtherSystem::Bert},
-    {"train_external.py", OtherSystem::Smp},
-    {"train_lib.py", OtherSystem::Smp},
-    {"pretrain_gpt.py", OtherSystem::Megatron},
-    {"pretrain_bert.py", OtherSystem::Megatron},
-    {"torchtitan.train", OtherSystem::Torchtitan},
-    {"axolotl.cli.train", OtherSystem::Axolotl},
-    {"axolotl", OtherSystem::Axolotl},
-};
-
-struct OtherScript {
-  std::string_view name;
-  std::string_view answer;
-};
-
-/// Scripts that do not train, and what does their work in longhaul.
-constexpr OtherScript kNoTraining[] = {
-    {"convert_checkpoints.py",
-     "every layout reads a Hugging Face directory, so nothing is sharded first; "
-     "`longhaul "
-     "import SHARDS --config MODEL --out DIR` makes one of shards"},
-    {"nxd_convert_zero_checkpoints*",
-     "any layout reads any checkpoint; nothing to convert"},
-    {"get_dataset.py",
-     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
-    {"prepare_hf_dataset.py",
-     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
-    {"dp_steps_per_epoch.py", "run.epochs counts passes; no number is needed for it"},
-    {"preprocess_data.py",
-     "`longhaul data build TEXT --tokenizer DIR --out STORE` makes tokens"},
-};
-
-/// Options of launchers that take the next word, without the dashes, _ for -.
-constexpr std::string_view kTakeAValue[] = {"nodes",
-                                            "ntasks",
-                                            "ntasks_per_node",
-                                            "cpus_per_task",
-                                            "job_name",
-                                            "output",
-                                            "error",
-                                            "partition",
-                                            "time",
-                                            "gres",
-                                            "gpus_per_node",
-                                            "mem",
-                                            "account",
-                                            "container_image",
-                                            "container_mounts",
-                                            "container_workdir",
-                                            "container_name",
-                                            "mpi",
-                                            "cpu_bind",
-                                            "chdir",
-                                            "nodelist",
-                                            "exclude",
-                                            "qos",
-                                            "constraint",
-                                            "export",
-                                            "gpus",
-                                            "gpus_per_task",
-                                            "wrap",
-                                            "comment",
-                                            "reservation",
-                                            "nproc_per_node",
-                                            "nnodes",
-                                            "node_rank",
-                                            "rdzv_id",
-                                            "rdzv_backend",
-                                            "rdzv_endpoint",
-                                            "rdzv_conf",
-                                            "max_restarts",
-                                            "monitor_interval",
-                                            "start_method",
-                                            "role",
-                                            "log_dir",
-                                            "redirects",
-                                            "tee",
-                                            "local_ranks_filter",
-                                            "local_addr",
-                                            "master_addr",
-                                            "master_port",
-                                            "np",
-                                            "host",
-                                            "hosts",
-                                            "hostfile",
-                                            "machinefile",
-                                            "map_by",
-                                            "bind_to",
-                                            "rank_by",
-                                            "npernode",
-                                            "num_processes",
-                                            "num_machines",
-                                            "machine_rank",
-                                            "main_process_ip",
-                                            "main_process_port",
-                                            "mixed_precision",
-                                            "dynamo_backend",
-                                            "num_gpus",
-                                            "num_nodes",
-                                            "include",
-                                            "config_file",
-                                            "deepspeed_config",
-                                            "n",
-                                            "N",
-                                            "c",
-                                            "p",
-                                            "J",
-                                            "o",
-                                            "e",
-                                            "t",
-                                            "A",
-                                            "w",
-                                            "x",
-                                            "G",
-                                            "C",
-                                            "q",
-                                            "D",
-                                            "H",
-                                            "r"};
-
-/// Words that stand before a command and do not change it.
-constexpr std::string_view kPrefixes[] = {
-    "exec",    "nohup", "time", "env",  "sudo",   "command", "neuron_parallel_compile",
-    "numactl", "then",  "do",   "else", "export", "uv",      "run",
-    "poetry",  "pdsh"};
 
 std::string base_name(const std::string& path) {
   return path.substr(path.find_last_of('/') + 1);
@@ -172,9 +37,22 @@ bool is_assignment(const ShellWord& word) {
 /// A word that a shell would replace by several: "${ARGS[@]}", "$EXTRA_ARGS".
 bool stands_for_flags(const ShellWord& word) {
   if (!word.variable || !word.text.starts_with('$')) return false;
-  return word.text.find("[@]") != std::string::npos ||
-         word.text.find("ARGS") != std::string::npos || word.text == "$@" ||
-         word.text == "$*";
+  if (word.text == "$@" || word.text == "$*") return true;
+  std::string name = word.text;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::toupper(c));
+  });
+  return std::ranges::any_of(
+      std::initializer_list<const char*>{"[@]", "[*]", "ARG", "OPT", "FLAG", "EXTRA"},
+      [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+/// A word after a flag that is no value of the flag, as the flag has one or takes none.
+bool hides_flags(const ShellWord& word, const Said& flag, bool megatron) {
+  if (stands_for_flags(word)) return true;
+  if (!word.variable || word.text.find_first_of("$`") != 0) return false;
+  return (megatron && flag_stands_alone(flag.name)) ||
+         (!flag.values.empty() && !takes_several_values(flag.name));
 }
 
 /// How many processes the words before the script start.
@@ -268,8 +146,7 @@ class CommandReader {
         if (python(words)) return true;
         continue;
       }
-      if (std::ranges::find(kPrefixes, name) != std::end(kPrefixes) || name == "bash" ||
-          name == "sh" || name == "launch") {
+      if (is_prefix(name) || name == "bash" || name == "sh" || name == "launch") {
         ++at_;
         while (at_ < words.size() && words[at_].text.starts_with('-')) ++at_;
         continue;
@@ -347,8 +224,7 @@ class CommandReader {
     if (equals != std::string::npos) {
       held_.push_back({word.text.substr(equals + 1), word.variable, word.quoted});
       option.value = &held_.back();
-    } else if (option.value == nullptr && at_ < words.size() &&
-               std::ranges::find(kTakeAValue, name) != std::end(kTakeAValue)) {
+    } else if (option.value == nullptr && at_ < words.size() && takes_a_value(name)) {
       option.value = &words[at_++];
     }
     return option;
@@ -366,13 +242,6 @@ class CommandReader {
   size_t at_ = 0;
   std::deque<ShellWord> held_;  ///< values inside words, which options point to
 };
-
-std::optional<OtherSystem> system_of_script(const std::string& script) {
-  for (const KnownScript& known : kScripts) {
-    if (known.name == script || glob_match(known.name, script)) return known.system;
-  }
-  return std::nullopt;
-}
 
 /// What the lines of a batch script say: "#SBATCH --nodes=8".
 Launch launch_of_job(std::string_view text) {
@@ -395,10 +264,16 @@ Launch launch_of_job(std::string_view text) {
   return reading.launch;
 }
 
-std::vector<Said> flags_of(std::span<const ShellWord> words,
-                           std::vector<std::string>& loose) {
+/// Scripts of one's own name may be Megatron's, whose flags are written with dashes.
+bool is_megatron(std::optional<OtherSystem> system, const Said& flag) {
+  return system ? *system == OtherSystem::Megatron
+                : flag.shown.find('_') == std::string::npos;
+}
+
+std::vector<Said> flags_of(const Reading& reading, std::vector<std::string>& loose) {
   std::vector<Said> said;
-  for (const ShellWord& word : words) {
+  const auto system = system_of_script(reading.script);
+  for (const ShellWord& word : reading.flags) {
     if (word.text.starts_with("--") && word.text.size() > 2) {
       const size_t equals = word.text.find('=');
       const std::string flag = word.text.substr(0, equals);
@@ -408,7 +283,8 @@ std::vector<Said> flags_of(std::span<const ShellWord> words,
         one.variable = word.variable;
       }
       said.push_back(std::move(one));
-    } else if (said.empty() || stands_for_flags(word)) {
+    } else if (said.empty() ||
+               hides_flags(word, said.back(), is_megatron(system, said.back()))) {
       loose.push_back(word.text);
     } else {
       said.back().values.push_back(word.text);
@@ -471,11 +347,9 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
 }
 
 [[noreturn]] void fail_script(const std::string& name, const std::string& script) {
-  for (const OtherScript& other : kNoTraining) {
-    if (glob_match(other.name, script)) {
-      throw InputError("flags", one_line(fmt::format("{}: {} trains nothing: {}", name,
-                                                     script, other.answer)));
-    }
+  if (const auto answer = answer_for_script(script)) {
+    throw InputError("flags", one_line(fmt::format("{}: {} trains nothing: {}", name,
+                                                   script, *answer)));
   }
   if (script.ends_with(".sh") || script.ends_with(".sbatch")) {
     throw InputError("flags", one_line(fmt::format(
@@ -485,8 +359,6 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
                                   "published runs)",
                                   name, script)));
   }
-  std::vector<std::string> known;
-  for (const KnownScript& one : kScripts) known.emplace_back(one.name);
   throw InputError(
       "flags",
       fmt::format("{}: {}; known are {}, and files of torchtitan (TOML), nanotron and "
@@ -495,7 +367,7 @@ World world_of(const Launch& launch, std::vector<std::string>& remarks) {
                   script.empty()
                       ? std::string("holds no command of a training script")
                       : one_line(script) + " is no training script that is known",
-                  fmt::join(known, ", ")));
+                  fmt::join(known_scripts(), ", ")));
 }
 
 bool is_settings_file(const std::string& path) {
@@ -551,7 +423,7 @@ Source read_command_line(std::string_view text, const std::string& name,
     if (!CommandReader(reading).read(command)) continue;
     Source source;
     std::vector<std::string> loose;
-    source.said = flags_of(reading.flags, loose);
+    source.said = flags_of(reading, loose);
     source.script = reading.script;
     source.environment = reading.environment;
     source.world = world_of(reading.launch, source.remarks);
@@ -578,7 +450,8 @@ Source read_command_line(std::string_view text, const std::string& name,
           "{} stands for options of the launcher, which are not looked up", word));
     }
     for (const std::string& word : loose) {
-      const bool flags = word.starts_with('$');
+      const bool flags = word.find_first_of("$`") == 0;
+      if (flags) source.hidden.push_back(word);
       source.remarks.push_back(fmt::format(
           "{} {}", word,
           flags ? "stands for flags, which are not looked up: give them as well"

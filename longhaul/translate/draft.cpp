@@ -40,6 +40,12 @@ std::string provisional_value(const std::string& key, const std::string& type,
   if (key == "data.seq_len") return "4096";
   if (key == "run.steps" || key == "schedule.horizon") return "1000000";
 
+  if (key == "schedule.min_lr") return "0.0";
+
+  const size_t choice = type.find('"');
+  if (choice != std::string::npos) {
+    return type.substr(choice, type.find('"', choice + 1) + 1 - choice);
+  }
   if (type == "integer") return "1";
   if (type == "number") return "0.001";
   if (type == "boolean") return "false";
@@ -60,6 +66,12 @@ std::string one_line(std::string_view text) {
   return out;
 }
 
+Value text_value(std::string text) { return {std::move(text), ""}; }
+
+Value synthetic_source() {
+  return {Array{{Table{{"synthetic", "", {int64_t{1'000'000}, ""}}}, ""}}, ""};
+}
+
 Value sources(const std::vector<std::string>& paths) {
   Array items;
   for (const std::string& path : paths) {
@@ -74,6 +86,10 @@ void Draft::put(const std::string& key, Value value, const std::string& comment)
 
 void Draft::put_default(const std::string& key, Value value, const std::string& comment) {
   if (has(key)) return;
+  if (!hidden_.empty()) {
+    return fill(key, fmt::format("{} may say it; {}: {}", hidden_, comment,
+                                 config::print_value(value)));
+  }
   // 1 and 1.0 are the same number.
   const std::string ours = our_default(key);
   const std::string theirs = config::print_value(value);
@@ -93,6 +109,11 @@ void Draft::fill(const std::string& key, const std::string& what) {
              ""};
   }
   lines_[key] = {std::move(value), "", true};
+}
+
+void Draft::demand(const std::string& key, const std::string& what) {
+  lines_.erase(key);
+  fill(key, what);
 }
 
 void Draft::override_field(const std::string& field, Value value,

@@ -17,11 +17,15 @@ class Draft {
     bool to_fill = false;  ///< the value is a text that says what belongs there
   };
 
+  /// `hidden` may hold settings that are not seen here ("${ARGS[@]}"), so that no default
+  /// of the other system is certain; empty: everything is seen.
+  explicit Draft(std::string hidden = "") : hidden_(std::move(hidden)) {}
+
   /// Gives a key ("optimizer.lr") its value; the comment says where the value is from.
   /// The last call counts.
   void put(const std::string& key, config::Value value, const std::string& comment);
   /// Puts a default of the other system where the key has no value yet, unless longhaul's
-  /// own default is the same.
+  /// own default is the same. Asks for the value where something hidden may hold it.
   void put_default(const std::string& key, config::Value value,
                    const std::string& comment = "their default");
   /// Puts, for a value that cannot be known, a text that says what belongs there and that
@@ -30,6 +34,10 @@ class Draft {
   /// Puts a field of config.json into model.override.
   void override_field(const std::string& field, config::Value value,
                       const std::string& comment);
+
+  /// Asks for the key whether it has a value or not.
+  void demand(const std::string& key, const std::string& what);
+  const std::string& hidden() const { return hidden_; }
 
   bool has(const std::string& key) const { return lines_.contains(key); }
   const std::map<std::string, Line>& lines() const { return lines_; }
@@ -46,6 +54,7 @@ class Draft {
   std::vector<std::string> provisional() const;
 
  private:
+  std::string hidden_;
   std::map<std::string, Line> lines_;
   std::vector<std::string> left_;
 };
@@ -53,6 +62,12 @@ class Draft {
 /// The text as one line: control characters are written out, so that nothing ends a
 /// comment, and a long text is cut.
 std::string one_line(std::string_view text);
+
+/// A text as a value.
+config::Value text_value(std::string text);
+
+/// The value of data.train for random tokens.
+config::Value synthetic_source();
 
 /// The value of data.train for these paths: `[{ path = "..." }]`.
 config::Value sources(const std::vector<std::string>& paths);

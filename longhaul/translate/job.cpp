@@ -24,14 +24,19 @@ constexpr const char* kTheirDefault = "their default";
                                         said.shown, text, expected)));
 }
 
-std::string variable_of(const Said& said) {
-  return said.whole() + ": a variable of the shell, which is not looked up";
-}
-
 template <class T, class Read>
-Known<T> known(const Said* said, std::optional<T> otherwise, Read read) {
+Known<T> known(const Job& job, const std::string& name, std::optional<T> otherwise,
+               Read read) {
+  const Said* const said = job.find(name);
+  const std::string& hidden = job.draft().hidden();
+  if (said == nullptr && otherwise && !hidden.empty()) {
+    return {
+        std::nullopt,
+        fmt::format("{} may say {}; without it, theirs is {}", hidden, name, *otherwise),
+        true};
+  }
   if (said == nullptr) return {std::move(otherwise), kTheirDefault, false};
-  if (said->variable) return {std::nullopt, variable_of(*said), true};
+  if (said->variable) return {std::nullopt, not_looked_up(*said), true};
   return {read(*said), said->shown, true};
 }
 
@@ -46,9 +51,31 @@ void put_known(Draft& draft, const std::string& key, const Known<T>& known) {
   }
 }
 
+bool has_word_for(config::OtherSystem system, std::string_view key) {
+  return std::ranges::any_of(config::words_of(system),
+                             [&](const config::OtherWord& word) {
+                               return word.keys.find(key) != std::string_view::npos;
+                             });
+}
+
+template <class T>
+void override_known(Draft& draft, const std::string& field, const std::string& name,
+                    const Known<T>& number) {
+  if (number.value) {
+    draft.override_field(field, {*number.value, ""},
+                         number.given ? number.from : name + ": " + number.from);
+  } else if (number.given) {
+    draft.leave(fmt::format("{}: set model.override's {}", number.from, field));
+  }
+}
+
 }  // namespace
 
-std::string Said::whole() const {
+std::string not_looked_up(const Said& said) {
+  return said.as_written() + ": a variable of the shell, which is not looked up";
+}
+
+std::string Said::as_written() const {
   const bool flag = shown.starts_with('-');
   if (values.empty()) return null ? shown + ": null" : shown;
   return fmt::format("{}{}{}", shown, flag ? " " : " = ", fmt::join(values, " "));
@@ -90,12 +117,20 @@ Value typed(const Said& said, const std::string& type) {
   return {said.text(), ""};
 }
 
+void Job::leave(const std::string& name, const std::string& why) const {
+  for (const Said* const said : all(name)) {
+    draft_.leave(fmt::format("{}: {}", said->as_written(), why));
+    left_.insert(name);
+  }
+}
+
 const Said* Job::find(const std::string& name) const {
   const std::vector<const Said*> found = all(name);
   return found.empty() ? nullptr : found.back();
 }
 
 std::vector<const Said*> Job::all(const std::string& name) const {
+  read_.insert(name);
   std::vector<const Said*> found;
   for (const Said& said : source_.said) {
     if (said.name == name && !said.null) found.push_back(&said);
@@ -120,23 +155,23 @@ const Said* Job::variable_in_environment(const std::string& name) const {
 
 Known<int64_t> Job::whole(const std::string& name,
                           std::optional<int64_t> otherwise) const {
-  return known<int64_t>(find(name), otherwise,
+  return known<int64_t>(*this, name, otherwise,
                         [](const Said& said) { return whole_of(said, said.text()); });
 }
 
 Known<double> Job::real(const std::string& name, std::optional<double> otherwise) const {
-  return known<double>(find(name), otherwise,
+  return known<double>(*this, name, otherwise,
                        [](const Said& said) { return real_of(said, said.text()); });
 }
 
 Known<bool> Job::on(const std::string& name, std::optional<bool> otherwise) const {
-  return known<bool>(find(name), otherwise,
+  return known<bool>(*this, name, otherwise,
                      [](const Said& said) { return truth_of(said); });
 }
 
 Known<std::string> Job::text(const std::string& name,
                              std::optional<std::string> otherwise) const {
-  return known<std::string>(find(name), std::move(otherwise),
+  return known<std::string>(*this, name, std::move(otherwise),
                             [](const Said& said) { return said.text(); });
 }
 
@@ -156,7 +191,9 @@ void Job::put(const std::string& key, const Known<std::string>& text) const {
 Known<int64_t> Job::replicas() const {
   for (const char* key : {"parallel.tp", "parallel.pp", "parallel.cp"}) {
     const auto line = draft_.lines().find(key);
-    if (line != draft_.lines().end() && line->second.to_fill) {
+    const bool given = line != draft_.lines().end();
+    const bool hidden = !draft_.hidden().empty() && has_word_for(source_.system, key);
+    if (given ? line->second.to_fill : hidden) {
       return {std::nullopt, fmt::format("{} is not known here", key), true};
     }
   }
@@ -204,6 +241,19 @@ void Job::put_global_size(const Known<int64_t>& per_replica) const {
           dp.value ? fmt::format(", {}", *dp.value) : fmt::format(", {}", dp.from)));
 }
 
+void Job::put_global_size(const Known<int64_t>& micro,
+                          const Known<int64_t>& steps) const {
+  Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
+  if (micro.value && steps.value) {
+    const auto product = checked_product(*micro.value, *steps.value);
+    if (!product) throw InputError("flags", "the batch is larger than a number can hold");
+    replica.value = *product;
+    replica.from =
+        fmt::format("batch_size {} * grad_accum_usteps {} =", *micro.value, *steps.value);
+  }
+  put_global_size(replica);
+}
+
 void Job::put_betas(double beta1, double beta2) const {
   draft_.put_default("optimizer.betas", {config::Array{{beta1, ""}, {beta2, ""}}, ""});
 }
@@ -221,17 +271,14 @@ void Job::put_betas(const std::string& name1, const std::string& name2, double b
              fmt::format("{}, {}", first.from, second.from));
 }
 
-void Job::override_whole(const std::string& name, const std::string& field) const {
-  const Known<int64_t> number = whole(name);
-  if (number.value) draft_.override_field(field, {*number.value, ""}, number.from);
-  if (number.given && !number.value) {
-    draft_.leave(fmt::format("{}: set model.override's {}", number.from, field));
-  }
+void Job::override_whole(const std::string& name, const std::string& field,
+                         std::optional<int64_t> otherwise) const {
+  override_known(draft_, field, name, whole(name, otherwise));
 }
 
-void Job::override_real(const std::string& name, const std::string& field) const {
-  const Known<double> number = real(name);
-  if (number.value) draft_.override_field(field, {*number.value, ""}, number.from);
+void Job::override_real(const std::string& name, const std::string& field,
+                        std::optional<double> otherwise) const {
+  override_known(draft_, field, name, real(name, otherwise));
 }
 
 }  // namespace longhaul::translate

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,12 @@ class Job {
   const Source& source() const { return source_; }
   Draft& draft() const { return draft_; }
 
+  /// Whether a rule asked for settings of this name.
+  bool was_read(const std::string& name) const { return read_.contains(name); }
+  /// Notes a setting, where it was given, as not carried over.
+  void leave(const std::string& name, const std::string& why) const;
+  bool was_left(const std::string& name) const { return left_.contains(name); }
+
   /// The last setting of this name; nullptr where it is absent or null.
   const Said* find(const std::string& name) const;
   /// Every setting of this name that is not null, in order.
@@ -37,7 +44,7 @@ class Job {
   const Said* variable_in_environment(const std::string& name) const;
 
   /// The setting as a whole number, a number, a truth value or a text; `otherwise` is the
-  /// other system's default.
+  /// other system's default, which is not known where something hidden may hold the flag.
   Known<int64_t> whole(const std::string& name,
                        std::optional<int64_t> otherwise = {}) const;
   Known<double> real(const std::string& name, std::optional<double> otherwise = {}) const;
@@ -58,19 +65,29 @@ class Job {
   /// Puts `per_replica` sequences times the replicas as batch.global_size; asks for the
   /// value where one of the two is not known.
   void put_global_size(const Known<int64_t>& per_replica) const;
+  /// The same for micro batches of so many sequences, times so many of them.
+  void put_global_size(const Known<int64_t>& micro, const Known<int64_t>& steps) const;
   /// Puts optimizer.betas: the other system's defaults, or the settings of two names with
   /// these defaults.
   void put_betas(double beta1, double beta2) const;
   void put_betas(const std::string& name1, const std::string& name2, double beta1,
                  double beta2) const;
-  /// Puts the setting, where it was given, as a field of config.json.
-  void override_whole(const std::string& name, const std::string& field) const;
-  void override_real(const std::string& name, const std::string& field) const;
+  /// Puts the setting, or the other system's default, as a field of config.json; nothing
+  /// where there is neither.
+  void override_whole(const std::string& name, const std::string& field,
+                      std::optional<int64_t> otherwise = {}) const;
+  void override_real(const std::string& name, const std::string& field,
+                     std::optional<double> otherwise = {}) const;
 
  private:
   const Source& source_;
   Draft& draft_;
+  mutable std::set<std::string> read_;  ///< names that a rule asked for
+  mutable std::set<std::string> left_;
 };
+
+/// The reason why a value that only a shell knows is asked for.
+std::string not_looked_up(const Said& said);
 
 /// A text of a setting as a whole number, a number, or a truth value. Throws InputError
 /// where it is none.

@@ -12,7 +12,11 @@ namespace {
 
 using config::Value;
 
-Value word_value(const std::string& text) { return {text, ""}; }
+void put_tensorboard(const Job& job) {
+  if (const Said* const dir = job.find("tensorboard_dir")) {
+    job.draft().put("log.tensorboard", {true, ""}, dir->shown);
+  }
+}
 
 /// Puts parallel.zero and parallel.shard_group by the name of FSDP's strategy.
 void put_strategy(const Job& job, const std::string& strategy, const std::string& from) {
@@ -29,7 +33,7 @@ void put_strategy(const Job& job, const std::string& strategy, const std::string
   for (const Form& form : kForms) {
     if (strategy != form.name) continue;
     job.draft().put("parallel.zero", {form.zero, ""}, from);
-    if (form.node) job.draft().put("parallel.shard_group", word_value("node"), from);
+    if (form.node) job.draft().put("parallel.shard_group", text_value("node"), from);
     return;
   }
   job.draft().fill("parallel.zero",
@@ -59,7 +63,7 @@ void put_smp_sharding(const Job& job) {
 
 void put_smp_schedule(const Job& job) {
   Draft& draft = job.draft();
-  draft.put("schedule.kind", word_value("smp"), "their schedule");
+  draft.put("schedule.kind", text_value("smp"), "their schedule");
   job.put("schedule.decay", job.text("lr_decay_style", "cosine"));
   draft.put_default("schedule.horizon", {int64_t{47683}, ""});
   draft.put_default("schedule.warmup_fraction", {0.0032, ""});
@@ -85,9 +89,12 @@ void put_smp_schedule(const Job& job) {
 void put_smp_model(const Job& job) {
   Draft& draft = job.draft();
   if (draft.has("model.config")) {
-    draft.leave(
-        "the flags of the model's shape: theirs, too, take it from "
-        "--hf_pretrained_model_name_or_dir");
+    for (const char* name :
+         {"model_type", "vocab_size", "hidden_width", "num_layers", "num_heads",
+          "num_key_value_heads", "llama_intermediate_size", "intermediate_size",
+          "initializer_range", "rotary_emb_base"}) {
+      job.leave(name, "theirs, too, take it from --hf_pretrained_model_name_or_dir");
+    }
     return;
   }
   const Known<std::string> type = job.text("model_type", "gpt_neox");
@@ -96,7 +103,9 @@ void put_smp_model(const Job& job) {
       "model.config",
       fmt::format("the config.json of a {} model; model.override below changes its shape",
                   type.value.value_or("(" + type.from + ")")));
-  job.override_whole("vocab_size", "vocab_size");
+  const bool shape = job.find_any({"hidden_width", "num_layers", "num_heads"}) != nullptr;
+  job.override_whole("vocab_size", "vocab_size",
+                     shape ? std::optional<int64_t>(50432) : std::nullopt);
   job.override_whole("hidden_width", "hidden_size");
   job.override_whole("num_layers", "num_hidden_layers");
   job.override_whole("num_heads", "num_attention_heads");
@@ -108,15 +117,14 @@ void put_smp_model(const Job& job) {
   }
   job.override_whole(llama ? "llama_intermediate_size" : "intermediate_size",
                      "intermediate_size");
+  job.leave(llama ? "intermediate_size" : "llama_intermediate_size",
+            "of another --model_type");
   job.override_real("initializer_range", "initializer_range");
   job.override_real("rotary_emb_base", llama ? "rope_theta" : "rotary_emb_base");
   if (!draft.has("model.override")) return;
   const int64_t positions = draft.whole("data.seq_len", 0);
   if (positions > 0) {
     draft.override_field("max_position_embeddings", {positions, ""}, "max_context_width");
-  }
-  if (job.find("vocab_size") == nullptr) {
-    draft.override_field("vocab_size", {int64_t{50432}, ""}, "vocab_size: their default");
   }
 }
 
@@ -127,24 +135,19 @@ void put_smp_data(const Job& job) {
   if (!synthetic.value) {
     draft.fill("data.train", synthetic.from);
   } else if (*synthetic.value) {
-    const config::Table one{{"synthetic", "", {int64_t{1'000'000}, ""}}};
-    draft.put("data.train", {config::Array{{one, ""}}, ""},
-              synthetic.from + ": random tokens");
+    draft.put("data.train", synthetic_source(), synthetic.from + ": random tokens");
   } else if (train != nullptr && !train->variable) {
     draft.put("data.train", sources({train->text()}), train->shown);
   } else if (train != nullptr) {
-    draft.fill("data.train",
-               train->whole() + ": a variable of the shell, which is not looked up");
+    draft.fill("data.train", not_looked_up(*train));
   }
   const Said* const test = job.find("test_dir");
   if (test == nullptr || synthetic.value.value_or(false)) return;
   if (test->variable) {
-    return draft.fill(
-        "data.validation",
-        test->whole() + ": a variable of the shell, which is not looked up");
+    return draft.fill("data.validation", not_looked_up(*test));
   }
-  const config::Table set{{"name", "", word_value("test")},
-                          {"path", "", word_value(test->text())}};
+  const config::Table set{{"name", "", text_value("test")},
+                          {"path", "", text_value(test->text())}};
   draft.put("data.validation", {config::Array{{set, ""}}, ""}, test->shown);
 }
 
@@ -167,7 +170,7 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
   std::string kind = style.value.value_or("");
   if (kind == "WSD") kind = "wsd";
   if (kind == "cosine" || kind == "linear" || kind == "constant" || kind == "wsd") {
-    draft.put("schedule.kind", word_value(kind),
+    draft.put("schedule.kind", text_value(kind),
               style.given ? style.from : "their default");
   } else {
     draft.fill("schedule.kind",
@@ -182,17 +185,57 @@ void put_megatron_schedule(const Job& job, int64_t batch) {
     const std::string form = decay.value.value_or("");
     if (form == "linear" || form == "cosine") {
       job.put("schedule.decay", decay);
+    } else if (!decay.value) {
+      draft.fill("schedule.decay", decay.from);
     } else {
       draft.fill("schedule.decay",
                  fmt::format("{} {} has no form here; wsd has linear, cosine and "
                              "sqrt",
                              decay.from, form));
     }
+  } else {
+    for (const char* name : {"lr_wsd_decay_iters", "lr_wsd_decay_style"}) {
+      job.leave(name, "of --lr-decay-style WSD alone");
+    }
   }
   if (draft.has("schedule.warmup_steps") || draft.has("schedule.warmup_fraction")) {
     if (kind != "linear")
-      draft.put("schedule.warmup_start", word_value("zero"), "their form: lr s / W");
+      draft.put("schedule.warmup_start", text_value("zero"), "their form: lr s / W");
   }
+}
+
+/// The widths that theirs derives where they are not given: of heads, of groups of heads,
+/// and of the MLP.
+void put_megatron_widths(const Job& job, bool shape) {
+  Draft& draft = job.draft();
+  const Known<int64_t> heads = job.whole("num_attention_heads");
+  const Known<int64_t> hidden = job.whole("hidden_size");
+  const Known<bool> grouped = job.on("group_query_attention", false);
+  const Known<bool> gated = job.on("swiglu", false);
+  if (!grouped.value) {
+    draft.leave(grouped.from + ": set model.override's num_key_value_heads");
+  } else if (*grouped.value) {
+    job.override_whole("num_query_groups", "num_key_value_heads", 1);
+  } else {
+    job.leave("num_query_groups", "theirs counts it with --group-query-attention alone");
+    if (shape && heads.value) {
+      draft.override_field("num_key_value_heads", {*heads.value, ""},
+                           "as many as heads, their default");
+    }
+  }
+  std::optional<int64_t> width;
+  if (hidden.value && gated.value && *hidden.value > 0 && *hidden.value < (1 << 28)) {
+    // 8 h / 3, cut to a multiple of 64.
+    width = *gated.value ? *hidden.value * 8 / 3 / 64 * 64 : *hidden.value * 4;
+  } else if (!gated.value && job.find("ffn_hidden_size") == nullptr) {
+    draft.leave(gated.from + ": set model.override's intermediate_size");
+  }
+  job.override_whole("ffn_hidden_size", "intermediate_size", width);
+  std::optional<int64_t> channels;
+  if (hidden.value && heads.value && *heads.value > 0) {
+    channels = *hidden.value / *heads.value;
+  }
+  job.override_whole("kv_channels", "head_dim", channels);
 }
 
 void put_megatron_model(const Job& job) {
@@ -200,21 +243,30 @@ void put_megatron_model(const Job& job) {
   constexpr std::pair<const char*, const char*> kWhole[] = {
       {"num_layers", "num_hidden_layers"},
       {"hidden_size", "hidden_size"},
-      {"ffn_hidden_size", "intermediate_size"},
       {"num_attention_heads", "num_attention_heads"},
-      {"num_query_groups", "num_key_value_heads"},
-      {"kv_channels", "head_dim"},
       {"vocab_size", "vocab_size"},
       {"max_position_embeddings", "max_position_embeddings"}};
   for (const auto& [name, field] : kWhole) job.override_whole(name, field);
-  job.override_real("rotary_base", "rope_theta");
-  job.override_real("norm_epsilon", "rms_norm_eps");
-  job.override_real("init_method_std", "initializer_range");
-  if (draft.has("model.override")) {
-    const bool tied = job.find("untie_embeddings_and_output_weights") == nullptr;
-    draft.override_field(
-        "tie_word_embeddings", {tied, ""},
-        tied ? "tied, their default" : "--untie-embeddings-and-output-weights");
+  // Without a shape of its own the whole of config.json counts.
+  const bool shape = draft.has("model.override");
+  put_megatron_widths(job, shape);
+  const auto theirs = [&](double value) {
+    return shape ? std::optional<double>(value) : std::nullopt;
+  };
+  job.override_real("rotary_base", "rope_theta", theirs(10000.0));
+  job.override_real("norm_epsilon", "rms_norm_eps", theirs(1e-5));
+  job.override_real("init_method_std", "initializer_range", theirs(0.02));
+  const Known<bool> untied = job.on("untie_embeddings_and_output_weights", false);
+  if (!untied.value) {
+    draft.leave(untied.from + ": set model.override's tie_word_embeddings");
+  } else if (shape || untied.given) {
+    draft.override_field("tie_word_embeddings", {!*untied.value, ""},
+                         untied.given ? untied.from : "tied, their default");
+  }
+  for (const char* name : {"attention_dropout", "hidden_dropout"}) {
+    if (job.find(name) != nullptr) continue;  // its own line says it
+    draft.leave(
+        fmt::format("{} 0.1, their default: decoders have no dropout here", name));
   }
   draft.fill("model.config",
              "the config.json of a model of this family; model.override below changes "
@@ -224,7 +276,7 @@ void put_megatron_model(const Job& job) {
 void put_megatron_memory(const Job& job) {
   Draft& draft = job.draft();
   if (job.find("recompute_activations") != nullptr) {
-    draft.put("memory.recompute", word_value("selective"), "--recompute-activations");
+    draft.put("memory.recompute", text_value("selective"), "--recompute-activations");
   }
   const Known<std::string> granularity = job.text("recompute_granularity");
   if (granularity.given) job.put("memory.recompute", granularity);
@@ -232,13 +284,52 @@ void put_megatron_memory(const Job& job) {
   if (granularity.value.value_or("") == "full" && method != nullptr &&
       method->text() == "block") {
     job.put("memory.recompute_layers", job.whole("recompute_num_layers"));
-  }
-  if (job.find("use_megatron_fsdp") != nullptr ||
-      job.find("use_torch_fsdp2") != nullptr) {
-    draft.put("parallel.zero", {int64_t{3}, ""}, "FSDP");
   } else {
-    const Known<bool> sharded = job.on("use_distributed_optimizer", false);
-    draft.put("parallel.zero", {int64_t{sharded.value.value_or(false) ? 1 : 0}, ""},
+    job.leave("recompute_num_layers",
+              "memory.recompute_layers is theirs with full and block alone");
+  }
+}
+
+/// Theirs reads the strategy under Megatron's FSDP alone. Its default differs between
+/// their versions.
+void put_megatron_sharding(const Job& job) {
+  Draft& draft = job.draft();
+  const Known<bool> sharded = job.on("use_distributed_optimizer", false);
+  const Known<bool> torch_fsdp = job.on("use_torch_fsdp2", false);
+  const Known<bool> older = job.on("use_custom_fsdp");  // its name before
+  Known<bool> fsdp = job.on("use_megatron_fsdp", false);
+  if (older.given) fsdp = older;
+  if (!torch_fsdp.value || !fsdp.value) {
+    return draft.fill("parallel.zero", draft.hidden() +
+                                           " may say it; without FSDP theirs is 1 with "
+                                           "--use-distributed-optimizer, else 0");
+  }
+  if (*fsdp.value) {
+    const Said* const strategy = job.find("data_parallel_sharding_strategy");
+    constexpr const char* kStages[] = {"no_shard", "optim", "optim_grads",
+                                       "optim_grads_params"};
+    for (int64_t zero = 0; strategy != nullptr && zero < 4; ++zero) {
+      if (strategy->text() != kStages[zero]) continue;
+      return draft.put("parallel.zero", {zero, ""},
+                       fsdp.from + ", " + strategy->as_written());
+    }
+    return draft.fill(
+        "parallel.zero",
+        strategy == nullptr
+            ? std::string("--data-parallel-sharding-strategy: no_shard is 0, optim 1, "
+                          "optim_grads 2, optim_grads_params 3; its default "
+                          "differs between their versions")
+            : strategy->as_written() +
+                  ": no_shard is 0, optim 1, optim_grads 2, optim_grads_params 3");
+  }
+  job.leave("data_parallel_sharding_strategy",
+            "theirs reads it with --use-megatron-fsdp alone");
+  if (*torch_fsdp.value) {
+    draft.put("parallel.zero", {int64_t{3}, ""}, torch_fsdp.from);
+  } else if (!sharded.value) {
+    draft.fill("parallel.zero", sharded.from);
+  } else {
+    draft.put("parallel.zero", {int64_t{*sharded.value ? 1 : 0}, ""},
               sharded.given ? sharded.from
                             : "their default, without --use-distributed-optimizer");
   }
@@ -260,31 +351,57 @@ void put_megatron_pipeline(const Job& job) {
   }
   if (stages.value.value_or(1) > 1) {
     job.put("parallel.virtual_stages", stages);
-    draft.put("parallel.pipeline", word_value("interleaved"), stages.from);
+    draft.put("parallel.pipeline", text_value("interleaved"), stages.from);
   }
 }
 
 void put_megatron_data(const Job& job) {
   Draft& draft = job.draft();
-  if (job.find("mock_data") != nullptr) {
-    const config::Table one{{"synthetic", "", {int64_t{1'000'000}, ""}}};
-    return draft.put("data.train", {config::Array{{one, ""}}, ""},
-                     "--mock-data: random tokens");
-  }
-  if (const Said* const path = job.find_any({"data_path", "train_data_path"})) {
-    draft.fill("data.train",
-               fmt::format("a token store: longhaul data build makes one of the text "
-                           "behind {}, whose .bin and .idx are not read",
-                           path->whole()));
-  }
-  if (const Said* const path = job.find("valid_data_path")) {
-    draft.fill("data.validation", path->whole() + ": a token store of it");
-  }
   for (const char* name : {"reset_position_ids", "reset_attention_mask"}) {
     if (const Said* const said = job.find(name)) {
       draft.put("data.document_mask", {true, ""}, said->shown);
     }
   }
+  if (job.find("mock_data") != nullptr) {
+    draft.put("data.train", synthetic_source(), "--mock-data: random tokens");
+    for (const char* name : {"data_path", "train_data_path", "valid_data_path"}) {
+      job.leave(name, "--mock-data takes random tokens");
+    }
+    return;
+  }
+  for (const char* name : {"data_path", "train_data_path"}) {
+    const Said* const path = job.find(name);
+    if (path == nullptr) continue;
+    draft.fill("data.train",
+               fmt::format("a token store: longhaul data build makes one of the text "
+                           "behind {}, whose .bin and .idx are not read",
+                           path->as_written()));
+  }
+  if (const Said* const path = job.find("valid_data_path")) {
+    draft.fill("data.validation", path->as_written() + ": a token store of it");
+  }
+}
+
+void put_megatron_profile(const Job& job) {
+  constexpr int64_t kMostSteps = 16;
+  if (job.find("profile") == nullptr) {
+    for (const char* name : {"profile_step_start", "profile_step_end"}) {
+      job.leave(name, "theirs reads it with --profile alone");
+    }
+    return;
+  }
+  const Known<int64_t> start = job.whole("profile_step_start", 10);
+  const Known<int64_t> end = job.whole("profile_step_end", 12);
+  if (!start.value || !end.value) {
+    return job.draft().fill("profile.steps", start.value ? end.from : start.from);
+  }
+  const int64_t first = std::clamp<int64_t>(*start.value, 1, 1'000'000'000);
+  const int64_t last = std::clamp<int64_t>(*end.value, first + 1, first + kMostSteps);
+  config::Array steps;
+  for (int64_t step = first; step < last; ++step) steps.push_back({step, ""});
+  job.draft().put(
+      "profile.steps", {std::move(steps), ""},
+      fmt::format("--profile, from step {} to before {}", *start.value, *end.value));
 }
 
 }  // namespace
@@ -308,11 +425,13 @@ void translate_smp(const Job& job) {
   if (!recompute.value) draft.fill("memory.recompute", recompute.from);
   if (recompute.value.value_or(false)) {
     draft.put(
-        "memory.recompute", word_value("full"),
+        "memory.recompute", text_value("full"),
         recompute.given ? recompute.from : "activation_checkpointing, their default");
   }
-  if (!job.on("bf16", true).value.value_or(true)) {
-    draft.put("precision.compute", word_value("fp32"), "--bf16 0");
+  const Known<bool> bf16 = job.on("bf16", true);
+  if (!bf16.value) draft.fill("precision.compute", bf16.from);
+  if (!bf16.value.value_or(true)) {
+    draft.put("precision.compute", text_value("fp32"), "--bf16 0");
   }
   draft.leave(
       "gradients summed in bf16, as theirs are: precision.reduce = \"bf16\"; here in "
@@ -322,25 +441,25 @@ void translate_smp(const Job& job) {
       "yet; the run computes in bf16");
   put_smp_data(job);
   put_smp_model(job);
-  if (const Said* const from = job.find("resume_from_checkpoint")) {
-    draft.leave(from->whole() +
-                ": longhaul import it with --format checkpoint, then "
-                "checkpoint.resume, goes on from it; a restart finds its own newest "
-                "checkpoint by itself");
-  }
-  if (job.find("tensorboard_dir") != nullptr) {
-    draft.put_default("log.tensorboard", {true, ""}, "--tensorboard_dir");
+  job.leave(
+      "resume_from_checkpoint",
+      "longhaul import it with --format checkpoint, then checkpoint.resume, goes on "
+      "from it; a restart finds its own newest checkpoint by itself");
+  put_tensorboard(job);
+  const Known<bool> finetune = job.on("finetune");
+  if (finetune.value.value_or(finetune.given)) {
+    draft.fill("init.weights",
+               finetune.from + ": a Hugging Face directory of the weights to start from");
   }
   for (const char* name : {"pretrained_model_name", "pretrained_checkpoint_file",
                            "finetune_checkpoint_load_dir"}) {
     if (const Said* const said = job.find(name)) {
       draft.fill("init.weights",
-                 said->whole() + ": a Hugging Face directory of these weights");
+                 said->as_written() + ": a Hugging Face directory of these weights");
     }
   }
-  if (job.on("profile_nsys", false).value.value_or(false)) {
-    draft.leave(
-        "--profile_nsys: profile.steps names the steps whose timeline is written");
+  if (job.on("profile_nsys").value.value_or(false)) {
+    job.leave("profile_nsys", "profile.steps names the steps whose timeline is written");
   }
 }
 
@@ -352,6 +471,8 @@ void translate_megatron(const Job& job) {
   if (tp) {
     const Known<bool> sequence = job.on("sequence_parallel", false);
     job.put("parallel.sequence", sequence);
+  } else {
+    job.leave("sequence_parallel", "theirs, too, needs tensor parallelism for it");
   }
   const Known<int64_t> micro = job.whole("micro_batch_size");
   const Known<int64_t> global = job.whole("global_batch_size");
@@ -362,54 +483,58 @@ void translate_megatron(const Job& job) {
   }
   put_megatron_schedule(job, draft.whole("batch.global_size", 0));
   put_megatron_memory(job);
+  put_megatron_sharding(job);
   put_megatron_pipeline(job);
   put_megatron_model(job);
   put_megatron_data(job);
   const Known<std::string> optimizer = job.text("optimizer", "adam");
-  if (optimizer.value.value_or("") != "adam") {
-    draft.fill("optimizer.kind",
-               fmt::format("{} {}: there are adamw and lamb", optimizer.from,
-                           optimizer.value.value_or("")));
+  if (!optimizer.value) {
+    draft.fill("optimizer.kind", optimizer.from);
+  } else if (*optimizer.value != "adam") {
+    draft.fill("optimizer.kind", fmt::format("{} {}: there are adamw and lamb",
+                                             optimizer.from, *optimizer.value));
   }
-  if (job.find("bf16") == nullptr) {
-    const bool half = job.find("fp16") != nullptr;
-    draft.put("precision.compute", word_value(half ? "bf16" : "fp32"),
-              half ? "--fp16 has no form here; bf16 needs no loss scale"
-                   : "their default, without --bf16");
+  const Known<bool> bf16 = job.on("bf16", false);
+  const Known<bool> fp16 = job.on("fp16", false);
+  if (fp16.value.value_or(false)) {
+    draft.put("precision.compute", text_value("bf16"),
+              "--fp16 has no form here; bf16 needs no loss scale");
+  } else if (!bf16.value) {
+    draft.fill("precision.compute", bf16.from);
+  } else if (!*bf16.value) {
+    draft.put("precision.compute", text_value("fp32"), "their default, without --bf16");
   }
   if (job.find("grad_reduce_in_bf16") != nullptr) {
-    draft.put("precision.reduce", word_value("bf16"), "--grad-reduce-in-bf16");
+    draft.put("precision.reduce", text_value("bf16"), "--grad-reduce-in-bf16");
   }
   if (const Said* const cp = job.find("cp_comm_type")) {
-    draft.put("parallel.context", word_value(cp->text() == "p2p" ? "ring" : "gather"),
-              cp->whole());
+    draft.put("parallel.context", text_value(cp->text() == "p2p" ? "ring" : "gather"),
+              cp->as_written());
   }
-  if (const Said* const load = job.find("load")) {
-    const Said* const save = job.find("save");
-    if (job.find("finetune") != nullptr) {
-      draft.fill("init.weights",
-                 load->whole() + ": a Hugging Face directory of these weights");
-    } else if (save == nullptr || save->text() != load->text()) {
-      draft.leave(load->whole() +
-                  ": longhaul import DIR --format checkpoint, then "
-                  "checkpoint.resume, goes on from it");
-    }
+  const Said* const load = job.find("load");
+  const Said* const save = job.find("save");
+  if (load == nullptr) {
+    job.leave("finetune", "without --load there is nothing to begin from");
+  } else if (job.find("finetune") != nullptr) {
+    draft.fill("init.weights",
+               load->as_written() + ": a Hugging Face directory of these weights");
+  } else if (save == nullptr || save->text() != load->text()) {
+    job.leave("load",
+              "longhaul import DIR --format checkpoint, then checkpoint.resume, goes on "
+              "from it");
   }
   if (const Said* const said = job.find("pretrained_checkpoint")) {
     draft.fill("init.weights",
-               said->whole() + ": a Hugging Face directory of these weights");
+               said->as_written() + ": a Hugging Face directory of these weights");
   }
   const Known<int64_t> minutes = job.whole("distributed_timeout_minutes");
   if (minutes.value) {
     draft.put("resilience.comm_timeout_s",
               {static_cast<double>(*minutes.value) * 60.0, ""}, minutes.from);
   }
-  const Known<int64_t> first = job.whole("profile_step_start");
-  if (job.find("profile") != nullptr && first.value) {
-    draft.put("profile.steps",
-              {config::Array{{std::max<int64_t>(*first.value, 1), ""}}, ""},
-              "--profile, " + first.from);
-  }
+  put_tensorboard(job);
+  job.put("checkpoint.async", job.on("async_save"));
+  put_megatron_profile(job);
 }
 
 }  // namespace longhaul::translate

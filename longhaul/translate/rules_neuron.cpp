@@ -13,8 +13,6 @@ using config::Value;
 
 constexpr const char* kFixed = "fixed in their code";
 
-Value text_value(const char* text) { return {std::string(text), ""}; }
-
 Value patterns(std::initializer_list<const char*> names) {
   Array items;
   for (const char* name : names) items.push_back(text_value(name));
@@ -35,12 +33,10 @@ void put_zero_for_minus_one(const Job& job, const std::string& key, const char* 
 void put_resume(const Job& job, const Said* said) {
   if (said == nullptr) return;
   if (said->variable) {
-    return job.draft().fill(
-        "checkpoint.resume",
-        said->whole() + ": a variable of the shell, which is not looked up");
+    return job.draft().fill("checkpoint.resume", not_looked_up(*said));
   }
   if (said->text() == "latest_if_exists") {
-    return job.draft().put("checkpoint.resume", text_value("latest"), said->whole());
+    return job.draft().put("checkpoint.resume", text_value("latest"), said->as_written());
   }
   const int64_t step = whole_of(*said, said->text());
   if (step >= 0) {
@@ -49,7 +45,18 @@ void put_resume(const Job& job, const Said* said) {
         said->shown + "; longhaul import STEP --format checkpoint brings theirs");
   }
   job.draft().put("checkpoint.resume", text_value("latest"),
-                  said->whole() + " would be \"never\": begin anew at each start");
+                  said->as_written() + " would be \"never\": begin anew at each start");
+}
+
+/// Their --resume_ckpt goes on from the newest checkpoint, or from the one of a step.
+void put_resume_flag(const Job& job, const char* step) {
+  const Known<bool> resume = job.on("resume_ckpt");
+  if (const Said* const said = job.find(step)) return put_resume(job, said);
+  if (!resume.value && resume.given) {
+    job.draft().fill("checkpoint.resume", resume.from);
+  } else if (resume.value.value_or(false)) {
+    job.draft().put("checkpoint.resume", text_value("latest"), resume.from);
+  }
 }
 
 /// Weights that a run starts from, which theirs keep as shards of their own.
@@ -200,10 +207,7 @@ void translate_nxd_pipeline(const Job& job) {
   put_pretrained(job);
   const Known<bool> async = job.on("async_checkpoint_saving");
   if (async.given) job.put("checkpoint.async", async);
-  if (const Said* const trace = job.find("trace_file_path")) {
-    draft.leave(trace->whole() +
-                ": profile.steps names the steps whose timeline is written");
-  }
+  job.leave("trace_file_path", "profile.steps names the steps whose timeline is written");
 }
 
 void translate_nxd_zero(const Job& job) {
@@ -227,13 +231,7 @@ void translate_nxd_zero(const Job& job) {
   const Known<int64_t> micro = job.whole("batch_size", 8);
   job.put("batch.micro_size", micro);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);
-  Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
-  if (micro.value && steps.value) {
-    replica.value = *micro.value * *steps.value;
-    replica.from =
-        fmt::format("batch_size {} * grad_accum_usteps {} =", *micro.value, *steps.value);
-  }
-  job.put_global_size(replica);
+  job.put_global_size(micro, steps);
   put_stop_after(job);
   note_precision(job);
 
@@ -242,15 +240,18 @@ void translate_nxd_zero(const Job& job) {
   put_linear(job, 2000);
   put_zero_for_minus_one(job, "checkpoint.every", "checkpoint_freq");
   put_zero_for_minus_one(job, "checkpoint.keep", "num_kept_checkpoint");
-  put_resume(job, job.find("loading_step"));
+  put_resume_flag(job, "loading_step");
+  if (neox) {
+    job.leave("sequence_parallel_enabled", "part of their model");
+    job.leave("use_zero_1", "part of their script");
+  }
+  put_pretrained(job);
   if (const Said* const dir = job.find("pretrained_checkpoint_dir")) {
     if (job.on("load_pretrained_checkpoint", false).value.value_or(true)) {
       fill_weights(job, dir->text(), dir->shown);
     }
   } else if (job.find("load_pretrained_checkpoint") != nullptr) {
     fill_weights(job, "pretrained_checkpoint_dir", "--load_pretrained_checkpoint");
-  } else {
-    put_pretrained(job);
   }
 }
 
@@ -266,13 +267,7 @@ void translate_bert(const Job& job) {
   const Known<int64_t> micro = job.whole("batch_size", 8);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);
   job.put("batch.micro_size", micro);
-  Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
-  if (micro.value && steps.value) {
-    replica.value = *micro.value * *steps.value;
-    replica.from =
-        fmt::format("batch_size {} * grad_accum_usteps {} =", *micro.value, *steps.value);
-  }
-  job.put_global_size(replica);
+  job.put_global_size(micro, steps);
   put_stop_after(job);
 
   const Known<std::string> optimizer = job.text("optimizer", "AdamW_FP32OptimParams");
@@ -293,8 +288,14 @@ void translate_bert(const Job& job) {
   }
   job.put_betas(0.9, 0.999);
   put_linear(job, 2000);
-  if (job.on("enable_fp32", false).value.value_or(false)) {
-    draft.put("precision.compute", text_value("fp32"), "--enable_fp32");
+  const Known<bool> fp32 = job.on("enable_fp32", false);
+  const Known<bool> autocast = job.on("enable_pt_autocast");
+  if (!fp32.value) {
+    draft.fill("precision.compute", fp32.from);
+  } else if (*fp32.value) {
+    draft.put("precision.compute", text_value("fp32"), fp32.from);
+  } else if (autocast.value.value_or(false)) {
+    draft.put("precision.compute", text_value("bf16"), autocast.from);
   }
   if (job.on("disable_dropout", false).value.value_or(false)) {
     for (const char* field : {"hidden_dropout_prob", "attention_probs_dropout_prob"}) {
@@ -314,20 +315,16 @@ void translate_bert(const Job& job) {
                     "that longhaul import {} --config MODEL --out DIR makes",
                     path == nullptr ? "CHECKPOINT.pt" : path->text()));
   } else if (path != nullptr) {
-    draft.leave(path->whole() +
-                ": longhaul import CHECKPOINT.pt --format checkpoint, then "
-                "checkpoint.resume, goes on from it");
+    job.leave("resume_ckpt_path",
+              "longhaul import CHECKPOINT.pt --format checkpoint, then "
+              "checkpoint.resume, goes on from it");
   }
+  job.leave("debug", "model.override makes a model smaller");
   for (const char* name :
-       {"debug", "snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir"}) {
-    if (const Said* const said = job.find(name)) {
-      draft.leave(fmt::format("{}: {}", said->whole(),
-                              std::string(name) == "debug"
-                                  ? "model.override makes a model smaller"
-                                  : "debug.capture writes tensors of some steps"));
-    }
+       {"snapshot_step_list", "snapshot_rank_list", "snapshot_dump_dir"}) {
+    job.leave(name, "debug.capture writes tensors of some steps");
   }
-  if (const Said* const step = job.find("resume_step")) put_resume(job, step);
+  put_resume_flag(job, "resume_step");
 }
 
 }  // namespace longhaul::translate

@@ -1,21 +1,25 @@
 #include "longhaul/translate/shell_words.h"
 
 #include <fmt/format.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cctype>
 
 #include "longhaul/base/error.h"
+#include "longhaul/translate/shell_variables.h"
 
 namespace longhaul::translate {
 namespace {
+
+constexpr size_t kMostReplaced = size_t{4} << 20;
 
 class Splitter {
  public:
   Splitter(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
   std::vector<ShellCommand> split() {
-    while (at_ < text_.size()) step();
+    while (at_ < text_.size()) in_array_ ? array_step() : step();
+    if (in_array_) fail_open("an array (=()", array_from_);
     end_command();
     return std::move(commands_);
   }
@@ -31,7 +35,7 @@ class Splitter {
   }
 
   void end_word() {
-    if (open_ && !redirected_) command_.push_back(word_);
+    if (open_ && !redirected_) (in_array_ ? array_ : command_).push_back(word_);
     if (open_) redirected_ = false;
     word_ = {};
     open_ = false;
@@ -40,7 +44,10 @@ class Splitter {
   void end_command() {
     end_word();
     redirected_ = false;
-    if (!command_.empty()) commands_.push_back(std::move(command_));
+    if (!command_.empty()) {
+      variables_.note(command_, conditional_);
+      commands_.push_back(std::move(command_));
+    }
     command_.clear();
   }
 
@@ -58,7 +65,7 @@ class Splitter {
     if (c == '\\') return escape();
     if (c == '\'') return single_quotes();
     if (c == '"') return double_quotes();
-    if (c == '$' || c == '`') return replacement();
+    if (c == '$' || c == '`') return replacement(false);
     if (c == '#' && !open_) {
       at_ = std::min(text_.find('\n', at_), text_.size());
       return;
@@ -77,12 +84,42 @@ class Splitter {
     }
     if (c == '\n' || c == ';' || c == '|' || c == '&') {
       end_command();
-      ++at_;
+      conditional_ = (c == '|' || c == '&') && peek(1) == c;
+      at_ += conditional_ ? 2 : 1;
       return;
+    }
+    if (c == '(' && open_ && !word_.quoted && word_.text.ends_with('=') &&
+        assigned_name_size(word_.text) + 2 >= word_.text.size()) {
+      return open_array();
     }
     if (c == '~' && !open_) word_.variable = true;
     add(c);
     ++at_;
+  }
+
+  void open_array() {
+    array_target_ = word_.text;
+    array_from_ = at_++;
+    word_ = {};
+    open_ = false;
+    in_array_ = true;
+  }
+
+  /// Between the brackets of NAME=( ... ) a line end is a blank.
+  void array_step() {
+    const char c = peek();
+    if (c == ')') {
+      end_word();
+      in_array_ = false;
+      variables_.set_array(array_target_, std::move(array_), conditional_);
+      array_.clear();
+      ++at_;
+    } else if (std::string_view("\n;|&<>(").find(c) != std::string_view::npos) {
+      end_word();
+      ++at_;
+    } else {
+      step();
+    }
   }
 
   void escape() {
@@ -108,7 +145,7 @@ class Splitter {
     while (peek() != '"') {
       if (at_ >= text_.size()) fail_open("a quote (\")", from);
       if (peek() == '$' || peek() == '`') {
-        replacement();
+        replacement(true);
       } else if (peek() == '\\' && peek(1) == '\n') {
         at_ += 2;
       } else if (peek() == '\\' &&
@@ -123,8 +160,9 @@ class Splitter {
     ++at_;
   }
 
-  /// "$NAME", "${NAME}", "$(command)" and "`command`" stand as they are.
-  void replacement() {
+  /// "$NAME" and "${NAME[@]}" become what the text sets them to; "$(command)" and
+  /// "`command`" and other names stand as they are.
+  void replacement(bool quoted) {
     const size_t from = at_;
     size_t end = at_ + 1;
     if (peek() == '`') {
@@ -150,10 +188,29 @@ class Splitter {
           std::string_view("@*#?!").find(text_[end]) != std::string_view::npos)
         ++end;
     }
-    word_.variable = word_.variable || end > from + 1;
-    word_.text += text_.substr(from, end - from);
-    open_ = true;
     at_ = end;
+    const std::string_view piece = text_.substr(from, end - from);
+    // In an assignment nothing is parted at blanks.
+    const bool whole = quoted || (!in_array_ && assigned_name_size(word_.text) > 0);
+    if (const auto words = variables_.find(piece, whole)) return replace(*words);
+    word_.variable = word_.variable || piece.size() > 1;
+    word_.text += piece;
+    open_ = true;
+  }
+
+  void replace(const ShellCommand& words) {
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (i > 0) end_word();
+      word_.text += words[i].text;
+      word_.variable = word_.variable || words[i].variable;
+      open_ = true;
+      replaced_ += words[i].text.size() + 1;
+    }
+    if (replaced_ > kMostReplaced) {
+      throw InputError("flags", name_ +
+                                    ": its variables stand for more than 4 MiB; give "
+                                    "the command line without them");
+    }
   }
 
   void redirection() {
@@ -176,6 +233,13 @@ class Splitter {
   bool open_ = false;
   bool redirected_ = false;
   ShellCommand command_;
+  ShellVariables variables_;
+  bool conditional_ = false;  ///< the command stands behind && or ||
+  bool in_array_ = false;
+  std::string array_target_;
+  size_t array_from_ = 0;
+  ShellCommand array_;
+  size_t replaced_ = 0;
   std::vector<ShellCommand> commands_;
 };
 

@@ -18,7 +18,8 @@ using ShellCommand = std::vector<ShellWord>;
 
 /// The commands of a text, as a shell parts them, with their words: at line ends, ;, |, &
 /// and their doubles. A backslash joins lines, # begins a comment, redirections are left
-/// out. Nothing is run and nothing replaced. InputError names an open quote and its line.
+/// out. Variables that the text itself sets are replaced where their value is certain
+/// (ShellVariables); nothing is run. InputError names an open quote and its line.
 std::vector<ShellCommand> split_shell_text(std::string_view text,
                                            const std::string& name);
 

@@ -59,5 +59,52 @@ TEST(ShellWords, AnOpenQuoteIsNamedWithItsLine) {
   EXPECT_NE(message("a $(c").find("$( is opened"), std::string::npos);
 }
 
+TEST(ShellWords, ReplaceVariablesThatTheTextSets) {
+  EXPECT_EQ(split("A=1\nx $A ${A} \"$A b\" '$A'"), "A=1 ;; x|1|1|1 b|$A");
+  EXPECT_EQ(split("A=\"--lr 1 --bf16\"; x $A \"$A\" --y=$A"),
+            "A=--lr 1 --bf16 ;; x|--lr|1|--bf16|--lr 1 --bf16|--y=--lr|1|--bf16");
+  EXPECT_EQ(split("A=1\nB=$A$A\nA=2\nx $B"), "A=1 ;; B=11 ;; A=2 ;; x|11");
+  EXPECT_EQ(split("A=''\nx $A y"), "A= ;; x|y");
+  EXPECT_EQ(split("export A=3 B=4\nx ${A:-9} ${C:-9} $B"),
+            "export|A=3|B=4 ;; x|3|${C:-9}[$]|4");
+  EXPECT_EQ(split("A=$N\nx $A"), "A=$N[$] ;; x|$N[$]");
+  EXPECT_EQ(split("A=\"--a $N --b $(c d)\"\nx $A"),
+            "A=--a $N --b $(c d)[$] ;; x|--a|$N[$]|--b|$(c d)[$]");
+  EXPECT_EQ(split("A=$(nproc --all)\nx $A"), "A=$(nproc --all)[$] ;; x|$A[$]");
+  EXPECT_EQ(split("A=1 x $A"), "A=1|x|$A[$]");
+}
+
+TEST(ShellWords, ReplaceArraysThatTheTextSets) {
+  EXPECT_EQ(split("A=(\n --a 1 # why\n 'b c' \\\n --d\n)\nx ${A[@]}"), "x|--a|1|b|c|--d");
+  EXPECT_EQ(split("A=('b c')\nx \"${A[@]}\""), "x|b c");
+  EXPECT_EQ(split("A=(a)\nA+=(b $N)\nx ${A[*]} $A"), "x|a|b|$N[$]|$A[$]");
+  EXPECT_EQ(split("declare -a A=(a)\nx ${A[@]}"), "declare|-a ;; x|a");
+  EXPECT_EQ(split("A=()\nx ${A[@]} y"), "x|y");
+  EXPECT_THROW(split("A=(a\nb"), InputError);
+}
+
+TEST(ShellWords, LeaveAVariableThatAConditionMaySet) {
+  const std::string unknown = "x|$A[$]";
+  for (const char* text :
+       {"A=1\nif y; then\n A=2\nfi\nx $A", "A=1\ny && A=2\nx $A",
+        "for A in 1 2; do\nx $A\ndone", "A=1\nf() {\n A=2\n}\nx $A", "A=1\nread A\nx $A",
+        "A=1\nsource env.sh\nx $A", "A=1\nif y; then A=2; fi; x $A",
+        "A=1\ncase y in\n b) A=2;;\nesac\nx $A"}) {
+    const std::string made = split(text);
+    EXPECT_TRUE(made.find(unknown) != std::string::npos) << text << ": " << made;
+  }
+  EXPECT_EQ(split("A=(a)\nif y; then\nA+=(b)\nfi\nx ${A[@]}"),
+            "if|y ;; then ;; fi ;; x|a|${A[@]}[$]");
+  EXPECT_EQ(split("A=1\nsource venv/bin/activate\nx $A"),
+            "A=1 ;; source|venv/bin/activate ;; x|1");
+}
+
+TEST(ShellWords, ReplaceNoMoreThanAFileHolds) {
+  std::string text = "A=aaaaaaaaaaaaaaaa\n";
+  for (int i = 0; i < 40; ++i) text += "A=$A$A\n";
+  EXPECT_TRUE(message_of<InputError>([&] { split(text + "x $A"); }).find("4 MiB") !=
+              std::string::npos);
+}
+
 }  // namespace
 }  // namespace longhaul::translate

@@ -21,7 +21,8 @@ struct Said {
   /// The first value; empty where there is none.
   std::string text() const { return values.empty() ? "" : values.front(); }
   /// The setting as a person reads it: "--lr 1e-4".
-  std::string whole() const;
+  std::string as_written() const;
+  std::string whole() const { return as_written(); }
 };
 
 /// How many ranks a command line starts, where it says so.
@@ -37,6 +38,8 @@ struct Source {
   std::string script;  ///< the script's name without folders; empty for files
   std::vector<Said> said;
   std::vector<Said> environment;  ///< NAME=VALUE in front of the command
+  /// Words that may hold flags and that only a shell replaces: "${ARGS[@]}".
+  std::vector<std::string> hidden;
   World world;
   std::vector<std::string> remarks;  ///< what a person should know of the reading
 };

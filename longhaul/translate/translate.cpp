@@ -180,21 +180,23 @@ Source read_source(const std::string& given) {
 }
 
 /// Translates what is said, one entry after the other.
-class Engine {
+class Translator {
  public:
-  explicit Engine(const Source& source) : source_(source) {
+  explicit Translator(const Source& source)
+      : source_(source), draft_(fmt::format("{}", fmt::join(source.hidden, " "))) {
     for (const config::SectionFields& section : config::sections_of(defaults_)) {
       for (const config::Field& field : section.fields) {
-        types_[section.name + "." + field.key] = field.type;
+        fields_[section.name + "." + field.key] = {field.type, field.required};
       }
     }
   }
 
   Translation run() {
     environment();
-    for (const Said& said : source_.said) one(said, source_.system);
+    for (const Said& said : source_.said) translate_setting(said);
     const Job job(source_, draft_);
     rules(job);
+    for (const Said* said : for_rules_) count_rule(job, *said);
     required();
     Translation out;
     out.carried = carried_;
@@ -214,16 +216,20 @@ class Engine {
   }
 
  private:
+  struct KeyForm {
+    std::string type;
+    bool required = false;
+  };
+
   void copy(const Said& said, const OtherWord& word) {
     for (const std::string& key : config::split_keys(word.keys)) {
-      const std::string& type = types_.at(key);
+      const std::string& type = fields_.at(key).type;
       const bool path = type == "path" || key == "data.train";
       // Paths in run files refuse "~" and "$", which only a shell replaces.
       const bool meant = path && (said.text().starts_with('~') ||
                                   said.text().find('$') != std::string::npos);
       if (said.variable || meant) {
-        draft_.fill(key,
-                    said.whole() + ": a variable of the shell, which is not looked up");
+        draft_.fill(key, not_looked_up(said));
       } else if (key == "data.train") {
         draft_.put(key, sources(said.values), said.shown);
       } else {
@@ -232,40 +238,52 @@ class Engine {
     }
   }
 
-  void one(const Said& said, OtherSystem system) {
-    const OtherWord* word = config::find_word(system, said.name);
+  void translate_setting(const Said& said) {
+    const OtherWord* word = config::find_word(source_.system, said.name);
     if (word == nullptr) {
-      const bool anywhere =
-          config::find_word(system, config::word_name(said.name)) != nullptr;
-      if (anywhere) word = config::find_word(system, config::word_name(said.name));
+      word = config::find_word(source_.system, config::word_name(said.name));
     }
-    if (word == nullptr) return unknown(said, system);
+    if (word == nullptr) return unknown(said);
     if (said.null) return;  // as if it were not given
 
     if (word->carry == Carry::Copy) {
       copy(said, *word);
       ++carried_;
     } else if (word->carry == Carry::Rule && word->note.empty()) {
-      ++carried_;
+      for_rules_.push_back(&said);
     } else {
       leave(said, std::string(word->note));
     }
   }
 
-  void leave(const Said& said, const std::string& why) {
-    ++without_key_;
-    draft_.leave(fmt::format("{}: {}", said.whole(), why));
+  /// A setting that no rule asked for, or that a rule left out, is not carried over.
+  void count_rule(const Job& job, const Said& said) {
+    if (job.was_left(said.name)) {
+      ++without_key_;
+    } else if (job.was_read(said.name)) {
+      ++carried_;
+    } else {
+      ++without_key_;
+      draft_.leave(fmt::format("CAUTION: {}: no value of the run file follows from it",
+                               said.as_written()));
+    }
   }
 
-  void unknown(const Said& said, OtherSystem system) {
+  void leave(const Said& said, const std::string& why) {
+    ++without_key_;
+    draft_.leave(fmt::format("{}: {}", said.as_written(), why));
+  }
+
+  void unknown(const Said& said) {
     std::vector<std::string> names;
-    for (const OtherWord& word : config::words_of(system)) names.emplace_back(word.name);
+    for (const OtherWord& word : config::words_of(source_.system))
+      names.emplace_back(word.name);
     // A distance takes the product of both lengths.
     const auto near = said.name.size() > kMostName
                           ? std::nullopt
                           : nearest_name(config::word_name(said.name), names);
-    unknown_.push_back(
-        one_line(said.whole() + (near ? fmt::format(" (did you mean {}?)", *near) : "")));
+    unknown_.push_back(one_line(said.as_written() +
+                                (near ? fmt::format(" (did you mean {}?)", *near) : "")));
   }
 
   /// Variables in front of the command; flags beat them.
@@ -283,18 +301,21 @@ class Engine {
         draft_.leave(fmt::format("{}={}: {}", said.shown, said.text(), word->note));
         continue;
       }
-      ++carried_;
       if (word->carry == Carry::Copy) {
         copy(said, *word);
+        ++carried_;
       } else {
-        variable(said, *word);
+        ++(variable(said, *word) ? carried_ : without_key_);
       }
     }
   }
 
-  void variable(const Said& said, const OtherWord& word) {
-    if (said.variable)
-      return draft_.fill(config::split_keys(word.keys).front(), said.whole());
+  /// False where the value is left out.
+  bool variable(const Said& said, const OtherWord& word) {
+    if (said.variable) {
+      draft_.fill(config::split_keys(word.keys).front(), said.as_written());
+      return true;
+    }
     constexpr std::pair<const char*, const char*> kNumbers[] = {
         {"gbs", "batch.global_size"},
         {"mbs", "batch.micro_size"},
@@ -305,11 +326,12 @@ class Engine {
         {"shard_degree", "parallel.shard_group"}};
     for (const auto& [name, key] : kNumbers) {
       if (said.name != name) continue;
-      return draft_.put(key, {whole_of(said, said.text()), ""}, said.shown);
+      draft_.put(key, {whole_of(said, said.text()), ""}, said.shown);
+      return true;
     }
     if (said.name == "vpp_degree") {
       const int64_t stages = whole_of(said, said.text());
-      if (stages < 2) return;
+      if (stages < 2) return true;
       draft_.put("parallel.virtual_stages", {stages, ""}, said.shown);
       draft_.put("parallel.pipeline", {std::string("interleaved"), ""}, said.shown);
     } else if (said.name == "use_zero_1") {
@@ -317,7 +339,9 @@ class Engine {
     } else {
       draft_.leave(fmt::format("{}={}: {} takes its place", said.shown, said.text(),
                                fmt::join(config::split_keys(word.keys), ", ")));
+      return false;
     }
+    return true;
   }
 
   void rules(const Job& job) const {
@@ -351,21 +375,36 @@ class Engine {
       draft_.put("run.dir", {std::string("runs/imported"), ""},
                  "a name of ours: choose the run's own");
     }
-    for (const auto& [key, type] : types_) {
+    for (const auto& [key, form] : fields_) {
       const bool length = key == "run.steps" && !draft_.has("run.epochs");
-      if ((length || is_required(key)) && !draft_.has(key)) {
+      if ((length || form.required) && !draft_.has(key)) {
         draft_.fill(key, "nothing in what was given says it");
       }
     }
+    if (!draft_.hidden().empty()) ask_for_hidden();
   }
 
-  bool is_required(const std::string& key) {
-    for (const config::SectionFields& section : config::sections_of(defaults_)) {
-      for (const config::Field& field : section.fields) {
-        if (section.name + "." + field.key == key) return field.required;
+  /// Asks for the numbers that flags which are not seen may give.
+  void ask_for_hidden() {
+    for (const OtherWord& word : config::words_of(source_.system)) {
+      if (word.carry != Carry::Copy) continue;
+      for (const std::string& key : config::split_keys(word.keys)) {
+        const std::string section = key.substr(0, key.find('.'));
+        const bool number = section == "batch" || section == "parallel" ||
+                            section == "optimizer" || section == "schedule";
+        const bool other_form =
+            (key == "schedule.warmup_fraction" && draft_.has("schedule.warmup_steps")) ||
+            (key == "schedule.warmup_steps" && draft_.has("schedule.warmup_fraction"));
+        if (!number || other_form || draft_.has(key)) continue;
+        draft_.fill(key, fmt::format("{} may say {}; delete this line where it does not",
+                                     draft_.hidden(), word.name));
       }
     }
-    return false;
+    const bool asks = std::ranges::any_of(
+        draft_.lines(), [](const auto& entry) { return entry.second.to_fill; });
+    if (!asks) {
+      draft_.demand("run.dir", draft_.hidden() + " may hold flags: give them as well");
+    }
   }
 
   std::string head() const {
@@ -415,8 +454,9 @@ class Engine {
 
   const Source& source_;
   RunConfig defaults_;
-  std::map<std::string, std::string> types_;
+  std::map<std::string, KeyForm> fields_;
   Draft draft_;
+  std::vector<const Said*> for_rules_;
   int64_t carried_ = 0;
   int64_t without_key_ = 0;
   std::vector<std::string> unknown_;
@@ -440,11 +480,11 @@ Translation translate(const std::string& given, std::optional<int64_t> ranks) {
       product *= std::clamp<int64_t>(
           job.whole(std::string("parallelism.") + name, 1).value.value_or(1), 1,
           1'000'000);
-      if (product > 1'000'000'000) return Engine(source).run();
+      if (product > 1'000'000'000) return Translator(source).run();
     }
     source.world = {product, "dp * pp * tp of the file"};
   }
-  return Engine(source).run();
+  return Translator(source).run();
 }
 
 }  // namespace longhaul::translate

@@ -5,6 +5,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/test_files.h"
 #include "longhaul/config/load.h"
+#include "longhaul/config/other_words.h"
 
 namespace longhaul::translate {
 namespace {
@@ -202,6 +203,83 @@ TEST(Translate, AMistypedTomlIsNamedWithItsPlace) {
   const std::string message =
       message_of<ConfigError>([&] { translate((dir / "a.toml").string(), {}); });
   EXPECT_TRUE(holds(message, "a.toml:2:")) << message;
+}
+
+/// The words of a system's table that rules carry over and that the rules do not read.
+std::string unread(config::OtherSystem system, const std::string& command) {
+  std::string out;
+  for (const config::OtherWord& word : config::words_of(system)) {
+    if (word.carry != config::Carry::Rule || !word.note.empty()) continue;
+    const std::string flag = "--" + std::string(word.name);
+    try {
+      const std::string text = translate(command + " " + flag + " 1", 8).text;
+      if (holds(text, "CAUTION: " + flag + " ")) out += flag + " ";
+    } catch (const InputError& error) {
+      // A value that is refused was read.
+      EXPECT_TRUE(holds(error.message(), std::string(word.name))) << error.message();
+    }
+  }
+  return out;
+}
+
+TEST(Translate, EachWordThatARuleCarriesOverIsRead) {
+  using enum config::OtherSystem;
+  EXPECT_EQ(unread(NxdPipeline, "python run_llama_nxd.py --lr 1"), "");
+  EXPECT_EQ(unread(NxdZero, "python tp_zero1_llama_hf_pretrain.py --lr 1"), "");
+  EXPECT_EQ(unread(NxdZero, "python tp_dp_gpt_neox_20b_hf_pretrain.py --lr 1"), "");
+  EXPECT_EQ(unread(Bert, "python dp_bert_large_hf_pretrain_hdf5.py --lr 1"), "");
+  EXPECT_EQ(unread(Smp, "python train_external.py --lr 1"), "");
+  EXPECT_EQ(
+      unread(Smp, "python train_external.py --hf_pretrained_model_name_or_dir /m --lr 1"),
+      "");
+  EXPECT_EQ(unread(Megatron, "python pretrain_gpt.py --lr 1"), "");
+  EXPECT_EQ(unread(Megatron, "python pretrain_gpt.py --lr 1 --mock-data"), "");
+}
+
+TEST(Translate, FlagsThatMayBeHiddenLeaveNoDefaultCertain) {
+  const std::string given =
+      "torchrun --nproc_per_node 8 pretrain_gpt.py --lr 1e-4 --seq-length 64 --bf16 ";
+  for (const char* hiding : {"${ARGS[@]}", "$MOE", "$@", "\"$OPTIONS\"", "$(cat f)"}) {
+    const Translation made = translate(given + hiding, {});
+    EXPECT_FALSE(holds(made.text, "# their default")) << made.text;
+    EXPECT_TRUE(holds(made.text, std::string("kind = \"FILL IN: ") +
+                                     (*hiding == '"' ? "$OPTIONS" : hiding)))
+        << made.text;
+    EXPECT_EQ(made.warnings.size(), 1U);
+  }
+  // A value of a flag hides nothing.
+  EXPECT_TRUE(holds(translate(given + "--min-lr $MIN", {}).text, "# their default"));
+}
+
+TEST(Translate, HiddenFlagsAskAlsoWhereEachValueIsGiven) {
+  const Translation made =
+      translate(kNxd +
+                    "--seq_len 8 --max_steps 9 --pipeline_parallel_size 1 "
+                    "--context_parallel_size 1 "
+                    "--train_batch_size 64 --num_microbatches 16 --beta1 0.9 --beta2 0.9 "
+                    "--model_path "
+                    "/m $EXTRA",
+                {});
+  EXPECT_FALSE(made.to_fill.empty());
+}
+
+TEST(Translate, ASettingThatNoRuleReadsIsNotCarriedOver) {
+  const Translation made =
+      translate("python pretrain_gpt.py --lr 1 --mock-data --data-path corpus", 8);
+  EXPECT_TRUE(
+      holds(made.text, "#   --data-path corpus: --mock-data takes random tokens"));
+  EXPECT_EQ(made.carried, 2);
+  EXPECT_EQ(made.without_key, 1);
+}
+
+TEST(Translate, MegatronsDropoutIsAlwaysSpokenOf) {
+  const std::string command = "python pretrain_gpt.py --lr 1 ";
+  EXPECT_TRUE(
+      holds(translate(command, 8).text,
+            "#   attention_dropout 0.1, their default: decoders have no dropout"));
+  const std::string given = translate(command + "--hidden-dropout 0.2", 8).text;
+  EXPECT_TRUE(holds(given, "#   --hidden-dropout 0.2: decoders have no dropout here"));
+  EXPECT_TRUE(holds(given, "#   attention_dropout 0.1, their default"));
 }
 
 }  // namespace
