@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/file.h"
 
@@ -19,7 +20,8 @@ struct DataFacts {
   bool exact = true;         ///< false: `tokens` is estimated from a part of the data
   bool packed = false;       ///< training packs the data into a token store first
   int64_t fixed_length = 0;  ///< tokens of every sequence; 0: none is fixed
-  std::string held_out;      ///< the store that was held out of the data; empty: none
+  bool has_fields = false;   ///< a record's field holds the ids
+  std::vector<std::string> held_out;  ///< the stores that were held out of the data
 };
 
 /// An entry to look at, and what is needed for the answer.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/followed_training.h"
+#include "apps/new_file.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
@@ -45,11 +46,9 @@ class TryDirectory {
  public:
   explicit TryDirectory(fs::path path) : path_(std::move(path)) {
     if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
-    if (fs::create_directory(path_)) return;
-    throw InputError(
-        "try", fmt::format("{} is there already, and nothing is overwritten; remove "
-                           "it, or name another directory with --out",
-                           path_.string()));
+    std::error_code there;  // a link to nothing
+    if (!fs::create_directory(path_, there)) refuse_existing(path_, "try");
+    if (there) throw fs::filesystem_error("mkdir", path_, there);
   }
   ~TryDirectory() {
     std::error_code ignored;
