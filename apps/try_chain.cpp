@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -71,6 +72,7 @@ class TryChain {
  public:
   TryChain(const TextSample& sample, const TryOptions& options)
       : sample_(sample), options_(options), directory_(options.dir) {
+    signals_.note_hangup();
     set_last_words(fmt::format("{} is left behind; remove it", options.dir.string()));
   }
 
@@ -110,7 +112,8 @@ class TryChain {
   /// command ends in order; else 0.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
-    return signals_.raised();
+    // No command of the chain notes that a terminal closes.
+    return signals_.raised() == SIGHUP ? SIGTERM : signals_.raised();
   }
 
   void check_end(const Words& words, const cluster::CommandResult& result) const {
@@ -135,7 +138,7 @@ class TryChain {
     all.insert(all.end(), words.begin(), words.end());
     how.deadline_seconds = kDeadlineFactor * options_.seconds + kDeadlineMore;
     how.look = [&] {
-      if (look) look();
+      if (look && signals_.raised() == 0) look();
       return passed_on();
     };
     return cluster::run_command(all, how);

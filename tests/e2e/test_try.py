@@ -80,6 +80,22 @@ def test_what_is_no_text_is_refused_and_leaves_nothing(run, tmp_path, name, cont
     refused_without_a_trace(run, tmp_path, ["try", name], *words)
 
 
+def test_a_terminal_that_closes_leaves_nothing(binary, tmp_path):
+    (tmp_path / "text.txt").write_text("Some words of a text to learn from.\n" * 2000)
+    child, leader = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        os.execv(binary("longhaul"), ["longhaul", "try", "text.txt", "--out", "made"])
+    seen = b""
+    while b"Training:" not in seen:
+        seen += os.read(leader, 65536)
+    assert (tmp_path / "made").exists()
+    os.close(leader)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 75
+    assert not (tmp_path / "made").exists()
+
+
 @pytest.mark.parametrize("number,trains", [(signal.SIGINT, True), (signal.SIGHUP, False)])
 def test_a_signal_ends_it_in_order_and_what_it_made_goes(binary, tmp_path, number, trains):
     """Ctrl-C during the training, and a terminal that closes during the measurement; the text is
