@@ -24,21 +24,8 @@ namespace {
 
 using Paths = std::vector<fs::path>;
 
-/// "book" of texts/book.txt.gz, "corpus" of corpus/ and of 'corpus/*.jsonl'.
-std::string store_name(const std::string& given) {
-  fs::path path = given;
-  while (path.has_parent_path() &&
-         (path.filename().empty() || data::is_pattern(path.filename()))) {
-    path = path.parent_path();
-  }
-  const std::string name = path.filename().string();
-  const std::string plain = name.substr(0, name.find('.'));
-  const bool names = !plain.empty() && plain != "/" && !data::is_pattern(plain);
-  return names ? plain : "mine";
-}
-
 [[noreturn]] void refuse_text(const DataQuestion& question, const std::string& found) {
-  const std::string store = "data/" + store_name(question.path);
+  const std::string store = "data/" + name_of_data(question.path);
   using cluster::shell_word;
   throw InputError(
       "data",
@@ -158,6 +145,18 @@ void add(DataFacts& all, const DataFacts& more) {
 }
 
 }  // namespace
+
+std::string name_of_data(const std::string& given) {
+  fs::path path = given;
+  while (path.has_parent_path() && path.has_relative_path() &&
+         (path.filename().empty() || data::is_pattern(path.filename()))) {
+    path = path.parent_path();
+  }
+  const std::string name = path.filename().string();
+  const std::string plain = name.substr(0, name.find('.'));
+  const bool names = !plain.empty() && plain != "/" && !data::is_pattern(plain);
+  return names ? plain : "mine";
+}
 
 DataFacts data_facts(const DataQuestion& question) {
   const Paths paths = data::expand_paths({question.path});

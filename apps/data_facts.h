@@ -34,6 +34,10 @@ struct DataQuestion {
   double seconds = 2.0;                 ///< how long files of ready ids are read at most
 };
 
+/// What a store or a run of this data may be called: "book" for texts/book.txt.gz,
+/// "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" where nothing in it is a name.
+std::string name_of_data(const std::string& given);
+
 /// The facts about anything that data.train takes. Throws InputError with what was found
 /// where training cannot take it; for text the error has the command that makes a token
 /// store of the text.

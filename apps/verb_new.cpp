@@ -22,7 +22,6 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
-#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/build_store.h"
 #include "longhaul/data/store/self_test.h"
@@ -104,11 +103,7 @@ MachineFacts machine_facts() {
 
 /// "runs/mine" of data/mine, or the next name that nothing has.
 fs::path free_run_dir(const std::string& data) {
-  std::string name = fs::path(data).filename().string();
-  if (name.empty()) name = fs::path(data).parent_path().filename().string();
-  name = name.substr(0, name.find('.'));
-  const bool plain = !name.empty() && !data::is_pattern(name);
-  const fs::path dir = fs::path("runs") / (plain ? name : std::string("mine"));
+  const fs::path dir = fs::path("runs") / name_of_data(data);
   fs::path free = dir;
   for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) {
     free = dir.string() + "-" + std::to_string(number);
