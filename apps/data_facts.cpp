@@ -6,14 +6,15 @@
 #include <set>
 #include <vector>
 
+#include "apps/training_data.h"
 #include "longhaul/base/error.h"
 #include "longhaul/cluster/command.h"
 #include "longhaul/data/bert/example_store.h"
 #include "longhaul/data/bert/shard_reader.h"
 #include "longhaul/data/input/input_set.h"
+#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/arrow_source.h"
 #include "longhaul/data/sources/open_source.h"
-#include "longhaul/data/store/build_store.h"
 #include "longhaul/data/store/store.h"
 #include "longhaul/system/stopwatch.h"
 #include "longhaul/train/packed_data.h"
@@ -23,22 +24,8 @@ namespace {
 
 using Paths = std::vector<fs::path>;
 
-/// "book" of texts/book.txt.gz, "corpus" of corpus/ and of 'corpus/*.jsonl'.
-std::string store_name(const std::string& given) {
-  fs::path path = given;
-  while (path.has_parent_path() &&
-         (path.filename().empty() ||
-          path.filename().string().find_first_of("*?[") != std::string::npos)) {
-    path = path.parent_path();
-  }
-  const std::string name = path.filename().string();
-  const std::string plain = name.substr(0, name.find('.'));
-  return plain.empty() || plain.find_first_of("*?[/") != std::string::npos ? "mine"
-                                                                           : plain;
-}
-
 [[noreturn]] void refuse_text(const DataQuestion& question, const std::string& found) {
-  const std::string store = "data/" + store_name(question.path);
+  const std::string store = "data/" + name_of_data(question.path);
   using cluster::shell_word;
   throw InputError(
       "data",
@@ -64,6 +51,7 @@ DataFacts count_ids(const DataQuestion& question) {
   DataFacts facts;
   facts.kind = "ready ids";
   facts.packed = true;
+  facts.has_fields = true;
   data::RawRecord record;
   const Stopwatch watch;
   while (reader->next(record)) {
@@ -127,6 +115,7 @@ DataFacts of_directory(const DataQuestion& question, const fs::path& path) {
   } else {
     const data::SavedRows rows = data::saved_rows(path, question.field);
     facts.kind = "save_to_disk directory";
+    facts.has_fields = true;
     facts.fixed_length = rows.longest;
     facts.tokens = rows.rows * rows.longest;
   }
@@ -148,36 +137,29 @@ std::string stores_in(const fs::path& path) {
 
 void add(DataFacts& all, const DataFacts& more) {
   if (all.kind.empty()) all.kind = more.kind;
+  all.has_fields = all.has_fields || more.has_fields;
   all.tokens += more.tokens;
   all.exact = all.exact && more.exact;
   all.packed = all.packed || more.packed;
   all.fixed_length = std::max(all.fixed_length, more.fixed_length);
 }
 
-/// The store that `data build --holdout` made of the same text, beside the directory;
-/// empty where there is none.
-std::string held_out_of(const fs::path& path) {
-  const fs::path beside = data::holdout_path(path);
-  return is_store(beside) ? beside.string() : std::string();
-}
-
-/// Refuses a pattern that matches both a store and what was held out of that store.
-void refuse_held_out(const DataQuestion& question, const Paths& paths) {
-  for (const fs::path& path : paths) {
-    const fs::path held_out = data::holdout_path(path);
-    if (std::ranges::find(paths, held_out) == paths.end()) continue;
-    throw InputError("data",
-                     fmt::format("{}: matches {}, which was held out of {}; name "
-                                 "the data to train on alone",
-                                 question.path, held_out.string(), path.string()));
-  }
-}
-
 }  // namespace
+
+std::string name_of_data(const std::string& given) {
+  fs::path path = given;
+  while (path.has_parent_path() && path.has_relative_path() &&
+         (path.filename().empty() || data::is_pattern(path.filename()))) {
+    path = path.parent_path();
+  }
+  const std::string name = path.filename().string();
+  const std::string plain = name.substr(0, name.find('.'));
+  const bool names = !plain.empty() && plain != "/" && !data::is_pattern(plain);
+  return names ? plain : "mine";
+}
 
 DataFacts data_facts(const DataQuestion& question) {
   const Paths paths = data::expand_paths({question.path});
-  refuse_held_out(question, paths);
   DataFacts all;
   all.path = question.path;
   if (data::names_bert_shards(paths.front())) {
@@ -210,7 +192,11 @@ DataFacts data_facts(const DataQuestion& question) {
       refuse_text(question, "a directory without a store and without ready ids");
     add(all, of_directory(question, path));
   }
-  if (paths.size() == 1) all.held_out = held_out_of(question.path);
+  for (const fs::path& path : paths) {
+    if (const fs::path beside = held_out_of(path); !beside.empty()) {
+      all.held_out.push_back(beside.string());
+    }
+  }
   return all;
 }
 

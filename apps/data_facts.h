@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "longhaul/base/file.h"
 
@@ -19,7 +20,8 @@ struct DataFacts {
   bool exact = true;         ///< false: `tokens` is estimated from a part of the data
   bool packed = false;       ///< training packs the data into a token store first
   int64_t fixed_length = 0;  ///< tokens of every sequence; 0: none is fixed
-  std::string held_out;      ///< the store that was held out of the data; empty: none
+  bool has_fields = false;   ///< a record's field holds the ids
+  std::vector<std::string> held_out;  ///< the stores that were held out of the data
 };
 
 /// An entry to look at, and what is needed for the answer.
@@ -31,6 +33,10 @@ struct DataQuestion {
   data::ShardReader* shards = nullptr;  ///< for HDF5 shards
   double seconds = 2.0;                 ///< how long files of ready ids are read at most
 };
+
+/// What a store or a run of this data may be called: "book" for texts/book.txt.gz,
+/// "corpus" for corpus/ and for 'corpus/*.jsonl'; "mine" where nothing in it is a name.
+std::string name_of_data(const std::string& given);
 
 /// The facts about anything that data.train takes. Throws InputError with what was found
 /// where training cannot take it; for text the error has the command that makes a token

@@ -50,7 +50,7 @@ void FollowedTraining::finish() {
   next_look_ = 0.0;
   options_.draws = false;
   look();
-  if (drawn_) fmt::print("\r\033[K");
+  if (drawn_) std::fputs("\r\033[K", stdout);
   std::fflush(stdout);
 }
 
@@ -73,8 +73,12 @@ void FollowedTraining::draw() {
   }
   const size_t width = monitor::Terminal::window().width;
   const size_t room = width > figures.size() + 4 ? width - figures.size() - 4 : 0;
-  fmt::print("\r\033[K  {}{}",
-             monitor::sparkline(losses(), std::min(room, kCurveColumns)), figures);
+  // A terminal may be gone: the training is not to be left alone for that.
+  std::fputs(
+      fmt::format("\r\033[K  {}{}",
+                  monitor::sparkline(losses(), std::min(room, kCurveColumns)), figures)
+          .c_str(),
+      stdout);
   std::fflush(stdout);
   drawn_ = true;
 }

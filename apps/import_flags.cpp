@@ -5,28 +5,24 @@
 
 #include <optional>
 
+#include "apps/new_file.h"
 #include "apps/program.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
-#include "longhaul/base/file.h"
 #include "longhaul/system/terminal.h"
 #include "longhaul/translate/translate.h"
 
 namespace longhaul::apps {
 
 void import_flags(const FlagsCall& call) {
-  if (!call.out.empty() && fs::exists(call.out)) {
-    throw InputError("file",
-                     fmt::format("{}: is there already, and is not replaced; give --out "
-                                 "another name",
-                                 call.out));
-  }
+  if (!call.out.empty()) refuse_existing(call.out, "file");
   const translate::Translation made = translate::translate(
       call.flags, call.ranks > 0 ? std::optional(call.ranks) : std::nullopt);
-  if (call.out.empty()) {
-    fmt::print("{}", made.text);
+  const bool writes = !call.out.empty() && made.refused.empty();
+  if (writes) {
+    write_new(call.out, made.text, "file");
   } else {
-    write_text_durable(call.out, made.text);
+    fmt::print("{}", made.text);
   }
   for (const std::string& line : made.unknown) {
     say_warning(fmt::format("unknown, and left out: {}", line));
@@ -37,12 +33,17 @@ void import_flags(const FlagsCall& call) {
   }
   fmt::print(stderr,
              "{}{} carried over, {} without a key here, {} unknown, {} to be filled in\n",
-             call.out.empty() ? "" : printable(call.out) + ": ",
-             counted(made.carried, "setting"), made.without_key, made.unknown.size(),
-             made.to_fill.size());
+             writes ? printable(call.out) + ": " : "", counted(made.carried, "setting"),
+             made.without_key, made.unknown.size(), made.to_fill.size());
   if (made.refused.empty()) return;
-  throw ConfigError("config",
-                    fmt::format("`train` would refuse this file: {}", made.refused));
+  throw ConfigError(
+      "config",
+      fmt::format("`train` would refuse this file: {}{}", made.refused,
+                  call.out.empty() ? std::string()
+                                   : fmt::format("; it was printed, and {} was not "
+                                                 "written; mend the settings and import "
+                                                 "them again",
+                                                 call.out)));
 }
 
 }  // namespace longhaul::apps

@@ -14,8 +14,8 @@ struct FlagsCall {
 };
 
 /// Prints or writes the run file, and says on standard error how many settings it carried
-/// over. Throws ConfigError after that where `train` would refuse the file; throws
-/// InputError, and writes nothing, where `flags` cannot be read or `out` exists.
+/// over. A run file that `train` would refuse is printed and never written: ConfigError.
+/// Throws InputError, and writes nothing, where `flags` cannot be read or `out` exists.
 void import_flags(const FlagsCall& call);
 
 }  // namespace longhaul::apps

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <set>
+#include <string>
 #include <utility>
 
 #include "longhaul/base/counted.h"
@@ -27,6 +27,8 @@ constexpr int64_t kStepTokens = 524'288;
 constexpr int64_t kStepTokensOnCpu = 16'384;
 constexpr int64_t kMicroTokens = 16'384;
 constexpr int64_t kMicroTokensOnCpu = 4'096;
+/// Of a parameter: its value and two moments, each in fp32.
+constexpr int64_t kCheckpointBytes = 12;
 /// The part of the memory that the estimate may fill: the estimate leaves out what the
 /// program and its libraries take.
 constexpr double kFill = 0.8;
@@ -35,6 +37,9 @@ int64_t floor_power(int64_t number) {
   return static_cast<int64_t>(
       std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(number, 1))));
 }
+
+/// Read by a person, and near enough for any source, however small its share is.
+double three_digits(double number) { return std::stod(fmt::format("{:.3g}", number)); }
 
 std::string bytes_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
@@ -69,12 +74,10 @@ class Chooser {
     for (const DataFacts& data : facts_.train) {
       TrainSource source;
       source.path.entries = {data.path};
-      if (data.packed && data.fixed_length == 0) source.field = facts_.field;
-      if (data.kind == kSavedKind) source.field = facts_.field;
+      if (data.has_fields) source.field = facts_.field;
       if (facts_.train.size() > 1) {
-        // Two digits of the share: a person reads them, and nobody needs more.
-        const double share = static_cast<double>(data.tokens) / std::max(all, 1.0);
-        source.weight = std::max(0.01, std::round(100.0 * share) / 100.0);
+        source.weight =
+            three_digits(static_cast<double>(data.tokens) / std::max(all, 1.0));
       }
       config_.data.train.push_back(std::move(source));
     }
@@ -82,24 +85,31 @@ class Chooser {
   }
 
   void add_validation() {
-    std::set<std::string> names;
     for (const DataFacts& data : facts_.train) {
-      if (data.held_out.empty()) continue;
-      std::string name = fs::path(data.held_out).filename().string();
-      for (char& c : name) {
-        const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' ||
-                           c == '.' || c == '-';
-        if (!plain) c = '_';
+      for (const std::string& path : data.held_out) {
+        ValidationSource source;
+        source.name = name_of_validation(path);
+        source.path.entries = {path};
+        config_.data.validation.push_back(std::move(source));
       }
-      const std::string plain = name;
-      for (int number = 2; !names.insert(name).second; ++number) {
-        name = fmt::format("{}-{}", plain, number);
-      }
-      ValidationSource source;
-      source.name = name;
-      source.path.entries = {data.held_out};
-      config_.data.validation.push_back(std::move(source));
     }
+  }
+
+  /// Of letters that a name may have, and unlike the others.
+  std::string name_of_validation(const fs::path& path) const {
+    std::string name = path.filename().string();
+    for (char& c : name) {
+      const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' ||
+                         c == '.' || c == '-';
+      if (!plain) c = '_';
+    }
+    const auto& others = config_.data.validation;
+    const std::string plain = name;
+    for (int number = 2; std::ranges::count(others, name, &ValidationSource::name) > 0;
+         ++number) {
+      name = fmt::format("{}-{}", plain, number);
+    }
+    return name;
   }
 
   void choose_precision() {
@@ -215,8 +225,13 @@ class Chooser {
       micro *= 2;
     }
     config_.batch.micro_size = micro;
-    because("batch.global_size",
-            fmt::format("{} tokens a step", grouped(config_.batch.global_size * length)));
+    because(
+        "batch.global_size",
+        fmt::format("{} tokens a step: {}", grouped(config_.batch.global_size * length),
+                    sequences / kFewestSteps < tokens / length
+                        ? "more would leave too few steps in a pass over the data"
+                    : machine.is_cpu() ? "as many as a CPU does in reasonable time"
+                                       : "about what large models are trained with"));
     because("batch.micro_size",
             machine.memory_bytes == 0
                 ? "raise it while the memory allows it"
@@ -246,6 +261,10 @@ class Chooser {
     config_.schedule.kind = ScheduleKind::Cosine;
     config_.schedule.warmup_fraction = 0.02;
     config_.schedule.min_lr = config_.optimizer.lr / 10.0;
+    because("schedule.kind", "the rate falls along a cosine to the end of the run");
+    because("schedule.warmup_fraction",
+            "the share of steps in which the rate rises: the first gradients are wild");
+    because("schedule.min_lr", "a tenth of lr, as is usual");
     because(
         "optimizer.lr",
         facts_.has_weights
@@ -264,10 +283,22 @@ class Chooser {
     because("run.steps", std::string(exact ? "" : "about ") +
                              "one pass over data.train; more steps read it again in "
                              "another order");
-    config_.validation.every = std::clamp<int64_t>(steps / 10, 1, 200);
+    const int64_t tenth = std::max<int64_t>(steps / 10, 1);
+    const int64_t every = std::min<int64_t>(tenth, 200);
+    config_.validation.every = every;
+    because("validation.every", every == tenth
+                                    ? "steps: a tenth of the run"
+                                    : "steps: often enough that a rise is seen soon");
+    // Where a checkpoint stays its loss on held-out text is known.
+    config_.checkpoint.milestone_every = tenth / every * every;
+    const int64_t stay = steps / config_.checkpoint.milestone_every;
+    because(
+        "checkpoint.milestone_every",
+        fmt::format(
+            "steps: these checkpoints stay, to go back to; {} of about {}", stay,
+            bytes_text(kCheckpointBytes * facts_.model.description.num_parameters())));
   }
 
-  static constexpr const char* kSavedKind = "save_to_disk directory";
   const NewRunFacts& facts_;
   NewRun run_;
   RunConfig& config_;

@@ -76,8 +76,8 @@ TEST(NewRun, PathsOfAnyNameComeBackAsTheyWere) {
   NewRunFacts of = facts();
   of.model_path = "my models/\"a\" \\b # 紅";
   of.train = {store("data/it's \"mine\"", 1'000'000), store("data/тест", 3'000'000)};
-  of.train[0].held_out = "data/it's \"mine\"-val";
-  of.train[1].held_out = "data/тест-val";
+  of.train[0].held_out = {"data/it's \"mine\"-val"};
+  of.train[1].held_out = {"data/тест-val"};
   of.run_dir = "runs/\t";
   const RunConfig config = written(of);
   EXPECT_EQ(config.model.config, of.model_path);
@@ -86,8 +86,63 @@ TEST(NewRun, PathsOfAnyNameComeBackAsTheyWere) {
   EXPECT_EQ(config.data.train.at(0).weight, 0.25);
   EXPECT_EQ(config.data.train.at(1).weight, 0.75);
   ASSERT_EQ(config.data.validation.size(), 2u);
-  EXPECT_EQ(config.data.validation[0].path.entries.at(0), of.train[0].held_out);
+  EXPECT_EQ(config.data.validation[0].path.entries.at(0), of.train[0].held_out.at(0));
   EXPECT_NE(config.data.validation[0].name, config.data.validation[1].name);
+}
+
+TEST(NewRun, WeightsAreTheSharesOfSmallSourcesToo) {
+  NewRunFacts of = facts();
+  of.train = {store("data/large", 117'259), store("data/small", 199)};
+  const RunConfig config = written(of);
+  EXPECT_EQ(config.data.train.at(0).weight, 0.998);
+  EXPECT_EQ(config.data.train.at(1).weight, 0.00169);
+}
+
+TEST(NewRun, EveryStoreThatWasHeldOutOfAPatternIsForValidation) {
+  NewRunFacts of = facts();
+  of.train[0].held_out = {"x/a-val", "y/a-val"};
+  const RunConfig config = written(of);
+  ASSERT_EQ(config.data.validation.size(), 2u);
+  EXPECT_EQ(config.data.validation[1].name, "a-val-2");
+}
+
+TEST(NewRun, TenCheckpointsOfTheRunStayWhereItIsValidated) {
+  NewRunFacts of = facts();
+  for (const int64_t tokens : {50LL, 20'000LL, 1'000'000LL, 100'000'000LL}) {
+    of.train = {store("data/mine", tokens)};
+    const RunConfig config = written(of);
+    const int64_t every = config.checkpoint.milestone_every;
+    ASSERT_GE(every, 1) << tokens;
+    EXPECT_EQ(every % choose_new_run(of).config.validation.every, 0) << tokens;
+    EXPECT_LE(*config.run.steps / every, 19) << tokens;
+  }
+  EXPECT_EQ(written(of).checkpoint.milestone_every, 600) << "a tenth of 6,103 steps";
+}
+
+TEST(NewRun, EveryNumberThatWasChosenHasItsReason) {
+  NewRunFacts of = facts();
+  of.train[0].held_out = {"data/mine-val"};
+  const std::string text = new_run_toml(choose_new_run(of), of);
+  size_t found = 0;
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    const size_t value = line.find(" = ");
+    if (line.starts_with("#") || value == std::string::npos || line.ends_with("["))
+      continue;
+    if (line.starts_with(" ") || line[value + 3] == '"') continue;
+    EXPECT_NE(line.find("  # "), std::string::npos) << line;
+    ++found;
+  }
+  EXPECT_GT(found, 10u);
+  EXPECT_HAS(text, "kind = \"cosine\"               # ");
+  EXPECT_HAS(text, "= 600         # steps: these checkpoints stay, to go back to; 10 of");
+}
+
+TEST(NewRun, AConfigurationThatWasNamedAloneIsSaidToBeIt) {
+  NewRunFacts of = facts();
+  of.has_weights = false;
+  of.model_path = "models/small/config.json";
+  EXPECT_HAS(new_run_toml(choose_new_run(of), of), "a configuration alone was named");
 }
 
 TEST(NewRun, ShortDataMakesShortSequencesAndSmallBatches) {

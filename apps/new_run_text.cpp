@@ -107,8 +107,11 @@ class Writer {
       section("init");
       key("weights", quoted(run_.config.init.weights), "training goes on from these");
     } else {
-      line(
-          "# Its first weights are random: only its configuration is there, no weights.");
+      line(facts_.model_path.extension() == ".json"
+               ? "# Its first weights are random: a configuration alone was named; name "
+                 "its directory to go on from the weights there."
+               : "# Its first weights are random: only its configuration is there, no "
+                 "weights.");
     }
   }
 
@@ -129,7 +132,9 @@ class Writer {
     }
     line("]");
     if (data.train.size() > 1) {
-      line("# Weights are shares of the tokens: a pass reads every source about once.");
+      line(
+          "# Weights are the sources' shares of the tokens: a pass reads each about "
+          "once.");
     }
     if (data.validation.empty()) {
       line(
@@ -180,12 +185,13 @@ class Writer {
     const RunConfig& c = run_.config;
     section("checkpoint");
     key("every", std::to_string(c.checkpoint.every),
-        "no saves by the number of steps, but by the clock:");
+        "saves come by the clock, so that a loss is bounded in time:");
     key("every_minutes", fraction(c.checkpoint.every_minutes),
-        "a crash loses no more than this; the end of the run is saved, too");
+        "a crash loses no more than this and what a save takes; the end is saved, too");
+    key("milestone_every", std::to_string(c.checkpoint.milestone_every));
     if (c.data.validation.empty()) return;
     section("validation");
-    key("every", std::to_string(c.validation.every), "steps");
+    key("every", std::to_string(c.validation.every));
   }
 
   const NewRun& run_;

@@ -103,8 +103,11 @@ void check_paths(CLI::App& verb) {
 }
 
 void say_error(const std::string& text) {
-  fmt::print(stderr, "{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
-             printable(text));
+  // A terminal may be gone; what cannot be said there is no other failure.
+  std::fputs(fmt::format("{} {}\n", error_text("longhaul: error:", STDERR_FILENO),
+                         printable(text))
+                 .c_str(),
+             stderr);
 }
 
 int fail(const Error& error) {

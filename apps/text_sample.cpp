@@ -10,6 +10,7 @@
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/text.h"
+#include "longhaul/cluster/command.h"
 #include "longhaul/data/input/byte_stream.h"
 #include "longhaul/data/input/file_kinds.h"
 #include "longhaul/data/input/input_directory.h"
@@ -167,11 +168,6 @@ std::string first_words(const std::string& document) {
   return line.substr(0, end);
 }
 
-bool has_control_characters(std::string_view text) {
-  return std::ranges::any_of(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; });
-}
-
 /// Several words of letters, or text of another script than Latin.
 bool is_of_words(std::string_view text) {
   const auto is_letter = [](char c) {
@@ -278,7 +274,7 @@ std::string prompt_of(const TextSample& sample) {
   std::string second_best = "The";
   for (size_t i = sample.documents.size() / 2; i < sample.documents.size(); ++i) {
     const std::string prompt = first_words(sample.documents[i]);
-    if (prompt.size() < 4 || has_control_characters(prompt)) continue;
+    if (prompt.size() < 4 || cluster::has_control_characters(prompt)) continue;
     if (is_of_words(prompt)) return prompt;
     if (second_best == "The") second_best = prompt;
   }

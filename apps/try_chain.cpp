@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
 #include "apps/followed_training.h"
+#include "apps/new_file.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
 #include "longhaul/base/exit_code.h"
@@ -45,11 +47,9 @@ class TryDirectory {
  public:
   explicit TryDirectory(fs::path path) : path_(std::move(path)) {
     if (path_.has_parent_path()) fs::create_directories(path_.parent_path());
-    if (fs::create_directory(path_)) return;
-    throw InputError(
-        "try", fmt::format("{} is there already, and nothing is overwritten; remove "
-                           "it, or name another directory with --out",
-                           path_.string()));
+    std::error_code there;  // a link to nothing
+    if (!fs::create_directory(path_, there)) refuse_existing(path_, "try");
+    if (there) throw fs::filesystem_error("mkdir", path_, there);
   }
   ~TryDirectory() {
     std::error_code ignored;
@@ -72,6 +72,7 @@ class TryChain {
  public:
   TryChain(const TextSample& sample, const TryOptions& options)
       : sample_(sample), options_(options), directory_(options.dir) {
+    signals_.note_hangup();
     set_last_words(fmt::format("{} is left behind; remove it", options.dir.string()));
   }
 
@@ -111,7 +112,8 @@ class TryChain {
   /// command ends in order; else 0.
   int passed_on() {
     if (signals_.raised() == 0 || std::exchange(passed_on_, true)) return 0;
-    return signals_.raised();
+    // No command of the chain notes that a terminal closes.
+    return signals_.raised() == SIGHUP ? SIGTERM : signals_.raised();
   }
 
   void check_end(const Words& words, const cluster::CommandResult& result) const {
@@ -136,7 +138,7 @@ class TryChain {
     all.insert(all.end(), words.begin(), words.end());
     how.deadline_seconds = kDeadlineFactor * options_.seconds + kDeadlineMore;
     how.look = [&] {
-      if (look) look();
+      if (look && signals_.raised() == 0) look();
       return passed_on();
     };
     return cluster::run_command(all, how);

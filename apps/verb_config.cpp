@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/asked_layout.h"
+#include "apps/data_places.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/verbs.h"
@@ -230,7 +231,7 @@ void run_config(const ConfigCall& options) {
     fmt::print("{}", options.json ? config_reference_json() : config_reference_text());
     return;
   }
-  LoadedConfig loaded = load_run_config(options.file, options.sets);
+  LoadedConfig loaded = load_with_places(options.file, options.sets);
   // In the order in which a start finds what does not fit.
   if (options.ranks > 0) derive_batch(loaded.config, options.ranks);
   const auto model = check_inputs(loaded.config, loaded.warnings);

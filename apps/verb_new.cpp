@@ -5,14 +5,15 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "apps/new_file.h"
 #include "apps/new_run.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
+#include "apps/training_data.h"
 #include "apps/verbs.h"
 #include "longhaul/base/counted.h"
 #include "longhaul/base/error.h"
@@ -21,7 +22,6 @@
 #include "longhaul/comm/backend.h"
 #include "longhaul/config/load.h"
 #include "longhaul/data/bert/shard_reader.h"
-#include "longhaul/data/input/path_pattern.h"
 #include "longhaul/data/sources/open_source.h"
 #include "longhaul/data/store/build_store.h"
 #include "longhaul/data/store/self_test.h"
@@ -103,42 +103,12 @@ MachineFacts machine_facts() {
 
 /// "runs/mine" of data/mine, or the next name that nothing has.
 fs::path free_run_dir(const std::string& data) {
-  std::string name = fs::path(data).filename().string();
-  if (name.empty()) name = fs::path(data).parent_path().filename().string();
-  name = name.substr(0, name.find('.'));
-  const bool plain = !name.empty() && name.find_first_of("*?[") == std::string::npos;
-  const fs::path dir = fs::path("runs") / (plain ? name : std::string("mine"));
+  const fs::path dir = fs::path("runs") / name_of_data(data);
   fs::path free = dir;
   for (int number = 2; fs::exists(fs::symlink_status(free)); ++number) {
     free = dir.string() + "-" + std::to_string(number);
   }
   return free;
-}
-
-/// The arguments without repetitions and without stores that were held out of another
-/// argument, which are for validation alone.
-std::vector<std::string> training_data(const std::vector<std::string>& arguments) {
-  std::set<std::string> held_out;
-  for (const std::string& argument : arguments) {
-    held_out.insert(data::holdout_path(argument).string());
-  }
-  std::vector<std::string> training;
-  std::set<std::string> seen;
-  for (const std::string& argument : arguments) {
-    std::string plain = argument;
-    while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-    if (held_out.contains(plain)) {
-      say_warning(
-          fmt::format("{} is held out of another argument: it is for validation "
-                      "alone",
-                      argument));
-    } else if (!seen.insert(plain).second) {
-      say_warning(argument + " is named twice and read once");
-    } else {
-      training.push_back(argument);
-    }
-  }
-  return training;
 }
 
 /// Opens the data as training does. Data that training packs first is checked at that
@@ -214,25 +184,15 @@ NewRunFacts gather_facts(const NewCall& call) {
   return facts;
 }
 
-void refuse_existing(const fs::path& out) {
-  if (!fs::exists(fs::symlink_status(out))) return;
-  throw InputError("new", fmt::format("{} is there already, and nothing is overwritten; "
-                                      "remove it, or name another file with --out",
-                                      out.string()));
-}
-
-void write_new(const fs::path& out, const std::string& text) {
-  if (out.has_parent_path()) fs::create_directories(out.parent_path());
-  const fs::path beside = out.string() + ".new";
-  write_text_durable(beside, text);
-  const bool done = rename_to_new(beside, out);
-  std::error_code ignored;
-  fs::remove(beside, ignored);
-  if (!done) refuse_existing(out);
+/// What to type with the new file, on this machine.
+std::string next_commands(const MachineFacts& machine, const std::string& file) {
+  const std::string start =
+      machine.ranks > 1 ? fmt::format("launch -n {}", machine.ranks) : "train";
+  return fmt::format("longhaul config {}; longhaul {} {}", file, start, file);
 }
 
 void run_new(const NewCall& call) {
-  if (!call.out.empty()) refuse_existing(call.out);
+  if (!call.out.empty()) refuse_existing(call.out, "new");
   tune_cpu_memory();
   const NewRunFacts facts = gather_facts(call);
   const NewRun run = choose_new_run(facts);
@@ -246,18 +206,13 @@ void run_new(const NewCall& call) {
   if (!run.warning.empty()) say_warning(run.warning);
   if (call.out.empty()) {
     fmt::print("{}", text);
-    fmt::print(stderr,
-               "next: keep this as run.toml; longhaul config run.toml; longhaul train "
-               "run.toml\n");
+    fmt::print(stderr, "next: keep this as run.toml; {}\n",
+               next_commands(facts.machine, "run.toml"));
     return;
   }
-  write_new(call.out, text);
-  const std::string file = cluster::shell_word(call.out);
-  const std::string start = facts.machine.ranks > 1
-                                ? fmt::format("launch -n {}", facts.machine.ranks)
-                                : "train";
-  fmt::print("wrote {}\nnext: longhaul config {}; longhaul {} {}\n", call.out, file,
-             start, file);
+  write_new(call.out, text, "new");
+  fmt::print("wrote {}\nnext: {}\n", call.out,
+             next_commands(facts.machine, cluster::shell_word(call.out)));
 }
 
 }  // namespace

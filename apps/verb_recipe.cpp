@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/new_file.h"
 #include "apps/shared_files.h"
 #include "apps/verbs.h"
 #include "longhaul/base/error.h"
@@ -102,15 +103,13 @@ void check_free(const fs::path& path, const std::string& text) {
     throw InputError(kArea, fmt::format("{}: a directory; name a file, such as {}",
                                         path.string(), (path / "run.toml").string()));
   }
-  if (!fs::exists(path) || (fs::is_regular_file(path) && read_text(path) == text)) return;
-  throw InputError(kArea, fmt::format("{}: is there already, with another content; move "
-                                      "it, or give another --out",
-                                      path.string()));
+  if (fs::is_regular_file(path) && read_text(path) == text) return;
+  refuse_existing(path, kArea);
 }
 
-void write_with_parents(const fs::path& path, const std::string& text) {
-  if (path.has_parent_path()) make_directories_durable(path.parent_path());
-  write_text_atomic(path, text);
+/// Leaves a file that has this text already.
+void write_if_new(const fs::path& path, const std::string& text) {
+  if (!fs::exists(path)) write_new(path, text, kArea);
 }
 
 /// Writes a recipe and, in models/ beside it, its own model.
@@ -126,8 +125,8 @@ void write_recipe(const std::string& name, const fs::path& out) {
     check_free(copy / "config.json", config);
   }
   check_free(out, text);
-  if (!model.empty()) write_with_parents(copy / "config.json", config);
-  write_with_parents(out, text);
+  if (!model.empty()) write_if_new(copy / "config.json", config);
+  write_if_new(out, text);
   fmt::print("wrote {}{}; next: set data.train in it, then longhaul config {}\n",
              out.string(),
              model.empty() ? "" : fmt::format(" and its model in {}", copy.string()),

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/data_places.h"
 #include "apps/program.h"
 #include "apps/run_inputs.h"
 #include "apps/supervision.h"
@@ -158,7 +159,7 @@ Prepared prepare_run(const SubmitCommand& command) {
   if (command.nodes == 0) {
     throw InputError("submit", "--nodes is missing: how many nodes train");
   }
-  const LoadedConfig loaded = load_run_config(command.words[0], command.sets);
+  const LoadedConfig loaded = load_with_places(command.words[0], command.sets);
   for (const std::string& warning : loaded.warnings) {
     say_warning(warning);
   }

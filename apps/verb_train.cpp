@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/data_places.h"
 #include "apps/mpirun_end.h"
 #include "apps/other_launcher.h"
 #include "apps/ranks.h"
@@ -80,7 +81,7 @@ struct Settings {
 
 Settings read_settings(const TrainOptions& options) {
   try {
-    return {load_run_config(options.file, options.sets), nullptr};
+    return {load_with_places(options.file, options.sets), nullptr};
   } catch (const std::exception&) {
     return {std::nullopt, std::current_exception()};
   }

@@ -5,6 +5,7 @@
 #include "apps/try_chain.h"
 #include "apps/verbs.h"
 #include "longhaul/data/input/file_kinds.h"
+#include "longhaul/data/input/path_pattern.h"
 
 namespace longhaul::apps {
 namespace {
@@ -18,20 +19,23 @@ struct TryCall {
   double seconds = 60.0;
 };
 
+/// The path without a slash at its end.
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 /// "try-book" of texts/book.txt.gz.
 fs::path default_directory(const std::string& argument) {
-  fs::path name = fs::path(argument).filename();
-  if (name.empty()) name = fs::path(argument).parent_path().filename();  // a last '/'
+  fs::path name = without_slash(argument).filename();
   if (data::compression_of_name(name) != data::Compression::None) name = name.stem();
-  const bool plain = name.string().find_first_of("*?[") == std::string::npos &&
-                     name != "." && name != "..";
+  const bool plain = !data::is_pattern(name) && name != "." && name != "..";
   return "try-" + (plain ? name.stem().string() : std::string("text"));
 }
 
 void run_try(const TryCall& call) {
   TryOptions options;
   options.dir = call.out.empty() ? default_directory(call.common.inputs.arguments.front())
-                                 : fs::path(call.out);
+                                 : without_slash(call.out);
   options.seconds = call.seconds;
   const TextSample sample = take_text(input_options(call.common), kMostBytes);
   run_try_chain(sample, options);
@@ -58,7 +62,7 @@ void add_try(CLI::App& program, Outcome&) {
       "Tokenizer, token store, training, sample text and export, each by the command "
       "that "
       "does it alone;\nthe commands are printed, to be typed again with larger numbers. "
-      "Ctrl-C ends it and removes what\nit made.\n"
+      "Ctrl-C, or the end of the terminal, ends it and removes what\nit made.\n"
       "Example: longhaul try book.txt");
   verb->callback([call] { run_try(*call); });
 }

@@ -17,14 +17,6 @@ std::string name_of(const TrainSource& source) {
 }
 
 void check_sources(const RunConfig& c, Warnings& warnings) {
-  std::set<fs::path> paths;
-  for (const TrainSource& source : c.data.train) {
-    for (const fs::path& path : source.path.entries) {
-      if (paths.insert(path.lexically_normal()).second) continue;
-      warnings.push_back(fmt::format("{}: data.train lists {} twice",
-                                     origin(c, "data.train"), path.string()));
-    }
-  }
   std::set<std::string> names;
   for (const ValidationSource& source : c.data.validation) {
     if (!names.insert(source.name).second) {
@@ -37,13 +29,6 @@ void check_sources(const RunConfig& c, Warnings& warnings) {
           fmt::format("{}: data.validation \"{}\": stop_above stops nothing before the "
                       "end, since validation.every is 0",
                       origin(c, "data.validation"), source.name));
-    }
-    for (const fs::path& path : source.path.entries) {
-      if (!paths.contains(path.lexically_normal())) continue;
-      warnings.push_back(
-          fmt::format("{}: data.validation \"{}\" is also trained on ({}); its loss says "
-                      "nothing about unseen text",
-                      origin(c, "data.validation"), source.name, path.string()));
     }
   }
 }

@@ -268,13 +268,6 @@ TEST(Rules, WarnOfSettingsWithoutEffect) {
   EXPECT_TRUE(warnings_for({"validation.batches=10"}).empty());
 }
 
-TEST(Rules, WarnOfTrainingOnTheValidationSet) {
-  const auto warnings = warnings_for(
-      {"data.validation=[{ name = \"w\", path = [\"a\", \"./data/../data/wiki\"] }]"});
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_NE(warnings[0].find("is also trained on"), std::string::npos);
-}
-
 TEST(Rules, TurnEpochsIntoWholeSteps) {
   std::string text(kSmallest);
   text.replace(text.find("steps = 1000"), 12, "epochs = 2.5");

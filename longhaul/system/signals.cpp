@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -31,6 +32,8 @@ std::array<std::array<char, kWords>, 2> words;
 std::atomic<int> words_in_use = 0;
 bool watching = false;
 std::array<struct sigaction, kWatched.size()> previous;
+bool notes_hangup = false;
+struct sigaction previous_hangup;
 
 void note(int number, siginfo_t* info, void* /*context*/) {
   newest_sender = info->si_code == SI_USER ? info->si_pid : 0;
@@ -46,6 +49,14 @@ void note(int number, siginfo_t* info, void* /*context*/) {
   if (first_signal == 0) first_signal = number;
 }
 
+struct sigaction noting() {
+  struct sigaction action{};
+  action.sa_sigaction = note;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  return action;
+}
+
 }  // namespace
 
 SignalWatch::SignalWatch() {
@@ -57,10 +68,7 @@ SignalWatch::SignalWatch() {
   newest_sender = 0;
   answered = 0;
   most_interrupts = 1;
-  struct sigaction action{};
-  action.sa_sigaction = note;
-  action.sa_flags = SA_RESTART | SA_SIGINFO;
-  sigemptyset(&action.sa_mask);
+  const struct sigaction action = noting();
   for (size_t i = 0; i < kWatched.size(); ++i)
     sigaction(kWatched[i], &action, &previous[i]);
 }
@@ -68,10 +76,20 @@ SignalWatch::SignalWatch() {
 SignalWatch::~SignalWatch() {
   for (size_t i = 0; i < kWatched.size(); ++i)
     sigaction(kWatched[i], &previous[i], nullptr);
+  if (std::exchange(notes_hangup, false)) sigaction(SIGHUP, &previous_hangup, nullptr);
   watching = false;
 }
 
 int SignalWatch::raised() const { return first_signal; }
+
+void SignalWatch::note_hangup() {
+  if (notes_hangup) return;
+  sigaction(SIGHUP, nullptr, &previous_hangup);
+  if (previous_hangup.sa_handler == SIG_IGN) return;
+  const struct sigaction action = noting();
+  sigaction(SIGHUP, &action, nullptr);
+  notes_hangup = true;
+}
 
 void SignalWatch::count_interrupts() { most_interrupts = 2; }
 
@@ -121,6 +139,8 @@ const char* signal_name(int number) {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP";
     default:
       return strsignal(number);
   }

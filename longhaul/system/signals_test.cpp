@@ -28,6 +28,22 @@ TEST(SignalWatch, ANewWatchStartsClean) {
   EXPECT_EQ(watch.raised(), 0);
 }
 
+TEST(SignalWatch, NotesAHangupWhereItWasAskedToUnlessNohupIgnoresIt) {
+  {
+    SignalWatch watch;
+    watch.note_hangup();
+    watch.note_hangup();
+    std::raise(SIGHUP);
+    EXPECT_EQ(watch.raised(), SIGHUP);
+  }
+  EXPECT_EQ(std::signal(SIGHUP, SIG_IGN), SIG_DFL);
+  SignalWatch watch;
+  watch.note_hangup();
+  std::raise(SIGHUP);
+  EXPECT_EQ(watch.raised(), 0);
+  EXPECT_EQ(std::signal(SIGHUP, SIG_DFL), SIG_IGN);
+}
+
 TEST(RaisedSignal, NamesTheNewestAndItsSender) {
   EXPECT_EQ(raised_signal().number, 0);
   {

@@ -108,8 +108,33 @@ def test_a_file_is_written_and_none_is_replaced(run, tmp_path):
     text = (tmp_path / "run.toml").read_text()
     assert "global_size = 4 " in text and "FILL IN" in text
     again = flags(run, *arguments, cwd=tmp_path, check=False)
-    assert again.returncode == 78 and "is not replaced" in again.stderr
+    assert again.returncode == 78 and "nothing is overwritten" in again.stderr
     assert (tmp_path / "run.toml").read_text() == text
+
+
+def test_a_link_to_nothing_is_not_written_through_and_directories_are_made(run, tmp_path):
+    (tmp_path / "a.yml").write_text("base_model: /m\nmicro_batch_size: 1\nsequence_len: 128\n"
+                                    "learning_rate: 1e-5\nmax_steps: 3\n")
+    (tmp_path / "link.toml").symlink_to("target.toml")
+    arguments = ("a.yml", "--ranks", "4", "--out")
+    linked = flags(run, *arguments, "link.toml", cwd=tmp_path, check=False)
+    assert linked.returncode == 78 and "link.toml is there already" in linked.stderr
+    assert not (tmp_path / "target.toml").exists()
+    flags(run, *arguments, "runs/new/run.toml", cwd=tmp_path)
+    assert (tmp_path / "runs/new/run.toml").is_file()
+
+
+def test_a_file_that_train_would_refuse_is_printed_and_not_written(run, tmp_path):
+    (tmp_path / "a.yml").write_text("base_model: /m\nmicro_batch_size: 1\nsequence_len: 128\n"
+                                    "learning_rate: -1e-5\nmax_steps: 3\n")
+    arguments = ("a.yml", "--ranks", "4", "--out", "run.toml")
+    result = flags(run, *arguments, cwd=tmp_path, check=False)
+    assert result.returncode == 78 and "run.toml was not written" in result.stderr
+    assert "lr = -1e-0" in result.stdout and not (tmp_path / "run.toml").exists()
+    mended = (tmp_path / "a.yml").read_text().replace("-1e-5", "1e-5", 1)
+    (tmp_path / "a.yml").write_text(mended)
+    flags(run, *arguments, cwd=tmp_path)
+    assert (tmp_path / "run.toml").is_file()
 
 
 @pytest.mark.parametrize("arguments,words", [

@@ -58,7 +58,9 @@ def new_and_train(run, place, model, *data):
     said = run("longhaul", "new", model, *data, "--out", out.name, cwd=place).stdout
     assert said.endswith(f"next: longhaul config {out.name}; longhaul train {out.name}\n")
     settings = tomllib.loads(out.read_text())
-    assert settings["checkpoint"] == {"every": 0, "every_minutes": 10.0}
+    tenth = max(settings["run"]["steps"] // 10, 1)
+    assert settings["checkpoint"] == {"every": 0, "every_minutes": 10.0,
+                                      "milestone_every": tenth}
     run("longhaul", "config", out.name, cwd=place)
     run("longhaul", "train", out.name, "--set", "run.steps=2", cwd=place)
     log = (place / settings["run"]["dir"] / "log.txt").read_text()
@@ -124,6 +126,62 @@ def test_what_was_held_out_is_never_trained_on(run, place):
     assert "store-val is held out of another argument" in done.stderr
 
 
+@pytest.mark.parametrize("spelling", ["./store-val", "{place}/store-val", "store-val/", "stor?-val",
+                                      "link-val", "models/../store-val"])
+def test_what_was_held_out_is_never_trained_on_by_any_spelling(run, place, spelling):
+    (place / "link-val").unlink(missing_ok=True)
+    (place / "link-val").symlink_to("store-val")
+    done = run("longhaul", "new", "models/small", spelling.format(place=place), "./store",
+               cwd=place)
+    settings = tomllib.loads(done.stdout)
+    assert [source["path"] for source in settings["data"]["train"]] == ["./store"]
+    assert settings["data"]["validation"] == [{"name": "store-val", "path": "./store-val"}]
+    assert "is held out of another argument" in done.stderr
+
+
+@pytest.mark.parametrize("data,words", [
+    (["store", "stor*"], ["stor*: matches store-val, which was held out of store"]),
+    (["even", "[es][vt]*n"], None),
+    (["even", "[eu]*ven"], ["[eu]*ven: a part of what it matches is named by another argument"]),
+    (["even", "./even/"], None),
+])
+def test_a_pattern_that_names_again_what_was_named_is_refused_or_read_once(run, place, data, words):
+    done = run("longhaul", "new", "models/small", *data, cwd=place, check=False)
+    if words:
+        refused(done, *words)
+    else:
+        assert tomllib.loads(done.stdout)["data"]["train"] == [{"path": "even"}]
+        assert "is named twice and read once" in done.stderr
+
+
+def test_a_pattern_of_stores_is_validated_on_all_that_was_held_out(run, place):
+    for name in ("many/a", "many/b", "many/a-val", "many/b-val"):
+        shutil.copytree(place / ("store-val" if name.endswith("val") else "store"), place / name)
+    settings = tomllib.loads(run("longhaul", "new", "models/small", "many/?", cwd=place).stdout)
+    assert settings["data"]["train"] == [{"path": "many/?"}]
+    assert [v["path"] for v in settings["data"]["validation"]] == ["many/a-val", "many/b-val"]
+
+
+def test_train_warns_of_validation_that_a_pattern_trains_on(run, place):
+    text = run("longhaul", "new", "models/small", "store", cwd=place).stdout
+    (place / "both.toml").write_text(text.replace('path = "store"', 'path = "./stor*"'))
+    for verb in ("config", "train"):
+        done = run("longhaul", verb, "both.toml", "--set", "run.steps=1", cwd=place)
+        assert "store-val\" is also trained on (" in done.stderr + done.stdout, verb
+    shutil.rmtree(place / "runs")
+
+
+def test_the_file_leaves_what_lies_beside_it(run, place, tmp_path):
+    (tmp_path / "run.toml.new").write_text("mine")
+    (tmp_path / "link.toml").symlink_to("target.toml")
+    arguments = ["new", "models/small", "store", "--out"]
+    run("longhaul", *arguments, tmp_path / "run.toml", cwd=place)
+    assert (tmp_path / "run.toml.new").read_text() == "mine"
+    linked = run("longhaul", *arguments, tmp_path / "link.toml", cwd=place, check=False)
+    refused(linked, "link.toml is there already")
+    assert not (tmp_path / "target.toml").exists()
+
+
 def test_the_command_for_text_makes_the_store(run, root):
     words = ["new", "models/small", "corpus/*.txt"]
     text = run("longhaul", *words, check=False, cwd=root)
@@ -143,6 +201,7 @@ def test_the_command_for_text_makes_the_store(run, root):
     (["models/small", "data/*"], ["data/mine-val, which was held out of data/mine"]),
     (["models/small", "data/mien"], ["did you mean data/mine?"]),
     (["models/small", "models/small"], ["a model directory"]),
+    (["models/small", "/"], ["--out data/mine"]),
     (["models/smal", "data/mine"], ["did you mean models/small?"]),
     (["data/mine", "data/mine"], ["data/mine"]),
     (["models/small", "empty.jsonl"], ["empty.jsonl: 0 tokens", "less than a sequence"]),

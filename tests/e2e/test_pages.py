@@ -149,10 +149,13 @@ def test_a_recipe_is_written_with_its_model_beside_it(run, tmp_path):
     run("longhaul", "recipe", "show", "llama2-7b", "--out", "mine/run.toml", cwd=tmp_path)
     (tmp_path / "mine/run.toml").write_text("[run]\n")
     refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama2-7b", "--out",
-                                            "mine/run.toml"], "mine/run.toml: is there already")
+                                            "mine/run.toml"], "mine/run.toml is there already")
     (tmp_path / "mine/models/llama2-7b/config.json").write_text("{}")
     refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama2-7b", "--out",
-                                            "mine/new.toml"], "config.json: is there already")
+                                            "mine/new.toml"], "config.json is there already")
+    (tmp_path / "link.toml").symlink_to("nothing")
+    refused_without_a_trace(run, tmp_path, ["recipe", "show", "llama3-8b-cpt", "--out",
+                                            "link.toml"], "link.toml is there already")
 
 
 def test_a_recipe_of_a_downloaded_model_is_written_alone(run, tmp_path):

@@ -80,20 +80,41 @@ def test_what_is_no_text_is_refused_and_leaves_nothing(run, tmp_path, name, cont
     refused_without_a_trace(run, tmp_path, ["try", name], *words)
 
 
-def test_a_directory_of_nothing_but_code_is_text(binary, tmp_path):
-    """Ctrl-C during the training ends it in order, and what it made goes."""
+def test_a_terminal_that_closes_leaves_nothing(binary, tmp_path):
+    (tmp_path / "text.txt").write_text("Some words of a text to learn from.\n" * 2000)
+    child, leader = pty.fork()
+    if child == 0:
+        os.chdir(tmp_path)
+        os.execv(binary("longhaul"), ["longhaul", "try", "text.txt", "--out", "made"])
+    seen = b""
+    while b"Training:" not in seen:
+        seen += os.read(leader, 65536)
+    assert (tmp_path / "made").exists()
+    os.close(leader)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 75
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("number,trains", [(signal.SIGINT, True), (signal.SIGHUP, False)])
+def test_a_signal_ends_it_in_order_and_what_it_made_goes(binary, tmp_path, number, trains):
+    """Ctrl-C during the training, and a terminal that closes during the measurement; the text is
+    a directory of nothing but code."""
     (tmp_path / "src").mkdir()
-    for number in range(3):
-        (tmp_path / f"src/part{number}.py").write_text(f"def part{number}(): return 1\n" * 400)
-    process = subprocess.Popen([binary("longhaul"), "try", "src", "--out", "made"], cwd=tmp_path,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for part in range(3):
+        (tmp_path / f"src/part{part}.py").write_text(f"def part{part}(): return 1\n" * 400)
+    words = [binary("longhaul"), "try", "src/", "--out", "sub/made/"]
+    process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
+    made = tmp_path / "sub/made"
+    begins = "$ longhaul train sub/made/run.toml"
     for line in process.stdout:
-        if line.startswith("$ longhaul train"):
+        if line.startswith(begins) and ("--set" not in line) == trains:
             break
-    lines = (tmp_path / "made/text.jsonl").read_text().splitlines()
+    lines = (made / "text.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["text"].startswith("def part0()")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert "SIGINT: made was removed; the same command begins again" in errors
-    assert not (tmp_path / "made").exists()
+    assert f"{number.name}: sub/made was removed; the same command begins again" in errors
+    assert not made.exists()

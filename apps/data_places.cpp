@@ -1,0 +1,68 @@
+#include "apps/data_places.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <system_error>
+
+#include "longhaul/base/error.h"
+#include "longhaul/config/rules.h"
+#include "longhaul/data/sources/open_source.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// What an entry names here, nothing where that cannot be found out: the start says it.
+std::vector<fs::path> named_by(const fs::path& entry) {
+  try {
+    return data::expand_paths({entry});
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+fs::path place_of(const fs::path& path) {
+  std::error_code problem;
+  fs::path place = fs::weakly_canonical(fs::absolute(path), problem);
+  if (problem) place = fs::absolute(path).lexically_normal();
+  return place.has_filename() ? place : place.parent_path();
+}
+
+std::vector<std::string> places_met_twice(const RunConfig& config) {
+  std::vector<std::string> warnings;
+  std::set<fs::path> places;
+  for (const TrainSource& source : config.data.train) {
+    for (const fs::path& entry : source.path.entries) {
+      for (const fs::path& path : named_by(entry)) {
+        if (places.insert(place_of(path)).second) continue;
+        warnings.push_back(fmt::format("{}: data.train lists {} twice",
+                                       config::origin(config, "data.train"),
+                                       path.string()));
+      }
+    }
+  }
+  for (const ValidationSource& source : config.data.validation) {
+    for (const fs::path& entry : source.path.entries) {
+      for (const fs::path& path : named_by(entry)) {
+        if (!places.contains(place_of(path))) continue;
+        warnings.push_back(fmt::format(
+            "{}: data.validation \"{}\" is also trained on ({}); its loss says nothing "
+            "about unseen text",
+            config::origin(config, "data.validation"), source.name, path.string()));
+      }
+    }
+  }
+  return warnings;
+}
+
+LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets) {
+  LoadedConfig loaded = load_run_config(file, sets);
+  for (std::string& warning : places_met_twice(loaded.config)) {
+    loaded.warnings.push_back(std::move(warning));
+  }
+  return loaded;
+}
+
+}  // namespace longhaul::apps

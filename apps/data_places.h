@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhaul/config/load.h"
+
+namespace longhaul::apps {
+
+/// The same for every spelling of a file or directory: absolute, without links, and
+/// without a last slash. The path need not be there.
+fs::path place_of(const fs::path& path);
+
+/// A warning for each place that a run trains on twice, and for each that it also
+/// validates on, whatever pattern or spelling leads there. A pattern that matches nothing
+/// here leads nowhere.
+std::vector<std::string> places_met_twice(const RunConfig& config);
+
+/// load_run_config with these warnings behind the others.
+LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets);
+
+}  // namespace longhaul::apps

@@ -1,0 +1,53 @@
+#include "apps/data_places.h"
+
+#include <gtest/gtest.h>
+
+#include "longhaul/base/error.h"
+#include "longhaul/base/test_files.h"
+
+namespace longhaul::apps {
+namespace {
+
+class DataPlaces : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"a", "a-val", "b"}) fs::create_directories(root() / name);
+    fs::create_directory_symlink(root() / "a-val", root() / "link");
+  }
+  fs::path root() const { return dir_.path() / "data"; }
+
+  std::vector<std::string> met_twice(const std::string& train,
+                                     const std::string& validation) {
+    const std::string place = root().string();
+    const auto whole = [&](const std::string& name) { return place + "/" + name; };
+    const std::string text =
+        "[run]\ndir = \"runs/mine\"\nsteps = 10\n[model]\nconfig = \"m/config.json\"\n"
+        "[data]\nseq_len = 8\ntrain = [{ path = \"" +
+        whole(train) + "\" }]\nvalidation = [{ name = \"v\", path = \"" +
+        whole(validation) + "\" }]\n[batch]\nglobal_size = 1\n[optimizer]\nlr = 1e-3\n";
+    return places_met_twice(parse_run_config(text, "run.toml").config);
+  }
+
+  TestDirectory dir_;
+};
+
+TEST_F(DataPlaces, ValidationIsFoundInTheTrainingDataByAnySpelling) {
+  for (const char* train :
+       {"a-val", "a-val/", "../data/a-val", "a*", "link", "[a]-val"}) {
+    const auto warnings = met_twice(train, "a-val");
+    ASSERT_EQ(warnings.size(), 1u) << train;
+    EXPECT_HAS(warnings[0], "data.validation \"v\" is also trained on");
+  }
+  EXPECT_EQ(met_twice("a*", "*-val").size(), 1u);
+  EXPECT_TRUE(met_twice("[ab]", "a-val").empty());
+  EXPECT_TRUE(met_twice("nothing*", "a-val").empty()) << "the start says so";
+}
+
+TEST_F(DataPlaces, AFileThatIsNotHereHasOnePlaceToo) {
+  EXPECT_EQ(place_of("none/x/../y/"), place_of("./none/y"));
+  EXPECT_EQ(met_twice("gone/", "./gone").size(), 1u);
+  EXPECT_EQ(met_twice("link/../link", "a-val").size(), 1u);
+}
+
+}  // namespace
+}  // namespace longhaul::apps

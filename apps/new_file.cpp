@@ -1,0 +1,58 @@
+#include "apps/new_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "longhaul/base/error.h"
+
+namespace longhaul::apps {
+namespace {
+
+/// Makes an empty file beside `path`, under a name that nothing had.
+fs::path make_neighbour(const fs::path& path) {
+  for (int number = 0;; ++number) {
+    fs::path neighbour = fmt::format("{}.{}-{}.new", path.string(), ::getpid(), number);
+    const int file =
+        ::open(neighbour.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    if (file >= 0) {
+      ::close(file);
+      return neighbour;
+    }
+    if (errno == EEXIST) continue;
+    throw InputError("file", fmt::format("{}: cannot be made ({})", neighbour.string(),
+                                         std::strerror(errno)));
+  }
+}
+
+}  // namespace
+
+void refuse_existing(const fs::path& path, const std::string& area) {
+  if (!fs::exists(fs::symlink_status(path))) return;
+  throw InputError(area, fmt::format("{} is there already, and nothing is overwritten; "
+                                     "remove it, or give --out another name",
+                                     path.string()));
+}
+
+void write_new(const fs::path& path, std::string_view text, const std::string& area) {
+  refuse_existing(path, area);
+  if (path.has_parent_path()) make_directories_durable(path.parent_path());
+  const fs::path neighbour = make_neighbour(path);
+  std::error_code ignored;
+  try {
+    write_text_durable(neighbour, text);
+    if (rename_to_new(neighbour, path)) {
+      return sync_directory(path.has_parent_path() ? path.parent_path() : fs::path("."));
+    }
+  } catch (...) {
+    fs::remove(neighbour, ignored);
+    throw;
+  }
+  fs::remove(neighbour, ignored);
+  refuse_existing(path, area);
+}
+
+}  // namespace longhaul::apps
