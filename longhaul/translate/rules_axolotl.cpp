@@ -27,7 +27,7 @@ void put_axolotl_floor(const Job& job, const std::string& kind) {
     for (const char* name : {"lr_scheduler_kwargs.min_lr",
                              "lr_scheduler_kwargs.min_lr_rate", "cosine_min_lr_ratio"}) {
       if (const Said* const said = job.find(name))
-        draft.leave(said->whole() + ": belongs to their cosine schedules");
+        draft.leave(said->as_written() + ": belongs to their cosine schedules");
     }
     return;
   }
@@ -49,7 +49,7 @@ void put_axolotl_no_warmup(const Job& job) {
   for (const char* name : {"warmup_steps", "warmup_ratio"}) {
     const Said* const said = job.find(name);
     if (said == nullptr) continue;
-    job.draft().leave(said->whole() +
+    job.draft().leave(said->as_written() +
                       ": lr_scheduler constant ignores it, there too; "
                       "constant_with_warmup has a warm-up");
   }
@@ -101,7 +101,7 @@ void put_axolotl_schedule(const Job& job) {
   rest.erase("lr_scheduler_kwargs.min_lr_rate");
   for (const std::string& one : rest) {
     if (const Said* const said = job.find(one)) {
-      draft.leave(said->whole() +
+      draft.leave(said->as_written() +
                   ": schedule.min_lr, schedule.constant_steps and schedule.horizon "
                   "are the forms that there are");
     }
@@ -130,7 +130,7 @@ void put_axolotl_optimizer(const Job& job) {
   for (const char* key : {"embedding_lr", "embedding_lr_scale", "unfrozen_parameters"}) {
     if (const Said* const said = job.find(key)) {
       draft.fill("optimizer.groups",
-                 said->whole() + ": { match, lr_scale } or { match, frozen }");
+                 said->as_written() + ": { match, lr_scale } or { match, frozen }");
     }
   }
 }
@@ -144,9 +144,9 @@ void put_axolotl_sharding(const Job& job) {
     const char stage =
         at == std::string::npos || at + 4 >= name.size() ? '?' : name[at + 4];
     if (stage >= '1' && stage <= '3') {
-      draft.put("parallel.zero", {int64_t{stage - '0'}, ""}, file->whole());
+      draft.put("parallel.zero", {int64_t{stage - '0'}, ""}, file->as_written());
     } else {
-      draft.fill("parallel.zero", file->whole() + ": its zero_optimization.stage");
+      draft.fill("parallel.zero", file->as_written() + ": its zero_optimization.stage");
     }
     return;
   }
@@ -168,7 +168,7 @@ void put_axolotl_sharding(const Job& job) {
   const bool two = strategy == "shard_grad_op" || !reshard.value.value_or(true);
   draft.put("parallel.zero", {int64_t{two ? 2 : 3}, ""}, "fsdp");
   if (strategy.starts_with("hybrid")) {
-    draft.put("parallel.shard_group", axolotl_word("node"), form->whole());
+    draft.put("parallel.shard_group", axolotl_word("node"), form->as_written());
   }
   const Known<int64_t> shard = job.whole("dp_shard_size");
   if (job.find("dp_replicate_size") != nullptr && shard.value)
@@ -204,7 +204,7 @@ void put_axolotl_data(const Job& job) {
   const bool never = when != nullptr && config::word_name(when->text()) == "no" &&
                      job.find("eval_steps") == nullptr;
   if (const Said* const set = job.find("test_datasets.path"); set != nullptr && !never) {
-    draft.fill("data.validation", set->whole() + ": a token store of it");
+    draft.fill("data.validation", set->as_written() + ": a token store of it");
   }
 }
 
@@ -364,7 +364,7 @@ void put_axolotl_precision(const Job& job) {
               "fp16 has no form here; bf16 needs no loss scale");
   } else if (!automatic) {
     draft.put("precision.compute", axolotl_word("fp32"),
-              null ? "bf16 is null, which is false there" : bf16->whole());
+              null ? "bf16 is null, which is false there" : bf16->as_written());
   }
 }
 
@@ -373,16 +373,16 @@ void put_axolotl_strategy(const Job& job, const Said& said, const std::string& k
   const std::string word = config::word_name(said.text());
   if (word == "steps" && key == "checkpoint.every") {
     return job.draft().put(key, {int64_t{500}, ""},
-                           said.whole() + ", their default of save_steps");
+                           said.as_written() + ", their default of save_steps");
   }
   if (word == "no" || word == "false") {
     return job.draft().leave(
-        said.whole() + (key == "checkpoint.every"
+        said.as_written() + (key == "checkpoint.every"
                             ? ": here checkpoints are on: checkpoint.every = 0 saves at "
                               "the end alone, and a run that breaks then starts at step 1"
                             : ": nothing is validated without data.validation"));
   }
-  job.draft().leave(fmt::format("{}: {} counts steps", said.whole(), key));
+  job.draft().leave(fmt::format("{}: {} counts steps", said.as_written(), key));
 }
 
 void put_axolotl_saves(const Job& job) {
@@ -402,16 +402,16 @@ void put_axolotl_saves(const Job& job) {
       draft.leave(
           fmt::format("{}: {} counts steps; longhaul data build --seq-len --global-size "
                       "prints the steps of an epoch",
-                      said->whole(),
+                      said->as_written(),
                       std::string(name) == "saves_per_epoch" ? "checkpoint.every"
                                                              : "validation.every"));
     }
   }
   if (const Said* const resume = job.find("resume_from_checkpoint")) {
-    draft.leave(resume->whole() + ": a run finds its own newest checkpoint by itself");
+    draft.leave(resume->as_written() + ": a run finds its own newest checkpoint by itself");
   }
   if (const Said* const resume = job.find("auto_resume_from_checkpoints")) {
-    draft.leave(resume->whole() + ": a run finds its own newest checkpoint by itself");
+    draft.leave(resume->as_written() + ": a run finds its own newest checkpoint by itself");
   }
 }
 
@@ -424,7 +424,7 @@ void note_adapters(const Job& job) {
     draft.leave(
         fmt::format("CAUTION {}: this run trains all weights on plain tokens, which is "
                     "another training; its rate and memory are not theirs",
-                    said->whole()));
+                    said->as_written()));
   }
 }
 

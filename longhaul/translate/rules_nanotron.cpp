@@ -141,7 +141,7 @@ void put_nanotron_model(const Job& job) {
       "their shape");
   if (const Said* const path = job.find("model.init_method.path")) {
     draft.fill("init.weights",
-               path->whole() + ": a Hugging Face directory of these weights");
+               path->as_written() + ": a Hugging Face directory of these weights");
   }
 }
 
@@ -175,7 +175,7 @@ void put_nanotron_data(const Job& job) {
       draft.leave(fmt::format(
           "{}: data.changes gives the sources of data.train other weights from "
           "a step on",
-          stage->whole()));
+          stage->as_written()));
     }
   }
 }
@@ -254,7 +254,7 @@ void translate_nanotron(const Job& job) {
     draft.put("run.dir", nanotron_word("runs/" + run->text()), "general.run");
   }
   if (const Said* const resume = job.find("checkpoints.resume_checkpoint_path")) {
-    draft.leave(resume->whole() +
+    draft.leave(resume->as_written() +
                 ": their checkpoints are not read; a run of longhaul finds its own "
                 "newest one by itself");
   }

@@ -34,10 +34,10 @@ void put_titan_context(const Job& job) {
   const std::string method = config::word_name(said->text());
   if (method == "allgather" || method == "alltoall") {
     return draft.put("parallel.context",
-                     titan_word(method == "alltoall" ? "ring" : "gather"), said->whole());
+                     titan_word(method == "alltoall" ? "ring" : "gather"), said->as_written());
   }
   draft.fill("parallel.context",
-             said->whole() + ": their allgather is gather, their alltoall is ring");
+             said->as_written() + ": their allgather is gather, their alltoall is ring");
 }
 
 void put_titan_layout(const Job& job) {
@@ -216,12 +216,12 @@ void put_titan_checkpoints(const Job& job) {
     const Said* const unit =
         job.find_any({"checkpoint.interval_type", "training.checkpoint_interval_type"});
     if (unit != nullptr && config::word_name(unit->text()) == "seconds" && every.value) {
-      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->whole());
+      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
       draft.put("checkpoint.every_minutes",
                 {static_cast<double>(*every.value) / 60.0, ""},
                 fmt::format("{} {} seconds", every.from, *every.value));
     } else if (unit != nullptr && config::word_name(unit->text()) == "seconds") {
-      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->whole());
+      draft.put("checkpoint.every", {int64_t{0}, ""}, unit->as_written());
       draft.fill("checkpoint.every_minutes", every.from + ": seconds / 60");
     } else {
       job.put("checkpoint.every", every);
@@ -328,7 +328,7 @@ void translate_torchtitan(const Job& job) {
         "in fp32; here they are fp32 and take more memory. precision.master = "
         "\"bf16_sr\" "
         "with moments and gradients \"bf16\" takes theirs, and rounds stochastically",
-        dtype->whole()));
+        dtype->as_written()));
   }
   const Said* const profile =
       job.find_any({"profiling.enable_profiling", "profiling.run_profiler"});

@@ -22,7 +22,6 @@ struct Said {
   std::string text() const { return values.empty() ? "" : values.front(); }
   /// The setting as a person reads it: "--lr 1e-4".
   std::string as_written() const;
-  std::string whole() const { return as_written(); }
 };
 
 /// How many ranks a command line starts, where it says so.
