@@ -201,7 +201,6 @@ def test_the_command_for_text_makes_the_store(run, root):
     (["models/small", "data/*"], ["data/mine-val, which was held out of data/mine"]),
     (["models/small", "data/mien"], ["did you mean data/mine?"]),
     (["models/small", "models/small"], ["a model directory"]),
-    (["models/small", "/"], ["--out data/mine"]),
     (["models/smal", "data/mine"], ["did you mean models/small?"]),
     (["data/mine", "data/mine"], ["data/mine"]),
     (["models/small", "empty.jsonl"], ["empty.jsonl: 0 tokens", "less than a sequence"]),
