@@ -377,10 +377,11 @@ void put_axolotl_strategy(const Job& job, const Said& said, const std::string& k
   }
   if (word == "no" || word == "false") {
     return job.draft().leave(
-        said.as_written() + (key == "checkpoint.every"
-                            ? ": here checkpoints are on: checkpoint.every = 0 saves at "
-                              "the end alone, and a run that breaks then starts at step 1"
-                            : ": nothing is validated without data.validation"));
+        said.as_written() +
+        (key == "checkpoint.every"
+             ? ": here checkpoints are on: checkpoint.every = 0 saves at "
+               "the end alone, and a run that breaks then starts at step 1"
+             : ": nothing is validated without data.validation"));
   }
   job.draft().leave(fmt::format("{}: {} counts steps", said.as_written(), key));
 }
@@ -408,10 +409,12 @@ void put_axolotl_saves(const Job& job) {
     }
   }
   if (const Said* const resume = job.find("resume_from_checkpoint")) {
-    draft.leave(resume->as_written() + ": a run finds its own newest checkpoint by itself");
+    draft.leave(resume->as_written() +
+                ": a run finds its own newest checkpoint by itself");
   }
   if (const Said* const resume = job.find("auto_resume_from_checkpoints")) {
-    draft.leave(resume->as_written() + ": a run finds its own newest checkpoint by itself");
+    draft.leave(resume->as_written() +
+                ": a run finds its own newest checkpoint by itself");
   }
 }
 

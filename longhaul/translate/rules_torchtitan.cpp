@@ -34,7 +34,8 @@ void put_titan_context(const Job& job) {
   const std::string method = config::word_name(said->text());
   if (method == "allgather" || method == "alltoall") {
     return draft.put("parallel.context",
-                     titan_word(method == "alltoall" ? "ring" : "gather"), said->as_written());
+                     titan_word(method == "alltoall" ? "ring" : "gather"),
+                     said->as_written());
   }
   draft.fill("parallel.context",
              said->as_written() + ": their allgather is gather, their alltoall is ring");

@@ -299,6 +299,7 @@ def any_figures(line):
     """The line without what differs from run to run: numbers, plurals, the heights of a curve."""
     line = re.sub(r"\d[\d,.]*(?: [kMG]?B\b)?", "0", line)
     line = re.sub(r"\b0 (\w+?)s\b", r"0 \1", line)
+    line = re.sub(r"\b0m 0s\b", "0 s", line)
     return re.sub(r"[▁▂▃▄▅▆▇█]+", "~", line).strip()
 
 
