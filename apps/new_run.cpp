@@ -27,7 +27,7 @@ constexpr int64_t kStepTokens = 524'288;
 constexpr int64_t kStepTokensOnCpu = 16'384;
 constexpr int64_t kMicroTokens = 16'384;
 constexpr int64_t kMicroTokensOnCpu = 4'096;
-/// Of a parameter: its value and two moments, each in fp32.
+/// A checkpoint holds a parameter as its value and two moments, each in fp32.
 constexpr int64_t kCheckpointBytes = 12;
 /// The part of the memory that the estimate may fill: the estimate leaves out what the
 /// program and its libraries take.
@@ -95,7 +95,7 @@ class Chooser {
     }
   }
 
-  /// Of letters that a name may have, and unlike the others.
+  /// The name has only letters that a name may have, and differs from the other names.
   std::string name_of_validation(const fs::path& path) const {
     std::string name = path.filename().string();
     for (char& c : name) {

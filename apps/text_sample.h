@@ -31,7 +31,7 @@ inline constexpr uint64_t kLeastText = 20'000;
 /// together have less than kLeastText.
 TextSample take_text(data::InputOptions options, uint64_t most_bytes);
 
-/// Where a text is cut.
+/// The places at which a text is cut into documents.
 enum class Cut {
   AtLines,  ///< at line ends, and inside lines that are longer than two pieces
   Unevenly  ///< between any characters, in many sizes, so that few pieces of a text that

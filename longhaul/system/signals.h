@@ -15,8 +15,8 @@ class SignalWatch {
 
   /// The first signal that came, or 0.
   int raised() const;
-  /// From now on SIGHUP, as of a terminal that closes, is noted too, unless it is ignored
-  /// (nohup).
+  /// Notes SIGHUP too from now on, which a closed terminal sends, unless the process
+  /// ignores the signal (nohup).
   void note_hangup();
   /// For who ends others before itself: how often SIGINT came. From now on the third, not
   /// the second, ends the process at once.

@@ -145,7 +145,7 @@ constexpr std::string_view kPrefixes[] = {
     "numactl", "then",  "do",   "else", "export", "uv",      "run",
     "poetry",  "pdsh"};
 
-/// Of Megatron-LM.
+/// These flags of Megatron-LM take no value.
 constexpr std::string_view kAlone[] = {"bf16",
                                        "fp16",
                                        "swiglu",

@@ -61,7 +61,7 @@ void put_axolotl_warmup(const Job& job) {
   const Known<double> part = job.real("warmup_ratio");
   const Known<int64_t> steps = job.whole("max_steps");
   if (warmup.given) {
-    // As they do it.
+    // axolotl raises a warm-up of one step in this way.
     if (warmup.value && *warmup.value == 1)
       warmup = {2, warmup.from + " 1: their shortest warm-up is 2", true};
     job.put("schedule.warmup_steps", warmup);

@@ -78,7 +78,8 @@ void put_pretrained(const Job& job) {
   fill_weights(job, (fs::path(folder) / "pretrained_weight").string(), weights.from);
 }
 
-/// Without it their weights, moments and gradients are bf16, rounded stochastically.
+/// Without that flag their weights, moments and gradients are bf16, rounded
+/// stochastically.
 void note_precision(const Job& job) {
   const Known<bool> fp32 = job.on("use_gpu_compatible_precision");
   if (!fp32.given || fp32.value.value_or(true)) return;

@@ -436,7 +436,7 @@ class Translator {
     return out;
   }
 
-  /// By the code that `train` checks a file with; what is to be filled gets some value.
+  /// The check is that of `train`; a key that is to be filled in gets some value for it.
   void check(Translation& out) const {
     try {
       const LoadedConfig loaded =
