@@ -57,11 +57,15 @@ std::vector<std::string> places_met_twice(const RunConfig& config) {
   return warnings;
 }
 
-LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets) {
-  LoadedConfig loaded = load_run_config(file, sets);
+void warn_of_places(LoadedConfig& loaded) {
   for (std::string& warning : places_met_twice(loaded.config)) {
     loaded.warnings.push_back(std::move(warning));
   }
+}
+
+LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets) {
+  LoadedConfig loaded = load_run_config(file, sets);
+  warn_of_places(loaded);
   return loaded;
 }
 

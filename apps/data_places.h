@@ -17,6 +17,9 @@ fs::path place_of(const fs::path& path);
 /// here leads nowhere.
 std::vector<std::string> places_met_twice(const RunConfig& config);
 
+/// Adds these warnings to those of the configuration.
+void warn_of_places(LoadedConfig& loaded);
+
 /// load_run_config with these warnings behind the others.
 LoadedConfig load_with_places(const fs::path& file, std::span<const std::string> sets);
 

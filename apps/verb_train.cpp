@@ -81,7 +81,7 @@ struct Settings {
 
 Settings read_settings(const TrainOptions& options) {
   try {
-    return {load_with_places(options.file, options.sets), nullptr};
+    return {load_run_config(options.file, options.sets), nullptr};
   } catch (const std::exception&) {
     return {std::nullopt, std::current_exception()};
   }
@@ -139,7 +139,7 @@ int train(const TrainOptions& options) {
   tune_cpu_memory();
   check_launcher();
   // Settings are checked before MPI, a device or any memory is touched.
-  const Settings settings = read_settings(options);
+  Settings settings = read_settings(options);
   const comm::Launch launch = comm::detect_launch();
   if (settings.problem && !launch.several()) std::rethrow_exception(settings.problem);
   // Its process is to be small and to have one thread; rank 0 is a machine's first.
@@ -170,6 +170,8 @@ int train(const TrainOptions& options) {
     limits.job_ends = [&] { return mpirun ? mpirun->reason() : std::string(); };
   }
   const auto world = comm::world(comm::Backend::Auto, limits);
+  // The file system is asked by the rank that tells, not by all of them.
+  if (world->rank() == 0 && settings.loaded) warn_of_places(*settings.loaded);
   if (launch.by_mpirun) {
     std::function<void(const std::string&)> tell;
     if (world->rank() == 0 && settings.loaded) {
