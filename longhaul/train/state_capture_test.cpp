@@ -107,7 +107,9 @@ struct Counted final : c10::DeviceAllocator {
 
 TEST(DeviceMemory, ThePeakIsTheDevicesAllocatorsWhereItCounts) {
   make_device();
-  EXPECT_EQ(peak_bytes(at::kCPU), peak_resident_bytes());
+  // The kernel adds up a process's pages in portions: two looks differ by some of these.
+  EXPECT_NEAR(static_cast<double>(peak_bytes(at::kCPU)),
+              static_cast<double>(peak_resident_bytes()), 4e6);
   EXPECT_EQ(peak_device_bytes(kDevice), 0);
   c10::Allocator* const before = c10::GetAllocator(kDevice.type());
   Counted counted;
