@@ -241,15 +241,18 @@ void Job::put_global_size(const Known<int64_t>& per_replica) const {
           dp.value ? fmt::format(", {}", *dp.value) : fmt::format(", {}", dp.from)));
 }
 
-void Job::put_global_size(const Known<int64_t>& micro,
-                          const Known<int64_t>& steps) const {
+void Job::put_global_size(const Known<int64_t>& micro, std::string_view micro_word,
+                          const Known<int64_t>& steps,
+                          std::string_view steps_word) const {
   Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
   if (micro.value && steps.value) {
     const auto product = checked_product(*micro.value, *steps.value);
     if (!product) throw InputError("flags", "the batch is larger than a number can hold");
     replica.value = *product;
-    replica.from =
-        fmt::format("batch_size {} * grad_accum_usteps {} =", *micro.value, *steps.value);
+    replica.from = steps_word.empty()
+                       ? std::string(micro_word)
+                       : fmt::format("{} {} * {} {} =", micro_word, *micro.value,
+                                     steps_word, *steps.value);
   }
   put_global_size(replica);
 }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "longhaul/translate/draft.h"
@@ -65,8 +66,11 @@ class Job {
   /// Puts `per_replica` sequences times the replicas as batch.global_size; asks for the
   /// value where one of the two is not known.
   void put_global_size(const Known<int64_t>& per_replica) const;
-  /// The same for micro batches of so many sequences, times so many of them.
-  void put_global_size(const Known<int64_t>& micro, const Known<int64_t>& steps) const;
+  /// The same for micro batches of so many sequences, times so many of them. The words
+  /// are the names of the two settings; without `steps_word` the first names their
+  /// product.
+  void put_global_size(const Known<int64_t>& micro, std::string_view micro_word,
+                       const Known<int64_t>& steps, std::string_view steps_word) const;
   /// Puts optimizer.betas: the other system's defaults, or the settings of two names with
   /// these defaults.
   void put_betas(double beta1, double beta2) const;

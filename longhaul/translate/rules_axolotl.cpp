@@ -15,8 +15,6 @@ namespace {
 
 using config::Value;
 
-Value axolotl_word(const std::string& text) { return {text, ""}; }
-
 /// Puts the lowest rate: a number, or a share of learning_rate.
 void put_axolotl_floor(const Job& job, const std::string& kind) {
   Draft& draft = job.draft();
@@ -90,7 +88,7 @@ void put_axolotl_schedule(const Job& job) {
                fmt::format("{} {}: there are cosine, linear, constant and wsd",
                            scheduler.from, kind));
   } else {
-    draft.put("schedule.kind", axolotl_word(kind), scheduler.from);
+    draft.put("schedule.kind", text_value(kind), scheduler.from);
   }
   put_axolotl_floor(job, kind);
   std::set<std::string> rest{"cosine_constant_lr_ratio"};
@@ -109,7 +107,7 @@ void put_axolotl_schedule(const Job& job) {
   if (name == "constant") return put_axolotl_no_warmup(job);
   put_axolotl_warmup(job);
   if (kind != "linear") {
-    draft.put("schedule.warmup_start", axolotl_word("zero"), "their form: lr s / W");
+    draft.put("schedule.warmup_start", text_value("zero"), "their form: lr s / W");
   }
 }
 
@@ -168,7 +166,7 @@ void put_axolotl_sharding(const Job& job) {
   const bool two = strategy == "shard_grad_op" || !reshard.value.value_or(true);
   draft.put("parallel.zero", {int64_t{two ? 2 : 3}, ""}, "fsdp");
   if (strategy.starts_with("hybrid")) {
-    draft.put("parallel.shard_group", axolotl_word("node"), form->as_written());
+    draft.put("parallel.shard_group", text_value("node"), form->as_written());
   }
   const Known<int64_t> shard = job.whole("dp_shard_size");
   if (job.find("dp_replicate_size") != nullptr && shard.value)
@@ -245,18 +243,11 @@ Known<int64_t> axolotl_accumulation(const Job& job, const Known<int64_t>& micro)
 void put_axolotl_batch(const Job& job) {
   const Known<int64_t> micro = job.whole("micro_batch_size", 1);
   const Known<int64_t> steps = axolotl_accumulation(job, micro);
-  Known<int64_t> replica{std::nullopt, micro.value ? steps.from : micro.from, true};
-  if (micro.value && steps.value) {
-    const auto product = checked_product(*micro.value, *steps.value);
-    if (!product) throw InputError("flags", "the batch is larger than a number can hold");
-    replica.value = *product;
-    replica.from =
-        job.find("batch_size") != nullptr
-            ? std::string("batch_size")
-            : fmt::format("micro_batch_size {} * gradient_accumulation_steps {} =",
-                          *micro.value, *steps.value);
+  if (job.find("batch_size") != nullptr) {
+    job.put_global_size(micro, "batch_size", steps, "");
+  } else {
+    job.put_global_size(micro, "micro_batch_size", steps, "gradient_accumulation_steps");
   }
-  job.put_global_size(replica);
 }
 
 /// Steps, or a share of the run's below 1.
@@ -339,10 +330,10 @@ void put_axolotl_model(const Job& job) {
   if (model == nullptr) return;
   const Said* const config = job.find("base_model_config");
   const Said& shape = config == nullptr ? *model : *config;
-  draft.put("model.config", axolotl_word(shape.text()),
+  draft.put("model.config", text_value(shape.text()),
             shape.shown + "; a directory on disk, nothing is fetched");
   if (!job.on("reinit_weights", false).value.value_or(false)) {
-    draft.put("init.weights", axolotl_word(model->text()), model->shown);
+    draft.put("init.weights", text_value(model->text()), model->shown);
   }
 }
 
@@ -360,10 +351,10 @@ void put_axolotl_precision(const Job& job) {
   const bool wanted = bf16 != nullptr && truth_of(*bf16) && !automatic;
   if (wanted || job.on("bfloat16", false).value.value_or(true)) return;
   if (small) {
-    draft.put("precision.compute", axolotl_word("bf16"),
+    draft.put("precision.compute", text_value("bf16"),
               "fp16 has no form here; bf16 needs no loss scale");
   } else if (!automatic) {
-    draft.put("precision.compute", axolotl_word("fp32"),
+    draft.put("precision.compute", text_value("fp32"),
               null ? "bf16 is null, which is false there" : bf16->as_written());
   }
 }
@@ -450,7 +441,7 @@ void translate_axolotl(const Job& job) {
   put_axolotl_model(job);
   const Said* const recompute = job.find("gradient_checkpointing");
   if (recompute != nullptr && config::word_name(recompute->text()) != "false") {
-    draft.put("memory.recompute", axolotl_word("full"), recompute->shown);
+    draft.put("memory.recompute", text_value("full"), recompute->shown);
   }
   if (job.on("activation_offloading", false).value.value_or(false) &&
       draft.has("memory.recompute")) {

@@ -12,8 +12,6 @@ namespace {
 
 using config::Value;
 
-Value nanotron_word(const std::string& text) { return {text, ""}; }
-
 /// All values that list entries of one name have.
 std::vector<std::string> values_of(const Job& job, const std::string& name) {
   std::vector<std::string> out;
@@ -46,8 +44,7 @@ void put_nanotron_warmup(const Job& job, int64_t warmup) {
                      kNanotronRate + "lr_warmup_style constant: the whole rate at once");
   }
   if (warmup > 0) {
-    return draft.put("schedule.warmup_start", nanotron_word("zero"),
-                     "their form: lr s / W");
+    return draft.put("schedule.warmup_start", text_value("zero"), "their form: lr s / W");
   }
   draft.leave(kNanotronRate +
               "lr_warmup_steps 0: their linear warm-up gives step 1 alone the rate 0, "
@@ -63,12 +60,12 @@ void put_nanotron_decay(const Job& job, int64_t warmup, int64_t first, int64_t l
                                : "their default";
   const bool stable = first > draft.whole("schedule.warmup_steps", 0);
   if (!stable && form != "sqrt") {
-    draft.put("schedule.kind", nanotron_word(form), from);
+    draft.put("schedule.kind", text_value(form), from);
   } else {
-    draft.put("schedule.kind", nanotron_word("wsd"),
+    draft.put("schedule.kind", text_value("wsd"),
               first == warmup ? "the decay begins after lr_warmup_steps"
                               : kNanotronRate + "lr_decay_starting_step");
-    draft.put("schedule.decay", nanotron_word(form), from);
+    draft.put("schedule.decay", text_value(form), from);
     draft.put("schedule.decay_steps", {length, ""},
               job.find(kNanotronRate + "lr_decay_steps") != nullptr
                   ? kNanotronRate + "lr_decay_steps"
@@ -104,7 +101,7 @@ void put_nanotron_schedule(const Job& job) {
   const Known<double> peak = job.real(kNanotronRate + "learning_rate");
   if (!low.given || (low.value && peak.value && *low.value == *peak.value)) {
     nanotron_decay_form(job);
-    return draft.put("schedule.kind", nanotron_word("constant"),
+    return draft.put("schedule.kind", text_value("constant"),
                      low.given ? "min_decay_lr is learning_rate"
                                : "min_decay_lr, absent: their rate does not fall");
   }
@@ -130,7 +127,7 @@ void put_nanotron_model(const Job& job) {
   for (const char* field : {"rms_norm_eps", "rope_theta"})
     job.override_real(at + field, field);
   const Known<std::string> act = job.text(at + "hidden_act");
-  if (act.value) draft.override_field("hidden_act", nanotron_word(*act.value), act.from);
+  if (act.value) draft.override_field("hidden_act", text_value(*act.value), act.from);
   const Known<bool> tied = job.on(at + "tie_word_embeddings");
   if (tied.value)
     draft.override_field("tie_word_embeddings", {*tied.value, ""}, tied.from);
@@ -161,9 +158,7 @@ void put_nanotron_data(const Job& job) {
                       : fmt::format(" as {{ path, weight }} each, with the weights {}",
                                     fmt::join(weights, ", "));
   if (names.empty()) {
-    const config::Table one{{"synthetic", "", {int64_t{1'000'000}, ""}}};
-    draft.put("data.train", {config::Array{{one, ""}}, ""},
-              "no data set is named: random tokens");
+    draft.put("data.train", synthetic_source(), "no data set is named: random tokens");
   } else {
     draft.fill("data.train",
                fmt::format("token stores or data sets of ids: longhaul data build makes "
@@ -202,11 +197,11 @@ void translate_nanotron(const Job& job) {
   const Known<std::string> engine = job.text("parallelism.pp_engine", "afab");
   if (draft.whole("parallel.pp", 1) > 1) {
     draft.put("parallel.pipeline",
-              nanotron_word(engine.value.value_or("") == "afab" ? "gpipe" : "1f1b"),
+              text_value(engine.value.value_or("") == "afab" ? "gpipe" : "1f1b"),
               engine.given ? engine.from : "afab, their default");
   }
   if (job.on("parallelism.recompute_layer", false).value.value_or(false)) {
-    draft.put("memory.recompute", nanotron_word("full"), "parallelism.recompute_layer");
+    draft.put("memory.recompute", text_value("full"), "parallelism.recompute_layer");
   }
   const std::string factory =
       job.find("optimizer.optimizer_factory.adam_beta1") != nullptr
@@ -232,12 +227,12 @@ void translate_nanotron(const Job& job) {
       "optimizer.clip", {clip == nullptr ? 0.0 : real_of(*clip, clip->text()), ""},
       clip == nullptr ? "optimizer.clip_grad null: no clipping" : clip->shown);
   if (!job.on("optimizer.accumulate_grad_in_fp32", true).value.value_or(true)) {
-    draft.put("precision.gradients", nanotron_word("bf16"),
+    draft.put("precision.gradients", text_value("bf16"),
               "optimizer.accumulate_grad_in_fp32 false");
   }
   const std::string dtype = job.text("model.dtype", "bfloat16").value.value_or("");
   if (dtype == "float32")
-    draft.put("precision.compute", nanotron_word("fp32"), "model.dtype");
+    draft.put("precision.compute", text_value("fp32"), "model.dtype");
   if (dtype != "float32" && dtype != "bfloat16") {
     draft.leave(fmt::format("model.dtype {}: the run computes in bf16", dtype));
   }
@@ -251,7 +246,7 @@ void translate_nanotron(const Job& job) {
   }
   const Said* const run = job.find("general.run");
   if (run != nullptr && run->text().find('%') == std::string::npos) {
-    draft.put("run.dir", nanotron_word("runs/" + run->text()), "general.run");
+    draft.put("run.dir", text_value("runs/" + run->text()), "general.run");
   }
   if (const Said* const resume = job.find("checkpoints.resume_checkpoint_path")) {
     draft.leave(resume->as_written() +

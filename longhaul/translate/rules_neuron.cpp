@@ -232,7 +232,7 @@ void translate_nxd_zero(const Job& job) {
   const Known<int64_t> micro = job.whole("batch_size", 8);
   job.put("batch.micro_size", micro);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);
-  job.put_global_size(micro, steps);
+  job.put_global_size(micro, "batch_size", steps, "grad_accum_usteps");
   put_stop_after(job);
   note_precision(job);
 
@@ -268,7 +268,7 @@ void translate_bert(const Job& job) {
   const Known<int64_t> micro = job.whole("batch_size", 8);
   const Known<int64_t> steps = job.whole("grad_accum_usteps", 64);
   job.put("batch.micro_size", micro);
-  job.put_global_size(micro, steps);
+  job.put_global_size(micro, "batch_size", steps, "grad_accum_usteps");
   put_stop_after(job);
 
   const Known<std::string> optimizer = job.text("optimizer", "AdamW_FP32OptimParams");

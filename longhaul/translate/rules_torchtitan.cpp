@@ -12,8 +12,6 @@ namespace {
 
 using config::Value;
 
-Value titan_word(const std::string& text) { return {text, ""}; }
-
 /// The same setting by the names of several versions.
 Known<int64_t> whole_any(const Job& job, const std::vector<std::string>& names,
                          std::optional<int64_t> otherwise = {}) {
@@ -28,13 +26,13 @@ void put_titan_context(const Job& job) {
                                          "experimental.context_parallel_rotate_method"});
   if (draft.whole("parallel.cp", 1) <= 1) return;
   if (said == nullptr) {
-    return draft.put("parallel.context", titan_word("gather"),
+    return draft.put("parallel.context", text_value("gather"),
                      "their default, allgather");
   }
   const std::string method = config::word_name(said->text());
   if (method == "allgather" || method == "alltoall") {
     return draft.put("parallel.context",
-                     titan_word(method == "alltoall" ? "ring" : "gather"),
+                     text_value(method == "alltoall" ? "ring" : "gather"),
                      said->as_written());
   }
   draft.fill("parallel.context",
@@ -126,13 +124,13 @@ void put_titan_shape(const Job& job, const std::string& form) {
   const Known<int64_t> wanted =
       whole_any(job, {"lr_scheduler.warmup_steps", "training.warmup_steps"}, 200);
   const Known<double> ratio = job.real("lr_scheduler.decay_ratio");
-  draft.put("schedule.kind", titan_word("wsd"),
+  draft.put("schedule.kind", text_value("wsd"),
             "their form: a warm-up, a constant rate, a decay");
-  draft.put("schedule.decay", titan_word(form),
+  draft.put("schedule.decay", text_value(form),
             job.find("lr_scheduler.decay_type") != nullptr ? "lr_scheduler.decay_type"
                                                            : "their default");
   if (!total.value || !wanted.value || (ratio.given && !ratio.value)) {
-    draft.put("schedule.warmup_start", titan_word("nonzero"), "their form");
+    draft.put("schedule.warmup_start", text_value("nonzero"), "their form");
     draft.fill("schedule.warmup_steps", "lr_scheduler.warmup_steps - 1");
     return draft.fill("schedule.decay_steps",
                       "lr_scheduler.decay_ratio * training.steps; without a ratio "
@@ -149,7 +147,7 @@ void put_titan_shape(const Job& job, const std::string& form) {
             fmt::format("{} {}, less the step that has the whole rate in both",
                         wanted.from, warmup));
   if (warmup > 1) {
-    draft.put("schedule.warmup_start", titan_word("nonzero"),
+    draft.put("schedule.warmup_start", text_value("nonzero"),
               "their form: lr (s + 1) / W");
   }
   // Python's round, to the even number from a half.
@@ -177,8 +175,8 @@ void put_titan_schedule(const Job& job) {
   }
   if (job.find("training.warmup_steps") != nullptr &&
       job.find("lr_scheduler.warmup_steps") == nullptr) {
-    draft.put("schedule.kind", titan_word("linear"), "their form of 2024");
-    draft.put("schedule.warmup_start", titan_word("nonzero"),
+    draft.put("schedule.kind", text_value("linear"), "their form of 2024");
+    draft.put("schedule.warmup_start", text_value("nonzero"),
               "their form of 2024: lr (s + 1) / (W + 1)");
   } else {
     put_titan_shape(job, form);
@@ -230,7 +228,7 @@ void put_titan_checkpoints(const Job& job) {
     job.put("checkpoint.keep", job.whole("checkpoint.keep_latest_k", 10));
     const Said* const folder = job.find("checkpoint.folder");
     if (folder != nullptr && folder->text().starts_with('/')) {
-      draft.put("checkpoint.dir", titan_word(folder->text()), folder->shown);
+      draft.put("checkpoint.dir", text_value(folder->text()), folder->shown);
     }
     const Known<std::string> async = job.text("checkpoint.async_mode");
     if (async.value)
@@ -277,7 +275,7 @@ void put_titan_model(const Job& job) {
   Draft& draft = job.draft();
   const Said* const assets = job.find("model.hf_assets_path");
   if (assets != nullptr && !assets->variable) {
-    return draft.put("model.config", titan_word(assets->text()), assets->shown);
+    return draft.put("model.config", text_value(assets->text()), assets->shown);
   }
   draft.fill("model.config",
              fmt::format("the Hugging Face directory or config.json of {} {}",
@@ -308,18 +306,18 @@ void translate_torchtitan(const Job& job) {
   const std::string recompute =
       job.text("activation_checkpoint.mode", "selective").value.value_or("");
   if (recompute != "none") {
-    draft.put("memory.recompute", titan_word(recompute),
+    draft.put("memory.recompute", text_value(recompute),
               job.find("activation_checkpoint.mode") == nullptr
                   ? "their default"
                   : "activation_checkpoint.mode");
   }
   if (job.text("training.mixed_precision_param", "bfloat16").value.value_or("") ==
       "float32") {
-    draft.put("precision.compute", titan_word("fp32"), "training.mixed_precision_param");
+    draft.put("precision.compute", text_value("fp32"), "training.mixed_precision_param");
   }
   if (job.text("training.mixed_precision_reduce", "float32").value.value_or("") ==
       "bfloat16") {
-    draft.put("precision.reduce", titan_word("bf16"), "training.mixed_precision_reduce");
+    draft.put("precision.reduce", text_value("bf16"), "training.mixed_precision_reduce");
   }
   const Said* const dtype = job.find("training.dtype");
   if (dtype != nullptr && dtype->text() != "float32") {
@@ -345,9 +343,9 @@ void translate_torchtitan(const Job& job) {
   if (schedule.value && draft.whole("parallel.pp", 1) > 1) {
     const std::string name = config::word_name(*schedule.value);
     if (name == "gpipe" || name == "1f1b") {
-      draft.put("parallel.pipeline", titan_word(name), schedule.from);
+      draft.put("parallel.pipeline", text_value(name), schedule.from);
     } else if (name == "interleaved1f1b") {
-      draft.put("parallel.pipeline", titan_word("interleaved"), schedule.from);
+      draft.put("parallel.pipeline", text_value("interleaved"), schedule.from);
       draft.put("parallel.virtual_stages", {int64_t{2}, ""},
                 "two stages a rank, their default");
     } else {
