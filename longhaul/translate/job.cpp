@@ -248,7 +248,7 @@ void Job::put_global_size(const Known<int64_t>& micro, std::string_view micro_wo
   if (micro.value && steps.value) {
     const auto product = checked_product(*micro.value, *steps.value);
     if (!product) throw InputError("flags", "the batch is larger than a number can hold");
-    replica.value = *product;
+    replica.value = product;
     replica.from = steps_word.empty()
                        ? std::string(micro_word)
                        : fmt::format("{} {} * {} {} =", micro_word, *micro.value,

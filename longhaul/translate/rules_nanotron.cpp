@@ -10,8 +10,6 @@
 namespace longhaul::translate {
 namespace {
 
-using config::Value;
-
 /// All values that list entries of one name have.
 std::vector<std::string> values_of(const Job& job, const std::string& name) {
   std::vector<std::string> out;
@@ -24,7 +22,7 @@ std::vector<std::string> values_of(const Job& job, const std::string& name) {
 const std::string kNanotronRate = "optimizer.learning_rate_scheduler.";
 
 std::string nanotron_decay_form(const Job& job) {
-  const std::string style =
+  std::string style =
       job.text(kNanotronRate + "lr_decay_style", "linear").value.value_or("");
   if (style == "linear" || style == "cosine") return style;
   if (style == "1-sqrt") return "sqrt";
@@ -37,7 +35,7 @@ std::string nanotron_decay_form(const Job& job) {
 /// Puts the warm-up: linear from rate 0, or steps at the whole rate.
 void put_nanotron_warmup(const Job& job, int64_t warmup) {
   Draft& draft = job.draft();
-  const std::string style =
+  std::string style =
       job.text(kNanotronRate + "lr_warmup_style", "linear").value.value_or("");
   if (style == "constant") {
     return draft.put("schedule.warmup_steps", {int64_t{0}, ""},

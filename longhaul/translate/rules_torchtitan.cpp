@@ -10,8 +10,6 @@
 namespace longhaul::translate {
 namespace {
 
-using config::Value;
-
 /// The same setting by the names of several versions.
 Known<int64_t> whole_any(const Job& job, const std::vector<std::string>& names,
                          std::optional<int64_t> otherwise = {}) {
