@@ -217,7 +217,7 @@ void put_axolotl_length(const Job& job) {
 /// Micro batches of a replica per step: given, or batch_size / micro_batch_size.
 Known<int64_t> axolotl_accumulation(const Job& job, const Known<int64_t>& micro) {
   const Known<int64_t> batch = job.whole("batch_size");
-  const Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
+  Known<int64_t> steps = job.whole("gradient_accumulation_steps", 1);
   if (!batch.given) return steps;
   if (steps.given) {
     throw InputError("flags",
