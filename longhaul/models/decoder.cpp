@@ -48,8 +48,8 @@ void Decoder::prepare(int64_t positions, at::Device device) {
   rope_ = ops::make_rope_table(rope_config_, head_dim_, positions, device);
 }
 
-at::Tensor Decoder::run_block(size_t i, const at::Tensor& x,
-                              const nn::ForwardContext& context) const {
+at::Tensor Decoder::forward_block(size_t i, const at::Tensor& x,
+                                  const nn::ForwardContext& context) const {
   return blocks_[i].forward(x, rope_, context);
 }
 

@@ -41,8 +41,8 @@ class Decoder : public LanguageModel {
   void prepare(int64_t positions, at::Device device) override;
 
  private:
-  at::Tensor run_block(size_t i, const at::Tensor& x,
-                       const nn::ForwardContext& context) const override;
+  at::Tensor forward_block(size_t i, const at::Tensor& x,
+                           const nn::ForwardContext& context) const override;
   int64_t key_heads(size_t i) const override { return blocks_[i].key_heads(); }
   at::Tensor final_norm(const at::Tensor& x,
                         const nn::ForwardContext& context) const override;

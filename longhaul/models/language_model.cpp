@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "longhaul/base/error.h"
-#include "longhaul/models/stage.h"
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/ops/products.h"
 
@@ -20,16 +19,18 @@ LanguageModel::LanguageModel(Parts parts, const StageSpec& stage,
   if (stage.head && !parts_.tied) head_.emplace(parameters, parts_.head);
 }
 
-nn::Tensors LanguageModel::hidden(const nn::Tensors& input,
-                                  const nn::ForwardContext& context) const {
-  nn::Tensors x = run_stage(
-      input, context, [&] { return nn::Tensors{embed(context)}; }, stage_.first_layer,
-      static_cast<size_t>(stage_.end_layer - stage_.first_layer),
-      [&](size_t i, const nn::Tensors& in) {
-        return nn::Tensors{run_block(i, in[0], context)};
-      });
-  if (stage_.head) x[0] = final_norm(x[0], context);
-  return x;
+nn::Tensors LanguageModel::embed(const nn::ForwardContext& context) const {
+  return {look_up(context)};
+}
+
+nn::Tensors LanguageModel::block(int64_t layer, const nn::Tensors& x,
+                                 const nn::ForwardContext& context) const {
+  return {forward_block(static_cast<size_t>(layer - stage_.first_layer), x[0], context)};
+}
+
+nn::Tensors LanguageModel::head(const nn::Tensors& x,
+                                const nn::ForwardContext& context) const {
+  return {final_norm(x[0], context)};
 }
 
 at::Tensor LanguageModel::loss(const nn::Tensors& hidden,
@@ -55,7 +56,7 @@ nn::KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity,
   return cache;
 }
 
-at::Tensor LanguageModel::embed(const nn::ForwardContext& context) const {
+at::Tensor LanguageModel::look_up(const nn::ForwardContext& context) const {
   return embedding_->forward(context.batch.tokens, context);
 }
 

@@ -12,8 +12,10 @@ namespace longhaul::models {
 /// hidden states between them: a family adds its blocks and its norm.
 class LanguageModel : public Model {
  public:
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const final;
+  nn::Tensors embed(const nn::ForwardContext& context) const final;
+  nn::Tensors block(int64_t layer, const nn::Tensors& x,
+                    const nn::ForwardContext& context) const final;
+  nn::Tensors head(const nn::Tensors& x, const nn::ForwardContext& context) const final;
   at::Tensor loss(const nn::Tensors& hidden,
                   const nn::ForwardContext& context) const final;
   at::Tensor logits(const at::Tensor& hidden) const final;
@@ -34,10 +36,10 @@ class LanguageModel : public Model {
   LanguageModel(Parts parts, const StageSpec& stage, ParameterSet& parameters);
 
   /// Hidden states [T, H], or this rank's part of T.
-  virtual at::Tensor embed(const nn::ForwardContext& context) const;
+  virtual at::Tensor look_up(const nn::ForwardContext& context) const;
   /// The stage's block number `i`.
-  virtual at::Tensor run_block(size_t i, const at::Tensor& x,
-                               const nn::ForwardContext& context) const = 0;
+  virtual at::Tensor forward_block(size_t i, const at::Tensor& x,
+                                   const nn::ForwardContext& context) const = 0;
   /// Key heads of the stage's block number `i` that this rank has.
   virtual int64_t key_heads(size_t i) const = 0;
   /// Before the head.

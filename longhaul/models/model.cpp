@@ -23,6 +23,15 @@ std::vector<ParameterPtr> Model::parameters() const {
   return all;
 }
 
+nn::Tensors Model::hidden(const nn::Tensors& input,
+                          const nn::ForwardContext& context) const {
+  nn::Tensors x = stage_.embedding ? embed(context) : input;
+  for (int64_t layer = stage_.first_layer; layer < stage_.end_layer; ++layer) {
+    x = block(layer, x, context);
+  }
+  return stage_.head ? head(x, context) : x;
+}
+
 at::Tensor Model::target_rows(const nn::Tensors& hidden,
                               const nn::ForwardContext& context) const {
   return context.enter(hidden[0]).x.index_select(0, nn::rows_with_target(context.batch));
@@ -38,6 +47,7 @@ std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) 
   ParameterSet parameters(config.description.stage(stage));
   std::unique_ptr<Model> model = family->make(config, stage, parameters);
   parameters.check_taken();
+  model->stage_ = stage;
   model->units_ = parameters.units();
   model->num_losses_ = config.description.losses.size();
   return model;

@@ -22,29 +22,41 @@ class Model {
   /// Of all units, in forward order.
   std::vector<ParameterPtr> parameters() const;
 
-  /// What the stage before hands on -> what this one does, each [T, its width]: hidden
-  /// states first. A stage with the embedding is given nothing and reads context.batch.
-  /// With the head the final norm has been applied. Rows are this rank's part of T where
-  /// context.region splits tokens; a head with layers of its own (nn::kHeadLayer) gives
-  /// what its `loss` takes.
-  virtual nn::Tensors hidden(const nn::Tensors& input,
-                             const nn::ForwardContext& context) const = 0;
+  const StageSpec& stage() const { return stage_; }
+
+  // The units of the stage, which a runner walks in forward order. Tensors are those of
+  // ModelDescription::passed, hidden states first, each [T, its width]; rows are this
+  // rank's part of T where context.region splits tokens.
+
+  /// What the first block is given, of context.batch. The stage has the embedding.
+  virtual nn::Tensors embed(const nn::ForwardContext& context) const = 0;
+  /// Block number `layer` of the whole model, which the stage has.
+  virtual nn::Tensors block(int64_t layer, const nn::Tensors& x,
+                            const nn::ForwardContext& context) const = 0;
+  /// What the last block gives -> what `loss` takes: hidden states after the final norm
+  /// [T, H], or the results of the head's own layers. The stage has the head.
+  virtual nn::Tensors head(const nn::Tensors& x,
+                           const nn::ForwardContext& context) const = 0;
+
+  /// All units of the stage, one after the other: embed(), where the stage has the
+  /// embedding and `input` is not read, every block(), and head(), where it has the head.
+  nn::Tensors hidden(const nn::Tensors& input, const nn::ForwardContext& context) const;
 
   /// Terms of the loss, as the description lists them.
   size_t num_losses() const { return num_losses_; }
 
-  /// What the last stage's `hidden` gives -> the loss of context.batch.targets, the root
+  /// What `head` gives -> the loss of context.batch.targets, the root
   /// of the backward; its terms' sums are added to context.losses.
   virtual at::Tensor loss(const nn::Tensors& hidden,
                           const nn::ForwardContext& context) const = 0;
 
-  /// Rows of what the last stage's `hidden` gives whose tokens have a target for the
+  /// Rows of what `head` gives whose tokens have a target for the
   /// first term of the loss, ascending: the same on every rank of a region. Collective
   /// there.
   virtual at::Tensor target_rows(const nn::Tensors& hidden,
                                  const nn::ForwardContext& context) const;
 
-  /// Logits of some rows of the last stage's hidden states, in the compute dtype; without
+  /// Logits of some rows of what `head` gives first, in the compute dtype; without
   /// grad mode. Of a split vocabulary, this rank's part of it.
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 
@@ -59,6 +71,7 @@ class Model {
 
  private:
   friend std::unique_ptr<Model> build(const ModelConfig&, const StageSpec&);
+  StageSpec stage_;
   std::vector<ParameterUnit> units_;
   size_t num_losses_ = 0;
 };

@@ -12,6 +12,9 @@ enum class DropoutSite {
   FeedForward = 3,   ///< its result
 };
 
+/// The number of the embedding, which is no layer, in its draws.
+inline constexpr int64_t kNoLayer = -1;
+
 /// What to drop at a place: rows are those of Batch::sequences. Nothing where the context
 /// has no key (evaluation) or the probability is 0. Error: there is a key, but the batch
 /// does not number its sequences.

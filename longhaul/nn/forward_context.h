@@ -29,16 +29,6 @@ struct KvCache {
 /// What blocks and stages hand on, in the order of ModelDescription::passed.
 using Tensors = std::vector<at::Tensor>;
 
-/// Runs one block; run-time policies (recompute, gathering of sharded weights) may wrap
-/// it. `layer` is the block's number in the whole model, or kEmbeddingLayer, whose block
-/// is given nothing and reads the batch.
-inline constexpr int64_t kEmbeddingLayer = -1;
-/// The layers of a head that has some of its own (UnitDescription::has_layers).
-inline constexpr int64_t kHeadLayer = -2;
-using BlockFunction = std::function<Tensors(const Tensors&)>;
-using BlockRunner =
-    std::function<Tensors(int64_t layer, const BlockFunction&, const Tensors&)>;
-
 /// The sequences that a pass works on: T = rows * seq positions, one sequence after
 /// another. What the data does not have is undefined.
 struct Batch {
@@ -134,7 +124,6 @@ struct ForwardContext {
   bool fused = true;
   ProductPrecision products = ProductPrecision::Compute;
   ops::WeightGradientsPtr weight_gradients;  ///< null without grad mode
-  BlockRunner run_block;                     ///< empty: blocks run plainly
   AttentionCore attention;                   ///< empty: ops::attention
   const SplitRegion* region = nullptr;       ///< null: all features are here
   /// The results of attention's core and of the SwiGLU product are not kept but computed

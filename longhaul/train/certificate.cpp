@@ -80,14 +80,18 @@ at::Tensor to_tensor(const std::vector<T>& values) {
 /// What this rank's part of the loaded model computes, on the host in fp32.
 class Observer : public ForwardObserver {
  public:
-  void layer(int64_t layer, const at::Tensor& y) override { layers_[layer] = host(y); }
+  void embedding(const at::Tensor& y) override { places_[0] = host(y); }
+  void layer(int64_t layer, const at::Tensor& y) override {
+    places_[layer + 1] = host(y);
+  }
   /// The compared positions are those with a target.
   void head(const models::Model& model, const nn::Tensors& hidden,
             const nn::ForwardContext& context) override {
     logits_ = host(model.logits(model.target_rows(hidden, context)));
   }
 
-  const std::map<int64_t, at::Tensor>& layers() const { return layers_; }
+  /// Of the embedding under 0, of layer i under i + 1.
+  const std::map<int64_t, at::Tensor>& places() const { return places_; }
   /// Undefined where this rank has no head.
   const at::Tensor& logits() const { return logits_; }
 
@@ -96,15 +100,15 @@ class Observer : public ForwardObserver {
     return x.to(at::TensorOptions(at::kCPU).dtype(at::kFloat), /*non_blocking=*/false,
                 /*copy=*/true);
   }
-  std::map<int64_t, at::Tensor> layers_;
+  std::map<int64_t, at::Tensor> places_;
   at::Tensor logits_;
 };
 
 /// The loaded model's answers, each rank's own.
 struct Answers {
-  std::vector<int32_t> layer_rows;   ///< rows of the fixture that its layers have
-  std::vector<int64_t> logit_order;  ///< which of Fixture::compared its logits are
-  std::map<int64_t, at::Tensor> layers;
+  std::vector<int32_t> layer_rows;       ///< rows of the fixture that its layers have
+  std::vector<int64_t> logit_order;      ///< which of Fixture::compared its logits are
+  std::map<int64_t, at::Tensor> places;  ///< of Observer
   at::Tensor logits;
   double cross_entropy = 0.0;  ///< of this replica
 };
@@ -157,21 +161,21 @@ Answers run_loaded(const Session& session, const Fixture& fixture) {
   run_plan(session, inference_plan(session.mesh().shape().pp, session.layout.chunks, 1),
            runner);
   answers.layer_rows = rows_of_layers(session, own);
-  answers.layers = observer.layers();
+  answers.places = observer.places();
   answers.logits = observer.logits();
   answers.cross_entropy = sum_of_replica(session, runner.loss_sums())[0];
   return answers;
 }
 
-/// The first replica's result of a layer, whole, on every rank: [T, H]. Collective.
-at::Tensor gather_layer(const Session& session, const Answers& answers, int64_t layer,
+/// The first replica's result of a place, whole, on every rank: [T, H]. Collective.
+at::Tensor gather_place(const Session& session, const Answers& answers, int64_t place,
                         int64_t length) {
   at::Tensor all =
       at::zeros({length, session.model_config.description.features()}, at::kFloat);
-  const auto found = answers.layers.find(layer);
+  const auto found = answers.places.find(place);
   const MeshIndex& index = session.mesh().index();
   const bool first = index.dp == 0 && (session.layout.tensor.sequence || index.tp == 0);
-  if (found != answers.layers.end() && first) {
+  if (found != answers.places.end() && first) {
     all.index_copy_(0, to_tensor(answers.layer_rows), found->second);
   }
   session.world->all_reduce_wait({all.data_ptr(), all.numel(), DType::F32},
@@ -269,18 +273,19 @@ Findings compare(const Session& session, const models::SourceModel& source,
   const auto& embedding = session.model_config.description.units.front();
   at::Tensor before = embedding.forward.tensors.empty() ? exact : at::zeros_like(exact);
   at::Tensor loaded;
-  for (int64_t layer = nn::kEmbeddingLayer;
-       layer < session.model_config.description.num_blocks(); ++layer) {
-    if (layer != nn::kEmbeddingLayer) {
-      const at::Tensor both = source.layer(layer, at::cat({exact, loaded}, 0), positions);
+  const int64_t places = session.model_config.description.num_blocks() + 1;
+  for (int64_t place = 0; place < places; ++place) {
+    if (place > 0) {
+      const at::Tensor both =
+          source.layer(place - 1, at::cat({exact, loaded}, 0), positions);
       before = loaded;
       exact = both.narrow(0, 0, n);
       same = both.narrow(0, n, n);
     }
-    loaded = gather_layer(session, answers, layer, n);
+    loaded = gather_place(session, answers, place, n);
     Distance distance = layer_distance(loaded, same, before, tolerance);
-    const auto mine = answers.layers.find(layer);
-    if (mine != answers.layers.end()) {  // this replica's, and each copy in a tp group
+    const auto mine = answers.places.find(place);
+    if (mine != answers.places.end()) {  // this replica's, and each copy in a tp group
       distance.join(layer_distance(mine->second, same.index_select(0, own_rows),
                                    before.index_select(0, own_rows), tolerance));
     }

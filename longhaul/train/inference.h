@@ -42,7 +42,6 @@ class SequenceRunner {
   /// Keeps the logits of the last position.
   class Head : public ForwardObserver {
    public:
-    void layer(int64_t /*layer*/, const at::Tensor& /*y*/) override {}
     void head(const models::Model& model, const nn::Tensors& hidden,
               const nn::ForwardContext& context) override;
     at::Tensor logits;  ///< this rank's part of [V]; undefined without the head

@@ -70,11 +70,10 @@ parallel::Shapes StageRunner::boundary_shapes(int64_t micro_batch) {
   return shapes;
 }
 
-void StageRunner::capture(int64_t layer, int64_t micro_batch, const at::Tensor& y) {
+void StageRunner::capture(const std::string& name, int64_t micro_batch,
+                          const at::Tensor& y) {
   Capture* sink = options_.capture;
   if (sink == nullptr || !sink->active()) return;
-  const std::string name =
-      layer == nn::kEmbeddingLayer ? "embedding" : "layers." + std::to_string(layer);
   sink->activation("activation", name, micro_batch, y);
   if (!y.requires_grad()) return;
   y.register_hook([sink, name, micro_batch](const at::Tensor& grad) {
@@ -82,35 +81,47 @@ void StageRunner::capture(int64_t layer, int64_t micro_batch, const at::Tensor& 
   });
 }
 
-nn::Tensors StageRunner::recompute(const nn::BlockFunction& block, const nn::Tensors& x) {
+nn::Tensors StageRunner::recompute(const models::Model& model, int64_t layer,
+                                   const nn::Tensors& x,
+                                   const nn::ForwardContext& context) {
   // What the first run has added to the loss is not added again.
-  const auto counted_once = [this, block, ran = false](const nn::Tensors& in) mutable {
+  const auto counted_once = [this, &model, layer, &context,
+                             ran = false](const nn::Tensors& in) mutable {
     losses_.again = std::exchange(ran, true);
-    nn::Tensors y = block(in);
+    nn::Tensors y = model.block(layer, in, context);
     losses_.again = false;
     return y;
   };
   return parallel::recompute(counted_once, x, offload_);
 }
 
-nn::Tensors StageRunner::run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
-                                   const ops::WeightGradientsPtr& queue,
-                                   const nn::BlockFunction& block, const nn::Tensors& x) {
-  const bool embedding = layer == nn::kEmbeddingLayer;
-  const bool head = layer == nn::kHeadLayer;
-  const bool again = layer >= 0 && layer < options_.recompute_end;
-  const nn::BlockFunction run = [&](const nn::Tensors& in) {
-    nn::Tensors y = again ? recompute(block, in) : block(in);
-    if (head) return y;  // rows of other tokens than those of layers
-    capture(layer, micro_batch, y[0]);
-    if (options_.observer != nullptr) options_.observer->layer(layer, y[0]);
-    return y;
-  };
+nn::Tensors StageRunner::run_units(const Chunk& chunk, int64_t micro_batch,
+                                   const Flight& flight) {
+  const models::Model& model = *chunk.model;
   const ChunkUnits& units = chunk.units;
-  const int unit = embedding ? units.embedding
-                   : head    ? units.head_layers
-                             : units.block(layer);
-  return units_.run(unit, embedding, queue, run, x);
+  const nn::ForwardContext& context = flight.context;
+  const ops::WeightGradientsPtr& queue = context.weight_gradients;
+  ForwardObserver* observer = options_.observer;
+  nn::Tensors x = flight.input;
+  if (units.spec.embedding) {
+    units_.enter(units.embedding, {}, queue);
+    x = model.embed(context);
+    capture("embedding", micro_batch, x[0]);
+    if (observer != nullptr) observer->embedding(x[0]);
+    x = units_.leave(units.embedding, x, queue, /*embedding=*/true);
+  }
+  for (int64_t layer = units.spec.first_layer; layer < units.spec.end_layer; ++layer) {
+    x = units_.enter(units.block(layer), x, queue);
+    x = layer < options_.recompute_end ? recompute(model, layer, x, context)
+                                       : model.block(layer, x, context);
+    capture("layers." + std::to_string(layer), micro_batch, x[0]);
+    if (observer != nullptr) observer->layer(layer, x[0]);
+    x = units_.leave(units.block(layer), x, queue);
+  }
+  if (!units.spec.head) return x;
+  if (units.head_layers < 0) return model.head(x, context);
+  x = units_.enter(units.head_layers, x, queue);
+  return units_.leave(units.head_layers, model.head(x, context), queue);
 }
 
 StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batch,
@@ -137,12 +148,6 @@ StageRunner::Flight& StageRunner::begin_flight(int64_t chunk, int64_t micro_batc
     nn::Batch& drops = context.batch;
     drops.sequence_of = drops.sequences.repeat_interleave(drops.seq);
   }
-  context.run_block = [this, chunk, micro_batch, queue = context.weight_gradients](
-                          int64_t layer, const nn::BlockFunction& block,
-                          const nn::Tensors& x) {
-    return run_block(chunks_[static_cast<size_t>(chunk)], micro_batch, layer, queue,
-                     block, x);
-  };
   flight.input = input;
   if (at::GradMode::is_enabled()) {
     for (at::Tensor& tensor : flight.input) tensor = tensor.detach().requires_grad_();
@@ -175,7 +180,7 @@ nn::Tensors StageRunner::forward(int64_t chunk, int64_t micro_batch,
                                  const nn::Tensors& input) {
   const Chunk& here = chunks_.at(static_cast<size_t>(chunk));
   Flight& flight = begin_flight(chunk, micro_batch, input);
-  nn::Tensors out = here.model->hidden(flight.input, flight.context);
+  nn::Tensors out = run_units(here, micro_batch, flight);
   if (here.units.spec.head) out = {loss(here, flight, out)};
   if (at::GradMode::is_enabled()) {
     for (const at::Tensor& tensor : out) {

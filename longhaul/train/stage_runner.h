@@ -30,10 +30,11 @@ struct Chunk {
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  /// Hidden states after the embedding (nn::kEmbeddingLayer) or a block: [T, H], this
-  /// rank's part of T.
-  virtual void layer(int64_t layer, const at::Tensor& y) = 0;
-  /// What the last stage's Model::hidden gives, while the head's weights are there.
+  /// Hidden states after the embedding: [T, H], this rank's part of T.
+  virtual void embedding(const at::Tensor& /*y*/) {}
+  /// The same after a block.
+  virtual void layer(int64_t /*layer*/, const at::Tensor& /*y*/) {}
+  /// What Model::head gives, while the weights of the output projection are there.
   virtual void head(const models::Model& model, const nn::Tensors& hidden,
                     const nn::ForwardContext& context) = 0;
 };
@@ -107,11 +108,11 @@ class StageRunner : public parallel::PipelineStage {
   using Key = std::pair<int64_t, int64_t>;  // chunk, micro batch
 
   Flight& begin_flight(int64_t chunk, int64_t micro_batch, const nn::Tensors& input);
-  nn::Tensors run_block(const Chunk& chunk, int64_t micro_batch, int64_t layer,
-                        const ops::WeightGradientsPtr& queue,
-                        const nn::BlockFunction& block, const nn::Tensors& x);
-  nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x);
-  void capture(int64_t layer, int64_t micro_batch, const at::Tensor& y);
+  /// The chunk's units, one after the other: what its last one gives.
+  nn::Tensors run_units(const Chunk& chunk, int64_t micro_batch, const Flight& flight);
+  nn::Tensors recompute(const models::Model& model, int64_t layer, const nn::Tensors& x,
+                        const nn::ForwardContext& context);
+  void capture(const std::string& name, int64_t micro_batch, const at::Tensor& y);
   at::Tensor loss(const Chunk& chunk, const Flight& flight, const nn::Tensors& hidden);
 
   const std::vector<Chunk>& chunks_;

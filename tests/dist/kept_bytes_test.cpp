@@ -11,10 +11,10 @@
 #include "longhaul/comm/fake.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/context/attention_core.h"
-#include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "longhaul/tensor/side_by_side_test_support.h"
 #include "tests/dist/counted_memory.h"
+#include "tests/dist/hidden_states.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 
@@ -87,17 +87,12 @@ Held measure(const KeptCase& c, const ModelConfig& config, const ShardPlan& plan
   context.weight_gradients->set_immediate(false);
   if (c.tp > 1) context.region = &region;
   if (c.cp > 1) context.attention = parallel::make_attention_core(c.context, cp);
-  if (c.form.recompute == Recompute::Full) {
-    context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                           const nn::Tensors& x) {
-      return layer < 0 ? block(x) : parallel::recompute(block, x);
-    };
-  }
   const at::Tensor one = at::ones({});
   const int64_t before = CountedMemory::live();
   torch::autograd::Edge root;
   {
-    const nn::Tensors hidden = model->hidden({}, context);
+    const nn::Tensors hidden =
+        testing::hidden_states(*model, context, c.form.recompute == Recompute::Full);
     root = torch::autograd::impl::gradient_edge(model->loss(hidden, context));
   }
   Held held;

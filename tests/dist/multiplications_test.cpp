@@ -11,7 +11,7 @@
 #include <cmath>
 
 #include "longhaul/models/model.h"
-#include "longhaul/parallel/recompute/recompute.h"
+#include "tests/dist/hidden_states.h"
 #include "tests/dist/tiny_batch.h"
 #include "tests/dist/tiny_models.h"
 
@@ -74,14 +74,9 @@ int64_t run(const ModelConfig& config, int64_t seq_len, Again again) {
   context.fused = false;
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
   context.selective_recompute = again == Again::Attention;
-  if (again == Again::Blocks) {
-    context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                           const nn::Tensors& x) {
-      return layer < 0 ? block(x) : parallel::recompute(block, x);
-    };
-  }
   const CountedProducts counted;
-  const at::Tensor loss = model->loss(model->hidden({}, context), context);
+  const at::Tensor loss = model->loss(
+      testing::hidden_states(*model, context, again == Again::Blocks), context);
   torch::autograd::backward({loss}, {at::ones({})});
   return counted.count();
 }

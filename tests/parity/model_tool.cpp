@@ -21,9 +21,9 @@
 #include "longhaul/format/safetensors.h"
 #include "longhaul/infer/batch.h"
 #include "longhaul/models/model.h"
-#include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
+#include "tests/dist/hidden_states.h"
 
 namespace longhaul {
 namespace {
@@ -128,12 +128,6 @@ void run(const Arguments& arguments) {
     context.batch.positions = at::floor_divide(context.batch.positions, 2);
   }
   context.weight_gradients = std::make_shared<ops::WeightGradients>();
-  if (arguments.recompute) {
-    context.run_block = [](int64_t layer, const nn::BlockFunction& block,
-                           const nn::Tensors& x) {
-      return layer < 0 ? block(x) : parallel::recompute(block, x);
-    };
-  }
   std::vector<double> scales;
   for (size_t term = 0; term < loaded.model->num_losses(); ++term) {
     scales.push_back(1.0 / static_cast<double>(batch.num_targets(term)));
@@ -143,7 +137,8 @@ void run(const Arguments& arguments) {
   }
   nn::Losses losses(scales);
   context.losses = &losses;
-  const nn::Tensors hidden = loaded.model->hidden({}, context);
+  const nn::Tensors hidden =
+      testing::hidden_states(*loaded.model, context, arguments.recompute);
   const at::Tensor loss = loaded.model->loss(hidden, context);
   torch::autograd::backward({loss}, {});
   break_gradients(*loaded.model, arguments.fault);

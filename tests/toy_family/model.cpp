@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "longhaul/models/stage.h"
+#include "longhaul/models/model.h"
 #include "longhaul/nn/auxiliary_loss.h"
 #include "longhaul/nn/feed_forward.h"
 #include "longhaul/nn/loss_head.h"
@@ -22,7 +22,7 @@ constexpr double kSizeWeight = 0.02;
 
 class Toy : public models::Model {
  public:
-  Toy(const StageSpec& stage, ParameterSet& parameters) : first_(stage.first_layer) {
+  Toy(const StageSpec& stage, ParameterSet& parameters) {
     if (stage.embedding) words_.emplace(parameters, "words");
     for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
       const std::string name = "blocks." + std::to_string(i);
@@ -34,22 +34,20 @@ class Toy : public models::Model {
     head_.emplace(parameters, "head");
   }
 
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const override {
-    const auto embed = [&] {
-      const at::Tensor words = words_->forward(context.batch.tokens, context);
-      return nn::Tensors{words, words};
-    };
-    const auto block = [&](size_t i, const nn::Tensors& in) {
-      const ToyBlock& b = blocks_[i];
-      const at::Tensor h =
-          in[0] + b.feed_forward.forward(b.norm.forward(in[0], context), context);
-      const at::Tensor size = h.square().mean(1).sum() * kSizeWeight;
-      return nn::Tensors{nn::with_auxiliary_loss(h, size, 1, context), in[1]};
-    };
-    const nn::Tensors x =
-        models::run_stage(input, context, embed, first_, blocks_.size(), block);
-    if (!norm_) return x;
+  nn::Tensors embed(const nn::ForwardContext& context) const override {
+    const at::Tensor words = words_->forward(context.batch.tokens, context);
+    return {words, words};
+  }
+  nn::Tensors block(int64_t layer, const nn::Tensors& x,
+                    const nn::ForwardContext& context) const override {
+    const ToyBlock& b = blocks_[static_cast<size_t>(layer - stage().first_layer)];
+    const at::Tensor h =
+        x[0] + b.feed_forward.forward(b.norm.forward(x[0], context), context);
+    const at::Tensor size = h.square().mean(1).sum() * kSizeWeight;
+    return {nn::with_auxiliary_loss(h, size, 1, context), x[1]};
+  }
+  nn::Tensors head(const nn::Tensors& x,
+                   const nn::ForwardContext& context) const override {
     return {norm_->forward(x[0] + x[1], context)};
   }
 
@@ -66,7 +64,6 @@ class Toy : public models::Model {
   void prepare(int64_t, at::Device) override {}
 
  private:
-  int64_t first_;
   std::optional<nn::Embedding> words_;
   std::vector<ToyBlock> blocks_;
   std::optional<nn::RmsNorm> norm_;

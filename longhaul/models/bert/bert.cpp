@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "longhaul/base/error.h"
-#include "longhaul/models/stage.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/dropout.h"
 #include "longhaul/nn/feed_forward.h"
@@ -44,7 +43,7 @@ class BertEmbedding {
     const at::Tensor types =
         batch.segments.defined() ? batch.segments : at::zeros_like(batch.tokens);
     const at::Tensor y = norm_.forward(x + types_.partial(context.outside(types)));
-    return nn::dropout(y, dropout_, nn::kEmbeddingLayer, nn::DropoutSite::Embedding,
+    return nn::dropout(y, dropout_, nn::kNoLayer, nn::DropoutSite::Embedding,
                        context);
   }
 
@@ -171,19 +170,16 @@ class Bert : public Model {
     if (stage.head) head_.emplace(parameters, settings_);
   }
 
-  nn::Tensors hidden(const nn::Tensors& input,
-                     const nn::ForwardContext& context) const override {
-    nn::Tensors x = run_stage(
-        input, context,
-        [&] { return nn::Tensors{embedding_->forward(*words_, context)}; }, first_layer_,
-        blocks_.size(),
-        [&](size_t i, const nn::Tensors& in) {
-          return nn::Tensors{blocks_[i].forward(in[0], context)};
-        });
-    if (!head_) return x;
-    return run_head(x, context, [&](const nn::Tensors& in) {
-      return head_->forward(in[0], context);
-    });
+  nn::Tensors embed(const nn::ForwardContext& context) const override {
+    return {embedding_->forward(*words_, context)};
+  }
+  nn::Tensors block(int64_t layer, const nn::Tensors& x,
+                    const nn::ForwardContext& context) const override {
+    return {blocks_[static_cast<size_t>(layer - first_layer_)].forward(x[0], context)};
+  }
+  nn::Tensors head(const nn::Tensors& x,
+                   const nn::ForwardContext& context) const override {
+    return head_->forward(x[0], context);
   }
 
   at::Tensor loss(const nn::Tensors& hidden,

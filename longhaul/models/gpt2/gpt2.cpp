@@ -68,11 +68,11 @@ class Gpt2 : public LanguageModel {
   }
 
   // Both tables are split by rows: one sum over the ranks is that of both.
-  at::Tensor embed(const nn::ForwardContext& context) const override {
+  at::Tensor look_up(const nn::ForwardContext& context) const override {
     return context.leave(embedding().partial(context.batch.tokens) +
                          positions_->partial(context.batch.positions));
   }
-  at::Tensor run_block(size_t i, const at::Tensor& x,
+  at::Tensor forward_block(size_t i, const at::Tensor& x,
                        const nn::ForwardContext& context) const override {
     return blocks_[i].forward(x, context);
   }

@@ -80,7 +80,7 @@ class GptNeox : public LanguageModel {
     }
   }
 
-  at::Tensor run_block(size_t i, const at::Tensor& x,
+  at::Tensor forward_block(size_t i, const at::Tensor& x,
                        const nn::ForwardContext& context) const override {
     return blocks_[i].forward(x, rope_, context);
   }

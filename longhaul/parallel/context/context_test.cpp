@@ -259,7 +259,7 @@ TEST_P(Context, GivesTheSameBitsWhenRecomputed) {
     const at::Tensor x = take_positions(layout, whole.q, group.rank());
     const at::Tensor dy = take_positions(layout, whole.dout, group.rank());
     const auto core = make_attention_core(GetParam(), group);
-    const nn::BlockFunction block = [&](const nn::Tensors& in) {
+    const BlockFunction block = [&](const nn::Tensors& in) {
       return nn::Tensors{core(in[0], in[0] * 0.5, in[0] + 1.0, {}, true)};
     };
     const at::Tensor plain = ops::leaf(x), again = ops::leaf(x);

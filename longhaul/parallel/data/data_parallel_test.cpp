@@ -178,11 +178,13 @@ std::vector<at::Tensor> train(comm::Communicator& world, const Case& c, bool uni
     at::Tensor y = x;
     for (int unit = 0; unit < 2; ++unit) {
       const ParameterPtr weight = rank.unit(unit).members[0].parameter;
-      const nn::BlockFunction block = [&, weight](const nn::Tensors& in) {
-        return nn::Tensors{ops::linear(ops::LinearInput{in[0], nullptr}, weight, queue)};
-      };
-      if (!units) rank.data.need(unit);
-      y = units ? runner.run(unit, false, queue, block, {y})[0] : block({y})[0];
+      if (units) {
+        y = runner.enter(unit, {y}, queue)[0];
+      } else {
+        rank.data.need(unit);
+      }
+      y = ops::linear(ops::LinearInput{y, nullptr}, weight, queue);
+      if (units) y = runner.leave(unit, {y}, queue)[0];
     }
     ops::backward(y, at::ones_like(y));
     queue->drain();

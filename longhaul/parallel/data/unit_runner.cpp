@@ -105,22 +105,23 @@ void UnitRunner::close(int unit) {
   if (formed.reduce) data_.close_gradients(unit, formed.last);
 }
 
-nn::Tensors UnitRunner::run(int unit, bool embedding,
-                            const ops::WeightGradientsPtr& queue,
-                            const nn::BlockFunction& block, const nn::Tensors& x) {
+nn::Tensors UnitRunner::enter(int unit, const nn::Tensors& x,
+                              const ops::WeightGradientsPtr& queue) {
   tell(unit, /*backward=*/false, /*begins=*/true);
   use(unit);
-  nn::Tensors y;
+  if (x.empty() || !at::GradMode::is_enabled()) return x;
+  return EntryNode::apply(at::TensorList(x), UnitSaved{this, unit, false, queue});
+}
+
+nn::Tensors UnitRunner::leave(int unit, const nn::Tensors& y,
+                              const ops::WeightGradientsPtr& queue, bool embedding) {
+  nn::Tensors out = y;
   if (at::GradMode::is_enabled()) {
-    const UnitSaved saved{this, unit, embedding, queue};
-    y = block(x.empty() ? x : EntryNode::apply(at::TensorList(x), saved));
-    y = ExitNode::apply(at::TensorList(y), saved);
-  } else {
-    y = block(x);
+    out = ExitNode::apply(at::TensorList(y), UnitSaved{this, unit, embedding, queue});
   }
   used(unit);
   tell(unit, /*backward=*/false, /*begins=*/false);
-  return y;
+  return out;
 }
 
 }  // namespace longhaul::parallel

@@ -34,13 +34,19 @@ class UnitRunner {
   void open(int unit) { data_.open_gradients(unit); }
   void close(int unit);
 
-  /// Runs a block that is a unit of its own: its weights are here while its forward, its
-  /// backward and its recomputation run, and its gradients are closed when the last of
-  /// them is computed, so that reductions overlap with the units before it. The embedding
-  /// (`embedding`) has no weights in its backward, and its gradients are its user's to
-  /// close. This must live until the backward.
-  nn::Tensors run(int unit, bool embedding, const ops::WeightGradientsPtr& queue,
-                  const nn::BlockFunction& block, const nn::Tensors& x);
+  // A unit whose forward runs between enter() and leave(): its weights are here while its
+  // forward, its backward and its recomputation run, and its gradients are closed when
+  // the last of them is computed, so that reductions overlap with the units before it.
+  // The embedding has no weights in its backward, and its gradients are its user's to
+  // close. This object must live until the backward.
+
+  /// Gathers the unit's weights; x is what the unit is given, nothing for the embedding.
+  /// The result is x with a node of the graph that ends the unit's backward.
+  nn::Tensors enter(int unit, const nn::Tensors& x, const ops::WeightGradientsPtr& queue);
+  /// Releases the weights; the result is the unit's result y with a node that begins its
+  /// backward.
+  nn::Tensors leave(int unit, const nn::Tensors& y, const ops::WeightGradientsPtr& queue,
+                    bool embedding = false);
   /// The block's backward begins or ends: for its nodes.
   void tell(int unit, bool backward, bool begins) const {
     if (watcher_) watcher_(unit, backward, begins);

@@ -28,7 +28,7 @@ struct Outcome {
 template <typename Offloaded>
 Outcome run_blocks(const at::Tensor& values, const Offloaded& offload) {
   const int64_t device_before = device_bytes, pinned_before = pinned_bytes;
-  const nn::BlockFunction block = [](const nn::Tensors& x) {
+  const BlockFunction block = [](const nn::Tensors& x) {
     const at::Tensor inner = at::tanh(x[0]);
     return nn::Tensors{inner * x[0]};
   };

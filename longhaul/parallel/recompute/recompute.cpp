@@ -15,14 +15,14 @@ using ops::AutogradContext;
 using ops::tensor_list;
 
 struct BlockSaved {
-  nn::BlockFunction block;
+  BlockFunction block;
   std::shared_ptr<Offload> offload;
   std::vector<Offload::KeptPtr> kept;  ///< of the inputs, with offload
 };
 
 struct RecomputeNode : ops::Function<RecomputeNode> {
   static tensor_list forward(AutogradContext* ctx, at::TensorList x,
-                             nn::BlockFunction block, std::shared_ptr<Offload> offload) {
+                             BlockFunction block, std::shared_ptr<Offload> offload) {
     BlockSaved saved{std::move(block), std::move(offload), {}};
     if (saved.offload) {
       for (const at::Tensor& tensor : x) {
@@ -64,14 +64,14 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
 
 }  // namespace
 
-nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x,
+nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
                       const std::shared_ptr<Offload>& offload) {
   if (!at::GradMode::is_enabled()) return block(x);
   return RecomputeNode::apply(at::TensorList(x), block,
                               x[0].is_cpu() ? nullptr : offload);
 }
 
-nn::Tensors recompute(const nn::BlockFunction& block, const nn::Tensors& x,
+nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
                       bool offload) {
   return recompute(block, x, offload ? std::make_shared<Offload>() : nullptr);
 }

@@ -18,7 +18,7 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
   const auto run = [&](bool again) {
     const auto weight = ops::bound(w);
     const auto queue = std::make_shared<ops::WeightGradients>();
-    const nn::BlockFunction block = [&](const nn::Tensors& in) {
+    const BlockFunction block = [&](const nn::Tensors& in) {
       const at::Tensor y = ops::linear(in[0], weight, queue);
       return nn::Tensors{ops::swiglu(y, ops::linear(y, weight, queue), true),
                          in[1] * y.sum()};

@@ -87,19 +87,20 @@ struct WideModel {
   ops::RopeTable rope;
 };
 
-twin::Family make_wide() {
+/// `again`: blocks run again in the backward.
+twin::Family make_wide(bool again) {
   const auto model = std::make_shared<WideModel>();
   model->parameters.check_taken();
   twin::Family family;
   family.owner = model;
   family.parameters = model->parameters.units().front().parameters;
-  family.hidden = [m = model.get()](const nn::ForwardContext& context) {
+  family.hidden = [m = model.get(), again](const nn::ForwardContext& context) {
     nn::Tensors x = {m->embedding.forward(context.batch.tokens, context)};
     for (const WideBlock& block : m->blocks) {
       const auto run = [&](const nn::Tensors& in) {
         return nn::Tensors{block.forward(in[0], m->rope, context)};
       };
-      x = context.run_block ? context.run_block(0, run, x) : run(x);
+      x = again ? recompute(run, x) : run(x);
     }
     return nn::Tensors{m->norm.forward(x[0], context)};
   };
@@ -110,7 +111,9 @@ twin::Family make_wide() {
   return family;
 }
 
-twin::Model wide() { return {make_wide}; }
+twin::Model wide(bool again = false) {
+  return {[again] { return make_wide(again); }};
+}
 
 TEST(TensorParallel, ADescriptionSufficesForAFamilyOfItsOwn) {
   twin::check_against_twin(wide());
@@ -200,10 +203,7 @@ TEST(TensorParallel, RecomputedBlocksAreBitwiseTheSame) {
   c.tp = 3;
   c.sequence = true;
   const twin::Result plain = run(wide(), c);
-  c.run_block = [](int64_t, const nn::BlockFunction& block, const nn::Tensors& x) {
-    return recompute(block, x);
-  };
-  expect_same_bits(run(wide(), c), plain, "recompute");
+  expect_same_bits(run(wide(/*again=*/true), c), plain, "recompute");
 }
 
 }  // namespace

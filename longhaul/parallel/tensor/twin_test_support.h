@@ -52,7 +52,6 @@ struct Case {
   bool deferred = false;  ///< weight gradients
   Fault fault = Fault::None;
   nn::AttentionCore attention = nullptr;
-  nn::BlockRunner run_block = nullptr;
   double z_loss = 1e-3;
 };
 
@@ -115,7 +114,6 @@ inline nn::ForwardContext context_of(const Case& c) {
   context.weight_gradients->set_immediate(!c.deferred);
   context.selective_recompute = c.selective;
   context.attention = c.attention;
-  context.run_block = c.run_block;
   return context;
 }
 
