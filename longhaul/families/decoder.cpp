@@ -2,18 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "longhaul/base/error.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
 #include "longhaul/families/padding.h"
+#include "longhaul/families/settings_of.h"
 
 namespace longhaul::families {
 namespace {
-
-using Unit = ShardUnit;
-
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
 
 /// Fields that must hold the one value that the built mathematics has.
 void check_neutral(const ConfigFields& fields) {
@@ -92,41 +91,44 @@ void read_sizes(const ConfigFields& fields, const AbsentSizes& absent,
   }
 }
 
-/// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by
-/// columns.
-UnitDescription block(const DecoderSettings& s, int64_t layer, const MoreOfBlock& more) {
-  UnitMaker unit(UnitKind::Block, layer, s.initializer_range);
-  const std::string name = fmt::format("model.layers.{}.", layer);
-  const std::string attention = name + "self_attn.";
+Projection projection(const std::string& name, int64_t out, bool bias = false) {
+  return {.name = name, .out = out, .bias = bias};
+}
+
+Norm norm(const DecoderSettings& s, const std::string& name) {
+  return {Norm::Kind::Rms, name, s.rms_norm_eps};
+}
+
+Attention attention(const DecoderSettings& s, const std::string& name) {
   const int64_t query = s.num_attention_heads * s.head_dim;
   const int64_t key = s.num_key_value_heads * s.head_dim;
-  const Feature x = unit.input(s.hidden_size);
-  const Feature in = unit.norm(name + "input_layernorm.weight", x);
-  unit.enter();
-  const Feature q =
-      unit.matrix(attention + "q_proj.weight", query, in, {Unit::QueryHeads, 0});
-  const Feature k =
-      unit.matrix(attention + "k_proj.weight", key, in, {Unit::KeyHeads, 0});
-  const Feature v =
-      unit.matrix(attention + "v_proj.weight", key, in, {Unit::KeyHeads, 0});
-  const Feature seen =
-      unit.attention(unit.rope(q, s.head_dim), unit.rope(k, s.head_dim), v, s.head_dim);
-  const Feature out = unit.matrix(attention + "o_proj.weight", s.hidden_size, seen,
-                                  {Unit::QueryHeads, 1});
-  unit.leave();
-  const Feature h = unit.sum(x, out);
-  const Feature wide = unit.norm(name + "post_attention_layernorm.weight", h);
-  const int64_t inner = s.intermediate_size;
-  unit.enter();
-  const Feature gate =
-      unit.matrix(name + "mlp.gate_proj.weight", inner, wide, {Unit::Elements, 0});
-  const Feature up =
-      unit.matrix(name + "mlp.up_proj.weight", inner, wide, {Unit::Elements, 0});
-  unit.matrix(name + "mlp.down_proj.weight", s.hidden_size, unit.gated_product(gate, up),
-              {Unit::Elements, 1});
-  unit.leave();
-  if (more) more(unit, name, {q, k});
-  return unit.take();
+  Attention out{.query = projection(name + "q_proj", query, s.head_biases),
+                .key = projection(name + "k_proj", key, s.head_biases),
+                .value = projection(name + "v_proj", key, s.head_biases),
+                .out = projection(name + "o_proj", s.hidden_size),
+                .head_dim = s.head_dim,
+                .rotation = Rotation{s.rope, s.head_dim},
+                .window = s.sliding_window,
+                .extras_last = true};
+  if (!s.head_norms) return out;
+  out.query_norm = norm(s, name + "q_norm");
+  out.key_norm = norm(s, name + "k_norm");
+  return out;
+}
+
+FeedForward feed_forward(const DecoderSettings& s, const std::string& name) {
+  return {.gate = projection(name + "gate_proj", s.intermediate_size),
+          .up = projection(name + "up_proj", s.intermediate_size),
+          .down = projection(name + "down_proj", s.hidden_size)};
+}
+
+Block block(const DecoderSettings& s, int64_t layer) {
+  const std::string name = fmt::format("model.layers.{}.", layer);
+  Branch first{.before = norm(s, name + "input_layernorm"),
+               .core = attention(s, name + "self_attn.")};
+  Branch second{.before = norm(s, name + "post_attention_layernorm"),
+                .core = feed_forward(s, name + "mlp.")};
+  return {{{std::move(first)}}, {{std::move(second)}}};
 }
 
 template <typename Value>
@@ -134,29 +136,7 @@ std::string text_of(const Value& value) {
   return fmt::format("{}", value);
 }
 
-}  // namespace
-
-std::vector<Field> decoder_settings(const DecoderSettings& settings) {
-  // All members by name: one that is added does not compile until it stands here.
-  const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
-               padding, rope] = settings;
-  std::vector<Field> fields = {
-      {"hidden_size", text_of(hidden), true},
-      {"intermediate_size", text_of(intermediate), true},
-      {"num_hidden_layers", text_of(layers), true},
-      {"num_attention_heads", text_of(heads), true},
-      {"num_key_value_heads", text_of(key_heads), true},
-      {"head_dim", text_of(head_dim), true},
-      {"rms_norm_eps", text_of(eps), true},
-      {"initializer_range", text_of(range), false},
-      {"tie_word_embeddings", text_of(tied), true},
-      padding_setting(padding),
-  };
-  const std::vector<Field> rotation = rope_settings(rope);
-  fields.insert(fields.end(), rotation.begin(), rotation.end());
-  return fields;
-}
-
+/// Fields of config.json that are read of every decoder.
 std::vector<std::string> decoder_fields() {
   return {"attention_dropout",   "head_dim",
           "hidden_act",          "hidden_size",
@@ -170,10 +150,42 @@ std::vector<std::string> decoder_fields() {
           "tie_word_embeddings"};
 }
 
-void read_decoder(const ConfigFields& fields, ModelConfig& config,
-                  DecoderSettings& settings, const AbsentSizes& absent) {
+}  // namespace
+
+std::vector<Field> DecoderFamily::settings(const ModelConfig& config) const {
+  // All members by name: one that is added does not compile until it stands here.
+  const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
+               padding, window, biases, norms, rope] = decoder_settings(config);
+  std::vector<Field> fields = {
+      {"hidden_size", text_of(hidden), true},
+      {"intermediate_size", text_of(intermediate), true},
+      {"num_hidden_layers", text_of(layers), true},
+      {"num_attention_heads", text_of(heads), true},
+      {"num_key_value_heads", text_of(key_heads), true},
+      {"head_dim", text_of(head_dim), true},
+      {"rms_norm_eps", text_of(eps), true},
+      {"initializer_range", text_of(range), false},
+      {"tie_word_embeddings", text_of(tied), true},
+      padding_setting(padding),
+      {"sliding_window", window ? text_of(*window) : "null", true},
+      {"biases of queries, keys and values", text_of(biases), true},
+      {"norms of heads", text_of(norms), true},
+  };
+  const std::vector<Field> rotation = rope_settings(rope);
+  fields.insert(fields.end(), rotation.begin(), rotation.end());
+  return fields;
+}
+
+std::vector<std::string> DecoderFamily::fields() const {
+  std::vector<std::string> names = decoder_fields();
+  for (std::string& name : more_fields()) names.push_back(std::move(name));
+  return names;
+}
+
+void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const {
   check_neutral(fields);
-  read_sizes(fields, absent, settings);
+  DecoderSettings settings;
+  read_sizes(fields, absent_sizes(), settings);
   settings.rms_norm_eps = fields.eps("rms_norm_eps");
   settings.initializer_range = fields.initializer_range();
   // Absent means false in every version of these classes.
@@ -182,25 +194,46 @@ void read_decoder(const ConfigFields& fields, ModelConfig& config,
   settings.rope = read_rope(fields);
   config.max_position_embeddings =
       fields.required_integer("max_position_embeddings", 1, kMaxPositions);
+  read_more(fields, settings);
+  config.network =
+      decoder_network(settings, config.vocab_size, config.max_position_embeddings);
+  config.settings = std::make_shared<DecoderSettings>(settings);
 }
 
-ModelDescription describe_decoder(const DecoderSettings& s, int64_t vocab_size,
-                                  const MoreOfBlock& more) {
-  ModelDescription model;
-  model.passed = {{"hidden", s.hidden_size}};
-  model.query_heads = s.num_attention_heads;
-  model.key_heads = s.num_key_value_heads;
-  UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
-  embedding.table(kEmbedding, vocab_size, s.hidden_size, s.padding_row);
-  embedding.leave();
-  model.units.push_back(embedding.take());
-  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
-    model.units.push_back(block(s, i, more));
-  }
-  UnitMaker head(UnitKind::Head, 0, s.initializer_range);
-  const Feature x = head.norm("model.norm.weight", head.input(s.hidden_size));
-  add_output(model, head, x, vocab_size, {kEmbedding, kHead}, s.tie_word_embeddings);
-  return model;
+Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
+                        int64_t max_positions) {
+  Network network;
+  network.width = s.hidden_size;
+  network.query_heads = s.num_attention_heads;
+  network.key_heads = s.num_key_value_heads;
+  network.stddev = s.initializer_range;
+  network.max_positions = max_positions;
+  network.embedding.tokens = {"model.embed_tokens", vocab_size};
+  network.embedding.padding_row = s.padding_row;
+  for (int64_t i = 0; i < s.num_hidden_layers; ++i) network.blocks.push_back(block(s, i));
+  network.head = LanguageHead{norm(s, "model.norm"), "lm_head", s.tie_word_embeddings};
+  return network;
 }
 
 }  // namespace longhaul::families
+
+namespace longhaul {
+
+const DecoderSettings& decoder_settings(const ModelConfig& config) {
+  return families::settings_of<DecoderSettings>(config, "decoder");
+}
+
+ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
+                       int64_t max_position_embeddings) {
+  ModelConfig config;
+  config.model_type = "llama";
+  config.vocab_size = vocab_size;
+  config.max_position_embeddings = max_position_embeddings;
+  config.settings = std::make_shared<DecoderSettings>(settings);
+  config.network =
+      families::decoder_network(settings, vocab_size, max_position_embeddings);
+  config.description = families::describe(config.network);
+  return config;
+}
+
+}  // namespace longhaul

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "longhaul/families/family.h"
+#include "longhaul/families/network.h"
 #include "longhaul/families/rope.h"
-#include "longhaul/families/unit_maker.h"
 
 namespace longhaul {
 
@@ -24,8 +23,18 @@ struct DecoderSettings : FamilySettings {
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   std::optional<int64_t> padding_row = {};  ///< of the embedding
+  std::optional<int64_t> sliding_window;    ///< positions that a token sees at most
+  bool head_biases = false;                 ///< of queries, keys and values
+  bool head_norms = false;                  ///< of each head of queries and keys
   RopeConfig rope;
 };
+
+/// The settings of a model of such a family; internal error for a model of another.
+const DecoderSettings& decoder_settings(const ModelConfig& config);
+
+/// A Llama of these settings, as if read from a file.
+ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
+                       int64_t max_position_embeddings);
 
 namespace families {
 
@@ -37,27 +46,24 @@ struct AbsentSizes {
   std::optional<int64_t> head_dim;
 };
 
-/// Fields of config.json that read_decoder reads.
-std::vector<std::string> decoder_fields();
-/// Reads and checks them. InputError for what no decoder of this form computes yet:
-/// dropout, another activation, layers that differ, part of a head rotated.
-/// Fills the positions of `config` too, and its training_problem.
-void read_decoder(const ConfigFields& fields, ModelConfig& config,
-                  DecoderSettings& settings, const AbsentSizes& absent = {});
-/// For Family::settings.
-std::vector<Field> decoder_settings(const DecoderSettings& settings);
+/// A family of decoders, of which one says how its models differ from Llama's.
+class DecoderFamily : public Family {
+ public:
+  std::vector<std::string> fields() const final;
+  void read(const ConfigFields& fields, ModelConfig& config) const final;
+  std::vector<Field> settings(const ModelConfig& config) const final;
 
-/// Of a block, what the projections of queries and keys give.
-struct Projected {
-  Feature query, key;
+ protected:
+  /// Fields beside those of every decoder.
+  virtual std::vector<std::string> more_fields() const = 0;
+  virtual AbsentSizes absent_sizes() const { return {}; }
+  /// Reads and checks the fields that are the family's own.
+  virtual void read_more(const ConfigFields& fields, DecoderSettings& settings) const = 0;
 };
-/// Adds to block "model.layers.N.".
-using MoreOfBlock = std::function<void(UnitMaker& unit, const std::string& block,
-                                       const Projected& projected)>;
 
 /// Names and shapes as Hugging Face's Llama has them.
-ModelDescription describe_decoder(const DecoderSettings& settings, int64_t vocab_size,
-                                  const MoreOfBlock& more = {});
+Network decoder_network(const DecoderSettings& settings, int64_t vocab_size,
+                        int64_t max_positions);
 
 }  // namespace families
 }  // namespace longhaul

@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "longhaul/config/test_support.h"
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 
 namespace longhaul {
 namespace {
@@ -12,8 +12,8 @@ ModelDescription published(const std::string& name) {
   return load_model_config(source_dir() / "tests/fixtures/configs" / name).description;
 }
 
-LlamaSettings small() {
-  LlamaSettings s;
+DecoderSettings small() {
+  DecoderSettings s;
   s.hidden_size = 8;
   s.intermediate_size = 12;
   s.num_hidden_layers = 3;
@@ -47,7 +47,7 @@ TEST(Description, FlopsAgreeWithPublishedFiguresOfLlama3) {
 }
 
 TEST(Description, StagesShareNothingButATiedEmbedding) {
-  LlamaSettings settings = small();
+  DecoderSettings settings = small();
   const auto count = [](const std::vector<UnitDescription>& units) {
     int64_t sum = 0;
     for (const UnitDescription& unit : units) sum += unit.num_parameters();

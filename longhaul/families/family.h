@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "longhaul/families/config_fields.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 
 namespace longhaul::families {
@@ -16,7 +17,7 @@ struct Field {
   bool of_result = false;  ///< it changes what the weights compute
 };
 
-/// What this program knows of a family of models, but for its mathematics (models/). One
+/// A family of models: how its config.json is read, and which network it stands for. One
 /// object each, in the folder of its name.
 class Family {
  public:
@@ -29,9 +30,13 @@ class Family {
   virtual std::vector<std::string> architectures() const = 0;
   /// Of config.json, beside those that are read of every model.
   virtual std::vector<std::string> fields() const = 0;
-  /// Reads and checks them: fills the positions, the settings and the description.
+  /// Reads and checks them: fills the positions, the settings and the network.
   /// InputError for whatever changes the mathematics and is not built.
   virtual void read(const ConfigFields& fields, ModelConfig& config) const = 0;
+  /// What a network of `read` consists of.
+  virtual ModelDescription describe(const Network& network) const {
+    return families::describe(network);
+  }
   /// The settings that `read` has filled in.
   virtual std::vector<Field> settings(const ModelConfig& config) const = 0;
 };

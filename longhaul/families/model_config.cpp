@@ -192,6 +192,7 @@ ModelConfig parse_model_config(std::string_view text, const fs::path& source,
   config.model_type = family.model_type();
   config.vocab_size = fields.required_integer("vocab_size", 1, families::kMaxVocab);
   family.read(fields, config);
+  config.description = family.describe(config.network);
   check_description(config.description);
   check_causal(fields, config.description);
   config.ignored_fields = check_rest(fields, family);

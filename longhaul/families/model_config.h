@@ -10,6 +10,7 @@
 #include "longhaul/base/file.h"
 #include "longhaul/config/model_override.h"
 #include "longhaul/families/description.h"
+#include "longhaul/families/network.h"
 
 namespace longhaul {
 
@@ -29,7 +30,8 @@ struct ModelConfig {
   std::vector<int64_t> bos_token_ids;
   std::vector<int64_t> eos_token_ids;
   std::shared_ptr<const FamilySettings> settings;
-  ModelDescription description;
+  families::Network network;     ///< the forward
+  ModelDescription description;  ///< what it consists of and what it costs
 
   /// Fields of the source that this program does not know: to be printed, not hidden.
   std::vector<std::string> ignored_fields;

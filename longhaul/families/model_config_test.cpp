@@ -6,7 +6,7 @@
 
 #include "longhaul/base/json.h"
 #include "longhaul/config/test_support.h"
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 
 namespace longhaul {
 namespace {
@@ -35,9 +35,9 @@ std::string edited(const OrderedJson& changes, const std::string& removed = "") 
 
 ModelConfig parse(const std::string& json) { return parse_model_config(json, "c.json"); }
 
-LlamaSettings settings_of(const std::string& json,
-                          std::span<const ModelOverride> overrides = {}) {
-  return llama_settings(parse_model_config(json, "c.json", overrides));
+DecoderSettings settings_of(const std::string& json,
+                            std::span<const ModelOverride> overrides = {}) {
+  return decoder_settings(parse_model_config(json, "c.json", overrides));
 }
 
 std::string refused(const OrderedJson& changes, const std::string& removed = "") {
@@ -60,7 +60,7 @@ class PublishedForms : public testing::TestWithParam<Published> {};
 TEST_P(PublishedForms, AreReadWithTheirOwnRope) {
   const Published& want = GetParam();
   const ModelConfig c = load(want.name);
-  const LlamaSettings settings = llama_settings(c);
+  const DecoderSettings settings = decoder_settings(c);
   EXPECT_EQ(c.model_type, "llama");
   EXPECT_EQ(settings.num_key_value_heads, want.kv_heads);
   EXPECT_EQ(settings.head_dim, want.head_dim);
@@ -178,10 +178,10 @@ TEST(ModelConfig, OverridesReachTheModelAndTheExport) {
                                              {"rope_theta", "20000.0"}};
   const ModelConfig old_form = load_model_config(fixture("llama2-7b"), overrides);
   EXPECT_EQ(old_form.description.num_blocks(), 4);
-  EXPECT_EQ(llama_settings(old_form).rope.theta, 20000.0);
+  EXPECT_EQ(decoder_settings(old_form).rope.theta, 20000.0);
   const ModelConfig new_form =
       load_model_config(fixture("transformers5-llama3-scaling"), overrides);
-  EXPECT_EQ(llama_settings(new_form).rope.theta, 20000.0);
+  EXPECT_EQ(decoder_settings(new_form).rope.theta, 20000.0);
   const Json exported = parse_json(to_hf_config_json(new_form, "float32"), "export");
   EXPECT_EQ(exported.at("num_hidden_layers"), 4);
   EXPECT_EQ(exported.at("rope_parameters").at("rope_theta"), 20000.0);

@@ -22,6 +22,8 @@ struct RopeConfig {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   int64_t original_max_position_embeddings = 0;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 namespace families {

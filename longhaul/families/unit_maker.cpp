@@ -71,16 +71,29 @@ Feature UnitMaker::looked_up(int64_t width) {
   return make({.width = width, .outside = true});
 }
 
-Feature UnitMaker::sum(const Feature& x, const Feature& y) {
-  LH_ASSERT(x.width == y.width, "a sum of widths {} and {}", x.width, y.width);
+Feature UnitMaker::sum(const Feature& x, const std::vector<Feature>& terms) {
+  bool first = true;
+  for (const Feature& term : terms) {
+    LH_ASSERT(x.width == term.width, "a sum of widths {} and {}", x.width, term.width);
+    const auto gradient = gradients_.find(term.number);
+    if (gradient == gradients_.end()) continue;
+    unit_.forward.put_off[gradient->second].shared = !std::exchange(first, false);
+  }
   return make({.width = x.width, .outside = true});
 }
 
-Feature UnitMaker::sum(const Feature& x, const Feature& y, const Feature& z) {
-  LH_ASSERT(z.number + 1 == again_.size() && y.number < z.number, "{} is not the last",
-            z.number);
-  unit_.forward.put_off.back().shared = true;
-  return sum(sum(x, y), z);
+Feature UnitMaker::elementwise(const Feature& x) {
+  return make({.width = x.width, .split = at(x).split, .outside = at(x).outside});
+}
+
+void UnitMaker::stands_last() {
+  last_.push_back(std::move(unit_.parameters.back()));
+  unit_.parameters.pop_back();
+}
+
+UnitDescription UnitMaker::take() {
+  for (ParameterDescription& p : last_) unit_.parameters.push_back(std::move(p));
+  return std::move(unit_);
 }
 
 /// `rows`: normed ones for each token.
@@ -139,7 +152,9 @@ Feature UnitMaker::matrix(const std::string& name, int64_t out, const Feature& x
   KeptTensor result = {.width = out, .rows = at(x).rows};
   if (split.dim == 0) result.split = split.unit;
   put_off(result);
-  return make(result);
+  const Feature y = make(result);
+  gradients_[y.number] = unit_.forward.put_off.size() - 1;
+  return y;
 }
 
 /// Of [out, width of x] with each row of x.
@@ -265,18 +280,6 @@ void UnitMaker::cross_entropy(const Feature& logits) {
         .width = logits.width,
         .when = {kAlways},
         .rows = at(logits).rows});
-}
-
-void add_output(ModelDescription& model, UnitMaker& head, const Feature& x,
-                int64_t vocabulary, const TiedHead& names, bool tied) {
-  head.enter();
-  if (tied) {
-    head.tied_loss_head(vocabulary, x);
-    model.tied = names;
-  } else {
-    head.loss_head(names.head, vocabulary, x);
-  }
-  model.units.push_back(head.take());
 }
 
 }  // namespace longhaul::families

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,11 +37,11 @@ class UnitMaker {
   void whole_table(const std::string& name, int64_t rows, int64_t width);
   /// The sum of what was looked up, outside of split regions.
   Feature looked_up(int64_t width);
-  /// x + y, both outside of split regions.
-  Feature sum(const Feature& x, const Feature& y);
-  /// x + y + z, outside of split regions; y and z are results of linear layers, z the
-  /// last operation, and the backward gives both the same gradient.
-  Feature sum(const Feature& x, const Feature& y, const Feature& z);
+  /// x + the sum of `terms`, all outside of split regions. The backward gives them the
+  /// same gradient, which linear layers whose results they are have in common.
+  Feature sum(const Feature& x, const std::vector<Feature>& terms);
+  /// An operation on x, element by element, that keeps nothing.
+  Feature elementwise(const Feature& x);
   /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h).
   Feature norm(const std::string& name, const Feature& x);
   /// The same over each head of x, which is split by heads.
@@ -53,6 +54,12 @@ class UnitMaker {
   /// Features are split from here on, and no longer after `leave` (nn::ForwardContext).
   void enter() { ++unit_.forward.enters; }
   void leave() { ++unit_.forward.leaves; }
+  /// The same, after which the features of x are whole.
+  Feature leave(const Feature& x) {
+    leave();
+    at(x).outside = true;
+    return x;
+  }
 
   /// y = x W^T, W [out, width of x] (ops/linear.h). `stddev`: of its first values, where
   /// not the unit's.
@@ -100,7 +107,10 @@ class UnitMaker {
   /// Of the parameter that was added last: Hugging Face's files hold it so.
   void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
 
-  UnitDescription take() { return std::move(unit_); }
+  /// Of the parameter that was added last: it stands behind all others of the unit.
+  void stands_last();
+
+  UnitDescription take();
 
  private:
   void add(const std::string& name, std::vector<int64_t> shape, Init init,
@@ -120,13 +130,10 @@ class UnitMaker {
   double stddev_;
   std::optional<size_t> multiplied_;  ///< what the last matrix is multiplied with
   UnitDescription unit_;
+  std::vector<ParameterDescription> last_;  ///< they stand behind all others
+  std::map<size_t, size_t> gradients_;      ///< of results of linear layers: in put_off
   std::vector<bool> again_;  ///< of each tensor: selective recomputation makes it again
   std::vector<bool> is_input_;  ///< of each tensor: of a linear layer
 };
-
-/// Ends the model: `head`, which has made x, enters its split features and gets an output
-/// projection of its own, or the embedding's where they are tied.
-void add_output(ModelDescription& model, UnitMaker& head, const Feature& x,
-                int64_t vocabulary, const TiedHead& names, bool tied);
 
 }  // namespace longhaul::families

@@ -15,7 +15,7 @@ constexpr double kClearlyCloser = 0.25;
 
 }  // namespace
 
-KvHeads::KvHeads(const ForeignFiles& files, const LlamaSettings& config,
+KvHeads::KvHeads(const ForeignFiles& files, const DecoderSettings& config,
                  const MergeOptions& options, MergeReport& report)
     : files_(files), config_(config), options_(options), report_(report) {}
 

@@ -58,7 +58,7 @@ void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
 
 class Merger {
  public:
-  Merger(const ForeignFiles& files, const LlamaSettings& config,
+  Merger(const ForeignFiles& files, const DecoderSettings& config,
          const MergeOptions& options, MergeReport& report)
       : files_(files),
         config_(config),
@@ -220,7 +220,7 @@ class Merger {
   }
 
   const ForeignFiles& files_;
-  const LlamaSettings& config_;
+  const DecoderSettings& config_;
   const MergeOptions& options_;
   MergeReport& report_;
   KvHeads heads_;
@@ -263,7 +263,7 @@ bool is_buffer(const std::string& name) {
 
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const LlamaSettings& config,
+                                          const DecoderSettings& config,
                                           const MergeOptions& options,
                                           MergeReport& report) {
   std::set<std::string> ignored;

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "longhaul/comm/fake.h"
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 #include "longhaul/infer/batch.h"
 #include "longhaul/infer/evaluate.h"
 #include "longhaul/infer/generate.h"
@@ -19,7 +19,7 @@ namespace longhaul::infer {
 namespace {
 
 ModelConfig small() {
-  LlamaSettings s;
+  DecoderSettings s;
   s.hidden_size = 32;
   s.intermediate_size = 48;
   s.num_hidden_layers = 2;

@@ -6,14 +6,14 @@
 #include <numeric>
 
 #include "longhaul/config/test_support.h"
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 #include "longhaul/system/stopwatch.h"
 
 namespace longhaul {
 namespace {
 
 ModelDescription small(bool tied, int64_t layers = 6) {
-  LlamaSettings s;
+  DecoderSettings s;
   s.hidden_size = 64;
   s.intermediate_size = 96;
   s.num_hidden_layers = layers;

@@ -1,18 +1,38 @@
 #include "longhaul/models/model.h"
 
-#include <fmt/format.h>
-
 #include "longhaul/base/error.h"
-#include "longhaul/models/registry.h"
-#include "longhaul/nn/loss_head.h"
 
 namespace longhaul::models {
+namespace {
 
-std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
-                                               const SourceFiles& files) {
-  const ModelFamily* family = find_model_family(config.model_type);
-  if (family == nullptr || family->make_source == nullptr) return nullptr;
-  return family->make_source(config, files);
+/// The stage has the table of tokens.
+bool has_tokens(const families::Network& network, const StageSpec& stage) {
+  const auto* head = std::get_if<families::LanguageHead>(&network.head);
+  return stage.embedding || (stage.head && (head == nullptr || head->tied));
+}
+
+}  // namespace
+
+Model::Model(const ModelConfig& config, const StageSpec& stage, ParameterSet& parameters)
+    : stage_(stage),
+      max_positions_(config.network.max_positions),
+      max_positions_key_(config.network.max_positions_key),
+      causal_(config.description.is_causal()),
+      num_losses_(config.description.losses.size()),
+      units_(parameters.units()) {
+  const families::Network& network = config.network;
+  if (has_tokens(network, stage)) {
+    tokens_.emplace(parameters, network.embedding.tokens.name);
+  }
+  if (stage.embedding) embedding_.emplace(parameters, network.embedding);
+  for (int64_t i = stage.first_layer; i < stage.end_layer; ++i) {
+    blocks_.emplace_back(parameters, network.blocks.at(static_cast<size_t>(i)), i);
+  }
+  if (!stage.head) return;
+  const ParameterPtr tokens = tokens_ ? tokens_->weight() : nullptr;
+  head_ =
+      std::visit([&](const auto& head) { return make_head(parameters, head, tokens); },
+                 network.head);
 }
 
 std::vector<ParameterPtr> Model::parameters() const {
@@ -21,6 +41,21 @@ std::vector<ParameterPtr> Model::parameters() const {
     all.insert(all.end(), unit.parameters.begin(), unit.parameters.end());
   }
   return all;
+}
+
+nn::Tensors Model::embed(const nn::ForwardContext& context) const {
+  LH_ASSERT(embedding_, "this stage has no embedding");
+  return {embedding_->forward(*tokens_, context)};
+}
+
+nn::Tensors Model::block(int64_t layer, const nn::Tensors& x,
+                         const nn::ForwardContext& context) const {
+  return {
+      blocks_.at(static_cast<size_t>(layer - stage_.first_layer)).forward(x[0], context)};
+}
+
+nn::Tensors Model::head(const nn::Tensors& x, const nn::ForwardContext& context) const {
+  return own_head().forward(x, context);
 }
 
 nn::Tensors Model::hidden(const nn::Tensors& input,
@@ -32,24 +67,50 @@ nn::Tensors Model::hidden(const nn::Tensors& input,
   return stage_.head ? head(x, context) : x;
 }
 
+at::Tensor Model::loss(const nn::Tensors& hidden,
+                       const nn::ForwardContext& context) const {
+  return own_head().loss(hidden, context);
+}
+
 at::Tensor Model::target_rows(const nn::Tensors& hidden,
                               const nn::ForwardContext& context) const {
-  return context.enter(hidden[0]).x.index_select(0, nn::rows_with_target(context.batch));
+  return own_head().target_rows(hidden, context);
+}
+
+at::Tensor Model::logits(const at::Tensor& hidden) const {
+  return own_head().logits(hidden);
+}
+
+nn::KvCache Model::make_cache(int64_t batch, int64_t capacity,
+                              const at::TensorOptions& options) const {
+  LH_CHECK(causal_, "model",
+           "this model sees the text on both sides of a token: it cannot "
+           "continue one");
+  nn::KvCache cache;
+  cache.first_layer = stage_.first_layer;
+  for (const Block& block : blocks_) {
+    cache.layers.push_back(block.make_cache(batch, capacity, options));
+  }
+  return cache;
+}
+
+void Model::prepare(int64_t positions, at::Device device) {
+  LH_CHECK(positions <= max_positions_, "model",
+           "{} positions asked for, the model has {} ({})", positions, max_positions_,
+           max_positions_key_);
+  nn::RopeTables tables(positions, device);
+  for (Block& block : blocks_) block.prepare(tables);
+}
+
+const Head& Model::own_head() const {
+  LH_ASSERT(head_, "this stage has no head");
+  return *head_;
 }
 
 std::unique_ptr<Model> build(const ModelConfig& config, const StageSpec& stage) {
-  const ModelFamily* family = find_model_family(config.model_type);
-  if (family == nullptr) {
-    throw InputError("model",
-                     fmt::format("model_type '{}' is known and cannot be computed",
-                                 config.model_type));
-  }
   ParameterSet parameters(config.description.stage(stage));
-  std::unique_ptr<Model> model = family->make(config, stage, parameters);
+  std::unique_ptr<Model> model = make_model(config, stage, parameters);
   parameters.check_taken();
-  model->stage_ = stage;
-  model->units_ = parameters.units();
-  model->num_losses_ = config.description.losses.size();
   return model;
 }
 

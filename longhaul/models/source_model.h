@@ -4,13 +4,14 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "longhaul/families/model_config.h"
 
 namespace longhaul::models {
 
-/// A model's files, as plain fp32 tensors on the host. Collective, so that a large model
-/// costs no rank much.
+/// A model's files, as plain fp32 tensors on the host. Collective, so that a
+/// large model costs no rank much.
 class SourceFiles {
  public:
   virtual ~SourceFiles() = default;
@@ -27,26 +28,49 @@ class SourceFiles {
                                         int64_t out) const = 0;
 };
 
-/// A model evaluated straight from its files: what the certificate measures a loaded
-/// model by. Written out in plain tensor functions, in fp32 on the host, from the names
-/// and formulas of the Hugging Face model; it shares no layer, no op, no description and
-/// no buffer with the model that trains.
+/// A model evaluated straight from its files: what the certificate measures a
+/// loaded model by. Written out in plain tensor functions, in fp32 on the host.
+/// It reads the network (families/network.h), and shares no layer, no op and no
+/// buffer with the model that trains: it takes stored tensors apart, transposes
+/// them and rotates by code of its own.
 class SourceModel {
  public:
-  virtual ~SourceModel() = default;
+  /// `files` must outlive this; `config` is the source's own.
+  SourceModel(const ModelConfig& config, const SourceFiles& files)
+      : network_(config.network), files_(files) {}
+
   /// Rows of the embedding: ids and positions [T] int64 -> [T, H].
-  virtual at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const = 0;
-  /// One block of several sequences of T tokens, one after another; tokens see what
-  /// stands before them: x [B T, H] -> [B T, H]. positions [T] int64: the angles'.
-  /// Collective.
-  virtual at::Tensor layer(int64_t number, const at::Tensor& x,
-                           const at::Tensor& positions) const = 0;
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const;
+  /// One block of several sequences of T tokens, one after another; tokens see
+  /// what the network lets them see: x [B T, H] -> [B T, H]. positions [T]
+  /// int64: the angles'. Collective.
+  at::Tensor layer(int64_t number, const at::Tensor& x,
+                   const at::Tensor& positions) const;
   /// Final norm and output projection: x [R, H] -> [R, V]. Collective.
-  virtual at::Tensor logits(const at::Tensor& x) const = 0;
+  at::Tensor logits(const at::Tensor& x) const;
+
+ private:
+  at::Tensor norm(const at::Tensor& x, const families::Norm& norm) const;
+  /// A vector under the stored name, of `n` elements.
+  at::Tensor bias(const families::Projection& projection) const;
+  /// x W^T for every projection, which may lie in one stored tensor, and their
+  /// biases.
+  std::vector<at::Tensor> project(
+      const at::Tensor& x, const std::vector<families::Projection>& projections) const;
+  at::Tensor project(const at::Tensor& x, const families::Projection& projection) const {
+    return project(x, std::vector<families::Projection>{projection}).front();
+  }
+  at::Tensor evaluate(const families::Attention& attention, const at::Tensor& x,
+                      const at::Tensor& positions) const;
+  at::Tensor evaluate(const families::FeedForward& layer, const at::Tensor& x) const;
+  at::Tensor evaluate(const families::LanguageHead& head, const at::Tensor& x) const;
+  at::Tensor evaluate(const families::BertHead& head, const at::Tensor& x) const;
+
+  families::Network network_;
+  const SourceFiles& files_;
 };
 
-/// Null for a family that has none. `files` must outlive it; `config` is the source's
-/// own.
+/// Null for a family that has none.
 std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
                                                const SourceFiles& files);
 

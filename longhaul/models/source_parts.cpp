@@ -15,7 +15,8 @@ at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   at::Tensor plain = at::pow(rope.theta, -exponents);
   if (rope.kind == RopeConfig::Kind::Plain) return plain;
   if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
-  // llama3: long waves are stretched, short ones kept, in between a bit of both.
+  // llama3: long waves are stretched, short ones kept, in between a bit of
+  // both.
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const at::Tensor waves_in_original = original * plain / (2.0 * std::numbers::pi);
   const at::Tensor kept = ((waves_in_original - rope.low_freq_factor) /
@@ -64,6 +65,20 @@ at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 at::Tensor attended_both_ways(const at::Tensor& q, const at::Tensor& k,
                               const at::Tensor& v) {
   return attended_but(at::zeros({q.size(2), q.size(2)}, at::kBool), q, k, v);
+}
+
+at::Tensor activated(const at::Tensor& x, families::Activation activation) {
+  switch (activation) {
+    case families::Activation::Silu:
+      return x * at::sigmoid(x);
+    case families::Activation::Gelu:
+      return 0.5 * x * (1.0 + at::erf(x / std::numbers::sqrt2));
+    case families::Activation::GeluTanh:
+      break;
+  }
+  const at::Tensor inside =
+      std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1.0 + at::tanh(inside));
 }
 
 at::Tensor layer_normed(const at::Tensor& x, const at::Tensor& weight,

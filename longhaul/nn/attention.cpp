@@ -1,5 +1,7 @@
 #include "longhaul/nn/attention.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "longhaul/nn/dropout.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/recomputed.h"
@@ -28,19 +30,44 @@ ops::TensorFunction attention_core(const ForwardContext& context,
 
 }  // namespace
 
-Attention::Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
-                     int64_t layer, const AttentionParts& parts)
-    : q_(parameters, name + ".q_proj", parts.bias),
-      k_(parameters, name + ".k_proj", parts.bias),
-      v_(parameters, name + ".v_proj", parts.bias),
-      o_(parameters, name + ".o_proj", parts.out_bias),
-      head_dim_(head_dim),
+std::shared_ptr<const ops::RopeTable> RopeTables::table(
+    const families::Rotation& rotation) {
+  for (const auto& [known, table] : tables_) {
+    if (known == rotation) return table;
+  }
+  tables_.emplace_back(rotation,
+                       std::make_shared<ops::RopeTable>(ops::make_rope_table(
+                           rotation.rope, rotation.features, positions_, device_)));
+  return tables_.back().second;
+}
+
+Attention::Attention(ParameterSet& parameters, const families::Attention& form,
+                     int64_t layer)
+    : q_(parameters, form.query),
+      k_(parameters, form.key),
+      v_(parameters, form.value),
+      o_(parameters, form.out),
+      rotation_(form.rotation),
+      head_dim_(form.head_dim),
       layer_(layer),
-      window_(parts.window),
-      dropout_(parts.dropout) {
-  if (!parts.head_norm_eps) return;
-  norms_ = {parameters.take(name + ".q_norm.weight"),
-            parameters.take(name + ".k_norm.weight"), *parts.head_norm_eps};
+      window_(form.window.value_or(ops::kNoWindow)),
+      dropout_(form.dropout) {
+  if (!form.query_norm) return;
+  norms_ = {parameters.take(form.query_norm->name + ".weight"),
+            parameters.take(form.key_norm->name + ".weight"), form.query_norm->eps};
+}
+
+void Attention::prepare(RopeTables& tables) {
+  if (rotation_) rope_ = tables.table(*rotation_);
+}
+
+KvCache::Layer Attention::make_cache(int64_t batch, int64_t capacity,
+                                     const at::TensorOptions& options) const {
+  const int64_t key_heads = k_.weight()->slice().extent[0] / head_dim_;
+  const auto store = [&] {
+    return at::zeros({batch, capacity, key_heads, head_dim_}, options);
+  };
+  return {store(), store()};
 }
 
 ops::AttentionMask Attention::mask(const ForwardContext& context) const {
@@ -52,7 +79,7 @@ ops::AttentionMask Attention::mask(const ForwardContext& context) const {
   return out;
 }
 
-ops::Heads Attention::heads(const ops::LinearInput& in, const ops::RopeTable* rope,
+ops::Heads Attention::heads(const ops::LinearInput& in,
                             const ForwardContext& context) const {
   const at::Tensor& positions = context.batch.positions;
   const auto by_head = [&](const at::Tensor& y) {
@@ -61,18 +88,17 @@ ops::Heads Attention::heads(const ops::LinearInput& in, const ops::RopeTable* ro
   const auto y = Linear::forward_all({&q_, &k_, &v_}, in, context);
   ops::Heads out{by_head(y[0]), by_head(y[1]), by_head(y[2])};
   if (norms_) out = ops::rms_norm_heads(out, *norms_, context.fused);
-  if (rope == nullptr) return out;
-  if (context.fused) return ops::rope_in_place(out, *rope, positions);
-  return {ops::rope(out.q, *rope, positions, context.fused),
-          ops::rope(out.k, *rope, positions, context.fused), out.v};
+  if (rope_ == nullptr) return out;
+  if (context.fused) return ops::rope_in_place(out, *rope_, positions);
+  return {ops::rope(out.q, *rope_, positions, context.fused),
+          ops::rope(out.k, *rope_, positions, context.fused), out.v};
 }
 
-at::Tensor Attention::forward(const at::Tensor& x, const ops::RopeTable* rope,
-                              const ForwardContext& context) const {
+at::Tensor Attention::forward(const at::Tensor& x, const ForwardContext& context) const {
   const auto sequences = [&](const at::Tensor& y) {
     return y.view({context.batch.rows, context.batch.seq, -1, head_dim_});
   };
-  const ops::Heads projected = heads(context.enter(x), rope, context);
+  const ops::Heads projected = heads(context.enter(x), context);
   const at::Tensor q = sequences(projected.q);
   at::Tensor k = sequences(projected.k);
   at::Tensor v = sequences(projected.v);

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "longhaul/families/network.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
 #include "longhaul/ops/rms_norm.h"
@@ -9,44 +13,46 @@
 
 namespace longhaul::nn {
 
-/// What some families have in their attention.
-struct AttentionParts {
-  Bias bias = Bias::No;  ///< of q_proj, k_proj and v_proj
-  /// Each head of queries and keys is normed before it is rotated (q_norm, k_norm), with
-  /// this eps.
-  std::optional<double> head_norm_eps = {};
-  Bias out_bias = Bias::No;  ///< of o_proj
-  /// A query sees so many keys at most, its own the last.
-  int64_t window = ops::kNoWindow;
-  double dropout = 0.0;  ///< of the probabilities
+/// The tables of a model's rotations, each made once.
+class RopeTables {
+ public:
+  RopeTables(int64_t positions, at::Device device)
+      : positions_(positions), device_(device) {}
+  /// The table of a rotation.
+  std::shared_ptr<const ops::RopeTable> table(const families::Rotation& rotation);
+
+ private:
+  int64_t positions_;
+  at::Device device_;
+  std::vector<std::pair<families::Rotation, std::shared_ptr<const ops::RopeTable>>>
+      tables_;
 };
 
 /// Grouped-query self-attention, with rotary positions or without; causal where the batch
-/// has no document_end. The numbers of heads
-/// are read from the shapes of the projections' results, so the same code serves a part
-/// of the heads.
+/// has no document_end. The numbers of heads are read from the shapes of the projections'
+/// results, so the same code serves a part of the heads.
 class Attention {
  public:
-  /// Takes the weights of NAME.q_proj, k_proj, v_proj and o_proj, and what the parts ask
-  /// for.
-  Attention(ParameterSet& parameters, const std::string& name, int64_t head_dim,
-            int64_t layer, const AttentionParts& parts = {});
-  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). `rope` is null
-  /// where positions are the embedding's. Collective there.
-  at::Tensor forward(const at::Tensor& x, const ops::RopeTable* rope,
-                     const ForwardContext& context) const;
-  /// Key heads that this rank has.
-  int64_t key_heads() const { return k_.weight()->slice().extent[0] / head_dim_; }
+  /// Takes the parameters of block number `layer`.
+  Attention(ParameterSet& parameters, const families::Attention& form, int64_t layer);
+  /// Takes the rotation's table; called before forward(), and again for more positions.
+  void prepare(RopeTables& tables);
+  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
+  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
+  /// An empty cache for `batch` sequences of up to `capacity` positions.
+  KvCache::Layer make_cache(int64_t batch, int64_t capacity,
+                            const at::TensorOptions& options) const;
 
  private:
   ops::AttentionMask mask(const ForwardContext& context) const;
   /// Projected, normed and rotated: [T, heads, D] each.
-  ops::Heads heads(const ops::LinearInput& in, const ops::RopeTable* rope,
-                   const ForwardContext& context) const;
+  ops::Heads heads(const ops::LinearInput& in, const ForwardContext& context) const;
 
   Linear q_, k_, v_;
   OutLinear o_;
   std::optional<ops::HeadNorms> norms_;
+  std::optional<families::Rotation> rotation_;
+  std::shared_ptr<const ops::RopeTable> rope_;  ///< null without a rotation
   int64_t head_dim_;
   int64_t layer_;
   int64_t window_;

@@ -1,41 +1,44 @@
 #include "longhaul/nn/feed_forward.h"
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/swiglu.h"
 
 namespace longhaul::nn {
 
-FeedForward::FeedForward(ParameterSet& parameters, const std::string& name)
-    : gate_(parameters, name + ".gate_proj"),
-      up_(parameters, name + ".up_proj"),
-      down_(parameters, name + ".down_proj") {}
+ops::Gelu gelu_form(families::Activation activation) {
+  LH_ASSERT(activation != families::Activation::Silu, "an activation that is no GELU");
+  return activation == families::Activation::GeluTanh ? ops::Gelu::Tanh
+                                                      : ops::Gelu::Exact;
+}
+
+FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& form)
+    : up_(parameters, form.up),
+      down_(parameters, form.down),
+      activation_(form.activation) {
+  if (form.gate) gate_.emplace(parameters, *form.gate);
+  LH_ASSERT(form.gate.has_value() == (activation_ == families::Activation::Silu),
+            "a feed-forward of a form that is not built");
+}
+
+/// Of the activation: the gate's result and up's, or up's alone.
+std::vector<at::Tensor> FeedForward::inputs(const ops::LinearInput& x,
+                                            const ForwardContext& context) const {
+  if (gate_) return Linear::forward_all({&*gate_, &up_}, x, context);
+  return {up_.forward(x, context)};
+}
 
 at::Tensor FeedForward::forward(const at::Tensor& x,
                                 const ForwardContext& context) const {
-  const auto inputs = Linear::forward_all({&gate_, &up_}, context.enter(x), context);
-  const auto product = [fused = context.fused](const std::vector<at::Tensor>& t) {
-    return ops::swiglu(t[0], t[1], fused);
+  const std::vector<at::Tensor> in = inputs(context.enter(x), context);
+  const auto act = [activation = activation_,
+                    fused = context.fused](const std::vector<at::Tensor>& t) {
+    return t.size() == 2 ? ops::swiglu(t[0], t[1], fused)
+                         : ops::gelu(t[0], gelu_form(activation), fused);
   };
   const ops::LinearInput inner =
-      context.selective_recompute ? ops::recomputed(product, inputs) : product(inputs);
-  return context.leave(down_.forward(inner, context));
-}
-
-GeluFeedForward::GeluFeedForward(ParameterSet& parameters, const std::string& name,
-                                 Gelu form)
-    : up_(parameters, name + ".up_proj", Bias::Yes),
-      down_(parameters, name + ".down_proj", Bias::Yes),
-      form_(form) {}
-
-at::Tensor GeluFeedForward::forward(const at::Tensor& x,
-                                    const ForwardContext& context) const {
-  const at::Tensor up = up_.forward(context.enter(x), context);
-  const auto gelu = [form = form_,
-                     fused = context.fused](const std::vector<at::Tensor>& t) {
-    return ops::gelu(t[0], form, fused);
-  };
-  return down_.forward(
-      context.selective_recompute ? ops::recomputed(gelu, {up}) : gelu({up}), context);
+      context.selective_recompute ? ops::recomputed(act, in) : act(in);
+  return down_.forward(inner, context);
 }
 
 }  // namespace longhaul::nn

@@ -1,39 +1,33 @@
 #pragma once
 
+#include <optional>
+
+#include "longhaul/families/network.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
 #include "longhaul/ops/gelu.h"
 
 namespace longhaul::nn {
 
-/// down(silu(gate x) * up x). Inside a SplitRegion
-/// gate and up have a part of the inner features.
+/// The form of GELU of an activation, which is one.
+ops::Gelu gelu_form(families::Activation activation);
+
+/// down(act(gate x) * up x), or down(act(up x)). Inside a SplitRegion gate and up have a
+/// part of the inner features.
 class FeedForward {
  public:
-  /// Takes the weights of NAME.gate_proj, up_proj and down_proj.
-  FeedForward(ParameterSet& parameters, const std::string& name);
+  FeedForward(ParameterSet& parameters, const families::FeedForward& form);
   /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
 
  private:
-  Linear gate_, up_, down_;
-};
+  std::vector<at::Tensor> inputs(const ops::LinearInput& x,
+                                 const ForwardContext& context) const;
 
-using ops::Gelu;
-
-/// down(gelu(up x)), both with a bias. Inside a SplitRegion up has a part of the inner
-/// features.
-class GeluFeedForward {
- public:
-  /// Takes the weights and biases of NAME.up_proj and down_proj.
-  GeluFeedForward(ParameterSet& parameters, const std::string& name, Gelu form);
-  /// x [T, H] -> [T, H], both of this rank's part of T (SplitRegion). Collective there.
-  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-
- private:
+  std::optional<Linear> gate_;
   Linear up_;
   OutLinear down_;
-  Gelu form_;
+  families::Activation activation_;
 };
 
 }  // namespace longhaul::nn

@@ -2,7 +2,6 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/ops/embedding.h"
-#include "longhaul/ops/layer_norm.h"
 #include "longhaul/ops/linear.h"
 
 namespace longhaul::nn {
@@ -35,9 +34,9 @@ std::vector<at::Tensor> Linear::forward_all(const std::vector<const Linear*>& la
   return results;
 }
 
-OutLinear::OutLinear(ParameterSet& parameters, const std::string& name, Bias bias)
-    : projection_(parameters, name) {
-  if (bias == Bias::Yes) bias_ = parameters.take(name + ".bias");
+OutLinear::OutLinear(ParameterSet& parameters, const families::Projection& form)
+    : projection_(parameters, form.name) {
+  if (form.bias) bias_ = parameters.take(form.name + ".bias");
 }
 
 at::Tensor OutLinear::forward(const ops::LinearInput& x,
@@ -56,27 +55,6 @@ at::Tensor Embedding::forward(const at::Tensor& ids,
 
 at::Tensor Embedding::partial(const at::Tensor& ids) const {
   return ops::embedding(ids, weight_);
-}
-
-LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, double eps)
-    : weight_(parameters.take(name + ".weight")),
-      bias_(parameters.take(name + ".bias")),
-      eps_(eps) {}
-
-at::Tensor LayerNorm::forward(const at::Tensor& x) const {
-  return ops::layer_norm(x, weight_, bias_, eps_);
-}
-
-RmsNorm::RmsNorm(ParameterSet& parameters, const std::string& name, double eps)
-    : weight_(parameters.take(name + ".weight")), eps_(eps) {}
-
-at::Tensor RmsNorm::forward(const at::Tensor& x, const ForwardContext& context) const {
-  return ops::rms_norm(x, weight_, eps_, context.fused);
-}
-
-ops::ResidualNorm RmsNorm::residual(const at::Tensor& x, const ForwardContext& context,
-                                    const at::Tensor& delta) const {
-  return ops::residual_rms_norm(x, delta, weight_, eps_, context.fused);
 }
 
 }  // namespace longhaul::nn

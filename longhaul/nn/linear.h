@@ -1,7 +1,7 @@
 #pragma once
 
+#include "longhaul/families/network.h"
 #include "longhaul/nn/forward_context.h"
-#include "longhaul/ops/rms_norm.h"
 #include "longhaul/tensor/parameter_set.h"
 
 namespace longhaul::nn {
@@ -13,6 +13,8 @@ class Linear {
  public:
   /// Takes NAME.weight, and NAME.bias.
   Linear(ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
+  Linear(ParameterSet& parameters, const families::Projection& form)
+      : Linear(parameters, form.name, form.bias ? Bias::Yes : Bias::No) {}
   /// [T, in] -> [T, out].
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
   const ParameterPtr& weight() const { return weight_; }
@@ -32,8 +34,7 @@ class Linear {
 /// (SplitRegion). The bias is added once, where features are whole.
 class OutLinear {
  public:
-  /// Takes NAME.weight, and NAME.bias.
-  OutLinear(ParameterSet& parameters, const std::string& name, Bias bias = Bias::No);
+  OutLinear(ParameterSet& parameters, const families::Projection& form);
   /// [T, in] -> [T, out] of this rank's part of T. Collective there.
   at::Tensor forward(const ops::LinearInput& x, const ForwardContext& context) const;
 
@@ -55,36 +56,6 @@ class Embedding {
 
  private:
   ParameterPtr weight_;
-};
-
-/// ops::layer_norm with its weight and bias [H].
-class LayerNorm {
- public:
-  /// Takes NAME.weight and NAME.bias.
-  LayerNorm(ParameterSet& parameters, const std::string& name, double eps);
-  /// x [T, H] -> [T, H].
-  at::Tensor forward(const at::Tensor& x) const;
-
- private:
-  ParameterPtr weight_, bias_;
-  double eps_;
-};
-
-/// ops::rms_norm with its weight [H].
-class RmsNorm {
- public:
-  /// Takes NAME.weight.
-  RmsNorm(ParameterSet& parameters, const std::string& name, double eps);
-  /// x [T, H] -> [T, H].
-  at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
-  /// ops::residual_rms_norm of x + delta, or of x alone.
-  ops::ResidualNorm residual(const at::Tensor& x, const ForwardContext& context,
-                             const at::Tensor& delta = {}) const;
-  const ParameterPtr& weight() const { return weight_; }
-
- private:
-  ParameterPtr weight_;
-  double eps_;
 };
 
 }  // namespace longhaul::nn

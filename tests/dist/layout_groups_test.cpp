@@ -3,14 +3,14 @@
 
 #include "longhaul/comm/fake.h"
 #include "longhaul/config/test_support.h"
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 #include "longhaul/train/layout.h"
 
 namespace longhaul::train {
 namespace {
 
 ModelDescription model(bool tied) {
-  LlamaSettings s;
+  DecoderSettings s;
   s.hidden_size = 64;
   s.intermediate_size = 96;
   s.num_hidden_layers = 4;

@@ -1,6 +1,6 @@
 // The whole Llama under tensor and sequence parallelism against its twin on one rank.
 // Here since models and parallel do not see each other.
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 #include "longhaul/models/model.h"
 #include "longhaul/parallel/tensor/twin_test_support.h"
 
@@ -10,7 +10,7 @@ namespace {
 using twin::Case;
 
 ModelConfig small(bool tied, int64_t head_dim = 8) {
-  LlamaSettings s;
+  DecoderSettings s;
   s.hidden_size = 40;
   s.intermediate_size = 49;
   s.num_hidden_layers = 2;

@@ -17,6 +17,7 @@
 #include "longhaul/base/error.h"
 #include "longhaul/base/file.h"
 #include "longhaul/checkpoint/hf_forms.h"
+#include "longhaul/families/describe.h"
 #include "longhaul/families/model_config.h"
 #include "longhaul/format/safetensors.h"
 #include "longhaul/infer/batch.h"
@@ -24,6 +25,7 @@
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/tensor/vector_math.h"
 #include "tests/dist/hidden_states.h"
+#include "tests/parity/network_faults.h"
 
 namespace longhaul {
 namespace {
@@ -43,7 +45,13 @@ struct Loaded {
 
 Loaded load_model(const Arguments& arguments, int64_t positions) {
   const checkpoint::SharedSource files = checkpoint::WeightsSource::open(arguments.model);
-  const ModelConfig config = load_model_config(files->config_path());
+  ModelConfig config = load_model_config(files->config_path());
+  if (arguments.fault.starts_with("network:")) {
+    const std::string fault = arguments.fault.substr(8);
+    LH_CHECK(testing::plant_fault(config.network, fault), "tool", "no place for {}",
+             fault);
+    config.description = families::describe(config.network);
+  }
   const auto source = checkpoint::as_parameters(files, config.description);
   checkpoint::check_weights(source, config.description);
   DTypePolicy policy;

@@ -123,6 +123,29 @@ def test_a_planted_fault_in_another_family_is_seen(run, tmp_path, name, fault):
     assert found["logits"] > LOGITS_TOLERANCE or found["gradients"] > GRADIENT_TOLERANCE, found
 
 
+NETWORK_FAULTS = ["dropped_norm", "swapped_branches", "wrong_interleave", "wrong_activation",
+                  "half_rotated", "no_window"]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_network_that_is_wrong_in_one_way_is_seen(run, tmp_path, name):
+    model = make_model(name)
+    model.save_pretrained(tmp_path / "model")
+    seen = set()
+    for fault in NETWORK_FAULTS:
+        try:
+            found = differences_on(run, tmp_path, model, *example(), "--fault", f"network:{fault}")
+        except AssertionError as refused:
+            # A parameter that no layer takes ends the start.
+            if f"no place for {fault}" not in str(refused):
+                assert "longhaul_model_tool: error" in str(refused)
+                seen.add(fault)
+            continue
+        assert found["logits"] > LOGITS_TOLERANCE, (fault, found)
+        seen.add(fault)
+    assert {"dropped_norm", "swapped_branches"} <= seen
+
+
 @pytest.mark.parametrize(
     "fault", ["scaled_norm", "halved_positions", "wrong_denominator", "halved_gradient"]
 )

@@ -4,7 +4,7 @@
 
 #include "longhaul/families/family.h"
 
-namespace longhaul {
+namespace longhaul::families {
 
 /// BERT: attention both ways, learned positions and token types, LayerNorm after each
 /// residual sum, GELU, dropout; the head, tied, sees the masked tokens only.
@@ -23,9 +23,6 @@ struct BertSettings : FamilySettings {
   bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
-/// The settings of a model of this family; internal error for one of another.
-const BertSettings& bert_settings(const ModelConfig& config);
+const Family& bert_family();
 
-const families::Family& bert_family();
-
-}  // namespace longhaul
+}  // namespace longhaul::families

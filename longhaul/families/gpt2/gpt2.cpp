@@ -6,19 +6,11 @@
 
 #include "longhaul/families/limits.h"
 #include "longhaul/families/settings_of.h"
-#include "longhaul/families/unit_maker.h"
 
-namespace longhaul {
+namespace longhaul::families {
 namespace {
 
-using families::ConfigFields;
-using families::Feature;
-using families::Field;
-using families::UnitMaker;
-
 constexpr const char* kGpt2Prefix = "transformer.";
-constexpr const char* kGpt2Tokens = "transformer.wte.weight";
-constexpr const char* kGpt2Head = "lm_head.weight";
 
 /// transformers drops activations by default; nothing here does.
 void check_no_gpt2_dropout(const ConfigFields& fields) {
@@ -70,10 +62,10 @@ int64_t gpt2_size(const ConfigFields& fields, const char* own, const char* usual
 
 Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   Gpt2Settings s;
-  s.n_embd = gpt2_size(fields, "n_embd", "hidden_size", families::kMaxWidth);
-  s.n_layer = gpt2_size(fields, "n_layer", "num_hidden_layers", families::kMaxLayers);
-  s.n_head = gpt2_size(fields, "n_head", "num_attention_heads", families::kMaxWidth);
-  s.n_inner = fields.integer("n_inner", 1, families::kMaxWidth).value_or(4 * s.n_embd);
+  s.n_embd = gpt2_size(fields, "n_embd", "hidden_size", kMaxWidth);
+  s.n_layer = gpt2_size(fields, "n_layer", "num_hidden_layers", kMaxLayers);
+  s.n_head = gpt2_size(fields, "n_head", "num_attention_heads", kMaxWidth);
+  s.n_inner = fields.integer("n_inner", 1, kMaxWidth).value_or(4 * s.n_embd);
   if (s.n_embd % s.n_head != 0) {
     fields.fail("n_embd",
                 fmt::format("= {} does not divide by n_head = {}", s.n_embd, s.n_head));
@@ -84,91 +76,69 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   return s;
 }
 
-/// Queries, keys and values are one tensor in the files, and all matrices are [in, out].
-class Gpt2Unit {
- public:
-  Gpt2Unit(const Gpt2Settings& settings, int64_t layer)
-      : s_(settings),
-        unit_(UnitKind::Block, layer, settings.initializer_range),
-        name_(fmt::format("{}h.{}.", kGpt2Prefix, layer)),
-        // Radford et al. 2019, section 2.3: by the square root of the residual layers.
-        residual_(settings.initializer_range /
-                  std::sqrt(2.0 * static_cast<double>(settings.n_layer))) {}
-
-  UnitDescription describe() {
-    const int64_t head_dim = s_.n_embd / s_.n_head;
-    const Feature x = unit_.input(s_.n_embd);
-    const Feature in = unit_.layer_norm(name_ + "ln_1", x);
-    unit_.enter();
-    const Feature q = fused(0, "attn.q_proj", ShardUnit::QueryHeads, in);
-    const Feature k = fused(1, "attn.k_proj", ShardUnit::KeyHeads, in);
-    const Feature v = fused(2, "attn.v_proj", ShardUnit::KeyHeads, in);
-    const Feature out = projection({"attn.o_proj", "attn.c_proj"}, s_.n_embd,
-                                   unit_.attention(q, k, v, head_dim),
-                                   {ShardUnit::QueryHeads, 1}, residual_);
-    unit_.leave();
-    const Feature wide = unit_.layer_norm(name_ + "ln_2", unit_.sum(x, out));
-    unit_.enter();
-    const Feature up = projection({"mlp.up_proj", "mlp.c_fc"}, s_.n_inner, wide,
-                                  {ShardUnit::Elements, 0});
-    projection({"mlp.down_proj", "mlp.c_proj"}, s_.n_embd, unit_.gelu(up),
-               {ShardUnit::Elements, 1}, residual_);
-    unit_.leave();
-    return unit_.take();
-  }
-
- private:
-  struct Names {
-    std::string here;
-    std::string stored;
-    int64_t part = 0;  ///< of `parts` that lie one after another in the stored tensor
-    int64_t parts = 1;
-  };
-
-  Feature fused(int64_t part, const std::string& name, ShardUnit heads,
-                const Feature& x) {
-    return projection({name, "attn.c_attn", part, 3}, s_.n_embd, x, {heads, 0});
-  }
-
-  Feature projection(const Names& names, int64_t out, const Feature& x, ShardSplit split,
-                     std::optional<double> stddev = {}) {
-    const StoredForm form{name_ + names.stored, true, out * names.parts,
-                          out * names.part,     out,  out};
-    return unit_.stored_linear(name_ + names.here, form, out, x, split, true, stddev);
-  }
-
-  const Gpt2Settings& s_;
-  UnitMaker unit_;
-  std::string name_;
-  double residual_;
-};
-
-ModelDescription describe_gpt2(const Gpt2Settings& s, int64_t vocab_size,
-                               int64_t positions) {
-  ModelDescription model;
-  model.passed = {{"hidden", s.n_embd}};
-  model.query_heads = s.n_head;
-  model.key_heads = s.n_head;
-  model.optional_prefix = kGpt2Prefix;
-  UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
-  embedding.table(kGpt2Tokens, vocab_size, s.n_embd);
-  embedding.table("transformer.wpe.weight", positions, s.n_embd);
-  embedding.leave();
-  model.units.push_back(embedding.take());
-  for (int64_t i = 0; i < s.n_layer; ++i) {
-    model.units.push_back(Gpt2Unit(s, i).describe());
-    for (const char* mask : {"bias", "masked_bias"}) {
-      model.buffers.push_back(fmt::format("{}h.{}.attn.{}", kGpt2Prefix, i, mask));
-    }
-  }
-  UnitMaker head(UnitKind::Head, 0, s.initializer_range);
-  const Feature x = head.layer_norm("transformer.ln_f", head.input(s.n_embd));
-  families::add_output(model, head, x, vocab_size, {kGpt2Tokens, kGpt2Head},
-                       s.tie_word_embeddings);
-  return model;
+/// A projection as Conv1D stores it, [in, out]: one of `parts` that lie one after another
+/// in the stored tensor.
+Projection gpt2_projection(const std::string& name, const std::string& stored,
+                           int64_t out, int64_t part = 0, int64_t parts = 1) {
+  return {.name = name,
+          .out = out,
+          .bias = true,
+          .stored = StoredForm{stored, true, out * parts, out * part, out, out}};
 }
 
-class Gpt2Family : public families::Family {
+Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
+  const std::string name = fmt::format("{}h.{}.", kGpt2Prefix, layer);
+  const auto norm = [&](const char* end) {
+    return Norm{Norm::Kind::Layer, name + end, s.layer_norm_epsilon};
+  };
+  // Radford et al. 2019, section 2.3: by the square root of the residual layers.
+  const auto residual = [&](Projection projection) {
+    projection.stddev =
+        s.initializer_range / std::sqrt(2.0 * static_cast<double>(s.n_layer));
+    return projection;
+  };
+  const std::string attn = name + "attn.", mlp = name + "mlp.";
+  const auto part = [&](const char* end, int64_t number) {
+    return gpt2_projection(attn + end, attn + "c_attn", s.n_embd, number, 3);
+  };
+  const Attention attention{
+      .query = part("q_proj", 0),
+      .key = part("k_proj", 1),
+      .value = part("v_proj", 2),
+      .out = residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.n_embd)),
+      .head_dim = s.n_embd / s.n_head};
+  const FeedForward feed_forward{
+      .up = gpt2_projection(mlp + "up_proj", mlp + "c_fc", s.n_inner),
+      .down = residual(gpt2_projection(mlp + "down_proj", mlp + "c_proj", s.n_embd)),
+      .activation = Activation::GeluTanh};
+  return {{{{.before = norm("ln_1"), .core = attention}}},
+          {{{.before = norm("ln_2"), .core = feed_forward}}}};
+}
+
+Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t positions) {
+  Network network;
+  network.width = s.n_embd;
+  network.query_heads = network.key_heads = s.n_head;
+  network.stddev = s.initializer_range;
+  network.max_positions = positions;
+  network.max_positions_key = "n_positions";
+  network.optional_prefix = kGpt2Prefix;
+  network.embedding.tokens = {"transformer.wte", vocab_size};
+  network.embedding.positions = Table{"transformer.wpe", positions};
+  for (int64_t i = 0; i < s.n_layer; ++i) {
+    network.blocks.push_back(gpt2_block(s, i));
+    for (const char* mask : {"bias", "masked_bias"}) {
+      network.buffers.push_back(fmt::format("{}h.{}.attn.{}", kGpt2Prefix, i, mask));
+    }
+  }
+  network.head =
+      LanguageHead{{Norm::Kind::Layer, "transformer.ln_f", s.layer_norm_epsilon},
+                   "lm_head",
+                   s.tie_word_embeddings};
+  return network;
+}
+
+class Gpt2Family : public Family {
  public:
   std::string model_type() const override { return "gpt2"; }
   std::string about() const override { return "GPT-2"; }
@@ -191,15 +161,16 @@ class Gpt2Family : public families::Family {
     const Gpt2Settings settings = read_gpt2_settings(fields);
     // A table of them is a parameter: no more than can be one.
     config.max_position_embeddings =
-        gpt2_size(fields, "n_positions", "max_position_embeddings", families::kMaxVocab);
-    config.description =
-        describe_gpt2(settings, config.vocab_size, config.max_position_embeddings);
+        gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
+    config.network =
+        gpt2_network(settings, config.vocab_size, config.max_position_embeddings);
     config.settings = std::make_shared<Gpt2Settings>(settings);
   }
 
   std::vector<Field> settings(const ModelConfig& config) const override {
     // All members by name: one that is added does not compile until it stands here.
-    const auto& [embd, inner, layers, heads, eps, range, tied] = gpt2_settings(config);
+    const auto& [embd, inner, layers, heads, eps, range, tied] =
+        settings_of<Gpt2Settings>(config, "GPT-2");
     return {{"n_embd", fmt::format("{}", embd), true},
             {"n_inner", fmt::format("{}", inner), true},
             {"n_layer", fmt::format("{}", layers), true},
@@ -212,13 +183,9 @@ class Gpt2Family : public families::Family {
 
 }  // namespace
 
-const Gpt2Settings& gpt2_settings(const ModelConfig& config) {
-  return families::settings_of<Gpt2Settings>(config, "GPT-2");
-}
-
-const families::Family& gpt2_family() {
+const Family& gpt2_family() {
   static const Gpt2Family family;
   return family;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::families

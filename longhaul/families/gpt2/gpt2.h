@@ -2,7 +2,7 @@
 
 #include "longhaul/families/family.h"
 
-namespace longhaul {
+namespace longhaul::families {
 
 /// GPT-2: learned positions, LayerNorm, biases, GELU, the head tied.
 struct Gpt2Settings : FamilySettings {
@@ -15,9 +15,6 @@ struct Gpt2Settings : FamilySettings {
   bool tie_word_embeddings = true;
 };
 
-/// The settings of a model of this family; internal error for one of another.
-const Gpt2Settings& gpt2_settings(const ModelConfig& config);
+const Family& gpt2_family();
 
-const families::Family& gpt2_family();
-
-}  // namespace longhaul
+}  // namespace longhaul::families

@@ -2,24 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "longhaul/families/gelu.h"
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
 #include "longhaul/families/settings_of.h"
-#include "longhaul/families/unit_maker.h"
 
-namespace longhaul {
+namespace longhaul::families {
 namespace {
-
-using families::ConfigFields;
-using families::Feature;
-using families::Field;
-using families::UnitMaker;
-
-constexpr const char* kNeoxPrefix = "gpt_neox.";
-constexpr const char* kNeoxTokens = "gpt_neox.embed_in.weight";
-constexpr const char* kNeoxHead = "embed_out.weight";
 
 void check_no_neox_dropout(const ConfigFields& fields) {
   for (const char* key : {"attention_dropout", "hidden_dropout"}) {
@@ -33,7 +25,7 @@ void check_no_neox_dropout(const ConfigFields& fields) {
 
 /// transformers takes it for the rotation alone, where it is neither null nor 0.
 void check_neox_head_dim(const ConfigFields& fields, int64_t head_dim) {
-  const auto given = fields.integer("head_dim", 0, families::kMaxWidth);
+  const auto given = fields.integer("head_dim", 0, kMaxWidth);
   if (given.value_or(0) == 0 || *given == head_dim) return;
   fields.fail("head_dim",
               fmt::format("= {} is not available: heads are {} wide, which is "
@@ -44,7 +36,7 @@ void check_neox_head_dim(const ConfigFields& fields, int64_t head_dim) {
 GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   check_no_neox_dropout(fields);
   GptNeoxSettings s;
-  families::read_outline_of_even_heads(fields, s);
+  read_outline_of_even_heads(fields, s);
   check_neox_head_dim(fields, s.head_dim());
   s.layer_norm_eps = fields.eps("layer_norm_eps");
   s.initializer_range = fields.initializer_range();
@@ -52,113 +44,78 @@ GptNeoxSettings read_neox_settings(const ConfigFields& fields) {
   // Files of the first versions have none of these, and could only mean so.
   s.parallel_residual = fields.boolean("use_parallel_residual").value_or(true);
   s.attention_bias = fields.boolean("attention_bias").value_or(true);
-  s.tanh_gelu = families::read_tanh_gelu(fields);
-  const families::NeoxRotation rotation =
-      families::read_neox_rotation(fields, s.head_dim());
+  s.tanh_gelu = read_tanh_gelu(fields);
+  const NeoxRotation rotation = read_neox_rotation(fields, s.head_dim());
   s.rotated = rotation.features;
   s.rope = rotation.rope;
   return s;
 }
 
-/// Queries, keys and values of a head lie one after another in the files, head by head.
-class NeoxUnit {
- public:
-  NeoxUnit(const GptNeoxSettings& settings, int64_t layer)
-      : s_(settings),
-        unit_(UnitKind::Block, layer, settings.initializer_range),
-        name_(fmt::format("{}layers.{}.", kNeoxPrefix, layer)) {}
-
-  UnitDescription describe() {
-    const Feature x = unit_.input(s_.hidden_size);
-    const Feature attended = attention(x);
-    if (s_.parallel_residual) {
-      unit_.sum(x, attended, feed_forward(x));
-    } else {
-      feed_forward(unit_.sum(x, attended));
-    }
-    return unit_.take();
-  }
-
- private:
-  Feature attention(const Feature& x) {
-    const int64_t head_dim = s_.head_dim();
-    const Feature in = unit_.layer_norm(name_ + "input_layernorm", x);
-    unit_.enter();
-    const Feature q = part(0, "q_proj", ShardUnit::QueryHeads, in);
-    const Feature k = part(1, "k_proj", ShardUnit::KeyHeads, in);
-    const Feature v = part(2, "v_proj", ShardUnit::KeyHeads, in);
-    const Feature seen = unit_.attention(unit_.rope(q, s_.rotated),
-                                         unit_.rope(k, s_.rotated), v, head_dim);
-    const std::string name = name_ + "attention.";
-    const Feature out = unit_.stored_linear(
-        name + "o_proj", whole(name + "dense", s_.hidden_size), s_.hidden_size, seen,
-        {ShardUnit::QueryHeads, 1}, s_.attention_bias);
-    unit_.leave();
-    return out;
-  }
-
-  Feature feed_forward(const Feature& x) {
-    const std::string name = name_ + "mlp.";
-    const Feature in = unit_.layer_norm(name_ + "post_attention_layernorm", x);
-    unit_.enter();
-    const Feature up = unit_.stored_linear(
-        name + "up_proj", whole(name + "dense_h_to_4h", s_.intermediate_size),
-        s_.intermediate_size, in, {ShardUnit::Elements, 0}, true);
-    const Feature out = unit_.stored_linear(
-        name + "down_proj", whole(name + "dense_4h_to_h", s_.hidden_size), s_.hidden_size,
-        unit_.gelu(up), {ShardUnit::Elements, 1}, true);
-    unit_.leave();
-    return out;
-  }
-
-  static StoredForm whole(const std::string& name, int64_t rows) {
-    return {name, false, rows, 0, rows, rows};
-  }
-
-  /// Queries, keys or values.
-  Feature part(int64_t number, const std::string& name, ShardUnit heads,
-               const Feature& x) {
-    const int64_t head_dim = s_.head_dim();
-    const StoredForm form{name_ + "attention.query_key_value",
-                          false,
-                          3 * s_.hidden_size,
-                          number * head_dim,
-                          head_dim,
-                          3 * head_dim};
-    return unit_.stored_linear(name_ + "attention." + name, form, s_.hidden_size, x,
-                               {heads, 0}, s_.attention_bias);
-  }
-
-  const GptNeoxSettings& s_;
-  UnitMaker unit_;
-  std::string name_;
-};
-
-ModelDescription describe_neox(const GptNeoxSettings& s, int64_t vocab_size) {
-  ModelDescription model;
-  model.passed = {{"hidden", s.hidden_size}};
-  model.query_heads = s.num_attention_heads;
-  model.key_heads = s.num_attention_heads;
-  UnitMaker embedding(UnitKind::Embedding, 0, s.initializer_range);
-  embedding.table(kNeoxTokens, vocab_size, s.hidden_size);
-  embedding.leave();
-  model.units.push_back(embedding.take());
-  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
-    model.units.push_back(NeoxUnit(s, i).describe());
-    for (const char* table : {"bias", "masked_bias", "rotary_emb.inv_freq"}) {
-      model.buffers.push_back(
-          fmt::format("{}layers.{}.attention.{}", kNeoxPrefix, i, table));
-    }
-  }
-  UnitMaker head(UnitKind::Head, 0, s.initializer_range);
-  const Feature x =
-      head.layer_norm("gpt_neox.final_layer_norm", head.input(s.hidden_size));
-  families::add_output(model, head, x, vocab_size, {kNeoxTokens, kNeoxHead},
-                       s.tie_word_embeddings);
-  return model;
+Projection neox_projection(const std::string& name, const std::string& stored,
+                           int64_t out, bool bias) {
+  return {name, out, bias, StoredForm{stored, false, out, 0, out, out}};
 }
 
-class GptNeoxFamily : public families::Family {
+Attention neox_attention(const GptNeoxSettings& s, const std::string& name) {
+  // Queries, keys and values of a head lie one after another in the files, head by head.
+  const auto part = [&](const char* end, int64_t number) {
+    Projection out = neox_projection(name + end, name + "query_key_value", s.hidden_size,
+                                     s.attention_bias);
+    out.stored->rows = 3 * s.hidden_size;
+    out.stored->first = number * s.head_dim();
+    out.stored->block = s.head_dim();
+    out.stored->period = 3 * s.head_dim();
+    return out;
+  };
+  return {.query = part("q_proj", 0),
+          .key = part("k_proj", 1),
+          .value = part("v_proj", 2),
+          .out = neox_projection(name + "o_proj", name + "dense", s.hidden_size,
+                                 s.attention_bias),
+          .head_dim = s.head_dim(),
+          .rotation = Rotation{s.rope, s.rotated}};
+}
+
+Block neox_block(const GptNeoxSettings& s, int64_t layer) {
+  const std::string name = fmt::format("gpt_neox.layers.{}.", layer);
+  const std::string mlp = name + "mlp.";
+  const auto norm = [&](const char* end) {
+    return Norm{Norm::Kind::Layer, name + end, s.layer_norm_eps};
+  };
+  Branch first{.before = norm("input_layernorm"),
+               .core = neox_attention(s, name + "attention.")};
+  Branch second{.before = norm("post_attention_layernorm"),
+                .core = FeedForward{
+                    .up = neox_projection(mlp + "up_proj", mlp + "dense_h_to_4h",
+                                          s.intermediate_size, true),
+                    .down = neox_projection(mlp + "down_proj", mlp + "dense_4h_to_h",
+                                            s.hidden_size, true),
+                    .activation = s.tanh_gelu ? Activation::GeluTanh : Activation::Gelu}};
+  if (s.parallel_residual) return {{{std::move(first), std::move(second)}}};
+  return {{{std::move(first)}}, {{std::move(second)}}};
+}
+
+Network neox_network(const GptNeoxSettings& s, int64_t vocab_size, int64_t positions) {
+  Network network;
+  network.width = s.hidden_size;
+  network.query_heads = network.key_heads = s.num_attention_heads;
+  network.stddev = s.initializer_range;
+  network.max_positions = positions;
+  network.embedding.tokens = {"gpt_neox.embed_in", vocab_size};
+  for (int64_t i = 0; i < s.num_hidden_layers; ++i) {
+    network.blocks.push_back(neox_block(s, i));
+    for (const char* table : {"bias", "masked_bias", "rotary_emb.inv_freq"}) {
+      network.buffers.push_back(fmt::format("gpt_neox.layers.{}.attention.{}", i, table));
+    }
+  }
+  network.head =
+      LanguageHead{{Norm::Kind::Layer, "gpt_neox.final_layer_norm", s.layer_norm_eps},
+                   "embed_out",
+                   s.tie_word_embeddings};
+  return network;
+}
+
+class GptNeoxFamily : public Family {
  public:
   std::string model_type() const override { return "gpt_neox"; }
   std::string about() const override { return "GPT-NeoX, Pythia"; }
@@ -180,8 +137,9 @@ class GptNeoxFamily : public families::Family {
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     const GptNeoxSettings settings = read_neox_settings(fields);
     config.max_position_embeddings =
-        fields.required_integer("max_position_embeddings", 1, families::kMaxPositions);
-    config.description = describe_neox(settings, config.vocab_size);
+        fields.required_integer("max_position_embeddings", 1, kMaxPositions);
+    config.network =
+        neox_network(settings, config.vocab_size, config.max_position_embeddings);
     config.settings = std::make_shared<GptNeoxSettings>(settings);
   }
 
@@ -203,7 +161,7 @@ class GptNeoxFamily : public families::Family {
                                  field("attention_bias", bias),
                                  field("hidden_act by its tanh form", tanh)};
     fields.push_back({"initializer_range", fmt::format("{}", range), false});
-    const std::vector<Field> rotation = families::rope_settings(rope);
+    const std::vector<Field> rotation = rope_settings(rope);
     fields.insert(fields.end(), rotation.begin(), rotation.end());
     return fields;
   }
@@ -212,12 +170,12 @@ class GptNeoxFamily : public families::Family {
 }  // namespace
 
 const GptNeoxSettings& gpt_neox_settings(const ModelConfig& config) {
-  return families::settings_of<GptNeoxSettings>(config, "GPT-NeoX");
+  return settings_of<GptNeoxSettings>(config, "GPT-NeoX");
 }
 
-const families::Family& gpt_neox_family() {
+const Family& gpt_neox_family() {
   static const GptNeoxFamily family;
   return family;
 }
 
-}  // namespace longhaul
+}  // namespace longhaul::families

@@ -3,7 +3,7 @@
 #include "longhaul/families/family.h"
 #include "longhaul/families/rope.h"
 
-namespace longhaul {
+namespace longhaul::families {
 
 /// GPT-NeoX and Pythia: a part of each head rotated, LayerNorm, biases, GELU, attention
 /// and feed-forward side by side or one after the other.
@@ -27,6 +27,6 @@ struct GptNeoxSettings : FamilySettings {
 /// The settings of a model of this family; internal error for one of another.
 const GptNeoxSettings& gpt_neox_settings(const ModelConfig& config);
 
-const families::Family& gpt_neox_family();
+const Family& gpt_neox_family();
 
-}  // namespace longhaul
+}  // namespace longhaul::families

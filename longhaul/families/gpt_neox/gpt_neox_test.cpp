@@ -81,7 +81,7 @@ TEST(GptNeox, NormsAndBiasesDoNotDecayAndOldTablesMayStandBesides) {
 }
 
 TEST(GptNeox, TheRotationIsReadWhereverItStands) {
-  const GptNeoxSettings old = gpt_neox_settings(parse_neox());
+  const families::GptNeoxSettings old = families::gpt_neox_settings(parse_neox());
   EXPECT_EQ(old.rotated, 16);
   EXPECT_EQ(old.rope.theta, 10000.0);
   const OrderedJson none = {{"rotary_emb_base", nullptr}, {"rotary_pct", nullptr}};
@@ -90,7 +90,7 @@ TEST(GptNeox, TheRotationIsReadWhereverItStands) {
                                 {"factor", 2.0},
                                 {"rope_theta", 5e4},
                                 {"partial_rotary_factor", 0.5}};
-  const GptNeoxSettings now = gpt_neox_settings(parse_neox(changes));
+  const families::GptNeoxSettings now = families::gpt_neox_settings(parse_neox(changes));
   EXPECT_EQ(now.rotated, 32);
   EXPECT_EQ(now.rope.theta, 5e4);
   EXPECT_EQ(now.rope.kind, RopeConfig::Kind::Linear);
@@ -133,7 +133,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
       "[model] c.json: rope_theta = 50000 has no effect in transformers, which takes "
       "10000 where rotary_emb_base is absent; set rotary_emb_base instead");
   changes["rope_theta"] = 10000.0;
-  EXPECT_EQ(gpt_neox_settings(parse_neox(changes)).rope.theta, 10000.0);
+  EXPECT_EQ(families::gpt_neox_settings(parse_neox(changes)).rope.theta, 10000.0);
   EXPECT_EQ(refused_neox({{"rotary_pct", nullptr}, {"partial_rotary_factor", 0.5}}),
             "[model] c.json: partial_rotary_factor = 0.5 has no effect in transformers, "
             "which takes 0.25 where rotary_pct is absent; set rotary_pct instead");

@@ -1,20 +1,10 @@
 #pragma once
 
-#include <optional>
-
 #include "longhaul/families/decoder.h"
 
-namespace longhaul {
+namespace longhaul::families {
 
-/// Mistral 7B and models of the same form: Llama's, and attention within a window.
-struct MistralSettings : FamilySettings {
-  DecoderSettings decoder;
-  std::optional<int64_t> sliding_window;  ///< positions that a token sees at most
-};
+/// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): attention within a window.
+const Family& mistral_family();
 
-/// The settings of a model of this family; internal error for one of another.
-const MistralSettings& mistral_settings(const ModelConfig& config);
-
-const families::Family& mistral_family();
-
-}  // namespace longhaul
+}  // namespace longhaul::families

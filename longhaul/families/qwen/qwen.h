@@ -2,19 +2,11 @@
 
 #include "longhaul/families/decoder.h"
 
-namespace longhaul {
+namespace longhaul::families {
 
-/// Qwen2, Qwen2.5 and Qwen3: decoders with biases of queries, keys and values, or with a
-/// norm of each head of queries and keys.
-struct QwenSettings : DecoderSettings {
-  bool biases = false;      ///< Qwen2
-  bool head_norms = false;  ///< Qwen3
-};
+/// Qwen2 (Yang et al. 2024, arXiv 2407.10671): biases of queries, keys and values.
+const Family& qwen2_family();
+/// Qwen3 (Yang et al. 2025, arXiv 2505.09388): norms of each head of queries and keys.
+const Family& qwen3_family();
 
-/// The settings of a model of this family; internal error for one of another.
-const QwenSettings& qwen_settings(const ModelConfig& config);
-
-const families::Family& qwen2_family();
-const families::Family& qwen3_family();
-
-}  // namespace longhaul
+}  // namespace longhaul::families

@@ -103,19 +103,19 @@ TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
   };
   const OrderedJson wide = {{"num_attention_heads", 64}};
   EXPECT_EQ(
-      qwen_settings(without(kQwen3, "num_key_value_heads", wide)).num_key_value_heads,
+      decoder_settings(without(kQwen3, "num_key_value_heads", wide)).num_key_value_heads,
       32);
   const OrderedJson no_keys = {{"num_key_value_heads", nullptr}};
-  EXPECT_EQ(qwen_settings(parse(kQwen25, no_keys)).num_key_value_heads, 14);
+  EXPECT_EQ(decoder_settings(parse(kQwen25, no_keys)).num_key_value_heads, 14);
   EXPECT_EQ(message_of<InputError>([&] { without(kQwen25, "num_key_value_heads"); }),
             "[model] c.json: num_key_value_heads is absent and stands for 32, as in "
             "transformers, which does not divide num_attention_heads = 14");
   const OrderedJson narrow = {{"hidden_size", 2048}};
-  EXPECT_EQ(qwen_settings(without(kQwen3, "head_dim", narrow)).head_dim, 128);
+  EXPECT_EQ(decoder_settings(without(kQwen3, "head_dim", narrow)).head_dim, 128);
   EXPECT_EQ(refused(kQwen3, {{"head_dim", nullptr}}),
             "[model] c.json: head_dim is null, which transformers refuses; give it a "
             "number, or remove it for 128");
-  EXPECT_EQ(qwen_settings(parse(kQwen25)).head_dim, 64);
+  EXPECT_EQ(decoder_settings(parse(kQwen25)).head_dim, 64);
 }
 
 }  // namespace

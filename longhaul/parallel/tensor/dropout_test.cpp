@@ -1,5 +1,6 @@
 // Dropout inside and outside of regions, against one rank with all features.
 #include "longhaul/nn/dropout.h"
+#include "longhaul/nn/form_test_support.h"
 
 #include <ATen/ATen.h>
 
@@ -42,7 +43,7 @@ struct DroppingLayer {
     context.dropout_key = 17;
   }
   at::Tensor forward(const at::Tensor& x) const {
-    return nn::dropout(attention.forward(x, nullptr, context), kProbability, kLayer,
+    return nn::dropout(attention.forward(x, context), kProbability, kLayer,
                        nn::DropoutSite::AttentionOut, context);
   }
   static UnitDescription describe() {
@@ -54,13 +55,13 @@ struct DroppingLayer {
                        {"a.o_proj.weight", {kFeatures, 32}, {}, {{Unit::QueryHeads, 1}}}};
     return unit;
   }
-  static nn::AttentionParts parts() {
-    nn::AttentionParts out;
+  static families::Attention form() {
+    families::Attention out = nn::testing::attention_form("a", 8);
     out.dropout = kProbability;
     return out;
   }
   ParameterSet parameters{{describe()}};
-  nn::Attention attention{parameters, "a", 8, kLayer, parts()};
+  nn::Attention attention{parameters, form(), kLayer};
   nn::ForwardContext context;
 };
 
@@ -127,13 +128,13 @@ TEST(LayerDropout, DropsOtherElementsAtOtherPlacesAndNoneInEvaluation) {
   layer.context.dropout_key = 18;
   EXPECT_FALSE(at::equal(here, at_place(0, nn::DropoutSite::Embedding)));
   const at::NoGradGuard no_grad;
-  const at::Tensor trained = layer.attention.forward(x, nullptr, layer.context);
+  const at::Tensor trained = layer.attention.forward(x, layer.context);
   layer.context.dropout_key.reset();
   EXPECT_TRUE(at_place(0, nn::DropoutSite::Embedding).is_same(x));
-  const at::Tensor y = layer.attention.forward(x, nullptr, layer.context);
+  const at::Tensor y = layer.attention.forward(x, layer.context);
   EXPECT_GT((y - trained).norm().item<double>(), 0.1 * y.norm().item<double>());
-  // All rows are alike, so that a query's place is nothing that attention without dropout
-  // could tell.
+  // All rows are alike, so that a query's place is nothing that attention
+  // without dropout could tell.
   EXPECT_TRUE(at::allclose(y, y[0].expand_as(y), 1e-5, 1e-6));
 }
 

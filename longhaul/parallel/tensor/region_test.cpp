@@ -9,6 +9,7 @@
 #include "longhaul/comm/fake.h"
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
+#include "longhaul/nn/form_test_support.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/parallel/tensor/apply_test_support.h"
 #include "longhaul/tensor/init.h"
@@ -76,16 +77,15 @@ struct Layer {
       p->set_frozen(false);
       p->bind(values, at::zeros_like(values));
     }
-    RopeConfig config;
-    config.theta = 10000.0;
-    rope = ops::make_rope_table(config, 8, kTokens, at::kCPU);
+    nn::RopeTables tables(kTokens, at::kCPU);
+    attention.prepare(tables);
     context.batch.rows = 1;
     context.batch.seq = kTokens;
     context.batch.positions = at::arange(kTokens, at::kInt);
     context.weight_gradients = std::make_shared<ops::WeightGradients>();
   }
   at::Tensor forward(const at::Tensor& x) const {
-    return feed_forward.forward(attention.forward(x, &rope, context), context);
+    return feed_forward.forward(attention.forward(x, context), context);
   }
   static UnitDescription describe() {
     using Unit = ShardUnit;
@@ -100,9 +100,9 @@ struct Layer {
     return unit;
   }
   ParameterSet parameters{{describe()}};
-  nn::Attention attention{parameters, "a", 8, 0};
-  nn::FeedForward feed_forward{parameters, "f"};
-  ops::RopeTable rope;
+  nn::Attention attention{
+      parameters, nn::testing::attention_form("a", 8, nn::testing::rotation_form(8)), 0};
+  nn::FeedForward feed_forward{parameters, nn::testing::gated_form("f")};
   nn::ForwardContext context;
 };
 

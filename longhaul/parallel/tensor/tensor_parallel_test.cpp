@@ -6,7 +6,9 @@
 
 #include "longhaul/nn/attention.h"
 #include "longhaul/nn/feed_forward.h"
+#include "longhaul/nn/form_test_support.h"
 #include "longhaul/nn/loss_head.h"
+#include "longhaul/nn/norm.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/parallel/recompute/recompute.h"
 #include "longhaul/parallel/tensor/twin_test_support.h"
@@ -46,25 +48,27 @@ UnitDescription describe_wide() {
   return all;
 }
 
-/// x + attention(n) + swiglu(n) + out(relu(in n)^2), n = norm(x): a parallel residual and
-/// one more pair of projections.
+/// x + attention(n) + swiglu(n) + out(relu(in n)^2), n = norm(x): a parallel
+/// residual and one more pair of projections.
 struct WideBlock {
   WideBlock(ParameterSet& parameters, const std::string& name, int64_t layer)
-      : norm(parameters, name + ".ln", 1e-5),
-        attention(parameters, name + ".attn", 8, layer),
-        feed_forward(parameters, name + ".glu"),
+      : norm(parameters, nn::testing::norm_form(name + ".ln")),
+        attention(
+            parameters,
+            nn::testing::attention_form(name + ".attn", 8, nn::testing::rotation_form(8)),
+            layer),
+        feed_forward(parameters, nn::testing::gated_form(name + ".glu")),
         in(parameters, name + ".in"),
         out(parameters, name + ".out") {}
 
-  at::Tensor forward(const at::Tensor& x, const ops::RopeTable& rope,
-                     const nn::ForwardContext& context) const {
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor n = norm.forward(x, context);
     const at::Tensor inner = at::relu(in.forward(context.enter(n), context));
-    return x + attention.forward(n, &rope, context) + feed_forward.forward(n, context) +
+    return x + attention.forward(n, context) + feed_forward.forward(n, context) +
            context.leave(out.forward(inner * inner, context));
   }
 
-  nn::RmsNorm norm;
+  nn::Norm norm;
   nn::Attention attention;
   nn::FeedForward feed_forward;
   nn::Linear in, out;
@@ -75,16 +79,14 @@ struct WideModel {
     for (int64_t i = 0; i < kLayers; ++i) {
       blocks.emplace_back(parameters, "h." + std::to_string(i), i);
     }
-    RopeConfig config;
-    config.theta = 10000.0;
-    rope = ops::make_rope_table(config, 8, twin::kSeq, at::kCPU);
+    nn::RopeTables tables(twin::kSeq, at::kCPU);
+    for (WideBlock& block : blocks) block.attention.prepare(tables);
   }
   ParameterSet parameters{{describe_wide()}};
   nn::Embedding embedding{parameters, "wte"};
   std::vector<WideBlock> blocks;
-  nn::RmsNorm norm{parameters, "ln_f", 1e-5};
+  nn::Norm norm{parameters, nn::testing::norm_form("ln_f")};
   nn::Linear head{parameters, "out_head"};
-  ops::RopeTable rope;
 };
 
 /// `again`: blocks run again in the backward.
@@ -98,7 +100,7 @@ twin::Family make_wide(bool again) {
     nn::Tensors x = {m->embedding.forward(context.batch.tokens, context)};
     for (const WideBlock& block : m->blocks) {
       const auto run = [&](const nn::Tensors& in) {
-        return nn::Tensors{block.forward(in[0], m->rope, context)};
+        return nn::Tensors{block.forward(in[0], context)};
       };
       x = again ? recompute(run, x) : run(x);
     }
@@ -198,7 +200,8 @@ TEST(SelectiveRecompute, RunsAReplacedCoreOnceMoreAndKeepsNoResult) {
 }
 
 TEST(TensorParallel, RecomputedBlocksAreBitwiseTheSame) {
-  // The regions' collectives run again in the backward, in the same order on all ranks.
+  // The regions' collectives run again in the backward, in the same order on
+  // all ranks.
   Case c;
   c.tp = 3;
   c.sequence = true;

@@ -1,0 +1,168 @@
+#include "longhaul/families/describe.h"
+
+#include "longhaul/families/bert/head.h"
+#include "longhaul/families/unit_maker.h"
+
+// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second
+// ones by columns.
+
+namespace longhaul::families {
+namespace {
+
+using Unit = ShardUnit;
+
+Feature add_norm(UnitMaker& unit, const Norm& norm, const Feature& x,
+                 std::optional<ShardSplit> split = {}) {
+  if (norm.kind == Norm::Kind::Layer) return unit.layer_norm(norm.name, x, split);
+  return unit.norm(norm.name + ".weight", x);
+}
+
+Feature add_projection(UnitMaker& unit, const Projection& p, const Feature& x,
+                       ShardSplit split) {
+  if (p.stored) {
+    return unit.stored_linear(p.name, *p.stored, p.out, x, split, p.bias, p.stddev);
+  }
+  const Feature y = unit.matrix(p.name + ".weight", p.out, x, split, p.stddev);
+  // A bias behind a sum over the ranks is added where features are whole.
+  if (p.bias) {
+    unit.bias(p.name + ".bias", p.out,
+              split.dim == 0 ? std::optional(split) : std::nullopt);
+  }
+  return y;
+}
+
+Feature add_head_norm(UnitMaker& unit, const Norm& norm, const Feature& x,
+                      const Attention& attention) {
+  const Feature y = unit.head_norm(norm.name + ".weight", x, attention.head_dim);
+  if (attention.extras_last) unit.stands_last();
+  return y;
+}
+
+/// Queries, keys or values.
+Feature add_heads(UnitMaker& unit, const Projection& projection, const Feature& x,
+                  Unit heads, const Attention& attention) {
+  const Feature y = add_projection(unit, projection, x, {heads, 0});
+  if (projection.bias && attention.extras_last) unit.stands_last();
+  return y;
+}
+
+Feature add_core(UnitMaker& unit, const Attention& attention, const Feature& x) {
+  if (!attention.causal) unit.both_ways();
+  if (attention.window) unit.window(*attention.window);
+  unit.enter();
+  Feature q = add_heads(unit, attention.query, x, Unit::QueryHeads, attention);
+  Feature k = add_heads(unit, attention.key, x, Unit::KeyHeads, attention);
+  const Feature v = add_heads(unit, attention.value, x, Unit::KeyHeads, attention);
+  if (attention.query_norm) q = add_head_norm(unit, *attention.query_norm, q, attention);
+  if (attention.key_norm) k = add_head_norm(unit, *attention.key_norm, k, attention);
+  if (attention.rotation) {
+    q = unit.rope(q, attention.rotation->features);
+    k = unit.rope(k, attention.rotation->features);
+  }
+  const Feature seen = unit.attention(q, k, v, attention.head_dim);
+  return unit.leave(add_projection(unit, attention.out, seen, {Unit::QueryHeads, 1}));
+}
+
+Feature add_core(UnitMaker& unit, const FeedForward& layer, const Feature& x) {
+  unit.enter();
+  Feature inner;
+  if (layer.gate) {
+    const Feature gate = add_projection(unit, *layer.gate, x, {Unit::Elements, 0});
+    inner =
+        unit.gated_product(gate, add_projection(unit, layer.up, x, {Unit::Elements, 0}));
+  } else {
+    inner = unit.gelu(add_projection(unit, layer.up, x, {Unit::Elements, 0}));
+  }
+  return unit.leave(add_projection(unit, layer.down, inner, {Unit::Elements, 1}));
+}
+
+Feature add_branch(UnitMaker& unit, const Branch& branch, const Feature& x) {
+  const Feature in = branch.before ? add_norm(unit, *branch.before, x) : x;
+  Feature y =
+      std::visit([&](const auto& core) { return add_core(unit, core, in); }, branch.core);
+  if (branch.after) y = add_norm(unit, *branch.after, y);
+  return branch.dropout > 0.0 ? unit.elementwise(y) : y;
+}
+
+UnitDescription describe_embedding(const Network& network) {
+  const Embedding& embedding = network.embedding;
+  const int64_t width = network.width;
+  UnitMaker unit(UnitKind::Embedding, 0, network.stddev);
+  unit.table(embedding.tokens.name + ".weight", embedding.tokens.rows, width,
+             embedding.padding_row);
+  if (embedding.positions) {
+    unit.table(embedding.positions->name + ".weight", embedding.positions->rows, width);
+  }
+  unit.leave();
+  if (embedding.types) {
+    unit.whole_table(embedding.types->name + ".weight", embedding.types->rows, width);
+  }
+  if (embedding.norm) add_norm(unit, *embedding.norm, unit.looked_up(width));
+  return unit.take();
+}
+
+void describe_head(const Network& network, const LanguageHead& head,
+                   ModelDescription& model) {
+  const std::string table = network.embedding.tokens.name + ".weight";
+  const int64_t vocabulary = network.embedding.tokens.rows;
+  UnitMaker unit(UnitKind::Head, 0, network.stddev);
+  const Feature x = add_norm(unit, head.norm, unit.input(network.width));
+  unit.enter();
+  if (head.tied) {
+    unit.tied_loss_head(vocabulary, x);
+    model.tied = {table, head.name + ".weight"};
+  } else {
+    unit.loss_head(head.name + ".weight", vocabulary, x);
+  }
+  model.units.push_back(unit.take());
+}
+
+bool drops(const Network& network) {
+  if (network.embedding.dropout > 0.0) return true;
+  for (const Block& block : network.blocks) {
+    for (const Step& step : block) {
+      for (const Branch& branch : step.branches) {
+        const auto* attention = std::get_if<Attention>(&branch.core);
+        if (branch.dropout > 0.0) return true;
+        if (attention != nullptr && attention->dropout > 0.0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+UnitDescription describe_block(const Network& network, int64_t layer) {
+  UnitMaker unit(UnitKind::Block, layer, network.stddev);
+  Feature x = unit.input(network.width);
+  for (const Step& step : network.blocks.at(static_cast<size_t>(layer))) {
+    std::vector<Feature> terms;
+    for (const Branch& branch : step.branches) {
+      terms.push_back(add_branch(unit, branch, x));
+    }
+    x = unit.sum(x, terms);
+    if (step.of_stream) x = add_norm(unit, *step.of_stream, x);
+  }
+  return unit.take();
+}
+
+}  // namespace
+
+ModelDescription describe(const Network& network) {
+  ModelDescription model;
+  model.passed = {{"hidden", network.width}};
+  model.query_heads = network.query_heads;
+  model.key_heads = network.key_heads;
+  model.drops = drops(network);
+  model.optional_prefix = network.optional_prefix;
+  model.old_endings = network.old_endings;
+  model.buffers = network.buffers;
+  model.units.push_back(describe_embedding(network));
+  for (size_t i = 0; i < network.blocks.size(); ++i) {
+    model.units.push_back(describe_block(network, static_cast<int64_t>(i)));
+  }
+  std::visit([&](const auto& head) { describe_head(network, head, model); },
+             network.head);
+  return model;
+}
+
+}  // namespace longhaul::families

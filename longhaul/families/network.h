@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "longhaul/families/description.h"
+#include "longhaul/families/rope.h"
+
+namespace longhaul::families {
+
+// The forward of a model as data. Three visitors read it: describe() makes the model's
+// description (families/describe.h), models::Model computes with it, and
+// models::SourceModel evaluates it straight from the source's files. Names of layers are
+// whole names; a layer called NAME has the parameters NAME.weight and NAME.bias.
+
+/// A norm over the width of its input.
+struct Norm {
+  enum class Kind {
+    Rms,    ///< with a weight (ops/rms_norm.h)
+    Layer,  ///< with a weight and a bias (ops/layer_norm.h)
+  };
+  Kind kind = Kind::Rms;
+  std::string name;
+  double eps = 0.0;
+};
+
+/// y = x W^T, or with a bias; W [out, width of x].
+struct Projection {
+  std::string name;
+  int64_t out = 0;
+  bool bias = false;
+  /// How files hold the weight and the bias, but for the ends of the names and that a
+  /// bias is not transposed. Absent: under their own names, as they are here.
+  std::optional<StoredForm> stored = {};
+  /// Standard deviation of the first values, where not Network::stddev.
+  std::optional<double> stddev = {};
+};
+
+/// Positions are turned into the first `features` features of each head.
+struct Rotation {
+  RopeConfig rope;
+  int64_t features = 0;
+  bool operator==(const Rotation&) const = default;
+};
+
+/// Grouped-query self-attention.
+struct Attention {
+  Projection query, key, value, out;
+  int64_t head_dim = 0;
+  std::optional<Rotation> rotation = {};
+  /// Norms of each head of queries and keys, before the rotation.
+  std::optional<Norm> query_norm = {}, key_norm = {};
+  /// Positions that a token sees at most, its own the last.
+  std::optional<int64_t> window = {};
+  bool causal = true;    ///< false: a token sees what follows it as well
+  double dropout = 0.0;  ///< of the probabilities
+  /// The biases of queries, keys and values and the norms of heads stand behind all other
+  /// parameters of the block.
+  bool extras_last = false;
+};
+
+enum class Activation { Silu, Gelu, GeluTanh };
+
+/// down(act(gate x) * up x), or down(act(up x)) without a gate.
+struct FeedForward {
+  std::optional<Projection> gate = {};
+  Projection up, down;
+  Activation activation = Activation::Silu;
+};
+
+using Core = std::variant<Attention, FeedForward>;
+
+/// scale * drop(after(core(before(x)))).
+struct Branch {
+  std::optional<Norm> before = {};
+  Core core;
+  std::optional<Norm> after = {};
+  double dropout = 0.0;
+};
+
+/// x = of_stream(x + the sum of the branches, each of x).
+struct Step {
+  std::vector<Branch> branches;
+  std::optional<Norm> of_stream = {};
+};
+
+/// Steps, one after the other.
+using Block = std::vector<Step>;
+
+/// A table whose rows are looked up.
+struct Table {
+  std::string name;
+  int64_t rows = 0;
+};
+
+/// drop(norm(tokens + positions + types)), of what there is.
+struct Embedding {
+  Table tokens;
+  std::optional<int64_t> padding_row = {};  ///< of ParameterDescription
+  std::optional<Table> positions = {};
+  std::optional<Table> types = {};  ///< by Batch::segments
+  std::optional<Norm> norm = {};
+  double dropout = 0.0;
+};
+
+/// Each position's next token: logits = projection(norm(x)).
+struct LanguageHead {
+  Norm norm;
+  std::string name;   ///< of the projection
+  bool tied = false;  ///< the projection is the embedding's table of tokens
+};
+
+/// BERT's: the masked tokens and, with `next_sentence`, whether a sequence's second text
+/// follows its first (families/bert/head.h).
+struct BertHead {
+  Activation activation = Activation::Gelu;
+  double eps = 1e-12;
+  bool next_sentence = true;
+};
+
+struct Network {
+  int64_t width = 0;  ///< of hidden states
+  int64_t query_heads = 0;
+  int64_t key_heads = 0;
+  double stddev = 0.02;  ///< of the first values of matrices and tables
+  Embedding embedding;
+  std::vector<Block> blocks;
+  std::variant<LanguageHead, BertHead> head;
+  int64_t max_positions = 0;
+  /// The field of config.json that says so.
+  std::string max_positions_key = "max_position_embeddings";
+
+  // As in ModelDescription.
+  std::string optional_prefix = {};
+  std::vector<std::pair<std::string, std::string>> old_endings = {};
+  std::vector<std::string> buffers = {};
+};
+
+}  // namespace longhaul::families

@@ -1,0 +1,103 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tanh.h>
+
+#include <optional>
+
+#include "longhaul/models/head.h"
+#include "longhaul/nn/feed_forward.h"
+#include "longhaul/nn/loss_head.h"
+#include "longhaul/nn/norm.h"
+#include "longhaul/ops/gelu.h"
+#include "longhaul/ops/products.h"
+
+// Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V
+// vocabulary.
+
+namespace longhaul::models {
+namespace {
+
+/// Whether a sequence's second text follows its first: tanh(dense(first
+/// token)), two logits.
+class NextSentence {
+ public:
+  explicit NextSentence(ParameterSet& parameters)
+      : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
+        relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
+
+  /// x [T, H] -> [B, 2]. A copy of the first rows: not all of x is kept for
+  /// them.
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
+    const at::Tensor first =
+        x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();
+    return relation_.forward(at::tanh(pooler_.forward(first, context)), context);
+  }
+
+ private:
+  nn::Linear pooler_, relation_;
+};
+
+/// What is between the last block and the losses, all inside of one split
+/// region: each rank has every masked token, and of what follows the gradient
+/// of its part of the vocabulary.
+class BertHead : public Head {
+ public:
+  BertHead(ParameterSet& parameters, const families::BertHead& form,
+           const ParameterPtr& words)
+      : dense_(parameters, "cls.predictions.transform.dense", nn::Bias::Yes),
+        norm_(parameters, {families::Norm::Kind::Layer,
+                           "cls.predictions.transform.LayerNorm", form.eps}),
+        gelu_(nn::gelu_form(form.activation)),
+        words_(words),
+        bias_(parameters.take("cls.predictions.bias")) {
+    if (form.next_sentence) next_sentence_.emplace(parameters);
+  }
+
+  /// [T, H] of this rank's part of T -> [R, H], and [B, 2] with the second
+  /// head.
+  nn::Tensors forward(const nn::Tensors& x,
+                      const nn::ForwardContext& context) const override {
+    const at::Tensor all = context.enter(x[0]).x;
+    const at::Tensor masked =
+        at::index_select(all, 0, nn::rows_with_target(context.batch));
+    const at::Tensor inner = dense_.forward(masked, context);
+    nn::Tensors out = {norm_.forward(ops::gelu(inner, gelu_, context.fused), context)};
+    if (next_sentence_) out.push_back(next_sentence_->forward(all, context));
+    return out;
+  }
+
+  at::Tensor loss(const nn::Tensors& hidden,
+                  const nn::ForwardContext& context) const override {
+    const at::Tensor targets = at::index_select(context.batch.targets.at(0), 0,
+                                                nn::rows_with_target(context.batch));
+    const at::Tensor loss =
+        nn::loss_head_inside(hidden[0], targets, words_, bias_, 0, context);
+    return next_sentence_ ? loss + nn::loss_inside(hidden.at(1), 1, context) : loss;
+  }
+
+  at::Tensor target_rows(const nn::Tensors& hidden,
+                         const nn::ForwardContext& /*context*/) const override {
+    return hidden[0];
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) const override {
+    return ops::linear_product(hidden, words_->weight(), bias_->weight());
+  }
+
+ private:
+  nn::Linear dense_;
+  nn::Norm norm_;
+  ops::Gelu gelu_;
+  ParameterPtr words_;
+  ParameterPtr bias_;
+  std::optional<NextSentence> next_sentence_;
+};
+
+}  // namespace
+
+std::unique_ptr<Head> make_head(ParameterSet& parameters, const families::BertHead& form,
+                                const ParameterPtr& tokens) {
+  return std::make_unique<BertHead>(parameters, form, tokens);
+}
+
+}  // namespace longhaul::models

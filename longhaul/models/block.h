@@ -1,0 +1,47 @@
+#pragma once
+
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "longhaul/nn/attention.h"
+#include "longhaul/nn/feed_forward.h"
+#include "longhaul/nn/norm.h"
+
+namespace longhaul::models {
+
+/// A block of a network (families::Block), built from its parameters.
+class Block {
+ public:
+  /// Takes the parameters of block number `layer`.
+  Block(ParameterSet& parameters, const families::Block& form, int64_t layer);
+
+  /// x [T, H] -> [T, H], both of this rank's part of T.
+  at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const;
+
+  /// Takes the tables of rotations.
+  void prepare(nn::RopeTables& tables);
+  /// Of the block's attention.
+  nn::KvCache::Layer make_cache(int64_t batch, int64_t capacity,
+                                const at::TensorOptions& options) const;
+
+ private:
+  struct Branch {
+    std::optional<nn::Norm> before, after;
+    std::variant<nn::Attention, nn::FeedForward> core;
+    double dropout;
+  };
+  struct Step {
+    std::vector<Branch> branches;
+    std::optional<nn::Norm> of_stream;
+  };
+
+  /// What is behind a branch's first norm.
+  at::Tensor run(const Branch& branch, const at::Tensor& in,
+                 const nn::ForwardContext& context) const;
+
+  std::vector<Step> steps_;
+  int64_t layer_;
+};
+
+}  // namespace longhaul::models

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <memory>
+
+#include "longhaul/families/network.h"
+#include "longhaul/nn/forward_context.h"
+#include "longhaul/tensor/parameter_set.h"
+
+namespace longhaul::models {
+
+/// What stands behind the last block: see Model, whose functions call these.
+class Head {
+ public:
+  virtual ~Head() = default;
+  virtual nn::Tensors forward(const nn::Tensors& x,
+                              const nn::ForwardContext& context) const = 0;
+  virtual at::Tensor loss(const nn::Tensors& hidden,
+                          const nn::ForwardContext& context) const = 0;
+  virtual at::Tensor target_rows(const nn::Tensors& hidden,
+                                 const nn::ForwardContext& context) const = 0;
+  virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
+};
+
+/// Take their parameters; `tokens` is the embedding's table, where the head is
+/// tied.
+std::unique_ptr<Head> make_head(ParameterSet& parameters,
+                                const families::LanguageHead& form,
+                                const ParameterPtr& tokens);
+std::unique_ptr<Head> make_head(ParameterSet& parameters, const families::BertHead& form,
+                                const ParameterPtr& tokens);
+
+}  // namespace longhaul::models

@@ -1,0 +1,16 @@
+#include "longhaul/models/model.h"
+#include "longhaul/models/source_model.h"
+
+namespace longhaul::models {
+
+std::unique_ptr<Model> make_model(const ModelConfig& config, const StageSpec& stage,
+                                  ParameterSet& parameters) {
+  return std::make_unique<Model>(config, stage, parameters);
+}
+
+std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
+                                               const SourceFiles& files) {
+  return std::make_unique<SourceModel>(config, files);
+}
+
+}  // namespace longhaul::models

@@ -1,0 +1,151 @@
+#include "longhaul/models/source_model.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "longhaul/models/source_parts.h"
+
+// Shapes: B sequences of T tokens, N = B T, H hidden, D head dim.
+
+namespace longhaul::models {
+namespace {
+
+/// Columns of a product with the whole stored tensor that are the projection's:
+/// row r of its weight lies in a run of `block` rows, of which one begins every
+/// `period` rows.
+at::Tensor columns_of(const at::Tensor& product, const families::Projection& projection) {
+  const StoredForm& form = *projection.stored;
+  const at::Tensor r = at::arange(projection.out, at::kLong);
+  const at::Tensor run = at::floor_divide(r, form.block);
+  return product.index_select(-1,
+                              run * form.period + form.first + (r - run * form.block));
+}
+
+}  // namespace
+
+at::Tensor SourceModel::norm(const at::Tensor& x, const families::Norm& norm) const {
+  const at::Tensor weight = files_.vector(norm.name + ".weight", x.size(-1));
+  if (norm.kind == families::Norm::Kind::Layer) {
+    return source::layer_normed(x, weight, files_.vector(norm.name + ".bias", x.size(-1)),
+                                norm.eps);
+  }
+  const at::Tensor mean = (x * x).mean(-1, /*keepdim=*/true);
+  return x * at::rsqrt(mean + norm.eps) * weight;
+}
+
+at::Tensor SourceModel::bias(const families::Projection& projection) const {
+  if (!projection.stored) return files_.vector(projection.name + ".bias", projection.out);
+  const StoredForm& form = *projection.stored;
+  return columns_of(files_.vector(form.name + ".bias", form.rows), projection);
+}
+
+std::vector<at::Tensor> SourceModel::project(
+    const at::Tensor& x, const std::vector<families::Projection>& projections) const {
+  std::map<std::string, at::Tensor> whole;  // products with stored tensors, each once
+  std::vector<at::Tensor> out;
+  for (const families::Projection& p : projections) {
+    at::Tensor y;
+    if (!p.stored) {
+      y = files_.product(x, p.name + ".weight", p.out);
+    } else {
+      at::Tensor& product = whole[p.stored->name];
+      const std::string name = p.stored->name + ".weight";
+      if (!product.defined()) {
+        product = p.stored->transposed
+                      ? files_.transposed_product(x, name, p.stored->rows)
+                      : files_.product(x, name, p.stored->rows);
+      }
+      y = columns_of(product, p);
+    }
+    out.push_back(p.bias ? y + bias(p) : y);
+  }
+  return out;
+}
+
+at::Tensor SourceModel::evaluate(const families::Attention& attention,
+                                 const at::Tensor& x, const at::Tensor& positions) const {
+  const auto parts = project(x, {attention.query, attention.key, attention.value});
+  const auto by_head = [&](const at::Tensor& y) {  // [B, heads, T, D]
+    return y
+        .reshape(
+            {-1, positions.size(0), y.size(-1) / attention.head_dim, attention.head_dim})
+        .transpose(1, 2);
+  };
+  at::Tensor q = by_head(parts[0]), k = by_head(parts[1]);
+  if (attention.query_norm) q = norm(q, *attention.query_norm);
+  if (attention.key_norm) k = norm(k, *attention.key_norm);
+  if (attention.rotation) {
+    const auto& [rope, features] = *attention.rotation;
+    q = source::rotated(q, positions, rope, features);
+    k = source::rotated(k, positions, rope, features);
+  }
+  const at::Tensor v = by_head(parts[2]);
+  return project(attention.causal ? source::attended(q, k, v, attention.window)
+                                  : source::attended_both_ways(q, k, v),
+                 attention.out);
+}
+
+at::Tensor SourceModel::evaluate(const families::FeedForward& layer,
+                                 const at::Tensor& x) const {
+  if (!layer.gate) {
+    return project(source::activated(project(x, layer.up), layer.activation), layer.down);
+  }
+  const auto parts = project(x, {*layer.gate, layer.up});
+  return project(source::activated(parts[0], layer.activation) * parts[1], layer.down);
+}
+
+at::Tensor SourceModel::embed(const at::Tensor& ids, const at::Tensor& positions) const {
+  const families::Embedding& embedding = network_.embedding;
+  const auto rows = [&](const families::Table& table, const at::Tensor& of) {
+    return files_.rows(table.name + ".weight", table.rows, network_.width, of);
+  };
+  at::Tensor x = rows(embedding.tokens, ids);
+  if (embedding.types) x = x + rows(*embedding.types, at::zeros_like(ids));
+  if (embedding.positions) x = x + rows(*embedding.positions, positions);
+  return embedding.norm ? norm(x, *embedding.norm) : x;
+}
+
+at::Tensor SourceModel::layer(int64_t number, const at::Tensor& x,
+                              const at::Tensor& positions) const {
+  at::Tensor stream = x;
+  for (const families::Step& step : network_.blocks.at(static_cast<size_t>(number))) {
+    at::Tensor sum = stream;
+    for (const families::Branch& branch : step.branches) {
+      const at::Tensor in = branch.before ? norm(stream, *branch.before) : stream;
+      const auto* attention = std::get_if<families::Attention>(&branch.core);
+      at::Tensor y = attention != nullptr
+                         ? evaluate(*attention, in, positions)
+                         : evaluate(std::get<families::FeedForward>(branch.core), in);
+      if (branch.after) y = norm(y, *branch.after);
+      sum = sum + y;
+    }
+    stream = step.of_stream ? norm(sum, *step.of_stream) : sum;
+  }
+  return stream;
+}
+
+at::Tensor SourceModel::evaluate(const families::LanguageHead& head,
+                                 const at::Tensor& x) const {
+  const families::Table& tokens = network_.embedding.tokens;
+  return files_.product(norm(x, head.norm),
+                        (head.tied ? tokens.name : head.name) + ".weight", tokens.rows);
+}
+
+at::Tensor SourceModel::evaluate(const families::BertHead& head,
+                                 const at::Tensor& x) const {
+  const std::string name = "cls.predictions.";
+  const families::Table& words = network_.embedding.tokens;
+  const at::Tensor inner = source::activated(
+      project(x, {name + "transform.dense", network_.width, true}), head.activation);
+  const at::Tensor normed =
+      norm(inner, {families::Norm::Kind::Layer, name + "transform.LayerNorm", head.eps});
+  return files_.product(normed, words.name + ".weight", words.rows) +
+         files_.vector(name + "bias", words.rows);
+}
+
+at::Tensor SourceModel::logits(const at::Tensor& x) const {
+  return std::visit([&](const auto& head) { return evaluate(head, x); }, network_.head);
+}
+
+}  // namespace longhaul::models

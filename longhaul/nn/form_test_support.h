@@ -1,0 +1,43 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "longhaul/families/network.h"
+
+// Layers of the usual names, for tests that describe their parameters
+// themselves.
+
+namespace longhaul::nn::testing {
+
+/// NAME.q_proj, k_proj, v_proj and o_proj.
+inline families::Attention attention_form(
+    const std::string& name, int64_t head_dim,
+    const std::optional<families::Rotation>& rotation = {}) {
+  return {.query = {name + ".q_proj"},
+          .key = {name + ".k_proj"},
+          .value = {name + ".v_proj"},
+          .out = {name + ".o_proj"},
+          .head_dim = head_dim,
+          .rotation = rotation};
+}
+
+/// NAME.gate_proj, up_proj and down_proj.
+inline families::FeedForward gated_form(const std::string& name) {
+  return {.gate = families::Projection{name + ".gate_proj"},
+          .up = {name + ".up_proj"},
+          .down = {name + ".down_proj"}};
+}
+
+inline families::Norm norm_form(const std::string& name) {
+  return {families::Norm::Kind::Rms, name, 1e-5};
+}
+
+/// All `features` of a head, with the usual theta.
+inline families::Rotation rotation_form(int64_t features) {
+  families::Rotation rotation{{}, features};
+  rotation.rope.theta = 10000.0;
+  return rotation;
+}
+
+}  // namespace longhaul::nn::testing

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "longhaul/families/network.h"
+
+// A network that is wrong in one way, for the comparison with transformers: the
+// description and the second evaluation of the certificate follow the same network, so
+// that nothing else would see such a mistake in a family.
+
+namespace longhaul::testing {
+
+/// The first core of a kind in a block, or null.
+template <typename Kind>
+Kind* core_of(families::Block& block) {
+  for (families::Step& step : block) {
+    for (families::Branch& branch : step.branches) {
+      if (auto* core = std::get_if<Kind>(&branch.core)) return core;
+    }
+  }
+  return nullptr;
+}
+
+/// Plants the fault in each block, or in the first. False where the network has nothing
+/// that could be wrong so; its numbers stay as they are then.
+inline bool plant_fault(families::Network& network, const std::string& fault) {
+  bool planted = false;
+  for (families::Block& block : network.blocks) {
+    auto* attention = core_of<families::Attention>(block);
+    auto* feed_forward = core_of<families::FeedForward>(block);
+    families::Branch& first = block.front().branches.front();
+    families::Branch& last = block.back().branches.back();
+    if (fault == "dropped_norm") {
+      auto& norm = first.before              ? first.before
+                   : block.front().of_stream ? block.front().of_stream
+                                             : first.after;
+      norm.reset();
+      return true;
+    }
+    if (fault == "swapped_branches") {
+      std::swap(first.core, last.core);
+      planted = true;
+    }
+    if (fault == "wrong_interleave" && attention->query.stored &&
+        attention->query.stored->name == attention->key.stored->name) {
+      std::swap(attention->query.stored, attention->key.stored);
+      planted = true;
+    }
+    if (fault == "wrong_activation") {
+      using families::Activation;
+      planted = feed_forward->activation != Activation::Silu;
+      feed_forward->activation = feed_forward->activation == Activation::Gelu
+                                     ? Activation::GeluTanh
+                                     : Activation::Gelu;
+    }
+    if (fault == "half_rotated" && attention->rotation) {
+      attention->rotation->features /= 2;
+      planted = true;
+    }
+    if (fault == "no_window" && attention->window) {
+      attention->window.reset();
+      planted = true;
+    }
+    if (fault == "wrong_eps" && attention->query_norm) {
+      attention->query_norm->eps *= 1000.0;
+      planted = true;
+    }
+  }
+  return planted;
+}
+
+}  // namespace longhaul::testing

@@ -1,0 +1,106 @@
+// A family that the program does not know, in the place of its registries: rows
+// of embeddings that gated feed-forwards change, each token by itself. Blocks
+// hand on the embeddings as well, which the head adds; the gates are experts'
+// parameters, and the size of hidden states is a term of the loss.
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+
+#include "longhaul/families/family.h"
+#include "longhaul/families/limits.h"
+#include "longhaul/models/model.h"
+#include "longhaul/models/source_model.h"
+#include "longhaul/nn/auxiliary_loss.h"
+
+namespace longhaul {
+namespace {
+
+using namespace families;
+
+/// Of the mean square of hidden states in the loss, after each block.
+constexpr double kSizeWeight = 0.02;
+
+class ToyFamily : public Family {
+ public:
+  std::string model_type() const override { return "toy"; }
+  std::string about() const override { return "a test's"; }
+  std::vector<std::string> architectures() const override { return {"ToyForCausalLM"}; }
+  std::vector<std::string> fields() const override { return {"width", "depth"}; }
+
+  void read(const ConfigFields& fields, ModelConfig& config) const override {
+    Network& network = config.network;
+    const int64_t width = fields.required_integer("width", 1, kMaxWidth);
+    network.width = width;
+    network.query_heads = network.key_heads = 2;  // of none: as many tp ranks as may be
+    network.stddev = 0.05;
+    network.max_positions = config.max_position_embeddings = kMaxPositions;
+    network.embedding.tokens = {"words", config.vocab_size};
+    for (int64_t i = 0; i < fields.required_integer("depth", 1, kMaxLayers); ++i) {
+      const std::string name = fmt::format("blocks.{}.", i);
+      network.blocks.push_back(
+          {{{{.before = Norm{Norm::Kind::Rms, name + "norm", 1e-5},
+              .core = FeedForward{.gate = Projection{name + "gate_proj", 2 * width},
+                                  .up = {name + "up_proj", 2 * width},
+                                  .down = {name + "down_proj", width}}}}}});
+    }
+    network.head = LanguageHead{{Norm::Kind::Rms, "norm", 1e-5}, "head"};
+  }
+
+  ModelDescription describe(const Network& network) const override {
+    ModelDescription model = families::describe(network);
+    model.passed.push_back({"words", network.width});
+    model.losses.push_back({"size", LossTerm::Over::Positions});
+    for (UnitDescription& unit : model.units) {
+      if (unit.kind == UnitKind::Embedding) continue;
+      auto& tensors = unit.forward.tensors;
+      tensors.insert(tensors.begin() + 1, {.width = network.width, .outside = true});
+      ++unit.forward.inputs;
+      if (unit.kind == UnitKind::Block) unit.parameters.at(1).expert = true;
+    }
+    return model;
+  }
+
+  std::vector<Field> settings(const ModelConfig& config) const override {
+    return {{"width", fmt::format("{}", config.network.width), true}};
+  }
+};
+
+class Toy : public models::Model {
+ public:
+  using Model::Model;
+  nn::Tensors embed(const nn::ForwardContext& context) const override {
+    const at::Tensor words = Model::embed(context)[0];
+    return {words, words};
+  }
+  nn::Tensors block(int64_t layer, const nn::Tensors& x,
+                    const nn::ForwardContext& context) const override {
+    const at::Tensor h = Model::block(layer, x, context)[0];
+    const at::Tensor size = h.square().mean(1).sum() * kSizeWeight;
+    return {nn::with_auxiliary_loss(h, size, 1, context), x[1]};
+  }
+  nn::Tensors head(const nn::Tensors& x,
+                   const nn::ForwardContext& context) const override {
+    return Model::head({x[0] + x[1]}, context);
+  }
+};
+
+}  // namespace
+
+const std::vector<const Family*>& families::all_families() {
+  static const ToyFamily toy;
+  static const std::vector<const Family*> all = {&toy};
+  return all;
+}
+const families::Family* families::find_family(std::string_view model_type) {
+  return model_type == "toy" ? all_families().front() : nullptr;
+}
+std::unique_ptr<models::Model> models::make_model(const ModelConfig& config,
+                                                  const StageSpec& stage,
+                                                  ParameterSet& parameters) {
+  return std::make_unique<Toy>(config, stage, parameters);
+}
+std::unique_ptr<models::SourceModel> models::make_source_model(const ModelConfig&,
+                                                               const SourceFiles&) {
+  return nullptr;
+}
+
+}  // namespace longhaul
