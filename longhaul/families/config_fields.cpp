@@ -106,6 +106,17 @@ double ConfigFields::eps(std::string_view key, std::optional<double> absent) con
   return value;
 }
 
+double ConfigFields::dropout(std::string_view key, double absent) const {
+  if (object_.contains(key) && find(key) == nullptr) {
+    fail(key, "is null, which transformers refuses; give it a probability");
+  }
+  const double value = number(key).value_or(absent);
+  if (value < 0.0 || value >= 1.0) {
+    fail(key, fmt::format("= {} must be at least 0 and below 1", value));
+  }
+  return value;
+}
+
 double ConfigFields::initializer_range() const {
   const double value = number("initializer_range").value_or(0.02);
   if (value < 0.0) fail("initializer_range", "must not be negative");

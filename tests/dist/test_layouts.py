@@ -27,10 +27,13 @@ def test_a_layout_in_fp32_is_one_rank(judged, name):
 
 OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
           "qwen3": dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3"),
-          "gpt2": dict(model_type="gpt2"), "mistral": dict(model_type="mistral"),
+          "gpt2": dict(model_type="gpt2"),
+          "gpt2_drops": dict(model_type="gpt2", embd_pdrop=0.1, attn_pdrop=0.1, resid_pdrop=0.1),
+          "mistral": dict(model_type="mistral"),
           "gpt_neox": dict(model_type="gpt_neox")}
 # Where biases are split with key heads on two ranks, and norms of heads are on all.
 OTHERS_NOW = [("qwen2", "tp4"), ("qwen3", "tp2_pp2_dp2"), ("gpt2", "tp2_pp2_dp2"),
+              ("gpt2_drops", "tp2_cp2"), ("gpt2_drops", "pp2_dp2_zero3"),
               ("mistral", "cp2_ring"), ("gpt_neox", "tp2_pp2_dp2")]
 
 
@@ -42,9 +45,18 @@ def test_a_layout_of_another_family_is_one_rank(judged, family, name):
     ours, one = (judged(layout, *FP32, steps=10, **OTHERS[family])
                  for layout in (LAYOUTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
-    tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4,
+    tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4, "gpt2_drops": 4 + 16 * 4,
                "mistral": 3 + 9 * 4, "gpt_neox": 4 + 16 * 4}[family]
     assert len(one.first_gradients) == tensors
+
+
+@pytest.mark.parametrize("again", ["full", "selective"])
+def test_dropout_is_seen_and_what_runs_again_drops_the_same(judged, again):
+    one = judged(ONE, *FP32, steps=10, **OTHERS["gpt2_drops"])
+    ours = judged(ONE, *FP32, f'memory.recompute="{again}"', steps=10, **OTHERS["gpt2_drops"])
+    assert (ours.losses, ours.norms) == (one.losses, one.norms)
+    plain = judged(ONE, *FP32, steps=10, **OTHERS["gpt2"])
+    assert relative(one.losses, plain.losses) > 1e-3
 
 
 def test_shards_of_each_machine_are_one_rank(run, store, tmp_path, judged):

@@ -23,9 +23,9 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"n_head", 6},
             {"vocab_size", 101},
             {"n_positions", 512},
-            {"attn_pdrop", 0.0},
-            {"embd_pdrop", 0.0},
-            {"resid_pdrop", 0.0},
+            {"attn_pdrop", 0.1},
+            {"embd_pdrop", 0.1},
+            {"resid_pdrop", 0.1},
             {"tie_word_embeddings", tied}};
   }
   if (model_type == "bert") {

@@ -43,11 +43,12 @@ FAMILIES = {
         dict(vocab_size=130, n_embd=64, n_head=6, n_layer=3, n_inner=96, n_positions=72,
              layer_norm_epsilon=0.1, tie_word_embeddings=False,
              activation_function="gelu_pytorch_tanh"),
-        dict(activation_function="gelu", resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1,
+        dict(activation_function="gelu", resid_pdrop=1.5, embd_pdrop=-0.1, attn_pdrop=1.0,
              scale_attn_weights=False, scale_attn_by_inverse_layer_idx=True,
              reorder_and_upcast_attn=True, add_cross_attention=True),
         # Of other heads than a language model's.
-        dict(summary_type="last", summary_use_proj=False, summary_activation="tanh",
+        dict(resid_pdrop=0.1, embd_pdrop=0.1, attn_pdrop=0.1,
+             summary_type="last", summary_use_proj=False, summary_activation="tanh",
              summary_proj_to_labels=False, summary_first_dropout=0.3)),
     "GPTNeoX": (
         dict(vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,

@@ -32,14 +32,6 @@ void check_bert_neutral(const ConfigFields& fields) {
   }
 }
 
-double read_bert_dropout(const ConfigFields& fields, const char* key) {
-  const double probability = fields.number(key).value_or(0.1);
-  if (probability < 0.0 || probability >= 1.0) {
-    fields.fail(key, fmt::format("= {} must be at least 0 and below 1", probability));
-  }
-  return probability;
-}
-
 /// Without a name: with both heads.
 bool has_next_sentence(const ConfigFields& fields) {
   const OrderedJson* named = fields.find("architectures");
@@ -55,8 +47,8 @@ BertSettings read_bert_settings(const ConfigFields& fields) {
   s.layer_norm_eps = fields.eps("layer_norm_eps", 1e-12);
   s.initializer_range = fields.initializer_range();
   s.tanh_gelu = read_tanh_gelu(fields);
-  s.hidden_dropout = read_bert_dropout(fields, "hidden_dropout_prob");
-  s.attention_dropout = read_bert_dropout(fields, "attention_probs_dropout_prob");
+  s.hidden_dropout = fields.dropout("hidden_dropout_prob", 0.1);
+  s.attention_dropout = fields.dropout("attention_probs_dropout_prob", 0.1);
   s.next_sentence = has_next_sentence(fields);
   return s;
 }

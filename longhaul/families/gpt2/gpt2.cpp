@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "longhaul/families/limits.h"
 #include "longhaul/families/settings_of.h"
@@ -12,22 +13,8 @@ namespace {
 
 constexpr const char* kGpt2Prefix = "transformer.";
 
-/// transformers drops activations by default; nothing here does.
-void check_no_gpt2_dropout(const ConfigFields& fields) {
-  for (const std::string key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) {
-    const double probability = fields.number(key).value_or(0.1);
-    if (probability == 0.0) continue;
-    fields.fail(
-        key, fmt::format("{} {}: dropout is not available yet; set "
-                         "model.override.{} = 0.0 to train without it",
-                         fields.find(key) == nullptr ? "is absent and stands for" : "=",
-                         probability, key));
-  }
-}
-
 /// Fields that must hold the one value that the built mathematics has.
 void check_gpt2_neutral(const ConfigFields& fields) {
-  check_no_gpt2_dropout(fields);
   const std::string act = fields.text("activation_function").value_or("gelu_new");
   if (act != "gelu_new" && act != "gelu_pytorch_tanh") {
     fields.fail("activation_function",
@@ -73,6 +60,9 @@ Gpt2Settings read_gpt2_settings(const ConfigFields& fields) {
   s.layer_norm_epsilon = fields.eps("layer_norm_epsilon", 1e-5);
   s.initializer_range = fields.initializer_range();
   s.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(true);
+  s.embedding_dropout = fields.dropout("embd_pdrop", 0.1);
+  s.attention_dropout = fields.dropout("attn_pdrop", 0.1);
+  s.residual_dropout = fields.dropout("resid_pdrop", 0.1);
   return s;
 }
 
@@ -106,13 +96,17 @@ Block gpt2_block(const Gpt2Settings& s, int64_t layer) {
       .key = part("k_proj", 1),
       .value = part("v_proj", 2),
       .out = residual(gpt2_projection(attn + "o_proj", attn + "c_proj", s.n_embd)),
-      .head_dim = s.n_embd / s.n_head};
+      .head_dim = s.n_embd / s.n_head,
+      .dropout = s.attention_dropout};
   const FeedForward feed_forward{
       .up = gpt2_projection(mlp + "up_proj", mlp + "c_fc", s.n_inner),
       .down = residual(gpt2_projection(mlp + "down_proj", mlp + "c_proj", s.n_embd)),
       .activation = Activation::GeluTanh};
-  return {{{{.before = norm("ln_1"), .core = attention}}},
-          {{{.before = norm("ln_2"), .core = feed_forward}}}};
+  const auto branch = [&](const char* before, Core core) {
+    return Branch{
+        .before = norm(before), .core = std::move(core), .dropout = s.residual_dropout};
+  };
+  return {{{branch("ln_1", attention)}}, {{branch("ln_2", feed_forward)}}};
 }
 
 Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t positions) {
@@ -125,6 +119,7 @@ Network gpt2_network(const Gpt2Settings& s, int64_t vocab_size, int64_t position
   network.optional_prefix = kGpt2Prefix;
   network.embedding.tokens = {"transformer.wte", vocab_size};
   network.embedding.positions = Table{"transformer.wpe", positions};
+  network.embedding.dropout = s.embedding_dropout;
   for (int64_t i = 0; i < s.n_layer; ++i) {
     network.blocks.push_back(gpt2_block(s, i));
     for (const char* mask : {"bias", "masked_bias"}) {
@@ -169,7 +164,8 @@ class Gpt2Family : public Family {
 
   std::vector<Field> settings(const ModelConfig& config) const override {
     // All members by name: one that is added does not compile until it stands here.
-    const auto& [embd, inner, layers, heads, eps, range, tied] =
+    const auto& [embd, inner, layers, heads, eps, range, tied, embedding_dropout,
+                 attention_dropout, residual_dropout] =
         settings_of<Gpt2Settings>(config, "GPT-2");
     return {{"n_embd", fmt::format("{}", embd), true},
             {"n_inner", fmt::format("{}", inner), true},
@@ -177,7 +173,10 @@ class Gpt2Family : public Family {
             {"n_head", fmt::format("{}", heads), true},
             {"layer_norm_epsilon", fmt::format("{}", eps), true},
             {"initializer_range", fmt::format("{}", range), false},
-            {"tie_word_embeddings", fmt::format("{}", tied), true}};
+            {"tie_word_embeddings", fmt::format("{}", tied), true},
+            {"embd_pdrop", fmt::format("{}", embedding_dropout), false},
+            {"attn_pdrop", fmt::format("{}", attention_dropout), false},
+            {"resid_pdrop", fmt::format("{}", residual_dropout), false}};
   }
 };
 

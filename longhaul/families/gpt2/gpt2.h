@@ -4,7 +4,8 @@
 
 namespace longhaul::families {
 
-/// GPT-2: learned positions, LayerNorm, biases, GELU, the head tied.
+/// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"):
+/// learned positions, LayerNorm, biases, GELU, the head tied, dropout.
 struct Gpt2Settings : FamilySettings {
   int64_t n_embd = 0;
   int64_t n_inner = 0;
@@ -13,6 +14,9 @@ struct Gpt2Settings : FamilySettings {
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
+  double embedding_dropout = 0.1;
+  double attention_dropout = 0.1;  ///< of the probabilities
+  double residual_dropout = 0.1;   ///< of what a block adds to the hidden states
 };
 
 const Family& gpt2_family();

@@ -71,13 +71,32 @@ TEST(Gpt2, NormsAndBiasesDoNotDecay) {
   EXPECT_EQ(plain.size(), 12U * 10 + 2);
 }
 
+TEST(Gpt2, DropsWhereTransformersDropsAndWithItsDefaults) {
+  EXPECT_FALSE(parse_gpt2().description.drops);
+  for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) {
+    OrderedJson json = OrderedJson::parse(kSmall);
+    json.erase(key);
+    const ModelConfig model = parse_model_config(json.dump(), "c.json");
+    EXPECT_TRUE(model.description.drops) << key;
+    const families::Network& network = model.network;
+    const families::Branch& first = network.blocks.front().front().branches.front();
+    const std::map<std::string, double> found = {
+        {"embd_pdrop", network.embedding.dropout},
+        {"attn_pdrop", std::get<families::Attention>(first.core).dropout},
+        {"resid_pdrop", first.dropout}};
+    for (const auto& [name, probability] : found) {
+      EXPECT_EQ(probability, name == key ? 0.1 : 0.0) << key << ": " << name;
+    }
+    EXPECT_EQ(network.blocks.back().back().branches.back().dropout, first.dropout);
+  }
+}
+
 TEST(Gpt2, RefusesWhatIsNotComputed) {
-  EXPECT_EQ(refused_gpt2({{"resid_pdrop", 0.1}}),
-            "[model] c.json: resid_pdrop = 0.1: dropout is not available yet; set "
-            "model.override.resid_pdrop = 0.0 to train without it");
+  EXPECT_EQ(refused_gpt2({{"resid_pdrop", 1.0}}),
+            "[model] c.json: resid_pdrop = 1 must be at least 0 and below 1");
   EXPECT_EQ(refused_gpt2({{"attn_pdrop", nullptr}}),
-            "[model] c.json: attn_pdrop is absent and stands for 0.1: dropout is not "
-            "available yet; set model.override.attn_pdrop = 0.0 to train without it");
+            "[model] c.json: attn_pdrop is null, which transformers refuses; give it a "
+            "probability");
   EXPECT_EQ(refused_gpt2({{"activation_function", "relu"}}),
             "[model] c.json: activation_function \"relu\" is not available; supported: "
             "\"gelu_new\"");
