@@ -11,6 +11,7 @@
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 #include "longhaul/ops/swiglu.h"
+#include "longhaul/ops/wide_norm.h"
 
 namespace longhaul::ops {
 namespace {
@@ -130,6 +131,20 @@ TEST_P(GpuOps, NormsOfHeadsInOneMatrixAreTheSame) {
     const Heads y = rms_norm_heads({in[0], in[1], in[2]}, norms, fused());
     const auto dx = torch::autograd::grad({y.q, y.k, y.v}, in, given);
     return {y.q, y.k, y.v, dx[0], dx[1], dx[2], norms.q->grad(), norms.k->grad()};
+  });
+}
+
+TEST_P(GpuOps, NormsOverAllHeadsAreTheSame) {
+  const at::Tensor q = random({37, 4, 24}), k = random({37, 2, 24}), w_q = random({96}),
+                   w_k = random({48});
+  compare([&](at::Device device) -> Results {
+    const WideNorms norms{weight_on(w_q, device), weight_on(w_k, device), 1e-5};
+    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
+                     mv = leaf(k.to(device));
+    const Heads y = wide_norm_heads({mq, mk, mv}, norms);
+    const auto dx = torch::autograd::grad({y.q, y.k, y.v}, {mq, mk, mv},
+                                          {q.to(device), k.to(device), k.to(device)});
+    return {y.q, y.k, dx[0], dx[1], dx[2], norms.q->grad(), norms.k->grad()};
   });
 }
 
