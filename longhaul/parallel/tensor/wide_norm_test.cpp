@@ -2,6 +2,7 @@
 #include "longhaul/ops/wide_norm.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <map>
 #include <mutex>
