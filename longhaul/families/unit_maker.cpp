@@ -123,6 +123,16 @@ Feature UnitMaker::head_norm(const std::string& name, const Feature& x,
   return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}});
 }
 
+Feature UnitMaker::wide_norm(const std::string& name, const Feature& x,
+                             ShardSplit split) {
+  add(name, {x.width}, {Init::Kind::Ones, 0.0}, split);
+  unit_.parameters.back().decays = false;
+  keep(x, KeptKind::Norms, kAlways);
+  // One over the rms of all heads, which every rank has.
+  make({.kind = KeptKind::Norms, .width = 1, .fp32 = true, .when = {kAlways}});
+  return make({.kind = KeptKind::Norms, .width = x.width, .split = at(x).split});
+}
+
 Feature UnitMaker::layer_norm(const std::string& name, const Feature& x,
                               std::optional<ShardSplit> split) {
   add(name + ".weight", {x.width}, {Init::Kind::Ones, 0.0}, split);

@@ -46,6 +46,8 @@ class UnitMaker {
   Feature norm(const std::string& name, const Feature& x);
   /// The same over each head of x, which is split by heads.
   Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim);
+  /// RMS norm over the width of x, whose heads are split over ranks (ops/wide_norm.h).
+  Feature wide_norm(const std::string& name, const Feature& x, ShardSplit split);
 
   /// LayerNorm with a bias over the width of x (ops/layer_norm.h). `split`: of both.
   Feature layer_norm(const std::string& name, const Feature& x,

@@ -108,6 +108,9 @@ class SplitRegion {
   /// For a vocabulary that is split: in place over the ranks, `lse` [R] becomes the
   /// log-sum-exp of all, `picked` [R] the sum of all. fp32. Collective.
   virtual void combine_loss(at::Tensor& lse, at::Tensor& picked) const = 0;
+  /// For norms over features that are split: fp32 sums of this rank's features become
+  /// those of all, in place. Collective.
+  virtual void sum_features(at::Tensor& sums) const = 0;
 };
 
 /// The numbers that linear layers multiply, forward and backward. What lies between

@@ -40,7 +40,7 @@ struct Shape {
         G(part.q.size(2) / part.k.size(2)),
         causal(!part.mask.document_end.defined()),
         offset(part.query_begin - part.key_begin),
-        scale(1.0 / std::sqrt(static_cast<double>(part.q.size(3)))) {}
+        scale(scale_of<double>(part.mask, part.q.size(3))) {}
   int64_t B, S, K, Hkv, G;
   bool causal;
   int64_t offset;  ///< of query 0 among the keys
@@ -73,6 +73,10 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
            q.size(1));
   LH_CHECK(!mask.document_end.defined() || mask.window == kNoWindow, "attention",
            "a window of {} keys where queries see later keys", mask.window);
+  const auto of_scores = static_cast<float>(mask.scale.value_or(1.0));
+  LH_CHECK(std::isfinite(of_scores) && of_scores > 0.0F, "attention",
+           "a scale of scores of {}, which must be finite and above 0 in fp32",
+           mask.scale.value_or(0.0));
   const Dropout& dropout = mask.dropout;
   LH_CHECK(!dropout.drops() ||
                (dropout.probability < 1.0 && dropout.sequences.defined() &&
@@ -115,7 +119,7 @@ struct Block {
     const auto among_keys = [&](const at::Tensor& bound) {
       return (bound.narrow(1, from, n) - part.key_begin).unsqueeze(2);
     };
-    const auto& [start, window, end, dropout, documents] = part.mask;
+    const auto& [start, window, end, dropout, documents, scale] = part.mask;
     at::Tensor out;
     if (s.causal) {
       const int64_t after = s.offset + from + n;

@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "longhaul/ops/dropout.h"
 
@@ -20,7 +22,8 @@ struct DocumentBounds {
   int64_t longest = 0;  ///< tokens of a document
 };
 
-/// Which keys a query sees, and which of those count. Tensors are contiguous.
+/// Which keys a query sees, which of those count, and by what their scores are
+/// multiplied. Tensors are contiguous.
 struct AttentionMask {
   at::Tensor document_start = {};  ///< [B, S] int32: from this one on; undefined: all 0
   /// So many at most, its own the last; at least 1.
@@ -31,9 +34,20 @@ struct AttentionMask {
   /// Of the probabilities, after the softmax: rows are queries, columns are keys.
   Dropout dropout = {};
   DocumentBounds documents = {};
+  /// What each product of a query and a key is multiplied by before the softmax: finite
+  /// and above 0; absent: 1 / sqrt(D). Use scale_of() to read it.
+  std::optional<double> scale = {};
 };
 
-/// Grouped-query attention, softmax(q k^T / sqrt(D)) v, with the softmax in fp32.
+/// What the products of queries and keys of `head_dim` features are multiplied by, in the
+/// precision T of the caller's arithmetic.
+template <typename T>
+T scale_of(const AttentionMask& mask, int64_t head_dim) {
+  return mask.scale ? static_cast<T>(*mask.scale)
+                    : T{1} / std::sqrt(static_cast<T>(head_dim));
+}
+
+/// Grouped-query attention, softmax(scale q k^T) v, with the softmax in fp32.
 /// q [B, S, Hq, D], k and v [B, P + S, Hkv, D]; Hq is a multiple of Hkv and consecutive
 /// query heads share a key head; query i sees keys start(i) <= j <= P + i with
 /// j > P + i - window, where P is the number of cached positions, or start(i) <= j <

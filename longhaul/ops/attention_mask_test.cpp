@@ -1,5 +1,8 @@
 // Attention that sees later keys, and dropout of its probabilities, against the naive
 // dense form in fp64 with the gradients of autograd.
+#include <cmath>
+#include <optional>
+
 #include "longhaul/base/error.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/dropout_test_support.h"
@@ -27,6 +30,7 @@ struct MaskCase {
   bool fused;
   bool later;  ///< keys are seen
   double dropout;
+  std::optional<double> scale;  ///< of the scores
   int64_t dim = 64;
 };
 
@@ -60,6 +64,7 @@ MaskedProblem masked_problem(const MaskCase& c) {
   p.mask.dropout.key = 0x85a308d3243f6a88;
   p.mask.dropout.sequences = at::tensor({3L, (1L << 40) + 17}, at::kLong);
   p.mask.dropout.first_head = 12;
+  p.mask.scale = c.scale;
   return p;
 }
 
@@ -82,7 +87,8 @@ at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const at::Tensor values = by_head(v).repeat_interleave(group, 1);
   const at::Tensor hidden = hidden_keys(mask);
   const at::Tensor scores =
-      at::matmul(by_head(q), keys.transpose(-1, -2)) / std::sqrt(double(q.size(3)));
+      at::matmul(by_head(q), keys.transpose(-1, -2)) *
+      mask.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   at::Tensor p =
       at::softmax(scores.masked_fill(hidden, -1e30), -1).masked_fill(hidden, 0.0);
   if (mask.dropout.drops()) {
@@ -120,18 +126,21 @@ void expect_same(const MaskedResult& got, const MaskedResult& want, double toler
   expect_close(got.dv, want.dv, tolerance, "dv");
 }
 
-/// For both dtypes, both forms, causal and not, with dropout and without.
+/// For both dtypes, both forms, causal and not, with dropout and without, and scores of
+/// another scale with each.
 template <typename Body>
 void for_all_masks(const Body& body) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const bool fused : {false, true}) {
       for (const bool later : {false, true}) {
-        for (const double dropout : {0.0, 0.1, 0.6}) {
-          SCOPED_TRACE(fmt::format("{}, {}, {}, dropout {}",
-                                   type == at::kFloat ? "fp32" : "bf16",
-                                   fused ? "fused" : "composite",
-                                   later ? "later keys too" : "causal", dropout));
-          body(MaskCase{type, fused, later, dropout});
+        using Scale = std::optional<double>;
+        for (const auto& [dropout, scale] :
+             {std::pair{0.0, Scale()}, {0.0, 0.31}, {0.1, Scale()}, {0.6, 0.015625}}) {
+          SCOPED_TRACE(fmt::format(
+              "{}, {}, {}, dropout {}, scale {}", type == at::kFloat ? "fp32" : "bf16",
+              fused ? "fused" : "composite", later ? "later keys too" : "causal", dropout,
+              scale.value_or(0.0)));
+          body(MaskCase{type, fused, later, dropout, scale});
         }
       }
     }
@@ -150,7 +159,7 @@ TEST(MaskedAttention, EqualsTheDenseFormAndItsGradients) {
 
 TEST(MaskedAttention, DropsProbabilitiesFromTheResultAndNotFromItsNorm) {
   // The dense form without dropout, or with another sequence's, is far off.
-  const MaskCase c{at::kFloat, true, true, 0.1};
+  const MaskCase c{at::kFloat, true, true, 0.1, {}};
   MaskedProblem p = masked_problem(c);
   const at::Tensor got = of_operation(p, true).out;
   const auto error = [&] {
@@ -243,8 +252,22 @@ TEST(MaskedAttention, GivesZeroToAQueryThatSeesNoKeyAndToAKeyThatNoneSees) {
   });
 }
 
+TEST(MaskedAttention, HasTheSameBitsWithoutAScaleAndWithItsOwn) {
+  for_all_masks([](MaskCase c) {
+    if (c.scale) return;
+    MaskedProblem p = masked_problem(c);
+    const MaskedResult absent = of_operation(p, c.fused);
+    p.mask.scale = 0.125;  // 1 / sqrt(64)
+    const MaskedResult given = of_operation(p, c.fused);
+    EXPECT_TRUE(at::equal(absent.out, given.out));
+    EXPECT_TRUE(at::equal(absent.dq, given.dq));
+    EXPECT_TRUE(at::equal(absent.dk, given.dk));
+    EXPECT_TRUE(at::equal(absent.dv, given.dv));
+  });
+}
+
 TEST(MaskedAttention, RefusesWhatContradictsItself) {
-  const MaskCase c{at::kFloat, true, true, 0.1};
+  const MaskCase c{at::kFloat, true, true, 0.1, {}};
   const auto refuses = [&](const auto& change) {
     MaskedProblem p = masked_problem(c);
     change(p.mask);
@@ -254,6 +277,10 @@ TEST(MaskedAttention, RefusesWhatContradictsItself) {
   refuses([](AttentionMask& m) { m.document_end = m.document_end.slice(1, 1); });
   refuses([](AttentionMask& m) { m.dropout.sequences.reset(); });
   refuses([](AttentionMask& m) { m.dropout.probability = 1.0; });
+  for (const double scale : {0.0, -0.125, 1e-60, 1e60, std::nan("")}) {
+    SCOPED_TRACE(scale);
+    refuses([&](AttentionMask& m) { m.scale = scale; });
+  }
 }
 
 }  // namespace

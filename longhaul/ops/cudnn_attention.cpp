@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <vector>
 
 #include "longhaul/base/error.h"
@@ -33,10 +32,6 @@ constexpr int64_t kMostHeadDim = 128;
 /// [B, S, H, D] as the operators have it, [B, H, S, D]; nothing is copied.
 at::Tensor by_heads(const at::Tensor& x) { return x.transpose(1, 2); }
 
-double scale_of(const at::Tensor& q) {
-  return 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-}
-
 /// cuDNN has no kernel for the call; any other failure may be the device's.
 bool is_refusal(const std::string& text) {
   return text.find("execution plans") != std::string::npos ||
@@ -44,9 +39,9 @@ bool is_refusal(const std::string& text) {
 }
 
 std::vector<c10::IValue> run(const LibraryOp& op, LibraryArguments arguments,
-                             const at::Tensor& q, const at::Tensor& k) {
+                             const at::Tensor& q, const at::Tensor& k, double scale) {
   arguments.insert(arguments.end(),
-                   {{"dropout_p", 0.0}, {"is_causal", true}, {"scale", scale_of(q)}});
+                   {{"dropout_p", 0.0}, {"is_causal", true}, {"scale", scale}});
   try {
     return op.call(std::move(arguments));
   } catch (const c10::Error& error) {
@@ -76,7 +71,8 @@ bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& 
          cudnn_obstacle(q.device()).empty();
 }
 
-Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       double scale) {
   const auto results = run(kForward,
                            {{"query", by_heads(q)},
                             {"key", by_heads(k)},
@@ -84,14 +80,14 @@ Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                             {"attn_bias", c10::IValue()},
                             {"compute_log_sumexp", true},
                             {"return_debug_mask", false}},
-                           q, k);
+                           q, k, scale);
   // output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox_seed, philox_offset
   return {by_heads(results[0].toTensor()).contiguous(), results[1].toTensor(),
           results[6].toTensor(), results[7].toTensor()};
 }
 
 AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
-                                  const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& k, const at::Tensor& v, double scale,
                                   const Attended& forward) {
   const auto results = run(kBackward,
                            {{"grad_out", by_heads(dout.contiguous())},
@@ -107,7 +103,7 @@ AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
                             {"cum_seq_k", at::Tensor()},
                             {"max_q", q.size(1)},
                             {"max_k", k.size(1)}},
-                           q, k);
+                           q, k, scale);
   return {by_heads(results[0].toTensor()), by_heads(results[1].toTensor()),
           by_heads(results[2].toTensor())};
 }

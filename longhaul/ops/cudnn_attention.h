@@ -13,10 +13,12 @@ namespace longhaul::ops::library {
 /// deterministic. Short sequences and odd lengths, as of prompts, are not worth a plan.
 bool takes_cudnn(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// As attention_forward and attention_backward. ConfigError where cuDNN refuses the call.
-Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+/// As attention_forward and attention_backward, the scores multiplied by `scale`.
+/// ConfigError where cuDNN refuses the call.
+Attended cudnn_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       double scale);
 AttentionGradients cudnn_backward(const at::Tensor& dout, const at::Tensor& q,
-                                  const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& k, const at::Tensor& v, double scale,
                                   const Attended& forward);
 
 /// Why the device has no such operators; empty where it has them.

@@ -1,7 +1,5 @@
 #include "longhaul/ops/fused.h"
 
-#include <cmath>
-
 #include "longhaul/ops/fused_kernels.h"
 #include "longhaul/ops/fused_operator.h"
 
@@ -146,7 +144,7 @@ kernels::AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k
           k.size(2),
           q.size(3),
           query_offset,
-          1.0F / std::sqrt(static_cast<float>(q.size(3))),
+          scale_of<float>(mask, q.size(3)),
           pointer<int32_t>(mask.document_start),
           first_key,
           mask.window,

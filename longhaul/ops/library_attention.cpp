@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -70,6 +69,7 @@ bool fits(const at::Tensor& q, const AttentionMask& mask) {
 /// What one call of a kernel is told: [B, S, H, D], or with `bounds` [T, H, D].
 struct Call {
   at::Tensor q, k, v;
+  double scale;        ///< of the scores
   bool causal = true;  ///< the last query's last key is the last key
   /// A query sees so many keys before the one that causality ends with, counted from the
   /// last query and the last key backwards; absent: all.
@@ -82,7 +82,6 @@ struct Call {
   }
   int64_t max_q() const { return bounds.defined() ? longest : q.size(1); }
   int64_t max_k() const { return bounds.defined() ? longest : k.size(1); }
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(q.size(-1))); }
 };
 
 void add_form(LibraryArguments& arguments, const Call& call) {
@@ -95,7 +94,7 @@ void add_form(LibraryArguments& arguments, const Call& call) {
                                      {"max_k", call.max_k()},
                                      {"dropout_p", 0.0},
                                      {"is_causal", call.causal},
-                                     {"scale", call.scale()},
+                                     {"scale", call.scale},
                                      {"window_size_left", optional(call.left)},
                                      {"window_size_right", optional(right)}});
 }
@@ -133,7 +132,7 @@ std::optional<int64_t> left_of(int64_t window) {
 Call whole(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
            const AttentionMask& mask) {
   const bool causal = !mask.document_end.defined();
-  Call call{q, k, v, causal, left_of(mask.window)};
+  Call call{q, k, v, scale_of<double>(mask, q.size(3)), causal, left_of(mask.window)};
   if (!mask.documents.bounds.defined()) return call;
   call.q = q.flatten(0, 1), call.k = k.flatten(0, 1), call.v = v.flatten(0, 1);
   call.bounds = mask.documents.bounds;
@@ -180,8 +179,12 @@ std::vector<Run> runs_of(const AttentionPart& part) {
 }
 
 Call call_of(const AttentionPart& part, const Run& run) {
-  return {part.q.narrow(1, run.query, run.queries), part.k.narrow(1, run.key, run.keys),
-          part.v.narrow(1, run.key, run.keys), run.causal, run.left};
+  return {part.q.narrow(1, run.query, run.queries),
+          part.k.narrow(1, run.key, run.keys),
+          part.v.narrow(1, run.key, run.keys),
+          scale_of<double>(part.mask, part.q.size(3)),
+          run.causal,
+          run.left};
 }
 
 /// What begins a result is of all its queries.
@@ -235,7 +238,8 @@ std::string describe_attention(at::ScalarType type, at::Device device) {
 
 Attended attention_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionMask& mask) {
-  if (takes_cudnn(q, k, mask)) return cudnn_forward(q, k, v);
+  if (takes_cudnn(q, k, mask))
+    return cudnn_forward(q, k, v, scale_of<double>(mask, q.size(3)));
   Attended result = run_forward(whole(q, k, v, mask));
   result.out = result.out.contiguous().view(q.sizes());
   return result;
@@ -245,7 +249,9 @@ AttentionGradients attention_backward(const at::Tensor& dout, const at::Tensor& 
                                       const at::Tensor& k, const at::Tensor& v,
                                       const AttentionMask& mask,
                                       const Attended& forward) {
-  if (takes_cudnn(q, k, mask)) return cudnn_backward(dout, q, k, v, forward);
+  if (takes_cudnn(q, k, mask)) {
+    return cudnn_backward(dout, q, k, v, scale_of<double>(mask, q.size(3)), forward);
+  }
   const Call call = whole(q, k, v, mask);
   Attended of_call = forward;
   of_call.out = forward.out.view(call.q.sizes());

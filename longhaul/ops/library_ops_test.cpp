@@ -132,6 +132,12 @@ AttentionMask documents(bool both_sides) {
   return mask;
 }
 
+/// With scores of another scale than 1 / sqrt(16).
+AttentionMask scaled(AttentionMask mask) {
+  mask.scale = 0.6;
+  return mask;
+}
+
 TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
   const FlashKernels kernels;
   AttentionMask window;
@@ -148,6 +154,8 @@ TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
       {"documents", 8, 2, 20, 20, documents(false)},
       {"documents and a window", 4, 2, 20, 20, windowed_documents},
       {"documents on both sides", 8, 2, 20, 20, documents(true)},
+      {"a scale", 8, 2, 20, 20, scaled({})},
+      {"documents and a scale", 8, 2, 20, 20, scaled(documents(false))},
   };
   for (const Case& c : cases) {
     const int before = forwards;
@@ -160,7 +168,7 @@ TEST(LibraryAttention, IsTheCompositeOneInEveryFormThatTheKernelsTake) {
     }
   }
   EXPECT_EQ(backwards, forwards);
-  EXPECT_EQ(of_documents, 3);
+  EXPECT_EQ(of_documents, 4);
 }
 
 TEST(LibraryAttention, LeavesToTheCompositeFormWhatItCannotDo) {
@@ -269,11 +277,14 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   AttentionMask window;
   window.window = 100;
   const Case causal{"causal", 8, 2, 256, 256};
-  const auto fused = attended(causal, true), plain = attended(causal, false);
-  EXPECT_EQ(cudnn_calls, 2);
-  EXPECT_EQ(forwards, 0);
-  for (size_t i = 0; i < plain.size(); ++i) {
-    expect_close(fused[i], plain[i], 1e-2, std::to_string(i));
+  for (const Case& c : {causal, Case{"scale", 8, 2, 256, 256, scaled({})}}) {
+    const int before = cudnn_calls;
+    const auto fused = attended(c, true), plain = attended(c, false);
+    EXPECT_EQ(cudnn_calls, before + 2);
+    EXPECT_EQ(forwards, 0);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      expect_close(fused[i], plain[i], 1e-2, c.name + " " + std::to_string(i));
+    }
   }
   for (const Case& other :
        {Case{"window", 8, 2, 256, 256, window}, Case{"cached keys", 8, 2, 256, 320},
@@ -288,14 +299,14 @@ TEST(LibraryAttention, IsCudnnsForWholeCausalSequencesAlone) {
   EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
             "LibTorch's flash kernels");
   at::globalContext().setDeterministicAlgorithms(false, false);
-  EXPECT_EQ(cudnn_calls, 2);
+  EXPECT_EQ(cudnn_calls, 4);
   EXPECT_EQ(library::describe_attention(at::kBFloat16, kDevice),
             "cuDNN where causality alone hides keys, else LibTorch's flash kernels");
   EXPECT_EQ(library::describe_attention(at::kFloat, kDevice), "operations of LibTorch");
 }
 
 /// Uneven parts of the keys, merged, against all keys at once.
-void expect_parts_merge(int64_t window, bool causal) {
+void expect_parts_merge(int64_t window, bool causal, std::optional<double> scale = {}) {
   at::manual_seed(5);
   const int64_t B = 2, S = 24, Hq = 8, Hkv = 2, D = 16;
   const auto random = [&](int64_t heads) {
@@ -319,6 +330,7 @@ void expect_parts_merge(int64_t window, bool causal) {
           rows(q), k.narrow(1, from, keys), v.narrow(1, from, keys), {}, first, from,
           fused};
       p.mask.window = window;
+      p.mask.scale = scale;
       if (!causal) {
         p.mask.document_end =
             at::full({B, n}, S, at::TensorOptions(at::kInt)).to(kDevice);
@@ -349,6 +361,7 @@ TEST(LibraryAttention, PartsOfTheKeysMergeByTheirLogSumExp) {
   EXPECT_EQ(forwards, 7);
   EXPECT_EQ(backwards, forwards);
   for (const int64_t window : {2, 3, 8, 15, 40}) expect_parts_merge(window, true);
+  expect_parts_merge(8, true, 0.6);
 }
 
 // ---- Weight gradients

@@ -11,6 +11,7 @@
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 #include "longhaul/ops/swiglu.h"
+#include "longhaul/ops/wide_norm.h"
 
 namespace longhaul::ops {
 namespace {
@@ -133,6 +134,20 @@ TEST_P(GpuOps, NormsOfHeadsInOneMatrixAreTheSame) {
   });
 }
 
+TEST_P(GpuOps, NormsOverAllHeadsAreTheSame) {
+  const at::Tensor q = random({37, 4, 24}), k = random({37, 2, 24}), w_q = random({96}),
+                   w_k = random({48});
+  compare([&](at::Device device) -> Results {
+    const WideNorms norms{weight_on(w_q, device), weight_on(w_k, device), 1e-5};
+    const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
+                     mv = leaf(k.to(device));
+    const Heads y = wide_norm_heads({mq, mk, mv}, norms);
+    const auto dx = torch::autograd::grad({y.q, y.k, y.v}, {mq, mk, mv},
+                                          {q.to(device), k.to(device), k.to(device)});
+    return {y.q, y.k, dx[0], dx[1], dx[2], norms.q->grad(), norms.k->grad()};
+  });
+}
+
 TEST_P(GpuOps, RopeIsTheSame) {
   RopeConfig config;
   config.theta = 10000.0;
@@ -177,7 +192,9 @@ TEST_P(GpuOps, AttentionIsTheSame) {
   compare([&](at::Device device) -> Results {
     const at::Tensor mq = leaf(q.to(device)), mk = leaf(k.to(device)),
                      mv = leaf(v.to(device));
-    const at::Tensor y = attention(mq, mk, mv, {start.to(device)}, fused());
+    AttentionMask mask{start.to(device)};
+    mask.scale = 0.03;
+    const at::Tensor y = attention(mq, mk, mv, mask, fused());
     backward(y, dy.to(device));
     return {y, mq.grad(), mk.grad(), mv.grad()};
   });
@@ -185,16 +202,20 @@ TEST_P(GpuOps, AttentionIsTheSame) {
 
 TEST_P(GpuOps, WholeCausalAttentionOfOneMatrixIsTheSame) {
   const at::Tensor matrix = random({2, 320, 10, 64}), dy = random({2, 320, 6, 64});
-  compare([&](at::Device device) -> Results {
-    const at::Tensor all = matrix.to(device);
-    const auto part = [&](int64_t from, int64_t heads) {
-      return all.narrow(2, from, heads).detach().set_requires_grad(true);
-    };
-    const at::Tensor q = part(0, 6), k = part(6, 2), v = part(8, 2);
-    const at::Tensor y = attention(q, k, v, {}, fused());
-    backward(y, dy.to(device));
-    return {y, q.grad(), k.grad(), v.grad()};
-  });
+  for (const std::optional<double> scale : {std::optional<double>(), {0.2}}) {
+    compare([&](at::Device device) -> Results {
+      const at::Tensor all = matrix.to(device);
+      const auto part = [&](int64_t from, int64_t heads) {
+        return all.narrow(2, from, heads).detach().set_requires_grad(true);
+      };
+      const at::Tensor q = part(0, 6), k = part(6, 2), v = part(8, 2);
+      AttentionMask mask;
+      mask.scale = scale;
+      const at::Tensor y = attention(q, k, v, mask, fused());
+      backward(y, dy.to(device));
+      return {y, q.grad(), k.grad(), v.grad()};
+    });
+  }
 }
 
 TEST_P(GpuOps, AttentionToLaterKeysWithDropoutIsTheSame) {

@@ -248,8 +248,9 @@ at::Tensor naive_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   const auto heads = [](const at::Tensor& x) { return x.transpose(1, 2); };
   const at::Tensor keys = heads(k).repeat_interleave(group, 1);
   const at::Tensor values = heads(v).repeat_interleave(group, 1);
-  at::Tensor scores = at::matmul(heads(q), keys.transpose(2, 3)) /
-                      std::sqrt(static_cast<double>(q.size(3)));
+  at::Tensor scores =
+      at::matmul(heads(q), keys.transpose(2, 3)) *
+      mask.scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
   const at::Tensor key = at::arange(K);
   const at::Tensor query = at::arange(K - S, K).unsqueeze(1);
   at::Tensor hidden = key > query;
@@ -264,6 +265,7 @@ struct AttentionCase {
   int64_t batch, queries, cached, query_heads, key_heads, dim;
   bool documents;
   int64_t window = kNoWindow;
+  std::optional<double> scale = {};
 };
 
 void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
@@ -276,6 +278,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type, bool fused,
   const at::Tensor v = random(c.cached + c.queries, c.key_heads);
   const at::Tensor dy = random(c.queries, c.query_heads);
   AttentionMask mask{{}, c.window};
+  mask.scale = c.scale;
   if (c.documents) {
     at::Tensor& start = mask.document_start;
     start = at::zeros({c.batch, c.queries}, at::kInt);
@@ -321,6 +324,19 @@ TEST_P(Ops, AttentionSeesNothingBeforeItsWindow) {
                     2 * tolerance());
     check_attention({1, 1, 77, 2, 1, 16, false, window}, type(), fused(),
                     2 * tolerance());
+  }
+}
+
+TEST_P(Ops, AttentionMultipliesScoresByTheScaleOfItsMask) {
+  for (const double scale : {0.0078125, 0.3}) {
+    SCOPED_TRACE(scale);
+    const auto check = [&](AttentionCase c) {
+      c.scale = scale;
+      check_attention(c, type(), fused(), 2 * tolerance());
+    };
+    check({2, 300, 0, 4, 2, 64, true, 40});
+    check({2, 70, 0, 4, 2, 12, false});  // a head dim that no kernel of ours takes
+    check({1, 19, 40, 2, 1, 16, false});
   }
 }
 

@@ -189,6 +189,12 @@ AttentionMask window_of(int64_t size) {
   return mask;
 }
 
+AttentionMask scale_of_scores(double scale) {
+  AttentionMask mask;
+  mask.scale = scale;
+  return mask;
+}
+
 AttentionMask documents(bool both_sides, int64_t window = ops::kNoWindow) {
   AttentionMask mask = window_of(window);
   const std::vector<int32_t> bounds = {0, 7, 20, 24, 40};
@@ -223,6 +229,7 @@ TEST(FlashAttention, IsTheCompositeOneOfTheCpuInEveryForm) {
       {"documents", 8, 2, 20, 20, documents(false)},
       {"documents and a window", 4, 2, 20, 20, documents(false, 4)},
       {"documents on both sides", 8, 2, 20, 20, documents(true)},
+      {"a scale of the scores", 8, 2, 20, 20, scale_of_scores(0.6)},
   };
   for (const AttentionCase& c : cases) {
     std::vector<at::Tensor> found;

@@ -1,6 +1,7 @@
 #include <omp.h>
 
 #include <array>
+#include <optional>
 
 #include "longhaul/base/random.h"
 #include "longhaul/ops/kernels/test_support.h"
@@ -28,6 +29,7 @@ struct Problem {
   std::vector<int32_t> document_end = {};  // empty: causal
   std::vector<int64_t> sequences = {};     // empty: nothing is dropped
   Draws draws = {};
+  std::optional<float> scale = {};  // of the scores; absent: 1 / sqrt(D)
 
   void fill() {
     q = random_values<T>(B * S * (Hq + 1) * D, 1);
@@ -43,7 +45,7 @@ struct Problem {
             Hkv,
             D,
             offset,
-            1.0F / std::sqrt(static_cast<float>(D)),
+            scale.value_or(1.0F / std::sqrt(static_cast<float>(D))),
             document_start.empty() ? nullptr : document_start.data(),
             0,
             window,
@@ -96,7 +98,7 @@ void reference_row(const Problem<T>& p, int64_t b, int64_t i, int64_t h, Referen
   const auto so = attention_strides(p.S, p.Hq, p.D);
   const auto sd = attention_strides(p.keys(), p.Hkv, p.D);
   const int64_t g = h / (p.Hq / p.Hkv);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(p.D));
+  const double scale = p.scale.value_or(1.0F / std::sqrt(static_cast<float>(p.D)));
   const int64_t first = p.start(b, i);
   const int64_t count = std::max<int64_t>(0, p.end(b, i) - first);
   Doubles score(static_cast<size_t>(count));
@@ -505,12 +507,16 @@ TEST(Attention, TakesKeysInPartsOfAnyLengthAndOrder) {
           {2, 181, 0, 1, 1, 24, documents(2, 181), {}, {}, {}, {}, window}, backwards,
           isa);
     }
+    Problem<T> p{2, 181, 0, 1, 1, 24, {}, {}, {}, {}, {}, 70};
+    p.scale = 0.37F;
+    expect_parts_close<T>(p, parts, isa);
+    expect_close<T>(dropped(p, 0.3), isa);
     // The third and fourth part begin in the midst of four keys that share a draw.
     expect_parts_close<T>(dropped<T>({2, 181, 0, 2, 1, 24, {}, {}, {}, {}, {}}, 0.3),
                           parts, isa);
-    for (const Problem<T>& p : two_sided_problems<T>(150, 31, 24)) {
-      expect_parts_close<T>(p, parts, isa);
-      expect_parts_close<T>(dropped(p, 0.3), backwards, isa);
+    for (const Problem<T>& one : two_sided_problems<T>(150, 31, 24)) {
+      expect_parts_close<T>(one, parts, isa);
+      expect_parts_close<T>(dropped(one, 0.3), backwards, isa);
     }
   });
 }

@@ -162,7 +162,7 @@ struct AttentionShape {
   /// Position of query 0 among the keys: how many are cached. From `keys` on, every
   /// query may see all; negative: the first queries see none.
   int64_t query_offset;
-  float scale;  ///< of the scores, 1 / sqrt(head_dim)
+  float scale;  ///< of the scores; above 0
   /// [batch, queries]; null: no limit.
   const int32_t* document_start;
   int64_t first_key = 0;  ///< the number that document_start has for key 0

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 
 #include "longhaul/comm/fake.h"
 #include "longhaul/ops/attention.h"
@@ -26,6 +27,7 @@ struct Case {
   int64_t window = ops::kNoWindow;
   bool later = false;  ///< keys are seen too
   double dropout = 0.0;
+  std::optional<double> scale = {};  ///< of the scores
 };
 
 using RankBody = std::function<void(comm::Communicator& group)>;
@@ -43,8 +45,9 @@ struct Problem {
   at::Tensor q, k, v, dout, start, end;
   int64_t window;
   ops::Dropout dropout;
+  std::optional<double> scale;
 
-  ops::AttentionMask mask() const { return {start, window, end, dropout}; }
+  ops::AttentionMask mask() const { return {start, window, end, dropout, {}, scale}; }
 };
 
 /// Documents of other lengths in every row: single tokens, across the edges of chunks,
@@ -91,7 +94,8 @@ Problem problem_of(const Case& c) {
             {},
             {},
             c.window,
-            {}};
+            {},
+            c.scale};
   if (c.documents) p.start = document_starts(c.batch, c.seq);
   if (c.later) p.end = document_ends(c);
   p.dropout.probability = c.dropout;
@@ -132,8 +136,9 @@ Result on_ranks(const Case& c, ContextKind kind, const Take& take = zigzag) {
     const auto cut = [&](const at::Tensor& x) {
       return x.defined() ? take(layout, x, group.rank()) : x;
     };
-    const Problem local{cut(whole.q),     cut(whole.k),   cut(whole.v), cut(whole.dout),
-                        cut(whole.start), cut(whole.end), c.window,     whole.dropout};
+    const Problem local{cut(whole.q),    cut(whole.k),     cut(whole.v),
+                        cut(whole.dout), cut(whole.start), cut(whole.end),
+                        c.window,        whole.dropout,    c.scale};
     const Result r = run(local, make_attention_core(kind, group), c.fused);
     put_positions(layout, r.out, group.rank(), all.out);
     put_positions(layout, r.dq, group.rank(), all.dq);
@@ -150,11 +155,11 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
 class Context : public ::testing::TestWithParam<ContextKind> {
  protected:
   void expect_twins(const Case& c) {
-    SCOPED_TRACE(fmt::format("{} ranks, {} documents, {}, {}, window {}, {}, dropout {}",
-                             c.ranks, c.documents ? "with" : "without",
-                             c.type == at::kFloat ? "fp32" : "bf16",
-                             c.fused ? "fused" : "composite", c.window,
-                             c.later ? "later keys too" : "causal", c.dropout));
+    SCOPED_TRACE(fmt::format(
+        "{} ranks, {} documents, {}, {}, window {}, {}, dropout {}, scale {}", c.ranks,
+        c.documents ? "with" : "without", c.type == at::kFloat ? "fp32" : "bf16",
+        c.fused ? "fused" : "composite", c.window, c.later ? "later keys too" : "causal",
+        c.dropout, c.scale.value_or(0.0)));
     const Result want = one_rank(c), got = on_ranks(c, GetParam());
     const double tolerance = c.type == at::kFloat ? 1e-5 : 3e-2;
     expect_close(got.out, want.out, tolerance, "out");
@@ -214,6 +219,18 @@ TEST_P(Context, EqualsAttentionOnOneRankWithLaterKeysAndDropout) {
       c.later = false;
       expect_twins(c);
     }
+  }
+}
+
+TEST_P(Context, EqualsAttentionOnOneRankWithAScaleOfItsOwn) {
+  for (const bool fused : {false, true}) {
+    Case c{3, 2, 144, 4, 2, 32, true, at::kFloat, fused, 37};
+    c.scale = 0.5;
+    expect_twins(c);
+    c.dropout = 0.2;
+    expect_twins(c);
+    c.type = at::kBFloat16;
+    expect_twins(c);
   }
 }
 

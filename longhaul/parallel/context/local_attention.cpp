@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
+#include <utility>
 
 #include "longhaul/base/error.h"
 
@@ -27,14 +28,17 @@ struct LocalAttention::Pair {
     const auto bound = [&](const at::Tensor& x) {
       return x.defined() ? of_queries(x).contiguous() : x;
     };
-    return {
-        of_queries(q),
-        of_keys(kv.keys),
-        of_keys(kv.values),
-        {bound(mask.document_start), mask.window, bound(mask.document_end), mask.dropout},
-        queries.begin,
-        keys.begin,
-        fused};
+    ops::AttentionMask of_pair = mask;
+    of_pair.document_start = bound(mask.document_start);
+    of_pair.document_end = bound(mask.document_end);
+    of_pair.documents = {};  // bounds of whole sequences
+    return {of_queries(q),
+            of_keys(kv.keys),
+            of_keys(kv.values),
+            std::move(of_pair),
+            queries.begin,
+            keys.begin,
+            fused};
   }
 };
 

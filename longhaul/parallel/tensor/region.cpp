@@ -144,4 +144,10 @@ void TensorRegion::combine_loss(at::Tensor& lse, at::Tensor& picked) const {
   lse.log_().add_(most);
 }
 
+void TensorRegion::sum_features(at::Tensor& sums) const {
+  LH_ASSERT(sums.scalar_type() == at::kFloat && sums.is_contiguous(),
+            "sums of features that are not contiguous fp32");
+  sum(tp_, sums);
+}
+
 }  // namespace longhaul::parallel

@@ -30,6 +30,8 @@ class TensorRegion final : public nn::SplitRegion {
   at::Tensor leave(const at::Tensor& partial) const override;
   /// One small all-gather; added in rank order.
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override;
+  /// One all-reduce.
+  void sum_features(at::Tensor& sums) const override;
 
  private:
   comm::Communicator& tp_;

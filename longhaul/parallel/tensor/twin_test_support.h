@@ -83,6 +83,7 @@ class ForgetfulRegion : public nn::SplitRegion {
   void combine_loss(at::Tensor& lse, at::Tensor& picked) const override {
     inner_.combine_loss(lse, picked);
   }
+  void sum_features(at::Tensor& sums) const override { inner_.sum_features(sums); }
 
  private:
   const nn::SplitRegion& inner_;
