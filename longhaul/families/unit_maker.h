@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhaul/families/description.h"
+#include "longhaul/families/rms_form.h"
 
 namespace longhaul::families {
 
@@ -41,10 +42,13 @@ class UnitMaker {
   /// x + y + z, outside of split regions; y and z are results of linear layers, z the
   /// last operation, and the backward gives both the same gradient.
   Feature sum(const Feature& x, const Feature& y, const Feature& z);
-  /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h).
-  Feature norm(const std::string& name, const Feature& x);
+  /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h). The
+  /// weight's first values are 1, or 0 where the form adds 1.
+  Feature norm(const std::string& name, const Feature& x,
+               RmsForm form = RmsForm::WeightAfterCast);
   /// The same over each head of x, which is split by heads.
-  Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim);
+  Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim,
+                    RmsForm form = RmsForm::WeightAfterCast);
 
   /// LayerNorm with a bias over the width of x (ops/layer_norm.h). `split`: of both.
   Feature layer_norm(const std::string& name, const Feature& x,
@@ -112,7 +116,7 @@ class UnitMaker {
   void keep(const Feature& x, KeptKind kind, KeptIn in);
   void keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in);
   Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
-                  std::optional<ShardSplit> split);
+                  std::optional<ShardSplit> split, RmsForm form);
   void put_off(KeptTensor tensor);
   Feature rows_of(const Feature& x, KeptRows rows);
   void add_products(double out, const Feature& x);
