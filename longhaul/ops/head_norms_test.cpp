@@ -86,7 +86,7 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
 
 TEST_P(HeadNorm, OfHeadsInMemoriesOfTheirOwnCopiesNoGradientOfTheValues) {
   at::manual_seed(9);
-  const NormCase c = kNormCases[1];
+  const NormCase& c = kNormCases[1];
   const InOneMatrix x(c, type()), dy(c, type());
   const HeadNorms norms{bound(at::randn({c.dim}).to(type())),
                         bound(at::randn({c.dim}).to(type())), 1e-5, form()};
