@@ -4,6 +4,7 @@
 
 #include "longhaul/config/test_support.h"
 #include "longhaul/families/decoder.h"
+#include "longhaul/families/unit_maker.h"
 
 namespace longhaul {
 namespace {
@@ -90,6 +91,22 @@ TEST(Description, AttentionWithinAWindowIsCountedByWhatItSees) {
             make_llama(small(), 20, 64).description.flops_per_token(16).full);
   for (UnitDescription& unit : model.units) unit.work.window = 1 << 20;
   EXPECT_EQ(model.flops_per_token(64).causal, whole.causal);
+}
+
+TEST(Description, TheWeightOfANormIsOneAtFirstAndZeroWhereOneIsAdded) {
+  families::UnitMaker unit(UnitKind::Block, 0, 0.02);
+  const families::Feature x = unit.input(8);
+  unit.norm("a", x);
+  unit.head_norm("b", x, 4, RmsForm::WeightBeforeCast);
+  unit.norm("c", x, RmsForm::OnePlusWeight);
+  unit.head_norm("d", x, 4, RmsForm::OnePlusWeight);
+  std::vector<Init::Kind> kinds;
+  for (const auto& p : unit.take().parameters) {
+    kinds.push_back(p.init.kind);
+    EXPECT_FALSE(p.decays);
+  }
+  EXPECT_EQ(kinds, (std::vector{Init::Kind::Ones, Init::Kind::Ones, Init::Kind::Zeros,
+                                Init::Kind::Zeros}));
 }
 
 TEST(Description, OneThatContradictsItselfIsRefused) {

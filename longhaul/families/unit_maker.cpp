@@ -98,29 +98,32 @@ UnitDescription UnitMaker::take() {
 
 /// `rows`: normed ones for each token.
 Feature UnitMaker::norm_of(const std::string& name, const Feature& x, int64_t rows,
-                           std::optional<ShardSplit> split) {
-  add(name, {x.width / rows}, {Init::Kind::Ones, 0.0}, split);
+                           std::optional<ShardSplit> split, RmsForm form) {
+  const bool adds_one = form == RmsForm::OnePlusWeight;
+  add(name, {x.width / rows}, {adds_one ? Init::Kind::Zeros : Init::Kind::Ones, 0.0},
+      split);
   unit_.parameters.back().decays = false;
   keep(x, KeptKind::Norms, kOwnCopy);
   keep_rows(KeptKind::Norms, x, x.width, kCopied);  // x in fp32
   keep_rows(KeptKind::Norms, x, rows, kAlways);     // one over the rms
   KeptTensor same = at(x);
   same.kind = KeptKind::Norms;
-  same.fp32 = false;
+  same.fp32 = form != RmsForm::WeightAfterCast;
   same.when = {kComposite};  // before it is scaled
   make(same);
+  same.fp32 = false;
   same.when.clear();
   return make(same);
 }
 
-Feature UnitMaker::norm(const std::string& name, const Feature& x) {
-  return norm_of(name, x, 1, {});
+Feature UnitMaker::norm(const std::string& name, const Feature& x, RmsForm form) {
+  return norm_of(name, x, 1, {}, form);
 }
 
-Feature UnitMaker::head_norm(const std::string& name, const Feature& x,
-                             int64_t head_dim) {
+Feature UnitMaker::head_norm(const std::string& name, const Feature& x, int64_t head_dim,
+                             RmsForm form) {
   // Every rank has some of the heads, and so a part of the gradient.
-  return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}});
+  return norm_of(name, x, x.width / head_dim, {{ShardUnit::None, 0}}, form);
 }
 
 Feature UnitMaker::wide_norm(const std::string& name, const Feature& x,

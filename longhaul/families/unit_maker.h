@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "longhaul/families/description.h"
+#include "longhaul/families/rms_form.h"
 
 namespace longhaul::families {
 
@@ -42,10 +43,13 @@ class UnitMaker {
   Feature sum(const Feature& x, const std::vector<Feature>& terms);
   /// An operation on x, element by element, that keeps nothing.
   Feature elementwise(const Feature& x);
-  /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h).
-  Feature norm(const std::string& name, const Feature& x);
+  /// RMS norm over the width of x, whose features are whole (ops/rms_norm.h). The
+  /// weight's first values are 1, or 0 where the form adds 1.
+  Feature norm(const std::string& name, const Feature& x,
+               RmsForm form = RmsForm::WeightAfterCast);
   /// The same over each head of x, which is split by heads.
-  Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim);
+  Feature head_norm(const std::string& name, const Feature& x, int64_t head_dim,
+                    RmsForm form = RmsForm::WeightAfterCast);
   /// RMS norm over the width of x, whose heads are split over ranks (ops/wide_norm.h).
   Feature wide_norm(const std::string& name, const Feature& x, ShardSplit split);
 
@@ -124,7 +128,7 @@ class UnitMaker {
   void keep(const Feature& x, KeptKind kind, KeptIn in);
   void keep_rows(KeptKind kind, const Feature& of, int64_t width, KeptIn in);
   Feature norm_of(const std::string& name, const Feature& x, int64_t rows,
-                  std::optional<ShardSplit> split);
+                  std::optional<ShardSplit> split, RmsForm form);
   void put_off(KeptTensor tensor);
   Feature rows_of(const Feature& x, KeptRows rows);
   void add_products(double out, const Feature& x);

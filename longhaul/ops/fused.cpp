@@ -13,11 +13,11 @@ using kernels::Results;
 // The contracts of fused.h, for kernels of any device.
 TORCH_LIBRARY(longhaul, library) {
   library.def(
-      "rms_norm_forward(Tensor x, Tensor delta, Tensor weight, float eps, "
+      "rms_norm_forward(Tensor x, Tensor delta, Tensor weight, float eps, int form, "
       "Tensor(a!) sum, Tensor(b!) y, Tensor(c!) inverse_rms) -> ()");
   library.def(
       "rms_norm_backward(Tensor dy, Tensor x, Tensor inverse_rms, Tensor weight, "
-      "Tensor dsum, Tensor(a!) dx, Tensor(b!) dweight) -> ()");
+      "int form, Tensor dsum, Tensor(a!) dx, Tensor(b!) dweight) -> ()");
   library.def(
       "rope(Tensor x, Tensor cos, Tensor sin, Tensor positions, bool inverse, "
       "Tensor(a!) y) -> ()");
@@ -54,10 +54,11 @@ struct OnCpu {
 
 TORCH_LIBRARY_IMPL(longhaul, CPU, library) { register_kernels<OnCpu>(library); }
 
-using RmsNormForward = Operator<void(const Tensor&, const Tensor&, const Tensor&, double,
-                                     const Tensor&, const Tensor&, const Tensor&)>;
+using RmsNormForward =
+    Operator<void(const Tensor&, const Tensor&, const Tensor&, double, int64_t,
+                  const Tensor&, const Tensor&, const Tensor&)>;
 using RmsNormBackward =
-    Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t,
                   const Tensor&, const Tensor&, const Tensor&)>;
 using Rope = Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                            bool, const Tensor&)>;
@@ -195,15 +196,17 @@ bool supports_attention(const at::Tensor& q, int64_t head_dim) {
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& delta,
                       const at::Tensor& weight, double eps, at::Tensor& sum,
-                      at::Tensor& y, at::Tensor& inverse_rms) {
-  operators().rms_norm_forward.on(x, x, delta, weight, eps, sum, y, inverse_rms);
+                      at::Tensor& y, at::Tensor& inverse_rms, RmsForm form) {
+  operators().rms_norm_forward.on(x, x, delta, weight, eps, static_cast<int64_t>(form),
+                                  sum, y, inverse_rms);
 }
 
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
-                       const at::Tensor& dsum, at::Tensor& dx,
-                       const at::Tensor& dweight) {
-  operators().rms_norm_backward.on(x, dy, x, inverse_rms, weight, dsum, dx, dweight);
+                       const at::Tensor& dsum, at::Tensor& dx, const at::Tensor& dweight,
+                       RmsForm form) {
+  operators().rms_norm_backward.on(x, dy, x, inverse_rms, weight,
+                                   static_cast<int64_t>(form), dsum, dx, dweight);
 }
 
 void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "longhaul/families/rms_form.h"
 #include "longhaul/ops/attention.h"
 
 namespace longhaul::ops::fused {
@@ -33,12 +34,14 @@ bool supports_attention(const at::Tensor& q, int64_t head_dim);
 /// normed.
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& delta,
                       const at::Tensor& weight, double eps, at::Tensor& sum,
-                      at::Tensor& y, at::Tensor& inverse_rms);
+                      at::Tensor& y, at::Tensor& inverse_rms,
+                      RmsForm form = RmsForm::WeightAfterCast);
 /// Adds to dweight [H] fp32. dx may lie as x may; `dsum` [T, H] is added to it, unless
 /// undefined.
 void rms_norm_backward(const at::Tensor& dy, const at::Tensor& x,
                        const at::Tensor& inverse_rms, const at::Tensor& weight,
-                       const at::Tensor& dsum, at::Tensor& dx, const at::Tensor& dweight);
+                       const at::Tensor& dsum, at::Tensor& dx, const at::Tensor& dweight,
+                       RmsForm form = RmsForm::WeightAfterCast);
 
 /// x, y [T, heads, D], of which the last dim is contiguous; cos, sin [positions, D / 2]
 /// fp32; positions [T] int32.

@@ -39,31 +39,32 @@ struct RowsOf {
 template <typename Launch>
 void register_layers(torch::Library& library) {
   using at::Tensor;
-  library.impl("rms_norm_forward", [](const Tensor& x, const Tensor& delta,
-                                      const Tensor& weight, double eps, const Tensor& sum,
-                                      const Tensor& y, const Tensor& inverse_rms) {
-    const RowsOf rows(x);
-    with_type(x, [&]<typename T>(T) {
-      Launch::run(
-          kernels::RmsNormForward<T>{pointer<T>(x), rows.token_stride, pointer<T>(weight),
-                                     eps, rows.tokens, rows.heads, rows.features,
-                                     pointer<T>(y), pointer<float>(inverse_rms),
-                                     pointer<T>(delta), pointer<T>(sum)},
-          x.device());
-    });
-  });
+  library.impl(
+      "rms_norm_forward",
+      [](const Tensor& x, const Tensor& delta, const Tensor& weight, double eps,
+         int64_t form, const Tensor& sum, const Tensor& y, const Tensor& inverse_rms) {
+        const RowsOf rows(x);
+        with_type(x, [&]<typename T>(T) {
+          Launch::run(
+              kernels::RmsNormForward<T>{
+                  pointer<T>(x), rows.token_stride, pointer<T>(weight), eps, rows.tokens,
+                  rows.heads, rows.features, pointer<T>(y), pointer<float>(inverse_rms),
+                  pointer<T>(delta), pointer<T>(sum), static_cast<RmsForm>(form)},
+              x.device());
+        });
+      });
   library.impl("rms_norm_backward", [](const Tensor& dy, const Tensor& x,
                                        const Tensor& inverse_rms, const Tensor& weight,
-                                       const Tensor& dsum, const Tensor& dx,
+                                       int64_t form, const Tensor& dsum, const Tensor& dx,
                                        const Tensor& dweight) {
     const RowsOf rows(x);
     with_type(x, [&]<typename T>(T) {
       Launch::run(
-          kernels::RmsNormBackward<T>{pointer<T>(dy), pointer<T>(x), rows.token_stride,
-                                      pointer<float>(inverse_rms), pointer<T>(weight),
-                                      rows.tokens, rows.heads, rows.features,
-                                      pointer<T>(dx), dx.stride(0),
-                                      pointer<float>(dweight), pointer<T>(dsum)},
+          kernels::RmsNormBackward<T>{
+              pointer<T>(dy), pointer<T>(x), rows.token_stride,
+              pointer<float>(inverse_rms), pointer<T>(weight), rows.tokens, rows.heads,
+              rows.features, pointer<T>(dx), dx.stride(0), pointer<float>(dweight),
+              pointer<T>(dsum), static_cast<RmsForm>(form)},
           x.device());
     });
   });

@@ -19,19 +19,8 @@ const std::vector<NormCase> kNormCases = {{2, 1, 1, 8},
                                           {33, 8, 8, 20, {1, 2, 0}},
                                           {130, 5, 1, 128, {2, 0, 1}}};
 
-class HeadNorm : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
- protected:
-  at::ScalarType type() const { return std::get<0>(GetParam()); }
-  bool fused() const { return std::get<1>(GetParam()); }
-};
-
-INSTANTIATE_TEST_SUITE_P(
-    All, HeadNorm,
-    ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16), ::testing::Bool()),
-    [](const auto& which) {
-      return std::string(std::get<0>(which.param) == at::kFloat ? "Fp32" : "Bf16") +
-             (std::get<1>(which.param) ? "Fused" : "Composite");
-    });
+class HeadNorm : public NormTest {};
+INSTANTIATE_TEST_SUITE_P(All, HeadNorm, every_norm(), name_of_norm);
 
 /// q, k and v in a matrix of random values.
 struct InOneMatrix {
@@ -65,16 +54,17 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
     const InOneMatrix x(c, type()), dy(c, type());
     const at::Tensor w_q = at::randn({c.dim}).to(type()),
                      w_k = at::randn({c.dim}).to(type());
-    const HeadNorms norms{bound(w_q), bound(w_k), 1e-5};
+    const HeadNorms norms{bound(w_q), bound(w_k), 1e-5, form()};
     const auto in = x.leaves(/*apart=*/false);
     const Heads out = rms_norm_heads({in[0], in[1], in[2]}, norms, fused());
     const auto dx = torch::autograd::grad({out.q, out.k, out.v}, in, dy.parts);
 
-    const HeadNorms plain{bound(w_q), bound(w_k), 1e-5};
+    const HeadNorms plain{bound(w_q), bound(w_k), 1e-5, form()};
     const auto copies = x.leaves(/*apart=*/true);
     for (const size_t i : {0, 1}) {
       const ParameterPtr& weight = i == 0 ? plain.q : plain.k;
-      const at::Tensor y = rms_norm(copies[i].view({-1, c.dim}), weight, 1e-5, fused());
+      const at::Tensor y =
+          rms_norm(copies[i].view({-1, c.dim}), weight, 1e-5, fused(), form());
       backward(y, dy.parts[i].reshape({-1, c.dim}));
       const at::Tensor& mine = i == 0 ? out.q : out.k;
       EXPECT_TRUE(mine.is_contiguous());
@@ -96,10 +86,10 @@ TEST_P(HeadNorm, OverPartsOfOneMatrixHasTheBitsOfNormsOverCopies) {
 
 TEST_P(HeadNorm, OfHeadsInMemoriesOfTheirOwnCopiesNoGradientOfTheValues) {
   at::manual_seed(9);
-  const NormCase c = kNormCases[1];
+  const NormCase& c = kNormCases[1];
   const InOneMatrix x(c, type()), dy(c, type());
   const HeadNorms norms{bound(at::randn({c.dim}).to(type())),
-                        bound(at::randn({c.dim}).to(type())), 1e-5};
+                        bound(at::randn({c.dim}).to(type())), 1e-5, form()};
   const auto in = x.leaves(/*apart=*/true);
   const Heads out = rms_norm_heads({in[0], in[1], in[2]}, norms, fused());
   const auto dx = torch::autograd::grad({out.q, out.k, out.v}, in, dy.parts);

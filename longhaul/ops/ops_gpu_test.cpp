@@ -39,6 +39,13 @@ class GpuOps : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>>
       expect_close(gpu[i].cpu(), cpu[i], tolerance, "result " + std::to_string(i));
     }
   }
+  /// The same for every form of an RMS norm.
+  void compare_norms(const std::function<Results(at::Device, RmsForm)>& run) const {
+    for (const RmsForm form :
+         {RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast, RmsForm::OnePlusWeight}) {
+      compare([&](at::Device device) { return run(device, form); });
+    }
+  }
 };
 
 INSTANTIATE_TEST_SUITE_P(All, GpuOps,
@@ -91,10 +98,10 @@ TEST_P(GpuOps, EmbeddingWithAPaddingRowIsTheSame) {
 
 TEST_P(GpuOps, RmsNormIsTheSame) {
   const at::Tensor x = random({37, 96}), w = random({96}), dy = random({37, 96});
-  compare([&](at::Device device) -> Results {
+  compare_norms([&](at::Device device, RmsForm form) -> Results {
     const auto weight = weight_on(w, device);
     const at::Tensor in = leaf(x.to(device));
-    const at::Tensor y = rms_norm(in, weight, 1e-5, fused());
+    const at::Tensor y = rms_norm(in, weight, 1e-5, fused(), form);
     backward(y, dy.to(device));
     return {y, in.grad(), weight->grad()};
   });
@@ -103,10 +110,10 @@ TEST_P(GpuOps, RmsNormIsTheSame) {
 TEST_P(GpuOps, ResidualNormIsTheSame) {
   const at::Tensor x = random({37, 96}), delta = random({37, 96}), w = random({96});
   const at::Tensor dy = random({37, 96}), beside = random({37, 96});
-  compare([&](at::Device device) -> Results {
+  compare_norms([&](at::Device device, RmsForm form) -> Results {
     const auto weight = weight_on(w, device);
     const at::Tensor in = leaf(x.to(device)), added = leaf(delta.to(device));
-    const auto [sum, y] = residual_rms_norm(in, added, weight, 1e-5, fused());
+    const auto [sum, y] = residual_rms_norm(in, added, weight, 1e-5, fused(), form);
     backward(y + sum * beside.to(device), dy.to(device));
     return {sum, y, in.grad(), added.grad(), weight->grad()};
   });
@@ -114,8 +121,8 @@ TEST_P(GpuOps, ResidualNormIsTheSame) {
 
 TEST_P(GpuOps, NormsOfHeadsInOneMatrixAreTheSame) {
   const at::Tensor x = random({37, 8 * 24}), w = random({24}), dy = random({37, 8 * 24});
-  compare([&](at::Device device) -> Results {
-    const HeadNorms norms{weight_on(w, device), weight_on(w, device), 1e-5};
+  compare_norms([&](at::Device device, RmsForm form) -> Results {
+    const HeadNorms norms{weight_on(w, device), weight_on(w, device), 1e-5, form};
     const at::Tensor matrix = x.to(device), gradient = dy.to(device);
     const auto part = [](const at::Tensor& of, int64_t from, int64_t heads) {
       return of.narrow(1, from * 24, heads * 24).view({37, heads, 24});

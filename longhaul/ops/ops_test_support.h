@@ -4,6 +4,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <array>
+#include <string>
+#include <tuple>
+
+#include "longhaul/families/rms_form.h"
 #include "longhaul/tensor/dtype.h"
 #include "longhaul/tensor/parameter.h"
 
@@ -32,6 +37,30 @@ inline void expect_close(const at::Tensor& a, const at::Tensor& b, double tolera
 
 inline void backward(const at::Tensor& y, const at::Tensor& dy) {
   torch::autograd::backward({y}, {dy});
+}
+
+using NormParam = std::tuple<at::ScalarType, bool, RmsForm>;
+
+/// A norm's form, in a dtype, fused and composite.
+class NormTest : public ::testing::TestWithParam<NormParam> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+  static at::ScalarType type() { return std::get<0>(GetParam()); }
+  static bool fused() { return std::get<1>(GetParam()); }
+  static RmsForm form() { return std::get<2>(GetParam()); }
+};
+
+inline auto every_norm() {
+  return ::testing::Combine(
+      ::testing::Values(at::kFloat, at::kBFloat16), ::testing::Bool(),
+      ::testing::Values(RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast,
+                        RmsForm::OnePlusWeight));
+}
+inline std::string name_of_norm(const ::testing::TestParamInfo<NormParam>& which) {
+  const std::array forms = {"AfterCast", "BeforeCast", "OnePlus"};
+  const auto [type, fused, form] = which.param;
+  return std::string(type == at::kFloat ? "Fp32" : "Bf16") +
+         (fused ? "Fused" : "Composite") + forms[static_cast<size_t>(form)];
 }
 
 /// Half a dozen roundings of the dtype, relative.

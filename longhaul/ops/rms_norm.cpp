@@ -17,18 +17,30 @@
 namespace longhaul::ops {
 namespace {
 
-/// y = x * w for the composite form: the handle's weight stays out of the graph.
+struct NormWeight {
+  ParameterPtr weight;
+  RmsForm form;
+
+  /// What a normed element is multiplied with.
+  at::Tensor factor() const {
+    const at::Tensor& w = weight->weight();
+    return form == RmsForm::OnePlusWeight ? w.to(at::kFloat) + 1.0 : w;
+  }
+};
+
+/// y = x * factor, of x's dtype, for the composite form: the handle's weight stays out of
+/// the graph.
 struct ScaleNode : Function<ScaleNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            ParameterPtr weight) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, NormWeight scale) {
     ctx->save_for_backward({x});
-    at::Tensor y = at::mul(x, weight->weight());
-    save(ctx, std::move(weight));
+    at::Tensor y = at::mul(x, scale.factor());
+    save(ctx, std::move(scale));
     return y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
-    const ParameterPtr& weight = saved<ParameterPtr>(ctx);
+    const auto& scale = saved<NormWeight>(ctx);
+    const ParameterPtr& weight = scale.weight;
     const at::Tensor x = ctx->get_saved_variables()[0];
     if (!weight->frozen()) {
       at::Tensor grad = weight->grad();
@@ -36,7 +48,7 @@ struct ScaleNode : Function<ScaleNode> {
           at::mul(grads[0].to(at::kFloat), x.to(at::kFloat)).reshape({-1, grad.size(0)});
       grad.add_(at::sum(rows, {0}));
     }
-    return {at::mul(grads[0], weight->weight()), Variable()};
+    return {at::mul(grads[0], scale.factor()), Variable()};
   }
 };
 
@@ -45,68 +57,68 @@ struct Normed {
 };
 
 /// Of x [T, H] or [T, heads, H], or of x + delta; y is contiguous.
-Normed normed(const at::Tensor& x, const ParameterPtr& weight, double eps,
+Normed normed(const at::Tensor& x, const NormWeight& scale, double eps,
               const at::Tensor& delta = {}) {
   Normed out{at::empty(x.sizes(), x.options()),
              at::empty(x.sizes().slice(0, static_cast<size_t>(x.dim() - 1)),
                        x.options().dtype(at::kFloat)),
              delta.defined() ? at::empty(x.sizes(), x.options()) : at::Tensor()};
-  fused::rms_norm_forward(x, delta, weight->weight(), eps, out.sum, out.y,
-                          out.inverse_rms);
+  fused::rms_norm_forward(x, delta, scale.weight->weight(), eps, out.sum, out.y,
+                          out.inverse_rms, scale.form);
   return out;
 }
 
 /// The kernel adds to fp32; gradients that are kept in bf16 take its sum, rounded once.
 void norm_backward(const at::Tensor& dy, const at::Tensor& x,
-                   const at::Tensor& inverse_rms, const ParameterPtr& weight,
-                   at::Tensor& dx, const at::Tensor& dsum = {}) {
-  at::Tensor grad = weight->grad();
+                   const at::Tensor& inverse_rms, const NormWeight& scale, at::Tensor& dx,
+                   const at::Tensor& dsum = {}) {
+  at::Tensor grad = scale.weight->grad();
   const bool narrow = grad.defined() && grad.scalar_type() != at::kFloat;
   const at::Tensor sums =
       narrow ? at::zeros(grad.sizes(), grad.options().dtype(at::kFloat)) : grad;
-  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, weight->weight(), dsum, dx,
-                           sums);
+  fused::rms_norm_backward(dy.contiguous(), x, inverse_rms, scale.weight->weight(), dsum,
+                           dx, sums, scale.form);
   if (narrow) grad.add_(sums);
 }
 
 struct RmsNormNode : Function<RmsNormNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
-                            ParameterPtr weight, double eps) {
-    const Normed out = normed(x, weight, eps);
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, NormWeight scale,
+                            double eps) {
+    const Normed out = normed(x, scale, eps);
     ctx->save_for_backward({x, out.inverse_rms});
-    save(ctx, std::move(weight));
+    save(ctx, std::move(scale));
     return out.y;
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto tensors = ctx->get_saved_variables();
     at::Tensor dx = at::empty_like(tensors[0]);
-    norm_backward(grads[0], tensors[0], tensors[1], saved<ParameterPtr>(ctx), dx);
+    norm_backward(grads[0], tensors[0], tensors[1], saved<NormWeight>(ctx), dx);
     return {dx, Variable(), Variable()};
   }
 };
 
 struct ResidualSaved {
-  ParameterPtr weight;
+  NormWeight scale;
   bool adds;
 };
 
 struct ResidualNormNode : Function<ResidualNormNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x,
-                             const std::optional<at::Tensor>& delta, ParameterPtr weight,
+                             const std::optional<at::Tensor>& delta, NormWeight scale,
                              double eps) {
-    const Normed out = normed(x, weight, eps, delta.value_or(at::Tensor()));
+    const Normed out = normed(x, scale, eps, delta.value_or(at::Tensor()));
     const at::Tensor sum = delta ? out.sum : x.detach();
     ctx->save_for_backward({sum, out.inverse_rms});
-    save(ctx, ResidualSaved{std::move(weight), delta.has_value()});
+    save(ctx, ResidualSaved{std::move(scale), delta.has_value()});
     return {sum, out.y};
   }
 
   static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
     const auto tensors = ctx->get_saved_variables();
-    const auto& [weight, adds] = saved<ResidualSaved>(ctx);
+    const auto& [scale, adds] = saved<ResidualSaved>(ctx);
     at::Tensor dx = at::empty_like(tensors[0]);
-    norm_backward(grads[1], tensors[0], tensors[1], weight, dx, grads[0].contiguous());
+    norm_backward(grads[1], tensors[0], tensors[1], scale, dx, grads[0].contiguous());
     return {dx, adds ? dx : Variable(), Variable(), Variable()};
   }
 };
@@ -119,8 +131,8 @@ struct HeadNormsSaved {
 struct HeadNormsNode : Function<HeadNormsNode> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& q,
                              const at::Tensor& k, const at::Tensor& v, HeadNorms norms) {
-    const Normed of_q = normed(q, norms.q, norms.eps);
-    const Normed of_k = normed(k, norms.k, norms.eps);
+    const Normed of_q = normed(q, {norms.q, norms.form}, norms.eps);
+    const Normed of_k = normed(k, {norms.k, norms.form}, norms.eps);
     ctx->save_for_backward({q, k, of_q.inverse_rms, of_k.inverse_rms});
     save(ctx, HeadNormsSaved{std::move(norms), ColumnLayout(as_rows({q, k, v}))});
     return {of_q.y, of_k.y, v.detach()};
@@ -132,7 +144,8 @@ struct HeadNormsNode : Function<HeadNormsNode> {
     tensor_list d = layout.empty(grads[0].options());
     for (size_t i = 0; i < d.size(); ++i) d[i] = d[i].view(grads[i].sizes());
     for (const size_t i : {0, 1}) {
-      norm_backward(grads[i], t[i], t[2 + i], i == 0 ? norms.q : norms.k, d[i]);
+      norm_backward(grads[i], t[i], t[2 + i], {i == 0 ? norms.q : norms.k, norms.form},
+                    d[i]);
     }
     if (layout.is_alone(2)) {
       d[2] = grads[2];
@@ -145,11 +158,14 @@ struct HeadNormsNode : Function<HeadNormsNode> {
 };
 
 /// x [.., H].
-at::Tensor composite_norm(const at::Tensor& x, const ParameterPtr& weight, double eps) {
+at::Tensor composite_norm(const at::Tensor& x, const NormWeight& scale, double eps) {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor normal =
       wide * at::rsqrt(at::mean(wide * wide, {-1}, /*keepdim=*/true) + eps);
-  return ScaleNode::apply(normal.to(x.scalar_type()), weight);
+  if (scale.form == RmsForm::WeightAfterCast) {
+    return ScaleNode::apply(normal.to(x.scalar_type()), scale);
+  }
+  return ScaleNode::apply(normal, scale).to(x.scalar_type());
 }
 
 void check_norm(const at::Tensor& x, int64_t dims, const ParameterPtr& weight) {
@@ -167,25 +183,27 @@ void check_heads(const at::Tensor& x) {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
-                    bool fused) {
+                    bool fused, RmsForm form) {
   check_norm(x, 2, weight);
   if (!fused || !fused::supports(fused::Form::RmsNorm, x))
-    return composite_norm(x, weight, eps);
-  return RmsNormNode::apply(x.contiguous(), weight, eps);
+    return composite_norm(x, {weight, form}, eps);
+  return RmsNormNode::apply(x.contiguous(), NormWeight{weight, form}, eps);
 }
 
 ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
-                               const ParameterPtr& weight, double eps, bool fused) {
+                               const ParameterPtr& weight, double eps, bool fused,
+                               RmsForm form) {
   check_norm(x, 2, weight);
   LH_CHECK(!delta.defined() || delta.sizes() == x.sizes(), "rms_norm",
            "{} elements are added to {}", delta.numel(), x.numel());
   if (!fused || !fused::supports(fused::Form::RmsNorm, x)) {
     const at::Tensor sum = delta.defined() ? x + delta : x;
-    return {sum, composite_norm(sum, weight, eps)};
+    return {sum, composite_norm(sum, {weight, form}, eps)};
   }
   std::optional<at::Tensor> added;
   if (delta.defined()) added = delta.contiguous();
-  const tensor_list out = ResidualNormNode::apply(x.contiguous(), added, weight, eps);
+  const tensor_list out =
+      ResidualNormNode::apply(x.contiguous(), added, NormWeight{weight, form}, eps);
   return {out[0], out[1]};
 }
 
@@ -196,7 +214,8 @@ Heads rms_norm_heads(const Heads& heads, const HeadNorms& norms, bool fused) {
   if (!fused || !fused::supports(fused::Form::RmsNorm, q)) {
     // A norm of bf16 keeps copies: without v there, nothing keeps the matrix.
     const bool copied = q.scalar_type() != at::kFloat;
-    return {composite_norm(q, norms.q, norms.eps), composite_norm(k, norms.k, norms.eps),
+    return {composite_norm(q, {norms.q, norms.form}, norms.eps),
+            composite_norm(k, {norms.k, norms.form}, norms.eps),
             copied ? v.contiguous() : v};
   }
   check_heads(q);

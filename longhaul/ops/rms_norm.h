@@ -2,17 +2,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "longhaul/families/rms_form.h"
 #include "longhaul/ops/heads.h"
 #include "longhaul/tensor/parameter.h"
 
 namespace longhaul::ops {
 
 /// y = cast(x / sqrt(mean(x^2) + eps)) * w over the last dim (Zhang and Sennrich, "Root
-/// Mean Square Layer Normalization"); the statistics in fp32, the cast to x's dtype
-/// before the product, as transformers does it. x [T, H], weight [H], y [T, H]. The
+/// Mean Square Layer Normalization"), or as another form has it; the statistics in fp32,
+/// the cast to x's dtype where transformers has it. x [T, H], weight [H], y [T, H]. The
 /// weight's gradient is added to its accumulator during the backward.
 at::Tensor rms_norm(const at::Tensor& x, const ParameterPtr& weight, double eps,
-                    bool fused);
+                    bool fused, RmsForm form = RmsForm::WeightAfterCast);
 
 /// What a block adds to, and its norm.
 struct ResidualNorm {
@@ -23,12 +24,14 @@ struct ResidualNorm {
 /// adds to `sum` later has the gradients of both summed by the norm's backward, in fp32
 /// and rounded once. `sum` may lie in the memory of x, and must not be written.
 ResidualNorm residual_rms_norm(const at::Tensor& x, const at::Tensor& delta,
-                               const ParameterPtr& weight, double eps, bool fused);
+                               const ParameterPtr& weight, double eps, bool fused,
+                               RmsForm form = RmsForm::WeightAfterCast);
 
 /// Weights [D] of the norms of queries' and keys' heads.
 struct HeadNorms {
   ParameterPtr q, k;
   double eps = 0.0;
+  RmsForm form = RmsForm::WeightAfterCast;
 };
 
 /// rms_norm() of each head of q and k over D; v is not normed. The heads are read where

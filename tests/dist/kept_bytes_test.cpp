@@ -1,4 +1,5 @@
 // What a unit's description says that its forward keeps is what a run holds, to the byte.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
@@ -9,7 +10,9 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "longhaul/comm/fake.h"
+#include "longhaul/families/unit_maker.h"
 #include "longhaul/models/model.h"
+#include "longhaul/ops/rms_norm.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/tensor/region.h"
 #include "longhaul/tensor/side_by_side_test_support.h"
@@ -158,6 +161,53 @@ TEST(KeptBytes, OfEveryFamilyAndFormAreThoseThatARunHolds) {
       for (const at::ScalarType gradients : {at::kFloat, at::kBFloat16}) {
         check({.family = family, .tied = tied, .form = form, .gradients = gradients});
       }
+    }
+  }
+}
+
+TEST(KeptBytes, OfEachFormOfANormAreThoseThatARunHolds) {
+  CountedMemory::install();
+  constexpr int64_t kTokens = 7;
+  constexpr int64_t kDim = 6;
+  const auto parameter = [](int64_t width, at::ScalarType type) {
+    auto made = make_parameter("w", {width}, {});
+    made->set_frozen(false);
+    made->bind(at::ones({width}, type), at::zeros({width}));
+    return made;
+  };
+  for (const RmsForm norm :
+       {RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast, RmsForm::OnePlusWeight}) {
+    for (const ForwardForm& form : every_form()) {
+      const KeptCase c{.form = form};
+      SCOPED_TRACE(fmt::format("norm {}, {}", static_cast<int>(norm), c.text()));
+      families::UnitMaker unit(UnitKind::Head, 0, 0.02);
+      const auto x = unit.input(4 * kDim);
+      const auto q = unit.input(3 * kDim), k = unit.input(2 * kDim);
+      unit.norm("norm", x, norm);
+      unit.head_norm("q", q, kDim, norm);
+      unit.head_norm("k", k, kDim, norm);
+      const auto wide = parameter(4 * kDim, c.type());
+      const ops::HeadNorms heads{parameter(kDim, c.type()), parameter(kDim, c.type()),
+                                 1e-5, norm};
+      const at::Tensor one = at::ones({1}, c.type()).requires_grad_();
+      std::vector<torch::autograd::Edge> kept;
+      const int64_t before = CountedMemory::live();
+      {
+        const auto made = [&](at::IntArrayRef shape) { return one.expand(shape) + 1.0; };
+        const at::Tensor of_q = made({kTokens, 3, kDim}), of_k = made({kTokens, 2, kDim});
+        const auto normed = ops::rms_norm_heads({of_q, of_k, of_k}, heads, form.fused);
+        for (const at::Tensor& y :
+             {ops::rms_norm(made({kTokens, 4 * kDim}), wide, 1e-5, form.fused, norm),
+              normed.q, normed.k}) {
+          kept.push_back(torch::autograd::impl::gradient_edge(y));
+        }
+      }
+      EXPECT_EQ(CountedMemory::live() - before,
+                unit.take()
+                    .forward
+                    .kept(form, {kTokens, kTokens, 1}, make_shard_plan(1, 1, 1, false), 0,
+                          /*whole_block=*/false)
+                    .total());
     }
   }
 }

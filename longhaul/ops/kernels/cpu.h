@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "longhaul/families/rms_form.h"
 #include "longhaul/system/isa.h"
 
 // The operations as loops over raw pointers for a CPU: no Torch, no allocation of
@@ -30,7 +31,8 @@ std::string cpu_name();
 // ---- RMSNorm
 // ---------------------------------------------------------------------------
 
-/// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps).
+/// y = weight * round(x * inverse_rms), inverse_rms = 1 / sqrt(mean(x^2) + eps), or as
+/// another form has it, which rounds once.
 /// x, y [tokens, heads, features], each head a row of its own; y is contiguous, the heads
 /// of a token of x follow each other (as part of a wider matrix has them); weight
 /// [features]; inverse_rms [tokens, heads]. With `delta`, contiguous as y, x + delta is
@@ -46,6 +48,7 @@ struct RmsNormForward {
   float* inverse_rms;
   const T* delta = nullptr;
   T* sum = nullptr;
+  RmsForm form = RmsForm::WeightAfterCast;
 };
 
 /// dx = gradient of the norm with respect to its input, which lies like x, with a stride
@@ -63,6 +66,7 @@ struct RmsNormBackward {
   int64_t dx_token_stride;
   float* dweight;
   const T* dsum = nullptr;
+  RmsForm form = RmsForm::WeightAfterCast;
 };
 
 // ---- Rotary positions

@@ -11,7 +11,14 @@ LH_INLINE int64_t start_of_row(const Norm& a, int64_t r, int64_t token_stride) {
   return r / a.heads * token_stride + r % a.heads * a.features;
 }
 
-template <typename T>
+/// What a normed element is multiplied with.
+template <RmsForm kForm>
+LH_INLINE Vec norm_factor(Vec weight) {
+  if constexpr (kForm == RmsForm::OnePlusWeight) return add(set1(1.0F), weight);
+  return weight;
+}
+
+template <RmsForm kForm, typename T>
 LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features, T* y,
                         float* inverse_rms) {
   Vec squares = zero();
@@ -23,8 +30,9 @@ LH_INLINE void norm_row(const T* x, const T* weight, float eps, int64_t features
   *inverse_rms = 1.0F / __builtin_sqrtf(mean + eps);
   const Vec inverse = set1(*inverse_rms);
   for_lanes(features, [&](int64_t i, auto lanes) {
-    const Vec normal = round_to(mul(load(x + i, lanes), inverse), x);
-    store(y + i, mul(load(weight + i, lanes), normal), lanes);
+    Vec normal = mul(load(x + i, lanes), inverse);
+    if constexpr (kForm == RmsForm::WeightAfterCast) normal = round_to(normal, x);
+    store(y + i, mul(norm_factor<kForm>(load(weight + i, lanes)), normal), lanes);
   });
 }
 
@@ -35,8 +43,8 @@ LH_INLINE void add_row(const T* x, const T* delta, int64_t features, T* sum) {
   });
 }
 
-template <typename T>
-void rms_norm_forward_loop(const RmsNormForward<T>& a) {
+template <RmsForm kForm, typename T>
+void rms_norm_forward_rows(const RmsNormForward<T>& a) {
   const int64_t rows = a.tokens * a.heads;
 #pragma omp parallel for schedule(static) if (rows * a.features > kParallelElements)
   for (int64_t r = 0; r < rows; ++r) {
@@ -46,13 +54,25 @@ void rms_norm_forward_loop(const RmsNormForward<T>& a) {
       add_row(x, a.delta + r * a.features, a.features, sum);
       x = sum;
     }
-    norm_row(x, a.weight, static_cast<float>(a.eps), a.features, a.y + r * a.features,
-             a.inverse_rms + r);
+    norm_row<kForm>(x, a.weight, static_cast<float>(a.eps), a.features,
+                    a.y + r * a.features, a.inverse_rms + r);
+  }
+}
+
+template <typename T>
+void rms_norm_forward_loop(const RmsNormForward<T>& a) {
+  switch (a.form) {
+    case RmsForm::WeightAfterCast:
+      return rms_norm_forward_rows<RmsForm::WeightAfterCast>(a);
+    case RmsForm::WeightBeforeCast:
+      return rms_norm_forward_rows<RmsForm::WeightBeforeCast>(a);
+    case RmsForm::OnePlusWeight:
+      return rms_norm_forward_rows<RmsForm::OnePlusWeight>(a);
   }
 }
 
 /// partial [features] += this row's part of dweight, unless null; `dsum` may be null.
-template <typename T>
+template <RmsForm kForm, typename T>
 LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
                                  const T* weight, const T* dsum, int64_t features, T* dx,
                                  float* partial) {
@@ -61,7 +81,7 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
   for_lanes(features, [&](int64_t i, auto lanes) {
     const Vec grad = load(dy + i, lanes);
     const Vec normal = mul(load(x + i, lanes), inverse);
-    dot = fma(mul(grad, load(weight + i, lanes)), normal, dot);
+    dot = fma(mul(grad, norm_factor<kForm>(load(weight + i, lanes))), normal, dot);
     if (partial != nullptr) {
       store(partial + i, fma(grad, normal, load(partial + i, lanes)), lanes);
     }
@@ -69,7 +89,8 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
   const Vec mean = set1(sum_lanes(dot) / static_cast<float>(features));
   for_lanes(features, [&](int64_t i, auto lanes) {
     const Vec normal = mul(load(x + i, lanes), inverse);
-    const Vec grad = mul(load(dy + i, lanes), load(weight + i, lanes));
+    const Vec grad =
+        mul(load(dy + i, lanes), norm_factor<kForm>(load(weight + i, lanes)));
     Vec own = mul(inverse, fnma(normal, mean, grad));
     if (dsum != nullptr) own = add(own, load(dsum + i, lanes));
     store(dx + i, own, lanes);
@@ -78,8 +99,8 @@ LH_INLINE void norm_backward_row(const T* dy, const T* x, float inverse_rms,
 
 /// dweight is summed over fixed chunks of rows, then over the chunks in order: the
 /// threads have no say in it.
-template <typename T>
-void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
+template <RmsForm kForm, typename T>
+void rms_norm_backward_rows(const RmsNormBackward<T>& a) {
   const int64_t rows = a.tokens * a.heads;
   const int64_t features = a.features;
   float* dweight = a.dweight;
@@ -96,10 +117,11 @@ void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
       }
       const int64_t end = smaller(rows, (c + 1) * chunk);
       for (int64_t r = c * chunk; r < end; ++r) {
-        norm_backward_row(a.dy + r * features, a.x + start_of_row(a, r, a.x_token_stride),
-                          a.inverse_rms[r], a.weight,
-                          a.dsum == nullptr ? nullptr : a.dsum + r * features, features,
-                          a.dx + start_of_row(a, r, a.dx_token_stride), partial);
+        norm_backward_row<kForm>(
+            a.dy + r * features, a.x + start_of_row(a, r, a.x_token_stride),
+            a.inverse_rms[r], a.weight,
+            a.dsum == nullptr ? nullptr : a.dsum + r * features, features,
+            a.dx + start_of_row(a, r, a.dx_token_stride), partial);
       }
     }
     if (dweight != nullptr) {
@@ -115,6 +137,15 @@ void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
       }
     }
   }
+}
+
+/// A rounding has no gradient of its own: where it stands makes no difference here.
+template <typename T>
+void rms_norm_backward_loop(const RmsNormBackward<T>& a) {
+  if (a.form == RmsForm::OnePlusWeight) {
+    return rms_norm_backward_rows<RmsForm::OnePlusWeight>(a);
+  }
+  rms_norm_backward_rows<RmsForm::WeightAfterCast>(a);
 }
 
 }  // namespace

@@ -6,209 +6,10 @@
 namespace longhaul::kernels::testing {
 namespace {
 
-using Doubles = std::vector<double>;
-
-template <typename T>
-double value(const std::vector<T>& x, int64_t i) {
-  return static_cast<double>(widen(x[static_cast<size_t>(i)]));
-}
-double& at(Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; }
-
 struct Size {
   int64_t rows, features;
 };
 constexpr Size kSizes[] = {{1, 8}, {3, 37}, {70, 100}, {33, 768}};
-
-TEST(RmsNorm, EqualsTheReference) {
-  for_all([](auto t, Isa isa) {
-    using T = decltype(t);
-    for (const auto [rows, F] : kSizes) {
-      const auto x = random_values<T>(rows * F, 1);
-      const auto weight = random_values<T>(F, 3);
-      std::vector<T> y(x.size());
-      std::vector<float> inverse(static_cast<size_t>(rows));
-      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
-                            inverse.data()},
-          isa);
-      Doubles want_y(x.size()), want_inverse(inverse.size());
-      for (int64_t r = 0; r < rows; ++r) {
-        double squares = 0.0;
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          squares += value(x, i) * value(x, i);
-        }
-        const double scale = 1.0 / std::sqrt(squares / static_cast<double>(F) + 1e-5);
-        at(want_inverse, r) = scale;
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          at(want_y, i) = value(weight, i % F) * value(x, i) * scale;
-        }
-      }
-      EXPECT_LT(distance(inverse, want_inverse), kSums);
-      EXPECT_LT(distance(y, want_y), 2 * kRounding<T> + kSums);  // normal, then product
-    }
-  });
-}
-
-TEST(RmsNorm, BackwardEqualsTheReferenceAndAddsToTheWeightsGradient) {
-  for_all([](auto t, Isa isa) {
-    using T = decltype(t);
-    for (const auto [rows, F] : kSizes) {
-      const auto x = random_values<T>(rows * F, 1);
-      const auto dy = random_values<T>(rows * F, 2);
-      const auto weight = random_values<T>(F, 4);
-      std::vector<float> inverse(static_cast<size_t>(rows));
-      std::vector<T> y(x.size()), dx(x.size());
-      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
-                            inverse.data()},
-          isa);
-      std::vector<float> dweight(static_cast<size_t>(F), 0.5F);
-      run(RmsNormBackward<T>{dy.data(), x.data(), F, inverse.data(), weight.data(), rows,
-                             1, F, dx.data(), F, dweight.data()},
-          isa);
-      Doubles want_dx(x.size()), want_dweight(dweight.size(), 0.5);
-      for (int64_t r = 0; r < rows; ++r) {
-        const double scale = value(inverse, r);
-        double dot = 0.0;
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          const double normal = value(x, i) * scale;
-          dot += value(dy, i) * value(weight, i % F) * normal;
-          at(want_dweight, i % F) += value(dy, i) * normal;
-        }
-        dot /= static_cast<double>(F);
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          at(want_dx, i) =
-              scale * (value(dy, i) * value(weight, i % F) - value(x, i) * scale * dot);
-        }
-      }
-      EXPECT_LT(distance(dx, want_dx), kRounding<T> + kSums);
-      EXPECT_LT(distance(dweight, want_dweight), kSums);
-    }
-  });
-}
-
-TEST(RmsNorm, OfASumHasTheBitsOfSumAndNormAndItsGradientIsRoundedOnce) {
-  for_all([](auto t, Isa isa) {
-    using T = decltype(t);
-    for (const auto [rows, F] : kSizes) {
-      const auto x = random_values<T>(rows * F, 1), delta = random_values<T>(rows * F, 2);
-      const auto dy = random_values<T>(rows * F, 3), dsum = random_values<T>(rows * F, 4);
-      const auto weight = random_values<T>(F, 5);
-      std::vector<T> want_sum(x.size());
-      for (size_t i = 0; i < x.size(); ++i) {
-        narrow(widen(x[i]) + widen(delta[i]), &want_sum[i]);
-      }
-      std::vector<T> sum(x.size()), y(x.size()), want_y(x.size());
-      std::vector<float> inverse(static_cast<size_t>(rows)), want_inverse(inverse.size());
-      run(RmsNormForward<T>{x.data(), F, weight.data(), 1e-5, rows, 1, F, y.data(),
-                            inverse.data(), delta.data(), sum.data()},
-          isa);
-      run(RmsNormForward<T>{want_sum.data(), F, weight.data(), 1e-5, rows, 1, F,
-                            want_y.data(), want_inverse.data()},
-          isa);
-      EXPECT_TRUE(same_bits(sum, want_sum));
-      EXPECT_TRUE(same_bits(y, want_y));
-      EXPECT_TRUE(same_bits(inverse, want_inverse));
-
-      std::vector<T> dx(x.size());
-      std::vector<float> dweight(static_cast<size_t>(F)), want_dweight(dweight.size());
-      run(RmsNormBackward<T>{dy.data(), sum.data(), F, inverse.data(), weight.data(),
-                             rows, 1, F, dx.data(), F, dweight.data(), dsum.data()},
-          isa);
-      run(RmsNormBackward<T>{dy.data(), sum.data(), F, inverse.data(), weight.data(),
-                             rows, 1, F, y.data(), F, want_dweight.data()},
-          isa);
-      EXPECT_TRUE(same_bits(dweight, want_dweight));
-      Doubles want_dx(x.size());
-      for (int64_t r = 0; r < rows; ++r) {
-        const double scale = value(inverse, r);
-        double dot = 0.0;
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          dot += value(dy, i) * value(weight, i % F) * value(sum, i) * scale;
-        }
-        dot /= static_cast<double>(F);
-        for (int64_t i = r * F; i < (r + 1) * F; ++i) {
-          at(want_dx, i) = value(dsum, i) + scale * (value(dy, i) * value(weight, i % F) -
-                                                     value(sum, i) * scale * dot);
-        }
-      }
-      EXPECT_LT(distance(dx, want_dx), kRounding<T> + kSums);
-    }
-  });
-}
-
-TEST(RmsNorm, BackwardDependsNeitherOnTheRunNorOnTheThreads) {
-  const int before = omp_get_max_threads();
-  for_all([](auto t, Isa isa) {
-    using T = decltype(t);
-    constexpr int64_t kRows = 333;
-    constexpr int64_t kFeatures = 100;
-    const auto x = random_values<T>(kRows * kFeatures, 1);
-    const auto dy = random_values<T>(kRows * kFeatures, 2);
-    const auto weight = random_values<T>(kFeatures, 3);
-    const std::vector<float> inverse(kRows, 0.9F);
-    std::vector<float> first;
-    for (int threads : {1, 1, 2, 5}) {
-      omp_set_num_threads(threads);
-      std::vector<float> dweight(kFeatures, 1.0F);
-      std::vector<T> dx(x.size());
-      run(RmsNormBackward<T>{dy.data(), x.data(), kFeatures, inverse.data(),
-                             weight.data(), kRows, 1, kFeatures, dx.data(), kFeatures,
-                             dweight.data()},
-          isa);
-      if (first.empty()) first = dweight;
-      EXPECT_TRUE(same_bits(first, dweight)) << threads;
-    }
-  });
-  omp_set_num_threads(before);
-}
-
-TEST(RmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
-  struct Heads {
-    int64_t tokens, heads, features, stride;
-  };
-  for_all([](auto t, Isa isa) {
-    using T = decltype(t);
-    for (const auto [tokens, heads, F, stride] :
-         {Heads{1, 1, 8, 9}, Heads{3, 2, 37, 80}, Heads{61, 3, 20, 60},
-          Heads{33, 5, 128, 1000}}) {
-      const auto matrix = random_values<T>(tokens * stride, 1);
-      const int64_t rows = tokens * heads, size = rows * F;
-      std::vector<T> x;
-      for (int64_t i = 0; i < tokens; ++i) {
-        x.insert(x.end(), &matrix[static_cast<size_t>(i * stride)],
-                 &matrix[static_cast<size_t>(i * stride)] + heads * F);
-      }
-      const auto dy = random_values<T>(size, 2), weight = random_values<T>(F, 3);
-      struct Found {
-        std::vector<T> y, dx;
-        std::vector<float> inverse, dweight;
-      };
-      const auto norm = [&](const T* from, int64_t n, int64_t of_token, int64_t step) {
-        Found out{std::vector<T>(x.size()),
-                  std::vector<T>(static_cast<size_t>(n * step), T{}),
-                  std::vector<float>(static_cast<size_t>(rows)),
-                  std::vector<float>(static_cast<size_t>(F), 0.5F)};
-        run(RmsNormForward<T>{from, step, weight.data(), 1e-5, n, of_token, F,
-                              out.y.data(), out.inverse.data()},
-            isa);
-        run(RmsNormBackward<T>{dy.data(), from, step, out.inverse.data(), weight.data(),
-                               n, of_token, F, out.dx.data(), step, out.dweight.data()},
-            isa);
-        return out;
-      };
-      const Found apart = norm(x.data(), rows, 1, F);
-      const Found wide = norm(matrix.data(), tokens, heads, stride);
-      EXPECT_TRUE(same_bits(wide.y, apart.y));
-      EXPECT_TRUE(same_bits(wide.inverse, apart.inverse));
-      EXPECT_TRUE(same_bits(wide.dweight, apart.dweight));
-      std::vector<T> dx(matrix.size(), T{});  // nothing is written beside the heads
-      for (int64_t i = 0; i < size; ++i) {
-        dx[static_cast<size_t>(i / (heads * F) * stride + i % (heads * F))] =
-            apart.dx[static_cast<size_t>(i)];
-      }
-      EXPECT_TRUE(same_bits(wide.dx, dx));
-    }
-  });
-}
 
 TEST(Rope, RotatesHalvesAndBack) {
   for_all([](auto t, Isa isa) {
@@ -237,10 +38,10 @@ TEST(Rope, RotatesHalvesAndBack) {
           const double a = value(x, i * kStride + h * D + d);
           const double b = value(x, i * kStride + h * D + d + D / 2);
           const int64_t to = (i * kHeads + h) * D + d;
-          at(want, to) = a * std::cos(angle) - b * std::sin(angle);
-          at(want, to + D / 2) = b * std::cos(angle) + a * std::sin(angle);
-          at(original, to) = a;
-          at(original, to + D / 2) = b;
+          element(want, to) = a * std::cos(angle) - b * std::sin(angle);
+          element(want, to + D / 2) = b * std::cos(angle) + a * std::sin(angle);
+          element(original, to) = a;
+          element(original, to + D / 2) = b;
         }
       }
     }
@@ -271,9 +72,9 @@ TEST(Swiglu, EqualsTheReferenceOnHalvesOfOneMatrix) {
           const double u = value(fused, r * 2 * F + F + i);
           const double d = value(dy, r * F + i);
           const double s = 1.0 / (1.0 + std::exp(-g));
-          at(want, r * F + i) = g * s * u;
-          at(want_grad, r * 2 * F + i) = d * u * (s + g * s * (1.0 - s));
-          at(want_grad, r * 2 * F + F + i) = d * g * s;
+          element(want, r * F + i) = g * s * u;
+          element(want_grad, r * 2 * F + i) = d * u * (s + g * s * (1.0 - s));
+          element(want_grad, r * 2 * F + F + i) = d * g * s;
         }
       }
       EXPECT_LT(distance(y, want), kRounding<T> + kSums);
@@ -389,11 +190,11 @@ TEST(CrossEntropy, EqualsTheReference) {
         const int64_t target = chunk.targets[static_cast<size_t>(r)];
         if (target < 0) continue;
         const double lse = chunk.lse(r);
-        at(want, r) = lse - value(chunk.logits, r * V + target);
-        at(want_squared, r) = lse * lse;
+        element(want, r) = lse - value(chunk.logits, r * V + target);
+        element(want_squared, r) = lse * lse;
         for (int64_t i = 0; i < V; ++i) {
           const double p = std::exp(value(chunk.logits, r * V + i) - lse);
-          at(grad, r * V + i) =
+          element(grad, r * V + i) =
               kScale * (p * (1 + 2 * kZ * lse) - (i == target ? 1.0 : 0.0));
         }
       }
@@ -515,7 +316,7 @@ TEST(WeightGradient, AddsTheExactProductOnOddSizes) {
     for (int64_t i = 0; i < T; ++i) {
       for (int64_t n = 0; n < N; ++n) {
         for (int64_t k = 0; k < K; ++k) {
-          at(want, n * K + k) +=
+          element(want, n * K + k) +=
               value(dy, i * dy_stride + n) * value(x, i * x_stride + k);
         }
       }

@@ -25,6 +25,14 @@ inline void narrow(float x, Bf16* y) {
   y->bits = static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
+using Doubles = std::vector<double>;
+
+template <typename T>
+double value(const std::vector<T>& x, int64_t i) {
+  return static_cast<double>(widen(x[static_cast<size_t>(i)]));
+}
+inline double& element(Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; }
+
 /// What rounding to T can change a value by, relatively: 2^-p for p significant bits.
 template <typename T>
 constexpr double kRounding = std::is_same_v<T, Bf16> ? 1.0 / (1 << 8) : 1.0 / (1 << 24);

@@ -9,8 +9,40 @@ __device__ int64_t start_of_row(const Norm& a, int64_t row, int64_t token_stride
   return row / a.heads * token_stride + row % a.heads * a.features;
 }
 
+// The forms as types, so that none costs another anything: whether the normed element is
+// rounded first, what it is multiplied with, and a gradient times that.
+
+struct WeightBeforeCast {
+  static constexpr bool kRounds = false;
+  template <typename T>
+  static __device__ float factor(T weight) {
+    return to_float(weight);
+  }
+  template <typename T>
+  static __device__ float times(float d, T weight) {
+    return d * to_float(weight);
+  }
+};
+
+struct WeightAfterCast : WeightBeforeCast {
+  static constexpr bool kRounds = true;
+};
+
+struct OnePlusWeight {
+  static constexpr bool kRounds = false;
+  template <typename T>
+  static __device__ float factor(T weight) {
+    return 1.0F + to_float(weight);
+  }
+  /// Without a register for 1 + weight.
+  template <typename T>
+  static __device__ float times(float d, T weight) {
+    return fmaf(d, to_float(weight), d);
+  }
+};
+
 /// One block a row, N elements a thread at a time.
-template <typename T, int N>
+template <typename T, int N, typename Form>
 __global__ void forward_kernel(RmsNormForward<T> a) {
   const T* x = a.x + start_of_row(a, blockIdx.x, a.x_token_stride);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * a.features;
@@ -37,23 +69,24 @@ __global__ void forward_kernel(RmsNormForward<T> a) {
     auto out = load<N>(x + i);
     const auto weight = load<N>(a.weight + i);
     for (int j = 0; j < N; ++j) {
-      const float normal = rounded<T>(to_float(out.of[j]) * inverse);
-      assign(out.of[j], to_float(weight.of[j]) * normal);
+      float normal = to_float(out.of[j]) * inverse;
+      if constexpr (Form::kRounds) normal = rounded<T>(normal);
+      assign(out.of[j], Form::factor(weight.of[j]) * normal);
     }
     store(y + i, out);
   }
 }
 
 /// What an element's gradient is, given the mean over its row.
-__device__ float input_gradient(float d, float weight, float x, float inverse,
-                                float mean) {
-  return inverse * (d * weight - x * inverse * mean);
+template <typename Form, typename T>
+__device__ float input_gradient(float d, T weight, float x, float inverse, float mean) {
+  return inverse * (Form::times(d, weight) - x * inverse * mean);
 }
 
 /// A block takes every gridDim-th row, N elements a thread and P times as many in all,
 /// which stay in registers from the sum over the row to its gradient. What the rows of a
 /// block add to the weight's gradient goes into the block's row of `partial`.
-template <typename T, int N, int P>
+template <typename T, int N, int P, typename Form>
 __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* partial) {
   const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
   const int64_t step = static_cast<int64_t>(blockDim.x) * N;
@@ -75,7 +108,7 @@ __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* parti
       in[p] = load<N>(x + i);
       for (int j = 0; j < N; ++j) {
         const float of_weight = to_float(d[p].of[j]) * to_float(in[p].of[j]) * inverse;
-        dot += of_weight * to_float(weight[p].of[j]);
+        dot += Form::times(of_weight, weight[p].of[j]);
         sums[p].of[j] += of_weight;
       }
     }
@@ -87,8 +120,8 @@ __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* parti
       Pack<T, N> dsum{};
       if (a.dsum != nullptr) dsum = load<N>(a.dsum + row * a.features + i);
       for (int j = 0; j < N; ++j) {
-        const float own = input_gradient(to_float(d[p].of[j]), to_float(weight[p].of[j]),
-                                         to_float(in[p].of[j]), inverse, mean);
+        const float own = input_gradient<Form>(to_float(d[p].of[j]), weight[p].of[j],
+                                               to_float(in[p].of[j]), inverse, mean);
         assign(d[p].of[j], a.dsum == nullptr ? own : own + to_float(dsum.of[j]));
       }
       store(dx + i, d[p]);
@@ -102,7 +135,7 @@ __global__ void gradient_kernel(RmsNormBackward<T> a, int64_t rows, float* parti
 }
 
 /// The same for rows that no registers hold.
-template <typename T>
+template <typename T, typename Form>
 __global__ void long_rows_gradient_kernel(RmsNormBackward<T> a, int64_t rows,
                                           float* partial) {
   float* sums = partial + blockIdx.x * a.features;
@@ -113,15 +146,15 @@ __global__ void long_rows_gradient_kernel(RmsNormBackward<T> a, int64_t rows,
     float dot = 0.0F;
     for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
       const float of_weight = to_float(dy[i]) * to_float(x[i]) * inverse;
-      dot += of_weight * to_float(a.weight[i]);
+      dot += Form::times(of_weight, a.weight[i]);
       if (a.dweight == nullptr) continue;
       sums[i] = row == blockIdx.x ? of_weight : sums[i] + of_weight;
     }
     const float mean = block_combine(dot, Add()) / static_cast<float>(a.features);
     T* dx = a.dx + start_of_row(a, row, a.dx_token_stride);
     for (int64_t i = threadIdx.x; i < a.features; i += kBlock) {
-      const float own = input_gradient(to_float(dy[i]), to_float(a.weight[i]),
-                                       to_float(x[i]), inverse, mean);
+      const float own = input_gradient<Form>(to_float(dy[i]), a.weight[i], to_float(x[i]),
+                                             inverse, mean);
       assign(dx[i],
              a.dsum == nullptr ? own : own + to_float(a.dsum[row * a.features + i]));
     }
@@ -180,19 +213,40 @@ int64_t blocks_of_rows(int64_t rows, const RowShape& shape) {
 }
 
 /// The kernel for such rows, of which a thread takes N elements at a time.
-template <typename T, int N>
+template <typename T, int N, typename Form>
 auto gradient_kernel_of(const RowShape& shape) {
   switch (shape.packs) {
     case 1:
-      return &gradient_kernel<T, N, 1>;
+      return &gradient_kernel<T, N, 1, Form>;
     case 2:
-      return &gradient_kernel<T, N, 2>;
+      return &gradient_kernel<T, N, 2, Form>;
     case 4:
-      return &gradient_kernel<T, N, 4>;
+      return &gradient_kernel<T, N, 4, Form>;
     case kMostPacks:
-      return &gradient_kernel<T, N, kMostPacks>;
+      return &gradient_kernel<T, N, kMostPacks, Form>;
     default:
-      return &long_rows_gradient_kernel<T>;
+      return &long_rows_gradient_kernel<T, Form>;
+  }
+}
+
+/// The same where a form is known at run time. Where a rounding stands makes no
+/// difference here: it has no gradient of its own.
+template <typename T, int N>
+auto gradient_kernel_of(const RowShape& shape, RmsForm form) {
+  return form == RmsForm::OnePlusWeight
+             ? gradient_kernel_of<T, N, OnePlusWeight>(shape)
+             : gradient_kernel_of<T, N, WeightAfterCast>(shape);
+}
+
+template <typename T, int N>
+auto forward_kernel_of(RmsForm form) {
+  switch (form) {
+    case RmsForm::WeightBeforeCast:
+      return &forward_kernel<T, N, WeightBeforeCast>;
+    case RmsForm::OnePlusWeight:
+      return &forward_kernel<T, N, OnePlusWeight>;
+    default:
+      return &forward_kernel<T, N, WeightAfterCast>;
   }
 }
 
@@ -211,7 +265,7 @@ void run(const RmsNormForward<T>& a, Stream stream) {
   const bool wide = aligned(a.x, a.weight, a.y, a.delta, a.sum) &&
                     whole_accesses<T>(a.features, a.x_token_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("rms_norm_forward", forward_kernel<T, n>,
+    launch("rms_norm_forward", forward_kernel_of<T, n>(a.form),
            Grid{rows, shape_of(a.features, n).threads}, stream, a);
   });
 }
@@ -232,7 +286,7 @@ void run(const RmsNormBackward<T>& a, float* partial, Stream stream) {
   with_width<T>(wide, [&](auto n) {
     const RowShape shape = shape_of(a.features, n);
     const int64_t blocks = blocks_of_rows(rows, shape);
-    launch("rms_norm_backward", gradient_kernel_of<T, n>(shape),
+    launch("rms_norm_backward", gradient_kernel_of<T, n>(shape, a.form),
            Grid{blocks, shape.threads}, stream, a, rows, partial);
     if (a.dweight == nullptr) return;
     with_width<float>(aligned(partial) && a.features % kWide<float> == 0, [&](auto m) {

@@ -52,7 +52,27 @@ void for_types(const Body& body) {
   body(Bf16{});
 }
 
-void expect_rms_norm(int64_t rows, int64_t width) {
+/// Where values are rounded as often as the CPU's, hardly one of them differs.
+template <typename T>
+constexpr double kSameRoundings = kRounding<T> / 8 + kSums;
+
+/// body(form) for every form of the norm.
+template <typename Body>
+void for_norms(const Body& body) {
+  for (const RmsForm form :
+       {RmsForm::WeightAfterCast, RmsForm::WeightBeforeCast, RmsForm::OnePlusWeight}) {
+    SCOPED_TRACE(::testing::Message() << "form " << static_cast<int>(form));
+    body(form);
+  }
+}
+
+/// body(T{}, form) for both element types as well.
+template <typename Body>
+void for_typed_norms(const Body& body) {
+  for_norms([&](RmsForm form) { for_types([&](auto t) { body(t, form); }); });
+}
+
+void expect_rms_norm(int64_t rows, int64_t width, RmsForm form) {
   const auto size = static_cast<size_t>(rows * width);
   for_types([&]<typename T>(T) {
     const auto x = random_values<T>(rows * width, 1);
@@ -64,13 +84,14 @@ void expect_rms_norm(int64_t rows, int64_t width) {
       auto y = on.buffer(std::vector<T>(size));
       auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
       on.run(kernels::RmsNormForward<T>{in.data(), width, weight.data(), 1e-5, rows, 1,
-                                        width, y.data(), inverse.data()});
+                                        width, y.data(), inverse.data(), nullptr, nullptr,
+                                        form});
       auto gradient = on.buffer(dy);
       auto dx = on.buffer(std::vector<T>(size));
       auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
       kernels::RmsNormBackward<T> back{
           gradient.data(), in.data(), width, inverse.data(), weight.data(), rows, 1,
-          width,           dx.data(), width, dweight.data()};
+          width,           dx.data(), width, dweight.data(), nullptr,       form};
       on.run(back);
       // In place, and for a frozen weight.
       back.dx = gradient.data();
@@ -78,22 +99,24 @@ void expect_rms_norm(int64_t rows, int64_t width) {
       on.run(back);
       EXPECT_EQ(in.values().size(), x.size());
       const double element = 2 * kRounding<T> + kSums;
-      return {output(y.values(), element), output(inverse.values(), kSums),
+      return {output(y.values(), kSameRoundings<T>), output(inverse.values(), kSums),
               output(dx.values(), element, 1.0), output(dweight.values(), kSums),
               output(gradient.values(), element, 1.0)};
     });
   });
 }
 
-TEST_P(CudaKernels, RmsNormIsTheCpus) { expect_rms_norm(rows(), width()); }
+TEST_P(CudaKernels, RmsNormIsTheCpus) {
+  for_norms([&](RmsForm form) { expect_rms_norm(rows(), width(), form); });
+}
 
 TEST(CudaRmsNorm, OfMoreRowsThanBlocksIsTheCpus) {
-  expect_rms_norm(514, 257);
-  expect_rms_norm(513, 2065);
+  expect_rms_norm(514, 257, RmsForm::WeightAfterCast);
+  expect_rms_norm(513, 2065, RmsForm::OnePlusWeight);
 }
 
 TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
-  for_types([&]<typename T>(T) {
+  for_typed_norms([&]<typename T>(T, RmsForm form) {
     const auto x = random_values<T>(rows() * width(), 1);
     const auto d = random_values<T>(rows() * width(), 2);
     const auto dy = random_values<T>(rows() * width(), 3);
@@ -105,17 +128,17 @@ TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
       auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows())));
       on.run(kernels::RmsNormForward<T>{in.data(), width(), weight.data(), 1e-5, rows(),
                                         1, width(), y.data(), inverse.data(),
-                                        delta.data(), sum.data()});
+                                        delta.data(), sum.data(), form});
       auto gradient = on.buffer(dy), dsum = on.buffer(ds);
       auto dx = on.buffer(std::vector<T>(size()));
       auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
       on.run(kernels::RmsNormBackward<T>{
           gradient.data(), sum.data(), width(), inverse.data(), weight.data(), rows(), 1,
-          width(), dx.data(), width(), dweight.data(), dsum.data()});
+          width(), dx.data(), width(), dweight.data(), dsum.data(), form});
       EXPECT_TRUE(kernels::testing::same_bits(in.values(), x));
       EXPECT_TRUE(kernels::testing::same_bits(dsum.values(), ds));
       const double element = 2 * kRounding<T> + kSums;
-      return {output(sum.values(), kSums), output(y.values(), element),
+      return {output(sum.values(), kSums), output(y.values(), kSameRoundings<T>),
               output(inverse.values(), kSums), output(dx.values(), element, 1.0),
               output(dweight.values(), kSums)};
     });
@@ -123,7 +146,7 @@ TEST_P(CudaKernels, RmsNormOfASumIsTheCpus) {
 }
 
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
-  for_types([&]<typename T>(T) {
+  for_typed_norms([&]<typename T>(T, RmsForm form) {
     // A token has fewer heads than a block has rows at a time, as many, and more.
     for (const auto [tokens, heads, dim] :
          {Heads{66, 1, 16}, Heads{23, 3, 20}, Heads{2, 64, 8}, Heads{2, 66, 33}}) {
@@ -140,16 +163,16 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
           auto y = on.buffer(std::vector<T>(dy.size()));
           auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
           on.run(kernels::RmsNormForward<T>{in.data(), stride, weight.data(), 1e-5,
-                                            tokens, heads, dim, y.data(),
-                                            inverse.data()});
+                                            tokens, heads, dim, y.data(), inverse.data(),
+                                            nullptr, nullptr, form});
           auto gradient = on.buffer(dy);
           auto dx = on.buffer(std::vector<T>(static_cast<size_t>(tokens * (stride + 8))));
           auto dweight = on.buffer(std::vector<float>(w.size(), 0.5F));
-          on.run(kernels::RmsNormBackward<T>{gradient.data(), in.data(), stride,
-                                             inverse.data(), weight.data(), tokens, heads,
-                                             dim, dx.data(), stride + 8, dweight.data()});
+          on.run(kernels::RmsNormBackward<T>{
+              gradient.data(), in.data(), stride, inverse.data(), weight.data(), tokens,
+              heads, dim, dx.data(), stride + 8, dweight.data(), nullptr, form});
           const double element = 2 * kRounding<T> + kSums;
-          return {output(y.values(), element), output(inverse.values(), kSums),
+          return {output(y.values(), kSameRoundings<T>), output(inverse.values(), kSums),
                   output(dx.values(), element, 1.0), output(dweight.values(), kSums)};
         });
       }
@@ -158,7 +181,7 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixIsTheCpus) {
 }
 
 TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
-  for_types([&]<typename T>(T) {
+  for_typed_norms([&]<typename T>(T, RmsForm form) {
     for (const auto [tokens, heads, dim] : {Heads{23, 3, 24}, Heads{15, 5, 33}}) {
       const int64_t rows = tokens * heads, stride = heads * dim + 8;
       const auto matrix = random_values<T>(tokens * stride, 1);
@@ -176,10 +199,11 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
         auto inverse = on.buffer(std::vector<float>(static_cast<size_t>(rows)));
         auto sums = on.buffer(std::vector<float>(w.size(), 0.5F));
         on.run(kernels::RmsNormForward<T>{in.data(), step, weight.data(), 1e-5, n,
-                                          of_token, dim, y.data(), inverse.data()});
+                                          of_token, dim, y.data(), inverse.data(),
+                                          nullptr, nullptr, form});
         on.run(kernels::RmsNormBackward<T>{
             gradient.data(), in.data(), step, inverse.data(), weight.data(), n, of_token,
-            dim, gradient.data(), of_token * dim, sums.data()});
+            dim, gradient.data(), of_token * dim, sums.data(), nullptr, form});
         return std::tuple(y.values(), gradient.values(), sums.values());
       };
       const auto [y, dx, dw] = found(matrix, tokens, heads, stride);
