@@ -4,13 +4,13 @@
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/swiglu.h"
 
 namespace longhaul::ops {
 namespace {
@@ -147,14 +147,17 @@ TEST_P(GpuOps, RopeIsTheSame) {
   });
 }
 
-TEST_P(GpuOps, SwigluIsTheSame) {
+TEST_P(GpuOps, GatedProductIsTheSame) {
   const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
-  compare([&](at::Device device) -> Results {
-    const at::Tensor g = leaf(gate.to(device)), u = leaf(up.to(device));
-    const at::Tensor y = swiglu(g, u, fused());
-    backward(y, dy.to(device));
-    return {y, g.grad(), u.grad()};
-  });
+  for (const Activation activation :
+       {Activation::Silu, Activation::GeluTanh, Activation::GeluExact}) {
+    compare([&](at::Device device) -> Results {
+      const at::Tensor g = leaf(gate.to(device)), u = leaf(up.to(device));
+      const at::Tensor y = gated_product(g, u, activation, fused());
+      backward(y, dy.to(device));
+      return {y, g.grad(), u.grad()};
+    });
+  }
 }
 
 TEST_P(GpuOps, GeluIsTheSame) {

@@ -2,12 +2,12 @@
 // against its composite one.
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/swiglu.h"
 
 namespace longhaul::ops {
 namespace {
@@ -226,17 +226,43 @@ TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
   }
 }
 
-TEST_P(Ops, SwigluMatchesAutograd) {
-  const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
-  const at::Tensor g = leaf(gate), u = leaf(up);
-  const at::Tensor y = swiglu(g, u, fused());
+constexpr Activation kActivations[] = {Activation::Silu, Activation::GeluTanh,
+                                       Activation::GeluExact};
+
+/// Of wide gates too: rows lie in a matrix of both, or by themselves.
+void check_gated_product(Activation activation, const at::Tensor& both, bool joint,
+                         bool fused, double tolerance) {
+  const int64_t width = both.size(1) / 2;
+  const at::Tensor dy = at::randn({both.size(0), width}).to(both.scalar_type());
+  const at::Tensor mine = leaf(both);
+  auto halves = mine.chunk(2, 1);
+  if (!joint) halves = {halves[0].contiguous(), halves[1].contiguous()};
+  const at::Tensor y = gated_product(halves[0], halves[1], activation, fused);
+  EXPECT_EQ(y.scalar_type(), both.scalar_type());
   backward(y, dy);
-  const at::Tensor wide_g = leaf(gate.to(at::kDouble)), wide_u = leaf(up.to(at::kDouble));
-  const at::Tensor reference = at::silu(wide_g) * wide_u;
+  const at::Tensor wide = leaf(both.to(at::kDouble));
+  const auto parts = wide.chunk(2, 1);
+  const at::Tensor reference =
+      parts[1] * (activation == Activation::Silu       ? at::silu(parts[0])
+                  : activation == Activation::GeluTanh ? at::gelu(parts[0], "tanh")
+                                                       : at::gelu(parts[0], "none"));
   backward(reference, dy.to(at::kDouble));
-  expect_close(y, reference, tolerance(), "y");
-  expect_close(g.grad(), wide_g.grad(), tolerance(), "dgate");
-  expect_close(u.grad(), wide_u.grad(), tolerance(), "dup");
+  expect_close(y, reference, tolerance, "y");
+  expect_close(mine.grad().chunk(2, 1)[0], wide.grad().chunk(2, 1)[0], tolerance, "gate");
+  expect_close(mine.grad().chunk(2, 1)[1], wide.grad().chunk(2, 1)[1], tolerance, "up");
+}
+
+TEST_P(Ops, GatedProductMatchesAutograd) {
+  for (const Activation activation : kActivations) {
+    for (const int64_t width : {1, 40, 77}) {
+      for (const bool joint : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << static_cast<int>(activation) << " " << width << " " << joint);
+        const at::Tensor both = (4.0 * at::randn({21, 2 * width})).to(type());
+        check_gated_product(activation, both, joint, fused(), tolerance());
+      }
+    }
+  }
 }
 
 /// Attention with a whole score matrix, in the dtype of its inputs.
