@@ -238,14 +238,17 @@ TEST_P(GpuOps, LossHeadIsTheSame) {
   const at::Tensor h = random({150, 24}), w = random({101, 24});
   at::Tensor targets = at::randint(0, 101, {150}, at::kLong);
   targets.narrow(0, 10, 20).fill_(-100);
-  compare([&](at::Device device) -> Results {
-    const auto weight = weight_on(w, device);
-    const at::Tensor in = leaf(h.to(device));
-    const auto result =
-        loss_head(in, weight, targets.to(device), {1.0 / 130.0, 1e-3, fused()});
-    torch::autograd::backward({result.loss}, {});
-    return {result.loss, in.grad(), weight->grad()};
-  });
+  for (const double divisor : {1.0, 6.0}) {
+    compare([&](at::Device device) -> Results {
+      const auto weight = weight_on(w, device);
+      const at::Tensor in = leaf(h.to(device));
+      LossHeadOptions options{1.0 / 130.0, 1e-3, fused()};
+      options.logits_divisor = divisor;
+      const auto result = loss_head(in, weight, targets.to(device), options);
+      torch::autograd::backward({result.loss}, {});
+      return {result.loss, in.grad(), weight->grad()};
+    });
+  }
 }
 
 }  // namespace
