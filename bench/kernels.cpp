@@ -255,12 +255,14 @@ void pointwise(Isa isa, const Report& report) {
         isa);
   });
   report("swiglu", bytes(3 * kTokens * kWide), "GB/s", [&] {
-    run(SwigluForward<Bf16>{gate.data(), gate.data(), kWide, kTokens, kWide, act.data()},
+    run(GatedProductForward<Bf16>{Activation::Silu, gate.data(), gate.data(), kWide,
+                                  kTokens, kWide, act.data()},
         isa);
   });
   report("swiglu backward", bytes(5 * kTokens * kWide), "GB/s", [&] {
-    run(SwigluBackward<Bf16>{act.data(), gate.data(), gate.data(), kWide, kTokens, kWide,
-                             dgate.data(), dup.data(), kWide},
+    run(GatedProductBackward<Bf16>{Activation::Silu, act.data(), gate.data(), gate.data(),
+                                   kWide, kTokens, kWide, dgate.data(), dup.data(),
+                                   kWide},
         isa);
   });
   constexpr int64_t kRows = 512;

@@ -19,10 +19,10 @@
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/fused.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/swiglu.h"
 #include "longhaul/ops/weight_gradients.h"
 #include "longhaul/optim/operators.h"
 #include "longhaul/system/isa.h"
@@ -125,7 +125,7 @@ void norms_and_activations(const Report& report) {
   report("SwiGLU", [&](bool fused) {
     gate.mutable_grad().reset();
     up.mutable_grad().reset();
-    backward(ops::swiglu(gate, up, fused), dwide);
+    backward(ops::gated_product(gate, up, ops::Activation::Silu, fused), dwide);
   });
   ops::Dropout drops;
   drops.probability = 0.1;

@@ -58,6 +58,7 @@ def short_names(mangled):
     for symbol, text in zip(mangled, told):
         text = re.sub(r"longhaul::(\w+::)*", "", text)
         text = re.sub(r"_GLOBAL__N__\w+::|\(anonymous namespace\)::", "", text)
+        text = re.sub(r"\((?:\w+::)*\w+\)(\d+)", r"\1", text)  # a value of an enum
         text = re.sub(r"^void ", "", text)
         text = text.split("(")[0].replace("unsigned short", "uint16_t")
         names[symbol] = text.replace(" ", "")  # a word of the table

@@ -69,6 +69,27 @@ TEST(ModelFields, TheKindOfRotationIsOneOfThem) {
             std::string::npos);
 }
 
+TEST(ModelFields, EachNumberOfYarnIsOneOfThem) {
+  OrderedJson ours = OrderedJson::parse(kOurModel);
+  ours["rope_scaling"] = {{"rope_type", "yarn"},
+                          {"factor", 8.0},
+                          {"original_max_position_embeddings", 32},
+                          {"attention_factor", 1.5}};
+  const ModelConfig model = parse_model_config(ours.dump(), "run/config.json");
+  const std::vector<std::tuple<std::string, OrderedJson, std::string>> changes = {
+      {"beta_fast", 16, "rope beta_fast is 32, was 16"},
+      {"beta_slow", 2, "rope beta_slow is 1, was 2"},
+      {"truncate", false, "rope truncate is true, was false"},
+      {"attention_factor", 2.0, "rope attention_factor is 1.5, was 2"}};
+  for (const auto& [field, value, line] : changes) {
+    OrderedJson theirs = ours;
+    theirs["rope_scaling"][field] = value;
+    const std::string said = message_of<ConfigError>(
+        [&] { check_same_model(model, theirs.dump(), "step/config.json", "step"); });
+    EXPECT_NE(said.find(line + "; restore the file"), std::string::npos) << said;
+  }
+}
+
 TEST(ModelFields, OtherSpellingsOfTheSameModelAreTheSame) {
   OrderedJson json = OrderedJson::parse(kOurModel);
   json["rope_parameters"] = json["rope_scaling"];

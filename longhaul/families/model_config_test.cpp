@@ -222,11 +222,11 @@ TEST(ModelConfigRefuses, AMissingRopeThetaUnlessTheFilePredatesTheField) {
 }
 
 TEST(ModelConfigRefuses, RopeKindsThatAreNotBuiltByName) {
-  for (const char* kind : {"dynamic", "yarn", "longrope"}) {
+  for (const char* kind : {"dynamic", "longrope"}) {
     EXPECT_EQ(
         refused({{"rope_scaling", {{"rope_type", kind}, {"factor", 2.0}}}}),
         fmt::format("[model] c.json: rope_scaling.rope_type \"{}\" is not available; "
-                    "supported: \"default\", \"linear\", \"llama3\"",
+                    "supported: \"default\", \"linear\", \"llama3\", \"yarn\"",
                     kind));
   }
 }
@@ -278,6 +278,94 @@ TEST(ModelConfigRefuses, RopeParametersThatAreMissingUnknownOrContradictory) {
       "remove it or name the kind that uses it");
   EXPECT_EQ(refused({{"rope_scaling", 2.0}}),
             "[model] c.json: rope_scaling expected an object or null, found 2.0");
+}
+
+OrderedJson yarn_with(const OrderedJson& fields) {
+  OrderedJson scaling = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  if (!fields.is_null()) scaling.update(fields);
+  return {{"rope_scaling", scaling}};
+}
+
+/// The factors are those of transformers' _compute_yarn_parameters.
+TEST(ModelConfig, ReadsYarnWithItsDefaultsAndMakesItsAttentionFactor) {
+  const RopeConfig usual = settings_of(edited(yarn_with({}))).rope;
+  EXPECT_EQ(usual.kind, Kind::Yarn);
+  EXPECT_EQ(usual.factor, 4.0);
+  EXPECT_EQ(usual.original_max_position_embeddings, 16);
+  EXPECT_EQ(usual.beta_fast, 32.0);
+  EXPECT_EQ(usual.beta_slow, 1.0);
+  EXPECT_TRUE(usual.truncate);
+  EXPECT_DOUBLE_EQ(usual.attention_factor, 1.138629436111989);
+  const RopeConfig other =
+      settings_of(edited(yarn_with({{"beta_fast", 8},
+                                    {"beta_slow", 2.0},
+                                    {"truncate", false},
+                                    {"attention_factor", 1.2079441541679836},
+                                    {"mscale", nullptr}})))
+          .rope;
+  EXPECT_EQ(other.beta_fast, 8.0);
+  EXPECT_EQ(other.beta_slow, 2.0);
+  EXPECT_FALSE(other.truncate);
+  EXPECT_EQ(other.attention_factor, 1.2079441541679836);
+  const OrderedJson scales = {{"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}};
+  EXPECT_DOUBLE_EQ(settings_of(edited(yarn_with(scales))).rope.attention_factor,
+                   1.1557219901962608);
+  EXPECT_EQ(settings_of(edited(yarn_with({{"factor", 1.0}}))).rope.attention_factor, 1.0);
+  const auto settings = families::rope_settings(other);
+  EXPECT_EQ(std::ranges::count_if(settings,
+                                  [](const auto& field) {
+                                    return field.value == "yarn" || field.value == "8" ||
+                                           field.value == "false" ||
+                                           field.value == "1.2079441541679836";
+                                  }),
+            4);
+}
+
+TEST(ModelConfigRefuses, NumbersOfYarnThatHaveNoMeaningOrNoEffect) {
+  const std::vector<std::pair<OrderedJson, const char*>> cases = {
+      {{{"factor", nullptr}}, "factor is missing"},
+      {{{"factor", 0.5}}, "factor = 0.5 must be at least 1"},
+      {{{"original_max_position_embeddings", nullptr}},
+       "original_max_position_embeddings is missing"},
+      {{{"beta_fast", 0}}, "beta_fast = 0 must be greater than 0"},
+      {{{"beta_slow", -1.0}}, "beta_slow = -1 must be greater than 0"},
+      {{{"beta_fast", 1}, {"beta_slow", 2}},
+       "beta_fast = 1 must not be less than beta_slow = 2"},
+      {{{"attention_factor", 0.0}}, "attention_factor = 0 must be greater than 0"},
+      {{{"attention_factor", 1.0}, {"mscale", 1.0}},
+       "mscale has no effect beside attention_factor, which transformers takes; keep one "
+       "of them"},
+      {{{"mscale", 1.0}},
+       "mscale has no effect in transformers without mscale_all_dim; set both or none"},
+      {{{"mscale_all_dim", 1.0}},
+       "mscale_all_dim has no effect in transformers without mscale; set both or none"},
+      {{{"mscale", 0.0}, {"mscale_all_dim", 1.0}}, "mscale = 0 must be greater than 0"},
+      {{{"truncate", nullptr}},
+       "truncate is null, which transformers takes for false; set true or false"},
+      {{{"low_freq_factor", 1.0}},
+       "low_freq_factor is not a parameter of this kind of RoPE; remove it or name the "
+       "kind that uses it"},
+  };
+  for (const auto& [fields, words] : cases) {
+    EXPECT_EQ(refused(yarn_with(fields)),
+              std::string("[model] c.json: rope_scaling.") + words);
+  }
+  const std::vector<std::pair<const char*, OrderedJson>> others = {
+      {"beta_fast", 3.0},
+      {"beta_slow", 3.0},
+      {"truncate", false},
+      {"attention_factor", 3.0}};
+  for (const auto& [field, value] : others) {
+    OrderedJson both = yarn_with({});
+    both["rope_parameters"] = both.at("rope_scaling");
+    both["rope_parameters"][field] = value;
+    EXPECT_NE(refused(both, "rope_theta")
+                  .find(std::string("rope_scaling disagrees with rope_parameters: ") +
+                        field + " is "),
+              std::string::npos)
+        << field;
+  }
 }
 
 TEST(ModelConfigRefuses, OtherFamilies) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 
 #include "longhaul/families/family.h"
 
@@ -48,11 +49,16 @@ void refuse_unknown(const ConfigFields& rope, RopeConfig::Kind kind) {
                                "partial_rotary_factor"};
   constexpr std::array kLlama3{"factor", "low_freq_factor", "high_freq_factor",
                                "original_max_position_embeddings"};
+  constexpr std::array kYarn{"factor",           "beta_fast",
+                             "beta_slow",        "truncate",
+                             "attention_factor", "mscale",
+                             "mscale_all_dim",   "original_max_position_embeddings"};
   for (const auto& [key, value] : rope.object().items()) {
     if (value.is_null() || std::ranges::count(kCommon, key) > 0) continue;
     if (kind == RopeConfig::Kind::Llama3 && std::ranges::count(kLlama3, key) > 0)
       continue;
     if (kind == RopeConfig::Kind::Linear && key == "factor") continue;
+    if (kind == RopeConfig::Kind::Yarn && std::ranges::count(kYarn, key) > 0) continue;
     rope.fail(key,
               "is not a parameter of this kind of RoPE; remove it or name the kind "
               "that uses it");
@@ -79,6 +85,56 @@ int64_t read_original_positions(const ConfigFields& rope,
   return rope.required_integer(kKey, 1, kMaxOriginal);
 }
 
+double positive_number(const ConfigFields& rope, const char* key, double absent) {
+  const double value = rope.number(key).value_or(absent);
+  if (value <= 0.0) rope.fail(key, fmt::format("= {} must be greater than 0", value));
+  return value;
+}
+
+/// From `attention_factor`, or from mscale and mscale_all_dim, or from the factor alone.
+double read_attention_factor(const ConfigFields& rope, double factor) {
+  constexpr const char *kGiven = "attention_factor", *kAbove = "mscale",
+                       *kBelow = "mscale_all_dim";
+  const auto grown = [&](double by) {
+    return factor <= 1.0 ? 1.0 : 0.1 * by * std::log(factor) + 1.0;
+  };
+  const bool given = rope.find(kGiven) != nullptr;
+  const bool above = rope.find(kAbove) != nullptr, below = rope.find(kBelow) != nullptr;
+  if (given && (above || below)) {
+    rope.fail(above ? kAbove : kBelow,
+              "has no effect beside attention_factor, which transformers takes; keep one "
+              "of them");
+  }
+  if (given) return positive_number(rope, kGiven, 1.0);
+  if (above != below) {
+    rope.fail(above ? kAbove : kBelow,
+              fmt::format("has no effect in transformers without {}; set both or none",
+                          above ? kBelow : kAbove));
+  }
+  if (!above) return grown(1.0);
+  const double scale = positive_number(rope, kAbove, 1.0);
+  return grown(scale) / grown(positive_number(rope, kBelow, 1.0));
+}
+
+void read_yarn(const ConfigFields& rope, const std::optional<int64_t>& outer_original,
+               RopeConfig& out) {
+  out.kind = RopeConfig::Kind::Yarn;
+  out.factor = rope.required_number("factor");
+  out.original_max_position_embeddings = read_original_positions(rope, outer_original);
+  out.beta_fast = positive_number(rope, "beta_fast", out.beta_fast);
+  out.beta_slow = positive_number(rope, "beta_slow", out.beta_slow);
+  if (out.beta_fast < out.beta_slow) {
+    rope.fail("beta_fast", fmt::format("= {} must not be less than beta_slow = {}",
+                                       out.beta_fast, out.beta_slow));
+  }
+  if (rope.object().contains("truncate") && rope.find("truncate") == nullptr) {
+    rope.fail("truncate",
+              "is null, which transformers takes for false; set true or false");
+  }
+  out.truncate = rope.boolean("truncate").value_or(true);
+  out.attention_factor = read_attention_factor(rope, out.factor);
+}
+
 void read_scaling(const ConfigFields& rope, const std::string& kind,
                   const std::optional<int64_t>& outer_original, RopeConfig& out) {
   if (kind == "default") {
@@ -98,9 +154,11 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
                             "greater than 0",
                             out.high_freq_factor, out.low_freq_factor));
     }
+  } else if (kind == "yarn") {
+    read_yarn(rope, outer_original, out);
   } else {
     rope.fail("rope_type", fmt::format("\"{}\" is not available; supported: \"default\", "
-                                       "\"linear\", \"llama3\"",
+                                       "\"linear\", \"llama3\", \"yarn\"",
                                        kind));
   }
   if (out.factor < 1.0) {
@@ -160,6 +218,10 @@ void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
   look("high_freq_factor", scaling.high_freq_factor, parameters.high_freq_factor);
   look("original_max_position_embeddings", scaling.original_max_position_embeddings,
        parameters.original_max_position_embeddings);
+  look("beta_fast", scaling.beta_fast, parameters.beta_fast);
+  look("beta_slow", scaling.beta_slow, parameters.beta_slow);
+  look("truncate", scaling.truncate, parameters.truncate);
+  look("attention_factor", scaling.attention_factor, parameters.attention_factor);
   look("rope_theta", scaling.theta, parameters.theta);
 }
 
@@ -167,18 +229,24 @@ void refuse_difference(const ConfigFields& fields, const RopeConfig& scaling,
 
 std::string rope_type_name(RopeConfig::Kind kind) {
   if (kind == RopeConfig::Kind::Llama3) return "llama3";
+  if (kind == RopeConfig::Kind::Yarn) return "yarn";
   return kind == RopeConfig::Kind::Linear ? "linear" : "default";
 }
 
 std::vector<Field> rope_settings(const RopeConfig& rope) {
   // All members by name: one that is added does not compile until it stands here.
-  const auto& [kind, theta, factor, low, high, original] = rope;
+  const auto& [kind, theta, factor, low, high, original, fast, slow, truncate,
+               attention] = rope;
   return {{"rope_theta", fmt::format("{}", theta), true},
           {"rope_type", rope_type_name(kind), true},
           {"rope factor", fmt::format("{}", factor), true},
           {"rope low_freq_factor", fmt::format("{}", low), true},
           {"rope high_freq_factor", fmt::format("{}", high), true},
-          {"rope original_max_position_embeddings", fmt::format("{}", original), true}};
+          {"rope original_max_position_embeddings", fmt::format("{}", original), true},
+          {"rope beta_fast", fmt::format("{}", fast), true},
+          {"rope beta_slow", fmt::format("{}", slow), true},
+          {"rope truncate", fmt::format("{}", truncate), true},
+          {"rope attention_factor", fmt::format("{}", attention), true}};
 }
 
 RopeConfig read_rope(const ConfigFields& fields) {

@@ -13,15 +13,26 @@ struct Field;
 
 /// Rotary position embedding, whatever form the source wrote it in.
 struct RopeConfig {
-  enum class Kind { Plain, Llama3, Linear };
+  enum class Kind { Plain, Llama3, Linear, Yarn };
   Kind kind = Kind::Plain;
   double theta = 0.0;
-  /// Llama3 and Linear.
+  /// Llama3, Linear and Yarn.
   double factor = 1.0;
   /// Llama3 only (Llama 3.1 model card; transformers modeling_rope_utils).
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+  /// Llama3 and Yarn.
   int64_t original_max_position_embeddings = 0;
+  /// Yarn only (Peng et al., "YaRN", section 3.2; transformers modeling_rope_utils):
+  /// turns within the original positions from which on a frequency is kept, and up to
+  /// which it is divided by `factor`; whether the bounds of the blend between them are
+  /// rounded to whole frequencies.
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+  /// Of cosines and sines. Yarn only: as the file has it, or made of `factor`, mscale and
+  /// mscale_all_dim.
+  double attention_factor = 1.0;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -31,7 +42,7 @@ namespace families {
 /// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
 /// kind that is not built, a missing parameter, or two places that disagree.
 RopeConfig read_rope(const ConfigFields& fields);
-/// "default", "llama3", "linear": as config.json has it.
+/// "default", "llama3", "linear", "yarn": as config.json has it.
 std::string rope_type_name(RopeConfig::Kind kind);
 /// For Family::settings.
 std::vector<Field> rope_settings(const RopeConfig& rope);

@@ -216,7 +216,8 @@ Feature UnitMaker::gated_product(const Feature& gate, const Feature& up) {
     keep(x, KeptKind::FeedForward, if_again(kCopied));
     keep_rows(KeptKind::FeedForward, x, x.width, unless_again(kCopied));
   }
-  keep_rows(KeptKind::FeedForward, gate, gate.width, unless_again(kComposite));  // silu
+  keep_rows(KeptKind::FeedForward, gate, gate.width,
+            unless_again(kComposite));  // activated
   const Feature y = make({.width = gate.width, .split = at(gate).split}, /*again=*/true);
   at(y).kind = KeptKind::FeedForward;
   return y;

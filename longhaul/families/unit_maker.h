@@ -84,7 +84,8 @@ class UnitMaker {
                     int64_t head_dim);
   /// Its attention sees so many positions at most (ops::AttentionMask).
   void window(int64_t positions) { unit_.work.window = positions; }
-  /// silu(gate) * up (ops/swiglu.h); made again by selective recomputation.
+  /// activation(gate) * up, whatever the activation (ops/gated_product.h); made again by
+  /// selective recomputation.
   Feature gated_product(const Feature& gate, const Feature& up);
 
   /// A token sees what follows it as well.

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -9,14 +10,37 @@
 namespace longhaul::models::source {
 namespace {
 
+/// Between the bounds, that turn beta_fast and beta_slow times within the original
+/// positions, frequencies are stretched more and more.
+at::Tensor yarn_frequencies(const RopeConfig& rope, const at::Tensor& plain,
+                            int64_t turned) {
+  const auto bound = [&](double turns) {
+    const double waves = static_cast<double>(rope.original_max_position_embeddings) /
+                         (2.0 * std::numbers::pi * turns);
+    return 0.5 * static_cast<double>(turned) * std::log(waves) / std::log(rope.theta);
+  };
+  double first = bound(rope.beta_fast);
+  double last = bound(rope.beta_slow);
+  if (rope.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(turned - 1));
+  if (first == last) last += 0.001;
+  const at::Tensor index = at::arange(turned / 2, at::kDouble);
+  const at::Tensor stretched = ((index - first) / (last - first)).clamp(0.0, 1.0);
+  return plain * (1.0 - stretched) + plain / rope.factor * stretched;
+}
+
 /// Radians per position, [turned / 2], fp64.
 at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   const auto exponents = at::arange(0, turned, 2, at::kDouble) / turned;
   at::Tensor plain = at::pow(rope.theta, -exponents);
   if (rope.kind == RopeConfig::Kind::Plain) return plain;
   if (rope.kind == RopeConfig::Kind::Linear) return plain / rope.factor;
-  // llama3: long waves are stretched, short ones kept, in between a bit of
-  // both.
+  if (rope.kind == RopeConfig::Kind::Yarn) return yarn_frequencies(rope, plain, turned);
+  // llama3: long waves are stretched, short ones kept, in between a bit of both.
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   const at::Tensor waves_in_original = original * plain / (2.0 * std::numbers::pi);
   const at::Tensor kept = ((waves_in_original - rope.low_freq_factor) /
@@ -47,10 +71,10 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
   const at::Tensor first = x.narrow(-1, 0, turned);
   const auto parts = first.chunk(2, -1);
   const at::Tensor across = at::cat({-parts[1], parts[0]}, -1);
-  return at::cat(
-      {first * angles.cos().to(at::kFloat) + across * angles.sin().to(at::kFloat),
-       x.narrow(-1, turned, x.size(-1) - turned)},
-      -1);
+  const at::Tensor cos = (rope.attention_factor * angles.cos()).to(at::kFloat);
+  const at::Tensor sin = (rope.attention_factor * angles.sin()).to(at::kFloat);
+  return at::cat({first * cos + across * sin, x.narrow(-1, turned, x.size(-1) - turned)},
+                 -1);
 }
 
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

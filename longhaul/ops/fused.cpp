@@ -21,10 +21,13 @@ TORCH_LIBRARY(longhaul, library) {
   library.def(
       "rope(Tensor x, Tensor cos, Tensor sin, Tensor positions, bool inverse, "
       "Tensor(a!) y) -> ()");
-  library.def("swiglu_forward(Tensor gate, Tensor up, Tensor(a!) y) -> ()");
+  // `activation`: of kernels::Activation.
   library.def(
-      "swiglu_backward(Tensor dy, Tensor gate, Tensor up, Tensor(a!) dgate, "
-      "Tensor(b!) dup) -> ()");
+      "gated_product_forward(Tensor gate, Tensor up, int activation, Tensor(a!) y) -> "
+      "()");
+  library.def(
+      "gated_product_backward(Tensor dy, Tensor gate, Tensor up, int activation, "
+      "Tensor(a!) dgate, Tensor(b!) dup) -> ()");
   library.def(
       "cross_entropy(Tensor(a!) logits, Tensor targets, float scale, float z_loss, "
       "bool want_gradient, Tensor(b!) cross_entropy, Tensor(c!) squared_lse) -> ()");
@@ -62,9 +65,10 @@ using RmsNormBackward =
                   const Tensor&, const Tensor&, const Tensor&)>;
 using Rope = Operator<void(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                            bool, const Tensor&)>;
-using SwigluForward = Operator<void(const Tensor&, const Tensor&, const Tensor&)>;
-using SwigluBackward = Operator<void(const Tensor&, const Tensor&, const Tensor&,
-                                     const Tensor&, const Tensor&)>;
+using GatedProductForward =
+    Operator<void(const Tensor&, const Tensor&, int64_t, const Tensor&)>;
+using GatedProductBackward = Operator<void(const Tensor&, const Tensor&, const Tensor&,
+                                           int64_t, const Tensor&, const Tensor&)>;
 using GeluForward = Operator<void(const Tensor&, bool, const Tensor&)>;
 using GeluBackward = Operator<void(const Tensor&, const Tensor&, bool, const Tensor&)>;
 using CrossEntropy = Operator<void(const Tensor&, const Tensor&, double, double, bool,
@@ -83,8 +87,8 @@ struct Operators {
   RmsNormForward rms_norm_forward{"longhaul::rms_norm_forward"};
   RmsNormBackward rms_norm_backward{"longhaul::rms_norm_backward"};
   Rope rope{"longhaul::rope"};
-  SwigluForward swiglu_forward{"longhaul::swiglu_forward"};
-  SwigluBackward swiglu_backward{"longhaul::swiglu_backward"};
+  GatedProductForward gated_product_forward{"longhaul::gated_product_forward"};
+  GatedProductBackward gated_product_backward{"longhaul::gated_product_backward"};
   GeluForward gelu_forward{"longhaul::gelu_forward"};
   GeluBackward gelu_backward{"longhaul::gelu_backward"};
   CrossEntropy cross_entropy{"longhaul::cross_entropy"};
@@ -174,8 +178,8 @@ bool supports(Form form, const at::Tensor& x) {
       return all.rms_norm_forward.serves(x) && all.rms_norm_backward.serves(x);
     case Form::Rope:
       return all.rope.serves(x);
-    case Form::Swiglu:
-      return all.swiglu_forward.serves(x) && all.swiglu_backward.serves(x);
+    case Form::GatedProduct:
+      return all.gated_product_forward.serves(x) && all.gated_product_backward.serves(x);
     case Form::Gelu:
       return all.gelu_forward.serves(x) && all.gelu_backward.serves(x);
     case Form::CrossEntropy:
@@ -214,13 +218,17 @@ void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
   operators().rope.on(x, x, cos, sin, positions, inverse, y);
 }
 
-void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y) {
-  operators().swiglu_forward.on(gate, gate, up, y);
+void gated_product_forward(const at::Tensor& gate, const at::Tensor& up,
+                           Activation activation, at::Tensor& y) {
+  operators().gated_product_forward.on(gate, gate, up, static_cast<int64_t>(activation),
+                                       y);
 }
 
-void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
-                     at::Tensor& dgate, at::Tensor& dup) {
-  operators().swiglu_backward.on(gate, dy, gate, up, dgate, dup);
+void gated_product_backward(const at::Tensor& dy, const at::Tensor& gate,
+                            const at::Tensor& up, Activation activation,
+                            at::Tensor& dgate, at::Tensor& dup) {
+  operators().gated_product_backward.on(gate, dy, gate, up,
+                                        static_cast<int64_t>(activation), dgate, dup);
 }
 
 void gelu_forward(const at::Tensor& x, bool tanh, at::Tensor& y) {

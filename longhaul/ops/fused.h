@@ -4,6 +4,7 @@
 
 #include "longhaul/families/rms_form.h"
 #include "longhaul/ops/attention.h"
+#include "longhaul/ops/gated_product.h"
 
 namespace longhaul::ops::fused {
 
@@ -14,7 +15,7 @@ namespace longhaul::ops::fused {
 enum class Form {
   RmsNorm,
   Rope,
-  Swiglu,
+  GatedProduct,
   Gelu,
   CrossEntropy,
   SplitCrossEntropy,
@@ -49,9 +50,11 @@ void rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
           const at::Tensor& positions, bool inverse, at::Tensor& y);
 
 /// y, dy [T, F] contiguous; gate and up have one row stride, and dgate and dup.
-void swiglu_forward(const at::Tensor& gate, const at::Tensor& up, at::Tensor& y);
-void swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up,
-                     at::Tensor& dgate, at::Tensor& dup);
+void gated_product_forward(const at::Tensor& gate, const at::Tensor& up,
+                           Activation activation, at::Tensor& y);
+void gated_product_backward(const at::Tensor& dy, const at::Tensor& gate,
+                            const at::Tensor& up, Activation activation,
+                            at::Tensor& dgate, at::Tensor& dup);
 
 /// x, y, dy, dx of one shape; y may be x, and dx dy. `tanh`: by its tanh form.
 void gelu_forward(const at::Tensor& x, bool tanh, at::Tensor& y);

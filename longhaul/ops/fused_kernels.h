@@ -78,23 +78,25 @@ void register_layers(torch::Library& library) {
                   x.device());
     });
   });
-  library.impl(
-      "swiglu_forward", [](const Tensor& gate, const Tensor& up, const Tensor& y) {
-        with_type(gate, [&]<typename T>(T) {
-          Launch::run(
-              kernels::SwigluForward<T>{pointer<T>(gate), pointer<T>(up), gate.stride(0),
-                                        gate.size(0), gate.size(1), pointer<T>(y)},
-              gate.device());
-        });
-      });
-  library.impl("swiglu_backward", [](const Tensor& dy, const Tensor& gate,
-                                     const Tensor& up, const Tensor& dgate,
-                                     const Tensor& dup) {
+  library.impl("gated_product_forward", [](const Tensor& gate, const Tensor& up,
+                                           int64_t activation, const Tensor& y) {
     with_type(gate, [&]<typename T>(T) {
       Launch::run(
-          kernels::SwigluBackward<T>{pointer<T>(dy), pointer<T>(gate), pointer<T>(up),
-                                     gate.stride(0), gate.size(0), gate.size(1),
-                                     pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)},
+          kernels::GatedProductForward<T>{
+              static_cast<kernels::Activation>(activation), pointer<T>(gate),
+              pointer<T>(up), gate.stride(0), gate.size(0), gate.size(1), pointer<T>(y)},
+          gate.device());
+    });
+  });
+  library.impl("gated_product_backward", [](const Tensor& dy, const Tensor& gate,
+                                            const Tensor& up, int64_t activation,
+                                            const Tensor& dgate, const Tensor& dup) {
+    with_type(gate, [&]<typename T>(T) {
+      Launch::run(
+          kernels::GatedProductBackward<T>{
+              static_cast<kernels::Activation>(activation), pointer<T>(dy),
+              pointer<T>(gate), pointer<T>(up), gate.stride(0), gate.size(0),
+              gate.size(1), pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)},
           gate.device());
     });
   });

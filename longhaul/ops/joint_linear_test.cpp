@@ -6,6 +6,7 @@
 #include <map>
 
 #include "longhaul/ops/attention.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/products.h"
@@ -13,7 +14,6 @@
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
 #include "longhaul/ops/side_by_side.h"
-#include "longhaul/ops/swiglu.h"
 #include "longhaul/tensor/flat_buffers.h"
 
 namespace longhaul::ops {
@@ -305,7 +305,7 @@ struct Block {
       return attention(t[0], t[1], t[2], {}, true).view({70, -1});
     };
     const TensorFunction product = [](const std::vector<at::Tensor>& t) {
-      return swiglu(t[0], t[1], true);
+      return gated_product(t[0], t[1], Activation::Silu, true);
     };
     const std::vector<at::Tensor> seen = {heads.q.view({2, 35, 4, 32}),
                                           heads.k.view({2, 35, 2, 32}),

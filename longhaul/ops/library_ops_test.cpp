@@ -420,8 +420,8 @@ TEST(WeightGradientsOnADevice, AreAddedWithoutARoundingWhateverKernelsThereAre) 
 TEST(FusedForms, AreOfADeviceThatHasTheirKernels) {
   using fused::Form;
   const at::Tensor x = at::zeros({2, 8});
-  for (const Form form : {Form::RmsNorm, Form::Rope, Form::Swiglu, Form::CrossEntropy,
-                          Form::SplitCrossEntropy}) {
+  for (const Form form : {Form::RmsNorm, Form::Rope, Form::GatedProduct,
+                          Form::CrossEntropy, Form::SplitCrossEntropy}) {
     EXPECT_TRUE(fused::supports(form, x));
     EXPECT_TRUE(fused::supports(form, x.to(at::kBFloat16)));
     EXPECT_FALSE(fused::supports(form, x.to(at::kDouble)));

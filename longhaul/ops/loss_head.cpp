@@ -42,6 +42,11 @@ struct LocalTargets {
   at::Tensor index;      ///< [R, 1], 0 elsewhere
 };
 
+/// Of a row's gradient, so that it is that of the head's product, not of the quotient.
+double gradient_scale(const LossHeadOptions& options) {
+  return options.scale / options.logits_divisor;
+}
+
 /// softmax (1 + 2 z_loss lse) - onehot(target), times the row's scale; fp32.
 at::Tensor composite_gradient(const at::Tensor& wide, const at::Tensor& lse,
                               const LocalTargets& local, const at::Tensor& row_scale,
@@ -79,7 +84,7 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
   const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (!want_gradient) return result;
-  const at::Tensor row_scale = mask * options.scale;
+  const at::Tensor row_scale = mask * gradient_scale(options);
   each([&](int64_t from, int64_t n, const LocalTargets& local) {
     const at::Tensor gradient =
         composite_gradient(wide, lse.narrow(0, from, n), local,
@@ -97,8 +102,8 @@ ChunkLoss composite_chunk(at::Tensor& logits, const at::Tensor& targets, int64_t
 ChunkLoss fused_chunk(at::Tensor& logits, const at::Tensor& targets,
                       const LossHeadOptions& options, bool want_gradient) {
   ChunkLoss loss{row_values(logits), row_values(logits)};
-  fused::cross_entropy(logits, targets, options.scale, options.z_loss, want_gradient,
-                       loss.cross_entropy, loss.squared_lse);
+  fused::cross_entropy(logits, targets, gradient_scale(options), options.z_loss,
+                       want_gradient, loss.cross_entropy, loss.squared_lse);
   return loss;
 }
 
@@ -114,7 +119,7 @@ ChunkLoss fused_split_chunk(at::Tensor& logits, const at::Tensor& targets, int64
   const at::Tensor mask = targets.ge(0).to(at::kFloat);
   ChunkLoss result{(lse - picked) * mask, lse * lse * mask};
   if (want_gradient) {
-    fused::cross_entropy_gradient(logits, local, lse, mask * options.scale,
+    fused::cross_entropy_gradient(logits, local, lse, mask * gradient_scale(options),
                                   options.z_loss);
   }
   return result;
@@ -173,6 +178,7 @@ HeadTotals run_chunks(const at::Tensor& h, const ParameterPtr& weight,
     const at::Tensor labels = targets.narrow(0, from, n);
     at::Tensor logits = linear_product(
         part, weight->weight(), options.bias ? options.bias->weight() : at::Tensor());
+    if (options.logits_divisor != 1.0) logits.div_(options.logits_divisor);
     const ChunkLoss loss = chunk_loss(logits, labels, begin, options, want_gradient);
     totals.cross_entropy.add_(sum_of(loss.cross_entropy));
     totals.squared_lse.add_(sum_of(loss.squared_lse));
@@ -243,6 +249,9 @@ LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
   LH_CHECK(options.combine || slice.extent[0] == slice.global_shape[0], "loss_head",
            "{} is a part of the vocabulary, and nothing combines the parts",
            describe_slice(slice));
+  LH_CHECK(options.logits_divisor > 0.0, "loss_head",
+           "the logits are divided by {}, which must be positive",
+           options.logits_divisor);
   HeadTotals totals;
   at::Tensor loss;
   if (at::GradMode::is_enabled()) {
@@ -260,6 +269,7 @@ LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets
   LH_CHECK(logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0) &&
                targets.scalar_type() == at::kLong,
            "loss_head", "{} rows of logits, {} targets", logits.size(0), targets.numel());
+  LH_ASSERT(options.logits_divisor == 1.0, "these logits are final");
   HeadTotals totals;
   if (at::GradMode::is_enabled()) {
     const at::Tensor loss = CrossEntropyNode::apply(logits, targets, options, &totals);

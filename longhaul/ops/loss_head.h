@@ -25,6 +25,10 @@ struct LossHeadOptions {
   int64_t device_logits_bytes = kDeviceLogitsBytes;
   /// [V], added to the logits; split as the weight is. Null: none.
   ParameterPtr bias = nullptr;
+  /// The logits, with the bias, are divided by it (`logits_scaling` of Granite) and
+  /// rounded to the compute dtype once more, as a model's code does; everything above is
+  /// of the quotients, z-loss included.
+  double logits_divisor = 1.0;
 };
 
 struct LossHeadResult {
@@ -34,11 +38,11 @@ struct LossHeadResult {
   at::Tensor cross_entropy_sum;
 };
 
-/// Cross-entropy of logits = h W^T + b without ever holding all logits: rows are taken in
-/// chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64, negative: no
-/// target. With grad mode the gradients of each chunk are formed while its logits are in
-/// cache: dW and db go straight to the accumulators, dh is kept for the backward. So the
-/// result's loss has to be the root of the backward, with gradient 1.
+/// Cross-entropy of logits = (h W^T + b) / divisor without ever holding all logits: rows
+/// are taken in chunks. h [T, K] in the compute dtype, W [V, K], targets [T] int64,
+/// negative: no target. With grad mode the gradients of each chunk are formed while its
+/// logits are in cache: dW and db go straight to the accumulators, dh is kept for the
+/// backward. So the result's loss has to be the root of the backward, with gradient 1.
 /// With a part of the vocabulary, the loss is that of all parts on every rank, and dh is
 /// this part's share: the sum over parts is the gradient. Per chunk only the rows'
 /// log-sum-exps and target logits cross the ranks (Shoeybi et al., "Megatron-LM",
@@ -46,8 +50,8 @@ struct LossHeadResult {
 LossHeadResult loss_head(const at::Tensor& h, const ParameterPtr& weight,
                          const at::Tensor& targets, const LossHeadOptions& options);
 
-/// Cross-entropy of logits [R, V] that are few and whole, targets [R] int64, negative: no
-/// target: as loss_head, their gradient is formed at once.
+/// Cross-entropy of logits [R, V] that are few, whole and final, targets [R] int64,
+/// negative: no target: as loss_head, their gradient is formed at once.
 LossHeadResult cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                              const LossHeadOptions& options);
 

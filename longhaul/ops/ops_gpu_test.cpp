@@ -4,13 +4,13 @@
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/dropout.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/swiglu.h"
 #include "longhaul/ops/wide_norm.h"
 
 namespace longhaul::ops {
@@ -169,14 +169,17 @@ TEST_P(GpuOps, RopeIsTheSame) {
   });
 }
 
-TEST_P(GpuOps, SwigluIsTheSame) {
+TEST_P(GpuOps, GatedProductIsTheSame) {
   const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
-  compare([&](at::Device device) -> Results {
-    const at::Tensor g = leaf(gate.to(device)), u = leaf(up.to(device));
-    const at::Tensor y = swiglu(g, u, fused());
-    backward(y, dy.to(device));
-    return {y, g.grad(), u.grad()};
-  });
+  for (const Activation activation :
+       {Activation::Silu, Activation::GeluTanh, Activation::GeluExact}) {
+    compare([&](at::Device device) -> Results {
+      const at::Tensor g = leaf(gate.to(device)), u = leaf(up.to(device));
+      const at::Tensor y = gated_product(g, u, activation, fused());
+      backward(y, dy.to(device));
+      return {y, g.grad(), u.grad()};
+    });
+  }
 }
 
 TEST_P(GpuOps, GeluIsTheSame) {
@@ -263,14 +266,17 @@ TEST_P(GpuOps, LossHeadIsTheSame) {
   const at::Tensor h = random({150, 24}), w = random({101, 24});
   at::Tensor targets = at::randint(0, 101, {150}, at::kLong);
   targets.narrow(0, 10, 20).fill_(-100);
-  compare([&](at::Device device) -> Results {
-    const auto weight = weight_on(w, device);
-    const at::Tensor in = leaf(h.to(device));
-    const auto result =
-        loss_head(in, weight, targets.to(device), {1.0 / 130.0, 1e-3, fused()});
-    torch::autograd::backward({result.loss}, {});
-    return {result.loss, in.grad(), weight->grad()};
-  });
+  for (const double divisor : {1.0, 6.0}) {
+    compare([&](at::Device device) -> Results {
+      const auto weight = weight_on(w, device);
+      const at::Tensor in = leaf(h.to(device));
+      LossHeadOptions options{1.0 / 130.0, 1e-3, fused()};
+      options.logits_divisor = divisor;
+      const auto result = loss_head(in, weight, targets.to(device), options);
+      torch::autograd::backward({result.loss}, {});
+      return {result.loss, in.grad(), weight->grad()};
+    });
+  }
 }
 
 }  // namespace

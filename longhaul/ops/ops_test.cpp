@@ -2,12 +2,12 @@
 // against its composite one.
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/embedding.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/loss_head.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/ops/rope.h"
-#include "longhaul/ops/swiglu.h"
 
 namespace longhaul::ops {
 namespace {
@@ -161,17 +161,161 @@ TEST_P(Ops, RopeRotatesByPositionAndItsBackwardRotatesBack) {
   }
 }
 
-TEST_P(Ops, SwigluMatchesAutograd) {
-  const at::Tensor gate = random({21, 40}), up = random({21, 40}), dy = random({21, 40});
-  const at::Tensor g = leaf(gate), u = leaf(up);
-  const at::Tensor y = swiglu(g, u, fused());
+struct Yarn {
+  double theta, factor;
+  int64_t original;
+  double fast, slow;
+  bool truncate;
+  double attention;
+  std::vector<double> frequencies;
+};
+
+/// Of heads of 16; what _compute_yarn_parameters of transformers 5.23 gives, in fp32.
+const std::vector<Yarn> kYarns = {
+    {500000.0,
+     8.0,
+     8192,
+     32.0,
+     1.0,
+     true,
+     1.2079441541679836,
+     {1.0, 0.193922758, 0.0376060307, 0.00516563747, 0.000589255593, 3.42810235e-05,
+      6.64786967e-06, 1.28917316e-06}},
+    {10000.0,
+     4.0,
+     64,
+     32.0,
+     1.0,
+     true,
+     1.138629436111989,
+     {1.0, 0.237170815, 0.049999997, 0.00790569466, 0.00249999994, 0.000790569466,
+      0.000250000012, 7.90569466e-05}},
+    {10000.0,
+     4.0,
+     64,
+     8.0,
+     2.0,
+     false,
+     1.138629436111989,
+     {1.0, 0.160589159, 0.0250000004, 0.00790569466, 0.00249999994, 0.000790569466,
+      0.000250000012, 7.90569466e-05}},
+    {10000.0,
+     40.0,
+     4096,
+     32.0,
+     1.0,
+     true,
+     1.1557219901962608,
+     {1.0, 0.316227764, 0.100000001, 0.0239147246, 0.00512499968, 0.000849862176,
+      2.49999994e-05, 7.90569447e-06}},
+    // Of fewer positions than any frequency turns in.
+    {10000.0,
+     4.0,
+     4,
+     32.0,
+     1.0,
+     true,
+     1.0,
+     {1.0, 0.079056941, 0.0250000004, 0.00790569466, 0.00249999994, 0.000790569466,
+      0.000250000012, 7.90569466e-05}},
+    // Both bounds are one number.
+    {10000.0,
+     2.0,
+     64,
+     1.0,
+     1.0,
+     false,
+     1.0,
+     {1.0, 0.316227764, 0.100000001, 0.0158113893, 0.00499999989, 0.00158113893,
+      0.000500000024, 0.000158113893}}};
+
+RopeConfig config_of(const Yarn& yarn) {
+  RopeConfig config{.kind = RopeConfig::Kind::Yarn, .theta = yarn.theta};
+  config.factor = yarn.factor;
+  config.original_max_position_embeddings = yarn.original;
+  config.beta_fast = yarn.fast;
+  config.beta_slow = yarn.slow;
+  config.truncate = yarn.truncate;
+  config.attention_factor = yarn.attention;
+  return config;
+}
+
+TEST(RopeTable, OfYarnHasTheFrequenciesAndTheAttentionFactorOfTransformers) {
+  for (size_t c = 0; c < kYarns.size(); ++c) {
+    const RopeTable table = make_rope_table(config_of(kYarns[c]), 16, 3000, at::kCPU);
+    for (size_t i = 0; i < kYarns[c].frequencies.size(); ++i) {
+      // As many positions as the angle at most 1 has, so that it is told exactly.
+      const double frequency = kYarns[c].frequencies[i];
+      const auto position =
+          std::min<int64_t>(2999, static_cast<int64_t>(1.0 / frequency));
+      const auto at = static_cast<int64_t>(i);
+      const auto cos = table.cos[position][at].item<double>();
+      const auto sin = table.sin[position][at].item<double>();
+      SCOPED_TRACE(::testing::Message() << "case " << c << ", frequency " << i);
+      EXPECT_NEAR(std::hypot(cos, sin), kYarns[c].attention, 2e-7);
+      EXPECT_NEAR(std::atan2(sin, cos) / static_cast<double>(position) / frequency, 1.0,
+                  3e-7);
+    }
+  }
+}
+
+TEST_P(Ops, RopeByYarnAndItsBackwardHaveTheAttentionFactor) {
+  const Yarn& yarn = kYarns[0];
+  const RopeTable table = make_rope_table(config_of(yarn), 16, 64, at::kCPU);
+  const at::Tensor x = random({20, 3, 16}), dy = random({20, 3, 16});
+  const at::Tensor positions = at::arange(7, 27, at::kInt);
+  const at::Tensor mine = leaf(x), wide = leaf(x.to(at::kDouble));
+  const at::Tensor y = rope(mine, table, positions, fused());
   backward(y, dy);
-  const at::Tensor wide_g = leaf(gate.to(at::kDouble)), wide_u = leaf(up.to(at::kDouble));
-  const at::Tensor reference = at::silu(wide_g) * wide_u;
+  const at::Tensor angle =
+      at::outer(positions.to(at::kDouble), at::tensor(yarn.frequencies, at::kDouble))
+          .unsqueeze(1);
+  const at::Tensor cos = angle.cos() * yarn.attention, sin = angle.sin() * yarn.attention;
+  const auto halves = wide.chunk(2, 2);
+  const at::Tensor reference =
+      at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, 2);
   backward(reference, dy.to(at::kDouble));
   expect_close(y, reference, tolerance(), "y");
-  expect_close(g.grad(), wide_g.grad(), tolerance(), "dgate");
-  expect_close(u.grad(), wide_u.grad(), tolerance(), "dup");
+  expect_close(mine.grad(), wide.grad(), tolerance(), "dx");
+}
+
+constexpr Activation kActivations[] = {Activation::Silu, Activation::GeluTanh,
+                                       Activation::GeluExact};
+
+/// Of wide gates too: rows lie in a matrix of both, or by themselves.
+void check_gated_product(Activation activation, const at::Tensor& both, bool joint,
+                         bool fused, double tolerance) {
+  const int64_t width = both.size(1) / 2;
+  const at::Tensor dy = at::randn({both.size(0), width}).to(both.scalar_type());
+  const at::Tensor mine = leaf(both);
+  auto halves = mine.chunk(2, 1);
+  if (!joint) halves = {halves[0].contiguous(), halves[1].contiguous()};
+  const at::Tensor y = gated_product(halves[0], halves[1], activation, fused);
+  EXPECT_EQ(y.scalar_type(), both.scalar_type());
+  backward(y, dy);
+  const at::Tensor wide = leaf(both.to(at::kDouble));
+  const auto parts = wide.chunk(2, 1);
+  const at::Tensor reference =
+      parts[1] * (activation == Activation::Silu       ? at::silu(parts[0])
+                  : activation == Activation::GeluTanh ? at::gelu(parts[0], "tanh")
+                                                       : at::gelu(parts[0], "none"));
+  backward(reference, dy.to(at::kDouble));
+  expect_close(y, reference, tolerance, "y");
+  expect_close(mine.grad().chunk(2, 1)[0], wide.grad().chunk(2, 1)[0], tolerance, "gate");
+  expect_close(mine.grad().chunk(2, 1)[1], wide.grad().chunk(2, 1)[1], tolerance, "up");
+}
+
+TEST_P(Ops, GatedProductMatchesAutograd) {
+  for (const Activation activation : kActivations) {
+    for (const int64_t width : {1, 40, 77}) {
+      for (const bool joint : {false, true}) {
+        SCOPED_TRACE(::testing::Message()
+                     << static_cast<int>(activation) << " " << width << " " << joint);
+        const at::Tensor both = (4.0 * at::randn({21, 2 * width})).to(type());
+        check_gated_product(activation, both, joint, fused(), tolerance());
+      }
+    }
+  }
 }
 
 /// Attention with a whole score matrix, in the dtype of its inputs.

@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,9 +18,7 @@
 namespace longhaul::ops {
 namespace {
 
-double scaled_frequency(const RopeConfig& rope, double frequency) {
-  if (rope.kind == RopeConfig::Kind::Linear) return frequency / rope.factor;
-  if (rope.kind != RopeConfig::Kind::Llama3) return frequency;
+double llama3_frequency(const RopeConfig& rope, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   if (wavelength > original / rope.low_freq_factor) return frequency / rope.factor;
@@ -27,6 +26,37 @@ double scaled_frequency(const RopeConfig& rope, double frequency) {
   const double blend = (original / wavelength - rope.low_freq_factor) /
                        (rope.high_freq_factor - rope.low_freq_factor);
   return (1.0 - blend) * frequency / rope.factor + blend * frequency;
+}
+
+/// How much of pair `index` YaRN divides by the factor, from 0 to 1.
+double yarn_stretched(const RopeConfig& rope, int64_t index, int64_t rotated) {
+  const auto features = static_cast<double>(rotated);
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  // The pair, not a whole one, that turns so often within the original positions.
+  const auto turning = [&](double turns) {
+    return features * std::log(original / (turns * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = turning(rope.beta_fast), high = turning(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, features - 1.0);
+  if (low == high) high += 0.001;
+  return std::clamp((static_cast<double>(index) - low) / (high - low), 0.0, 1.0);
+}
+
+/// Radians per position of pair `index`.
+double frequency_of(const RopeConfig& rope, int64_t index, int64_t rotated) {
+  const double exponent = 2.0 * static_cast<double>(index) / static_cast<double>(rotated);
+  const double frequency = std::pow(rope.theta, -exponent);
+  if (rope.kind == RopeConfig::Kind::Linear) return frequency / rope.factor;
+  if (rope.kind == RopeConfig::Kind::Llama3) return llama3_frequency(rope, frequency);
+  if (rope.kind != RopeConfig::Kind::Yarn) return frequency;
+  const double stretched = yarn_stretched(rope, index, rotated);
+  return stretched * frequency / rope.factor + (1.0 - stretched) * frequency;
 }
 
 struct RopeSaved {
@@ -140,14 +170,13 @@ RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t posit
   float* sin = table.sin.data_ptr<float>();
   std::vector<double> frequencies;
   for (int64_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rotated);
-    frequencies.push_back(scaled_frequency(rope, std::pow(rope.theta, -exponent)));
+    frequencies.push_back(frequency_of(rope, i, rotated));
   }
   for (int64_t p = 0; p < positions; ++p) {
     for (int64_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
-      cos[p * half + i] = static_cast<float>(std::cos(angle));
-      sin[p * half + i] = static_cast<float>(std::sin(angle));
+      cos[p * half + i] = static_cast<float>(rope.attention_factor * std::cos(angle));
+      sin[p * half + i] = static_cast<float>(rope.attention_factor * std::sin(angle));
     }
   }
   return {table.cos.to(device), table.sin.to(device)};

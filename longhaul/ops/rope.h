@@ -16,8 +16,8 @@ struct RopeTable {
 
 /// The table of a model (Su et al., "RoFormer"; llama3 scaling as in the Llama 3.1 model
 /// code: wavelengths beyond original / low_freq_factor are divided by `factor`, those
-/// below original / high_freq_factor are kept, between them a linear blend). Angles in
-/// fp64.
+/// below original / high_freq_factor are kept, between them a linear blend; YaRN, whose
+/// attention factor is part of the table, as in transformers). Angles in fp64.
 RopeTable make_rope_table(const RopeConfig& rope, int64_t rotated, int64_t positions,
                           at::Device device);
 

@@ -1,10 +1,10 @@
 // What is not kept for the backward but made again there.
 #include <c10/core/StorageImpl.h>
 
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/ops_test_support.h"
 #include "longhaul/ops/recomputed.h"
-#include "longhaul/ops/swiglu.h"
 
 namespace longhaul::ops {
 namespace {
@@ -96,7 +96,7 @@ Product run_product(bool again, bool immediate, bool fused) {
       c10::intrusive_ptr<c10::StorageImpl>{});
   const auto f = [&](const std::vector<at::Tensor>& t) {
     ++run.calls;
-    const at::Tensor y = swiglu(t[0], t[1], fused);
+    const at::Tensor y = gated_product(t[0], t[1], Activation::Silu, fused);
     storage = y.storage().getWeakStorageImpl();
     return y;
   };

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "longhaul/ops/gated_product.h"
 
 namespace longhaul::ops {
 
-/// silu(gate) * up (Shazeer, "GLU Variants Improve Transformer"); fp32 inside.
-/// gate, up and the result: [T, F] in one dtype. Where gate and up are slices of one
-/// matrix, so are their gradients (side_by_side.h).
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up, bool fused);
+/// silu(gate) * up.
+inline at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up, bool fused) {
+  return gated_product(gate, up, Activation::Silu, fused);
+}
 
 }  // namespace longhaul::ops

@@ -12,6 +12,9 @@
 #include "longhaul/comm/fake.h"
 #include "longhaul/families/unit_maker.h"
 #include "longhaul/models/model.h"
+#include "longhaul/ops/gated_product.h"
+#include "longhaul/ops/linear.h"
+#include "longhaul/ops/recomputed.h"
 #include "longhaul/ops/rms_norm.h"
 #include "longhaul/parallel/context/attention_core.h"
 #include "longhaul/parallel/tensor/region.h"
@@ -243,6 +246,49 @@ TEST(KeptBytes, OfSplitSequencesAreThoseOfEachRank) {
            .sequence = true,
            .cp = 2,
            .context = kind});
+  }
+}
+
+/// down(activation(gate) * up): what its forward holds.
+int64_t held_by_product(const ForwardForm& form, ops::Activation activation) {
+  const auto type = form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
+  const auto leaf = [&] { return at::zeros({7, 24}, type).set_requires_grad(true); };
+  const at::Tensor of_gate = leaf(), of_up = leaf();
+  const auto weight = make_parameter("w", {10, 24}, {});
+  weight->set_frozen(false);
+  weight->bind(at::zeros({10, 24}, type), at::zeros({10, 24}));
+  const auto queue = std::make_shared<ops::WeightGradients>();
+  const auto product = [=, fused = form.fused](const std::vector<at::Tensor>& t) {
+    return ops::gated_product(t[0], t[1], activation, fused);
+  };
+  const int64_t before = CountedMemory::live();
+  torch::autograd::Edge root;
+  {
+    const std::vector<at::Tensor> in = {of_gate.neg(), of_up.neg()};  // keeps nothing
+    const ops::LinearInput inner = form.recompute == Recompute::Selective
+                                       ? ops::recomputed(product, in)
+                                       : product(in);
+    root = torch::autograd::impl::gradient_edge(ops::linear(inner, weight, queue));
+  }
+  return CountedMemory::live() - before;
+}
+
+TEST(KeptBytes, OfAGatedProductAreThoseThatARunHoldsWhateverTheActivation) {
+  CountedMemory::install();
+  families::UnitMaker unit(UnitKind::Block, 0, 0.02);
+  const families::Feature gate = unit.input(24), up = unit.input(24);
+  unit.matrix("w", 10, unit.gated_product(gate, up), {ShardUnit::Elements, 1});
+  const UnitForward described = unit.take().forward;
+  const ShardPlan plan = make_shard_plan(1, 1, 1, false);
+  for (const ForwardForm& form : every_form()) {
+    if (form.recompute == Recompute::Full) continue;
+    const int64_t kept = described.kept(form, {7, 7, 1}, plan, 0, true).total();
+    for (const auto activation :
+         {ops::Activation::Silu, ops::Activation::GeluTanh, ops::Activation::GeluExact}) {
+      EXPECT_EQ(held_by_product(form, activation), kept)
+          << KeptCase{.form = form}.text() << ", activation "
+          << static_cast<int>(activation);
+    }
   }
 }
 

@@ -76,8 +76,8 @@ def layer(tp=1, sequence=False, cp=1):
         # Cosines and sines of each position, and the positions.
         "longhaul::rope": 2 * (BF16 * 2 * mine * (Q + K) // tp
                                + FP32 * SEQ // cp * SIZES["head_dim"] + FP32 * mine),
-        "longhaul::swiglu_forward": BF16 * 3 * mine * F // tp,
-        "longhaul::swiglu_backward": BF16 * 5 * mine * F // tp,
+        "longhaul::gated_product_forward": BF16 * 3 * mine * F // tp,
+        "longhaul::gated_product_backward": BF16 * 5 * mine * F // tp,
         "aten::_flash_attention_forward": BF16 * 2 * (q + k) + lse,
         "aten::_flash_attention_backward": BF16 * 4 * (q + k) + lse,
     }

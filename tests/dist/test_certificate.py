@@ -150,10 +150,14 @@ def test_another_mathematics_of_another_family_is_named(run, store, tmp_path, fa
     assert next(iter(change)) in result.stderr and "given the same input, layer 0" in result.stderr
 
 
-def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path):
-    """llama3 scaling, over several ranks, of a model whose head is its embedding."""
-    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
-               "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
+@pytest.mark.parametrize("scaling", [
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+     "original_max_position_embeddings": 32},
+    {"rope_type": "yarn", "factor": 8.0, "beta_fast": 4.0, "beta_slow": 0.5, "truncate": False,
+     "mscale": 2.0, "mscale_all_dim": 0.5, "original_max_position_embeddings": 32},
+], ids=["llama3", "yarn"])
+def test_scaled_rotation_and_tied_embeddings_are_known(run, store, tmp_path, scaling):
+    """Over several ranks, of a model whose head is its embedding."""
     model = dict(rope_scaling=scaling, tie_word_embeddings=True)
     first = write_run(tmp_path, store, "first", **model)
     train(run, first, *FP32, "run.stop_after=1")

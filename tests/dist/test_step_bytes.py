@@ -27,7 +27,7 @@ def test_a_layer_is_made_of_the_operations_of_the_design(found):
     assert layer.pop("aten::copy_") == [1, 2 * BF16 * T * K], table(found)
     assert layer.keys() == DESIGN["layer"].keys(), table(found)
     for name in ("longhaul::rms_norm_forward", "longhaul::rms_norm_backward",
-                 "longhaul::swiglu_forward", "longhaul::swiglu_backward"):
+                 "longhaul::gated_product_forward", "longhaul::gated_product_backward"):
         assert layer[name][1] == DESIGN["layer"][name], table(found)
 
 

@@ -79,6 +79,11 @@ class Resources(unittest.TestCase):
         symbol = "_ZN8longhaul7kernels1aINS_1bIftEELi4EEEvi"
         self.assertEqual({symbol: "a<b<float,uint16_t>,4>"}, cuda_resources.short_names([symbol]))
 
+    def test_a_kernels_name_has_its_values_of_enums(self):
+        # void longhaul::kernels::a<float, (longhaul::kernels::b)2>(int)
+        symbol = "_ZN8longhaul7kernels1aIfLNS0_1bE2EEEvi"
+        self.assertEqual({symbol: "a<float,2>"}, cuda_resources.short_names([symbol]))
+
     def test_the_build_and_the_table_have_the_same_settings(self):
         self.assertEqual(["sm_80", "sm_90a", "sm_100"],
                          cuda_resources.setting("LONGHAUL_CUDA_ARCH"))

@@ -57,14 +57,15 @@ CONFIGS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
     ),
-    # Heads of another width than hidden / heads, normed.
+    # Heads of another width than hidden / heads, normed; YaRN.
     "qwen3": dict(
         family="Qwen3",
         num_key_value_heads=2,
         pad_token_id=-318,
         head_dim=24,
         tie_word_embeddings=False,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+        rope_parameters={"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 4.0,
+                         "original_max_position_embeddings": 128},
     ),
     # A window that is shorter than the test's sequences; heads of another width.
     "mistral": dict(

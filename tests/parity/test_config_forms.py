@@ -16,9 +16,43 @@ REQUIRED = {
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions", "rms_norm_eps"}
 LLAMA3 = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16)
 OLD_LLAMA3 = dict(rope_parameters=None, rope_theta=500.0)
+# name -> numbers of an object that are others.
+YARN_NUMBERS = {
+    "yarn": {}, "yarn_by_its_old_name": dict(rope_type=..., type="yarn"),
+    "yarn_bounds": dict(beta_fast=4.0, beta_slow=0.5),
+    "yarn_equal_bounds": dict(beta_fast=1, beta_slow=1, truncate=False),
+    "yarn_bounds_that_cross": dict(beta_fast=1.0, beta_slow=2.0),
+    "yarn_no_fast_bound": dict(beta_fast=0),
+    "yarn_bounds_are_null": dict(beta_fast=None, beta_slow=None),
+    "yarn_whole_bounds": dict(truncate=True), "yarn_parts_of_bounds": dict(truncate=False),
+    "yarn_null_bounds": dict(truncate=None),
+    "yarn_attention": dict(attention_factor=0.7),
+    "yarn_attention_is_null": dict(attention_factor=None),
+    "yarn_attention_of_zero": dict(attention_factor=0.0),
+    "yarn_scales": dict(mscale=2.0, mscale_all_dim=0.5),
+    "yarn_equal_scales": dict(mscale=0.707, mscale_all_dim=0.707),
+    "yarn_one_scale": dict(mscale=2.0), "yarn_other_scale": dict(mscale_all_dim=2.0),
+    "yarn_scale_of_zero": dict(mscale=0.0, mscale_all_dim=2.0),
+    "yarn_scales_beside_attention": dict(attention_factor=0.7, mscale=2.0, mscale_all_dim=0.5),
+    "yarn_factor_is_one": dict(factor=1.0), "yarn_factor_is_null": dict(factor=None),
+    "yarn_without_positions": dict(original_max_position_embeddings=...),
+    "yarn_with_a_number_of_llama3": dict(low_freq_factor=1.0),
+}
+
+
+def present(fields):
+    return {name: value for name, value in fields.items() if value is not ...}
+
+
 # name -> fields that are others; ... stands for absent.
 DECODER_FORMS = {
+    **{name: dict(rope_parameters=present({**YARN, "rope_theta": 500.0, **numbers}))
+       for name, numbers in YARN_NUMBERS.items()},
+    "old_yarn": dict(OLD_LLAMA3, rope_scaling=YARN),
+    "yarn_positions_outside": dict(OLD_LLAMA3, rope_scaling=YARN,
+                                   original_max_position_embeddings=8),
     "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
     "causal": dict(is_causal=True), "decoder": dict(is_decoder=True),
     "other_theta_outside": dict(rope_theta=99.0),
@@ -81,6 +115,7 @@ FORMS = {
         "its_default_part_by_its_new_name": dict(NEOX_OLD, rotary_pct=...,
                                                  partial_rotary_factor=0.25),
         "old_linear": dict(NEOX_OLD, rope_scaling={"type": "linear", "factor": 2.0}),
+        "old_yarn": dict(NEOX_OLD, rope_scaling=YARN),
         "scaling_beside_parameters": dict(rope_scaling={"rope_type": "linear", "factor": 2.0}),
         "equal_scaling_beside_parameters": dict(rope_scaling={"rope_type": "default"}),
         "other_theta_outside": dict(rope_theta=99.0), "other_base_outside": dict(rotary_emb_base=99),
@@ -112,7 +147,7 @@ def cases(family):
         forms[f"{field}_is_null"] = {field: None}
     for name, changes in forms.items():
         fields = {**base, **changes}
-        found[name] = ({k: v for k, v in fields.items() if v is not ...}, set(changes))
+        found[name] = present(fields), set(changes)
     return found
 
 

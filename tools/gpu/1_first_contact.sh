@@ -30,6 +30,6 @@ if on_gpu; then
   # Of our own kernels, in bf16: with LibTorch's it takes minutes.
   step racecheck 90 compute-sanitizer --tool racecheck --error-exitcode 1 \
     "$BIN/ops_gpu_test" --gtest_brief=1 \
-    --gtest_filter='*Norm*/3:*Loss*/3:*Swiglu*/3:*Rope*/3:*Embedding*/3'
+    --gtest_filter='*Norm*/3:*Loss*/3:*Gated*/3:*Rope*/3:*Embedding*/3'
 fi
 finish

@@ -110,7 +110,7 @@ TEST(GptNeox, TheRotationIsReadWhereverItStands) {
             "and at most 1");
   EXPECT_EQ(refused_neox({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}),
             "[model] c.json: rope_scaling.rope_type \"dynamic\" is not available; "
-            "supported: \"default\", \"linear\", \"llama3\"");
+            "supported: \"default\", \"linear\", \"llama3\", \"yarn\"");
 }
 
 TEST(GptNeox, RefusesWhatIsNotComputed) {

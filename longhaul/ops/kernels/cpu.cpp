@@ -111,8 +111,8 @@ void accumulate_weight_gradient(const Bf16* dy, int64_t dy_stride, const Bf16* x
   template void run(const RmsNormForward<T>&, Isa);                   \
   template void run(const RmsNormBackward<T>&, Isa);                  \
   template void run(const Rope<T>&, Isa);                             \
-  template void run(const SwigluForward<T>&, Isa);                    \
-  template void run(const SwigluBackward<T>&, Isa);                   \
+  template void run(const GatedProductForward<T>&, Isa);              \
+  template void run(const GatedProductBackward<T>&, Isa);             \
   template void run(const AttentionForward<T>&, Isa);                 \
   template void run(const AttentionBackward<T>&, Isa);                \
   template void run(const AttentionForward<T, Results::GoOn>&, Isa);  \

@@ -88,13 +88,18 @@ struct Rope {
   int64_t y_token_stride, y_head_stride;
 };
 
-// ---- SwiGLU
-// ----------------------------------------------------------------------------
+// ---- Gated products
+// --------------------------------------------------------------------
 
-/// y = silu(gate) * up. gate and up [rows, features] with one row stride (so that they
-/// may be halves of one matrix); y [rows, features] contiguous.
+/// silu(x) = x sigmoid(x); GELU is x times the normal distribution's share below it, or
+/// that by its tanh form.
+enum class Activation { Silu, GeluTanh, GeluExact };
+
+/// y = activation(gate) * up. gate and up [rows, features] with one row stride (so that
+/// they may be halves of one matrix); y [rows, features] contiguous.
 template <typename T>
-struct SwigluForward {
+struct GatedProductForward {
+  Activation activation;
   const T *gate, *up;
   int64_t row_stride, rows, features;
   T* y;
@@ -102,7 +107,8 @@ struct SwigluForward {
 
 /// dgate and dup have row stride `d_row_stride`; they may be gate and up themselves.
 template <typename T>
-struct SwigluBackward {
+struct GatedProductBackward {
+  Activation activation;
   const T *dy, *gate, *up;
   int64_t row_stride, rows, features;
   T *dgate, *dup;

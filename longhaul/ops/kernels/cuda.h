@@ -75,9 +75,9 @@ int64_t partial_sums(const RmsNormBackward<T>& a);
 template <typename T>
 void run(const Rope<T>& a, Stream stream);
 template <typename T>
-void run(const SwigluForward<T>& a, Stream stream);
+void run(const GatedProductForward<T>& a, Stream stream);
 template <typename T>
-void run(const SwigluBackward<T>& a, Stream stream);
+void run(const GatedProductBackward<T>& a, Stream stream);
 template <typename T>
 void run(const CrossEntropy<T>& a, Stream stream);
 template <typename T>

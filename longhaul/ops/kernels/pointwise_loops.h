@@ -39,22 +39,76 @@ LH_INLINE Vec sigmoid(Vec x) {
   return div(set1(1.0F), add(set1(1.0F), exp(sub(zero(), x))));
 }
 
-template <typename T>
-void swiglu_forward_loop(const SwigluForward<T>& a) {
+/// activation(x), and its derivative there.
+struct Activated {
+  Vec value, slope;
+};
+
+/// The tanh form is x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
+LH_INLINE Activated gelu_tanh(Vec x) {
+  constexpr float kTwice = 1.59576912F;  // 2 sqrt(2 / pi)
+  constexpr float kCube = kTwice * 0.044715F;
+  // Beyond them the sigmoid is next to 0 or 1; up to them e^-2u is finite.
+  const Vec above = max(set1(-10.0F), x);
+  const Vec inside = min(set1(10.0F), above);
+  const Vec square = mul(inside, inside);
+  const Vec twice_u = mul(inside, fma(square, set1(kCube), set1(kTwice)));
+  const Vec e = exp(sub(zero(), twice_u));
+  const Vec s = div(set1(1.0F), add(set1(1.0F), e));
+  const Vec inner = fma(square, set1(3.0F * kCube), set1(kTwice));
+  // 1 - s = e s, which does not cancel
+  const Vec slope = fma(mul(mul(inside, s), mul(e, s)), inner, s);
+  return {mul(above, s), slope};
+}
+
+/// The normal distribution's share beyond |x| by Abramowitz and Stegun, 7.1.26, within
+/// 1e-7.
+LH_INLINE Activated gelu_exact(Vec x) {
+  constexpr float kRootHalf = 0.707106781F;
+  constexpr float kRootHalfOverPi = 0.398942280F;  // sqrt(1 / (2 pi))
+  const Vec size = max(sub(zero(), x), x);
+  const Vec t = div(set1(1.0F), fma(size, set1(0.3275911F * kRootHalf), set1(1.0F)));
+  const Vec e = exp(mul(mul(x, x), set1(-0.5F)));
+  Vec p = set1(0.5F * 1.061405429F);
+  p = fma(p, t, set1(0.5F * -1.453152027F));
+  p = fma(p, t, set1(0.5F * 1.421413741F));
+  p = fma(p, t, set1(0.5F * -0.284496736F));
+  p = fma(p, t, set1(0.5F * 0.254829592F));
+  const Vec beyond = mul(mul(p, t), e);
+  const Vec below = select_negative(x, beyond, sub(set1(1.0F), beyond));
+  return {mul(x, below), fma(mul(x, set1(kRootHalfOverPi)), e, below)};
+}
+
+template <Activation kActivation>
+LH_INLINE Activated activated(Vec x) {
+  if constexpr (kActivation == Activation::GeluTanh) {
+    return gelu_tanh(x);
+  } else if constexpr (kActivation == Activation::GeluExact) {
+    return gelu_exact(x);
+  } else {
+    const Vec s = sigmoid(x);
+    const Vec silu = mul(x, s);
+    // silu' = s + x s (1 - s)
+    return {silu, fma(silu, sub(set1(1.0F), s), s)};
+  }
+}
+
+template <Activation kActivation, typename T>
+void gated_product_forward_rows(const GatedProductForward<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     const T* gate = a.gate + r * a.row_stride;
     const T* up = a.up + r * a.row_stride;
     T* y = a.y + r * a.features;
     for_lanes(a.features, [=](int64_t i, auto lanes) {
-      const Vec x = load(gate + i, lanes);
-      store(y + i, mul(mul(x, sigmoid(x)), load(up + i, lanes)), lanes);
+      const Vec value = activated<kActivation>(load(gate + i, lanes)).value;
+      store(y + i, mul(value, load(up + i, lanes)), lanes);
     });
   }
 }
 
-template <typename T>
-void swiglu_backward_loop(const SwigluBackward<T>& a) {
+template <Activation kActivation, typename T>
+void gated_product_backward_rows(const GatedProductBackward<T>& a) {
 #pragma omp parallel for schedule(static) if (a.rows * a.features > kParallelElements)
   for (int64_t r = 0; r < a.rows; ++r) {
     const T* gate = a.gate + r * a.row_stride;
@@ -66,13 +120,34 @@ void swiglu_backward_loop(const SwigluBackward<T>& a) {
       const Vec x = load(gate + i, lanes);
       const Vec u = load(up + i, lanes);
       const Vec d = load(dy + i, lanes);
-      const Vec s = sigmoid(x);
-      const Vec silu = mul(x, s);
-      // silu' = s + x s (1 - s)
-      const Vec slope = fma(silu, sub(set1(1.0F), s), s);
+      const auto [value, slope] = activated<kActivation>(x);
       store(dgate + i, mul(mul(d, u), slope), lanes);
-      store(dup + i, mul(d, silu), lanes);
+      store(dup + i, mul(d, value), lanes);
     });
+  }
+}
+
+template <typename T>
+void gated_product_forward_loop(const GatedProductForward<T>& a) {
+  switch (a.activation) {
+    case Activation::Silu:
+      return gated_product_forward_rows<Activation::Silu>(a);
+    case Activation::GeluTanh:
+      return gated_product_forward_rows<Activation::GeluTanh>(a);
+    case Activation::GeluExact:
+      return gated_product_forward_rows<Activation::GeluExact>(a);
+  }
+}
+
+template <typename T>
+void gated_product_backward_loop(const GatedProductBackward<T>& a) {
+  switch (a.activation) {
+    case Activation::Silu:
+      return gated_product_backward_rows<Activation::Silu>(a);
+    case Activation::GeluTanh:
+      return gated_product_backward_rows<Activation::GeluTanh>(a);
+    case Activation::GeluExact:
+      return gated_product_backward_rows<Activation::GeluExact>(a);
   }
 }
 

@@ -53,50 +53,95 @@ TEST(Rope, RotatesHalvesAndBack) {
   });
 }
 
-TEST(Swiglu, EqualsTheReferenceOnHalvesOfOneMatrix) {
+TEST(GatedProduct, EqualsTheReferenceOnHalvesOfOneMatrix) {
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
-    for (const auto [rows, F] : kSizes) {
-      const auto fused = random_values<T>(rows * 2 * F, 1, 4.0F);
-      const auto dy = random_values<T>(rows * F, 2);
-      std::vector<T> y(dy.size()), grad(fused.size());
-      run(SwigluForward<T>{fused.data(), fused.data() + F, 2 * F, rows, F, y.data()},
-          isa);
-      run(SwigluBackward<T>{dy.data(), fused.data(), fused.data() + F, 2 * F, rows, F,
-                            grad.data(), grad.data() + F, 2 * F},
-          isa);
-      Doubles want(y.size()), want_grad(grad.size());
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < F; ++i) {
-          const double g = value(fused, r * 2 * F + i);
-          const double u = value(fused, r * 2 * F + F + i);
-          const double d = value(dy, r * F + i);
-          const double s = 1.0 / (1.0 + std::exp(-g));
-          element(want, r * F + i) = g * s * u;
-          element(want_grad, r * 2 * F + i) = d * u * (s + g * s * (1.0 - s));
-          element(want_grad, r * 2 * F + F + i) = d * g * s;
+    for (const Activation activation : kActivations) {
+      for (const auto [rows, F] : kSizes) {
+        SCOPED_TRACE(::testing::Message() << static_cast<int>(activation) << " " << F);
+        const auto fused = random_values<T>(rows * 2 * F, 1, 4.0F);
+        const auto dy = random_values<T>(rows * F, 2);
+        std::vector<T> y(dy.size()), grad(fused.size());
+        run(GatedProductForward<T>{activation, fused.data(), fused.data() + F, 2 * F,
+                                   rows, F, y.data()},
+            isa);
+        run(GatedProductBackward<T>{activation, dy.data(), fused.data(), fused.data() + F,
+                                    2 * F, rows, F, grad.data(), grad.data() + F, 2 * F},
+            isa);
+        Doubles want(y.size()), want_grad(grad.size());
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t i = 0; i < F; ++i) {
+            const auto [act, slope] =
+                activation_and_slope(activation, value(fused, r * 2 * F + i));
+            const double u = value(fused, r * 2 * F + F + i);
+            const double d = value(dy, r * F + i);
+            element(want, r * F + i) = act * u;
+            element(want_grad, r * 2 * F + i) = d * u * slope;
+            element(want_grad, r * 2 * F + F + i) = d * act;
+          }
         }
+        EXPECT_LT(distance(y, want), kRounding<T> + kSums);
+        EXPECT_LT(distance(grad, want_grad), kRounding<T> + kSums);
       }
-      EXPECT_LT(distance(y, want), kRounding<T> + kSums);
-      EXPECT_LT(distance(grad, want_grad), kRounding<T> + kSums);
     }
   });
 }
 
-TEST(Swiglu, KeepsNaNAndSurvivesLargeGates) {
+TEST(GatedProduct, IsWithinAMillionthOfEveryGate) {
+  for (const Isa isa : all_isas()) {
+    for (const Activation activation : kActivations) {
+      SCOPED_TRACE(::testing::Message()
+                   << isa_name(isa) << " " << static_cast<int>(activation));
+      std::vector<float> gate;
+      for (int i = -1200; i <= 1200; ++i) gate.push_back(static_cast<float>(i) / 100.0F);
+      const auto n = static_cast<int64_t>(gate.size());
+      const std::vector<float> ones(gate.size(), 1.0F);
+      std::vector<float> y(gate.size()), dgate(gate.size()), dup(gate.size());
+      run(GatedProductForward<float>{activation, gate.data(), ones.data(), n, 1, n,
+                                     y.data()},
+          isa);
+      run(GatedProductBackward<float>{activation, ones.data(), gate.data(), ones.data(),
+                                      n, 1, n, dgate.data(), dup.data(), n},
+          isa);
+      for (int64_t i = 0; i < n; ++i) {
+        const auto [act, slope] = activation_and_slope(activation, value(gate, i));
+        ASSERT_NEAR(value(y, i), act, 1e-6 * std::max(1.0, std::abs(act))) << i;
+        ASSERT_NEAR(value(dgate, i), slope, 1e-6) << i;
+        ASSERT_EQ(value(dup, i), value(y, i)) << i;
+      }
+    }
+  }
+}
+
+TEST(GatedProduct, KeepsNaNAndSurvivesLargeGates) {
   for_all([](auto t, Isa isa) {
     using T = decltype(t);
-    std::vector<T> gate(9), up(9), y(9);
-    for (size_t i = 0; i < 9; ++i) narrow(i % 2 == 0 ? 1e4F : -1e4F, &gate[i]);
-    for (T& u : up) narrow(2.0F, &u);
-    narrow(std::nanf(""), &gate[3]);
-    run(SwigluForward<T>{gate.data(), up.data(), 9, 1, 9, y.data()}, isa);
-    for (size_t i = 0; i < 9; ++i) {
-      if (i == 3) {
-        EXPECT_TRUE(std::isnan(widen(y[i])));
-      } else {
-        // AVX2 bounds exp() below 2^128: what is left of -1e4 is next to nothing, not 0.
-        EXPECT_NEAR(widen(y[i]), i % 2 == 0 ? 2 * widen(gate[i]) : 0.0F, 1e-30F) << i;
+    for (const Activation activation : kActivations) {
+      for (const float large : {1e4F, 1e30F}) {
+        std::vector<T> gate(9), up(9), y(9), dgate(9), dup(9);
+        for (size_t i = 0; i < 9; ++i) narrow(i % 2 == 0 ? large : -large, &gate[i]);
+        for (T& u : up) narrow(2.0F, &u);
+        narrow(std::nanf(""), &gate[3]);
+        run(GatedProductForward<T>{activation, gate.data(), up.data(), 9, 1, 9, y.data()},
+            isa);
+        run(GatedProductBackward<T>{activation, up.data(), gate.data(), up.data(), 9, 1,
+                                    9, dgate.data(), dup.data(), 9},
+            isa);
+        for (size_t i = 0; i < 9; ++i) {
+          if (i == 3) {
+            EXPECT_TRUE(std::isnan(widen(y[i])));
+            EXPECT_TRUE(std::isnan(widen(dgate[i])));
+            EXPECT_TRUE(std::isnan(widen(dup[i])));
+            continue;
+          }
+          // AVX2 bounds exp() below 2^128: what is left of -1e4 is next to nothing, not
+          // 0.
+          const bool whole = i % 2 == 0;
+          const float nothing = large * 1e-34F;
+          EXPECT_NEAR(widen(y[i]), whole ? 2 * widen(gate[i]) : 0.0F, nothing) << i;
+          EXPECT_NEAR(widen(dup[i]), whole ? 2 * widen(gate[i]) : 0.0F, nothing) << i;
+          EXPECT_NEAR(widen(dgate[i]), whole ? 4.0F : 0.0F, 1e-4F) << i;
+        }
       }
     }
   });

@@ -55,6 +55,10 @@ LH_INLINE Vec mantissa(Vec x) {
 LH_INLINE Vec exponent(Vec x) {
   return sub(_mm512_getexp_ps(x), _mm512_getexp_ps(mantissa(x)));
 }
+/// a where x has its sign set, else b.
+LH_INLINE Vec select_negative(Vec x, Vec a, Vec b) {
+  return _mm512_mask_mov_ps(b, _mm512_movepi32_mask(_mm512_castps_si512(x)), a);
+}
 /// x where it is infinite or NaN, else y.
 LH_INLINE Vec unless_finite(Vec x, Vec y) {
   return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, set1(__builtin_inff()), _CMP_NLT_UQ),
@@ -186,6 +190,8 @@ LH_INLINE Vec mantissa(Vec x) {
       _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(exponent_bits(x), 23)));
 }
 LH_INLINE Vec exponent(Vec x) { return _mm256_cvtepi32_ps(exponent_bits(x)); }
+/// a where x has its sign set, else b.
+LH_INLINE Vec select_negative(Vec x, Vec a, Vec b) { return _mm256_blendv_ps(b, a, x); }
 /// x where it is infinite or NaN, else y.
 LH_INLINE Vec unless_finite(Vec x, Vec y) {
   return _mm256_blendv_ps(y, x, _mm256_cmp_ps(x, set1(__builtin_inff()), _CMP_NLT_UQ));

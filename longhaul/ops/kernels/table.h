@@ -16,8 +16,8 @@ struct Entries : Entry<Kernels>... {};
 /// The kernels of one element type.
 template <typename T>
 using TypedKernels =
-    Entries<RmsNormForward<T>, RmsNormBackward<T>, Rope<T>, SwigluForward<T>,
-            SwigluBackward<T>, AttentionForward<T>, AttentionBackward<T>,
+    Entries<RmsNormForward<T>, RmsNormBackward<T>, Rope<T>, GatedProductForward<T>,
+            GatedProductBackward<T>, AttentionForward<T>, AttentionBackward<T>,
             AttentionForward<T, Results::GoOn>, AttentionBackward<T, Results::GoOn>,
             CrossEntropyStatistics<T>, CrossEntropyGradient<T>, CrossEntropy<T>,
             Dropout<T>>;

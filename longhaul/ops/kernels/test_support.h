@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numbers>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhaul/ops/kernels/cpu.h"
@@ -53,6 +55,27 @@ std::vector<T> random_values(int64_t count, uint64_t seed, float size = 1.0F) {
     narrow(static_cast<float>(sum) * size, &value);
   }
   return out;
+}
+
+constexpr Activation kActivations[] = {Activation::Silu, Activation::GeluTanh,
+                                       Activation::GeluExact};
+
+/// An activation and its derivative, from the definition.
+inline std::pair<double, double> activation_and_slope(Activation activation, double x) {
+  if (activation == Activation::Silu) {
+    const double s = 1.0 / (1.0 + std::exp(-x));
+    return {x * s, s + x * s * (1.0 - s)};
+  }
+  if (activation == Activation::GeluExact) {
+    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
+    const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
+    return {x * below, below + x * density};
+  }
+  const double root = std::sqrt(2.0 / std::numbers::pi);
+  const double wave = std::tanh(root * (x + 0.044715 * x * x * x));
+  const double inner = root * (1.0 + 3.0 * 0.044715 * x * x);
+  return {0.5 * x * (1.0 + wave),
+          0.5 * (1.0 + wave) + 0.5 * x * (1.0 - wave * wave) * inner};
 }
 
 /// ||a - b|| / ||b||

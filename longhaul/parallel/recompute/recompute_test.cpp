@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/linear.h"
 #include "longhaul/ops/ops_test_support.h"
-#include "longhaul/ops/swiglu.h"
 #include "longhaul/parallel/recompute/recompute.h"
 
 namespace longhaul::parallel {
@@ -20,7 +20,8 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
     const auto queue = std::make_shared<ops::WeightGradients>();
     const BlockFunction block = [&](const nn::Tensors& in) {
       const at::Tensor y = ops::linear(in[0], weight, queue);
-      return nn::Tensors{ops::swiglu(y, ops::linear(y, weight, queue), true),
+      return nn::Tensors{ops::gated_product(y, ops::linear(y, weight, queue),
+                                            ops::Activation::Silu, true),
                          in[1] * y.sum()};
     };
     const nn::Tensors in = {ops::leaf(x), ops::leaf(dy)};

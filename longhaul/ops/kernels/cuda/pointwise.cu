@@ -35,49 +35,6 @@ __global__ void rope_kernel(Rope<T> a) {
   }
 }
 
-__device__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
-
-/// One block a row, N elements a thread at a time.
-template <typename T, int N>
-__global__ void swiglu_forward_kernel(SwigluForward<T> a) {
-  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
-  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
-       i += kBlock * N) {
-    auto gate = load<N>(a.gate + start + i);
-    const auto up = load<N>(a.up + start + i);
-    for (int j = 0; j < N; ++j) {
-      const float g = to_float(gate.of[j]);
-      assign(gate.of[j], g * sigmoid(g) * to_float(up.of[j]));
-    }
-    store(y + i, gate);
-  }
-}
-
-/// One block a row, N elements a thread at a time.
-template <typename T, int N>
-__global__ void swiglu_backward_kernel(SwigluBackward<T> a) {
-  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
-  const int64_t d_start = static_cast<int64_t>(blockIdx.x) * a.d_row_stride;
-  const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
-       i += kBlock * N) {
-    auto gate = load<N>(a.gate + start + i);
-    auto up = load<N>(a.up + start + i);
-    const auto d = load<N>(dy + i);
-    for (int j = 0; j < N; ++j) {
-      const float g = to_float(gate.of[j]);
-      const float u = to_float(up.of[j]);
-      const float dv = to_float(d.of[j]);
-      const float s = sigmoid(g);
-      assign(gate.of[j], dv * u * s * (1.0F + g * (1.0F - s)));
-      assign(up.of[j], dv * g * s);
-    }
-    store(a.dgate + d_start + i, gate);
-    store(a.dup + d_start + i, up);
-  }
-}
-
 constexpr float kRootHalf = 0.70710678118654752F;
 constexpr float kRootHalfOverPi = 0.39894228040143268F;  // sqrt(1 / (2 pi))
 constexpr float kRootTwoOverPi = 0.79788456080286536F;   // sqrt(2 / pi)
@@ -104,6 +61,89 @@ __device__ float gelu_slope(float x) {
     const float below = 0.5F * (1.0F + erff(x * kRootHalf));
     return below + x * kRootHalfOverPi * expf(-0.5F * x * x);
   }
+}
+
+__device__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
+
+/// What d is times the activation of x, and times its slope there. Products go from the
+/// left.
+template <Activation kActivation>
+__device__ float times_activation(float d, float x) {
+  constexpr bool kTanh = kActivation == Activation::GeluTanh;
+  if constexpr (kActivation == Activation::Silu) {
+    return d * x * sigmoid(x);
+  } else {
+    return d * gelu<kTanh>(x);
+  }
+}
+
+template <Activation kActivation>
+__device__ float times_slope(float d, float x) {
+  constexpr bool kTanh = kActivation == Activation::GeluTanh;
+  if constexpr (kActivation == Activation::Silu) {
+    const float s = sigmoid(x);
+    return d * s * (1.0F + x * (1.0F - s));
+  } else {
+    return d * gelu_slope<kTanh>(x);
+  }
+}
+
+/// One block a row, N elements a thread at a time.
+template <typename T, int N, Activation kActivation>
+__global__ void gated_product_forward_kernel(GatedProductForward<T> a) {
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
+  T* y = a.y + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    auto gate = load<N>(a.gate + start + i);
+    const auto up = load<N>(a.up + start + i);
+    for (int j = 0; j < N; ++j) {
+      const float value = times_activation<kActivation>(1.0F, to_float(gate.of[j]));
+      assign(gate.of[j], value * to_float(up.of[j]));
+    }
+    store(y + i, gate);
+  }
+}
+
+/// One block a row, N elements a thread at a time.
+template <typename T, int N, Activation kActivation>
+__global__ void gated_product_backward_kernel(GatedProductBackward<T> a) {
+  const int64_t start = static_cast<int64_t>(blockIdx.x) * a.row_stride;
+  const int64_t d_start = static_cast<int64_t>(blockIdx.x) * a.d_row_stride;
+  const T* dy = a.dy + static_cast<int64_t>(blockIdx.x) * a.features;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < a.features;
+       i += kBlock * N) {
+    auto gate = load<N>(a.gate + start + i);
+    auto up = load<N>(a.up + start + i);
+    const auto d = load<N>(dy + i);
+    for (int j = 0; j < N; ++j) {
+      const float g = to_float(gate.of[j]);
+      const float u = to_float(up.of[j]);
+      const float dv = to_float(d.of[j]);
+      assign(gate.of[j], times_slope<kActivation>(dv * u, g));
+      assign(up.of[j], times_activation<kActivation>(dv, g));
+    }
+    store(a.dgate + d_start + i, gate);
+    store(a.dup + d_start + i, up);
+  }
+}
+
+template <typename T, int N>
+auto forward_kernel_of(const GatedProductForward<T>& a) {
+  if (a.activation == Activation::Silu)
+    return gated_product_forward_kernel<T, N, Activation::Silu>;
+  return a.activation == Activation::GeluTanh
+             ? gated_product_forward_kernel<T, N, Activation::GeluTanh>
+             : gated_product_forward_kernel<T, N, Activation::GeluExact>;
+}
+
+template <typename T, int N>
+auto backward_kernel_of(const GatedProductBackward<T>& a) {
+  if (a.activation == Activation::Silu)
+    return gated_product_backward_kernel<T, N, Activation::Silu>;
+  return a.activation == Activation::GeluTanh
+             ? gated_product_backward_kernel<T, N, Activation::GeluTanh>
+             : gated_product_backward_kernel<T, N, Activation::GeluExact>;
 }
 
 /// N elements a thread; `count` is a multiple of N.
@@ -185,22 +225,22 @@ void run(const Rope<T>& a, Stream stream) {
 }
 
 template <typename T>
-void run(const SwigluForward<T>& a, Stream stream) {
+void run(const GatedProductForward<T>& a, Stream stream) {
   if (a.rows == 0) return;
   const bool wide =
       aligned(a.gate, a.up, a.y) && in_wide_steps<T>(a.features, a.row_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("swiglu_forward", swiglu_forward_kernel<T, n>, a.rows, stream, a);
+    launch("gated_product_forward", forward_kernel_of<T, n>(a), a.rows, stream, a);
   });
 }
 
 template <typename T>
-void run(const SwigluBackward<T>& a, Stream stream) {
+void run(const GatedProductBackward<T>& a, Stream stream) {
   if (a.rows == 0) return;
   const bool wide = aligned(a.dy, a.gate, a.up, a.dgate, a.dup) &&
                     in_wide_steps<T>(a.features, a.row_stride, a.d_row_stride);
   with_width<T>(wide, [&](auto n) {
-    launch("swiglu_backward", swiglu_backward_kernel<T, n>, a.rows, stream, a);
+    launch("gated_product_backward", backward_kernel_of<T, n>(a), a.rows, stream, a);
   });
 }
 
@@ -240,10 +280,10 @@ void run(const MergeAttention<T>& a, Stream stream) {
 
 template void run(const Rope<float>&, Stream);
 template void run(const Rope<Bf16>&, Stream);
-template void run(const SwigluForward<float>&, Stream);
-template void run(const SwigluForward<Bf16>&, Stream);
-template void run(const SwigluBackward<float>&, Stream);
-template void run(const SwigluBackward<Bf16>&, Stream);
+template void run(const GatedProductForward<float>&, Stream);
+template void run(const GatedProductForward<Bf16>&, Stream);
+template void run(const GatedProductBackward<float>&, Stream);
+template void run(const GatedProductBackward<Bf16>&, Stream);
 template void run(const GeluForward<float>&, Stream);
 template void run(const GeluForward<Bf16>&, Stream);
 template void run(const GeluBackward<float>&, Stream);

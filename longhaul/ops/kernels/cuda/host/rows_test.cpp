@@ -1,17 +1,18 @@
-// Norms, rotations, SwiGLU and the loss: kernels for a GPU against those of the CPU; an
-// embedding's gradient, GELU and the merging of attention, which have none there, against
-// their definitions.
+// Norms, rotations, gated products and the loss: kernels for a GPU against those of the
+// CPU; an embedding's gradient, GELU and the merging of attention, which have none there,
+// against their definitions.
 #include <cmath>
 #include <limits>
-#include <numbers>
-#include <utility>
 
 #include "longhaul/ops/kernels/cuda/host/guarded.h"
 
 namespace longhaul::cuda_host {
 namespace {
 
+using kernels::Activation;
 using kernels::Bf16;
+using kernels::testing::activation_and_slope;
+using kernels::testing::kActivations;
 using kernels::testing::kRounding;
 using kernels::testing::kSums;
 using kernels::testing::random_values;
@@ -216,43 +217,39 @@ TEST(CudaRmsNorm, OfHeadsInAWiderMatrixHasTheBitsOfTheirCopy) {
   });
 }
 
-TEST_P(CudaKernels, SwigluIsTheCpus) {
-  for_types([&]<typename T>(T) {
-    // Halves of one matrix, as a merged product gives them, and each on its own.
-    for (const int64_t stride : {2 * width(), width()}) {
-      const auto in = random_values<T>(2 * rows() * width(), 1, 3.0F);
-      const auto dy = random_values<T>(rows() * width(), 2);
-      expect_same_on_gpu([&](const auto& on) -> Outputs {
-        auto gate_up = on.buffer(in);
-        const T* gate = gate_up.data();
-        const T* up = gate + (stride == width() ? rows() * width() : width());
-        auto y = on.buffer(std::vector<T>(size()));
-        on.run(kernels::SwigluForward<T>{gate, up, stride, rows(), width(), y.data()});
-        auto gradient = on.buffer(dy);
-        auto d = on.buffer(std::vector<T>(in.size()));
-        T* dgate = d.data();
-        T* dup = dgate + (up - gate);
-        on.run(kernels::SwigluBackward<T>{gradient.data(), gate, up, stride, rows(),
-                                          width(), dgate, dup, stride});
-        const double element = kRounding<T> + kSums;
-        return {output(y.values(), element), output(d.values(), element)};
-      });
-    }
+/// Halves of one matrix, as a merged product gives them, or each on its own.
+template <typename T>
+void expect_gated_product(Activation activation, int64_t rows, int64_t width,
+                          int64_t stride) {
+  const auto in = random_values<T>(2 * rows * width, 1, 3.0F);
+  const auto dy = random_values<T>(rows * width, 2);
+  expect_same_on_gpu([&](const auto& on) -> Outputs {
+    auto gate_up = on.buffer(in);
+    const T* gate = gate_up.data();
+    const T* up = gate + (stride == width ? rows * width : width);
+    auto y = on.buffer(std::vector<T>(dy.size()));
+    on.run(kernels::GatedProductForward<T>{activation, gate, up, stride, rows, width,
+                                           y.data()});
+    auto gradient = on.buffer(dy);
+    auto d = on.buffer(std::vector<T>(in.size()));
+    T* dgate = d.data();
+    T* dup = dgate + (up - gate);
+    on.run(kernels::GatedProductBackward<T>{activation, gradient.data(), gate, up, stride,
+                                            rows, width, dgate, dup, stride});
+    const double element = kRounding<T> + kSums;
+    return {output(y.values(), element), output(d.values(), element)};
   });
 }
 
-/// GELU and its derivative, from the definition.
-std::pair<double, double> gelu_and_slope(double x, bool tanh) {
-  if (!tanh) {
-    const double below = 0.5 * std::erfc(-x / std::numbers::sqrt2);
-    const double density = std::exp(-0.5 * x * x) / std::sqrt(2.0 * std::numbers::pi);
-    return {x * below, below + x * density};
-  }
-  const double root = std::sqrt(2.0 / std::numbers::pi);
-  const double wave = std::tanh(root * (x + 0.044715 * x * x * x));
-  const double inner = root * (1.0 + 3.0 * 0.044715 * x * x);
-  return {0.5 * x * (1.0 + wave),
-          0.5 * (1.0 + wave) + 0.5 * x * (1.0 - wave * wave) * inner};
+TEST_P(CudaKernels, GatedProductIsTheCpus) {
+  for_types([&]<typename T>(T) {
+    for (const Activation activation : kActivations) {
+      SCOPED_TRACE(static_cast<int>(activation));
+      for (const int64_t stride : {2 * width(), width()}) {
+        expect_gated_product<T>(activation, rows(), width(), stride);
+      }
+    }
+  });
 }
 
 TEST_P(CudaKernels, GeluIsItsDefinition) {
@@ -263,7 +260,9 @@ TEST_P(CudaKernels, GeluIsItsDefinition) {
     for (const bool tanh : {false, true}) {
       std::vector<double> y, dx;
       for (size_t i = 0; i < x.size(); ++i) {
-        const auto [value, slope] = gelu_and_slope(kernels::testing::widen(x[i]), tanh);
+        const auto [value, slope] =
+            activation_and_slope(tanh ? Activation::GeluTanh : Activation::GeluExact,
+                                 kernels::testing::widen(x[i]));
         y.push_back(value);
         dx.push_back(slope * kernels::testing::widen(dy[i]));
       }

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "longhaul/ops/kernels/cpu.h"
+
+namespace longhaul::ops {
+
+/// Silu, GeluTanh or GeluExact.
+using kernels::Activation;
+
+/// activation(gate) * up (Shazeer, "GLU Variants Improve Transformer": SwiGLU with Silu,
+/// GEGLU with GELU in either form); fp32 inside, rounded once. gate, up and the result:
+/// [T, F] in one dtype. Where gate and up are slices of one matrix, so are their
+/// gradients (side_by_side.h). All activations keep the same tensors for the backward.
+at::Tensor gated_product(const at::Tensor& gate, const at::Tensor& up,
+                         Activation activation, bool fused);
+
+}  // namespace longhaul::ops
