@@ -125,7 +125,7 @@ void norms_and_activations(const Report& report) {
   report("SwiGLU", [&](bool fused) {
     gate.mutable_grad().reset();
     up.mutable_grad().reset();
-    backward(ops::gated_product(gate, up, ops::Activation::Silu, fused), dwide);
+    backward(ops::gated_product(gate, up, Activation::Silu, fused), dwide);
   });
   ops::Dropout drops;
   drops.probability = 0.1;

@@ -15,29 +15,28 @@ namespace longhaul::families {
 namespace {
 
 /// Fields that must hold the one value that the built mathematics has.
-void check_neutral(const ConfigFields& fields) {
-  const std::string act = fields.text("hidden_act").value_or("silu");
-  if (act != "silu" && act != "swish") {
-    fields.fail("hidden_act",
-                fmt::format("\"{}\" is not available; supported: \"silu\"", act));
-  }
+void check_neutral(const ConfigFields& fields, bool kinds_of_layers) {
   const auto partial = fields.number("partial_rotary_factor");
   if (partial.value_or(1.0) != 1.0) {
     fields.fail("partial_rotary_factor",
                 fmt::format("= {} is not available yet; only 1.0 is", *partial));
   }
-  for (const char* key : {"attention_dropout"}) {
-    const OrderedJson* value = fields.find(key);
-    if (value && !is_off(*value)) fields.refuse(key, *value);
+  const OrderedJson* types = fields.find("layer_types");
+  if (types == nullptr || kinds_of_layers) return;
+  for (const OrderedJson& type : *types) {
+    if (type == "full_attention") continue;
+    fields.fail("layer_types", fmt::format("{} is not available yet; only "
+                                           "\"full_attention\" is",
+                                           json_text(type)));
   }
-  if (const OrderedJson* types = fields.find("layer_types")) {
-    for (const OrderedJson& type : *types) {
-      if (type == "full_attention") continue;
-      fields.fail("layer_types", fmt::format("{} is not available yet; only "
-                                             "\"full_attention\" is",
-                                             json_text(type)));
-    }
-  }
+}
+
+void check_activation(const ConfigFields& fields, const std::string& field,
+                      const std::vector<std::string>& built) {
+  const std::string act = fields.text(field).value_or(built.front());
+  if (std::ranges::count(built, act) > 0) return;
+  fields.fail(field, fmt::format("\"{}\" is not available; supported: \"{}\"", act,
+                                 built.front()));
 }
 
 /// A size, or what stands for it where the field is absent, or null.
@@ -52,7 +51,7 @@ std::string size_of(const ConfigFields& fields, const char* key, int64_t size) {
   return fmt::format("is absent and stands for {}, as in transformers, which", size);
 }
 
-void read_sizes(const ConfigFields& fields, const AbsentSizes& absent,
+void read_sizes(const ConfigFields& fields, const AbsentFields& absent,
                 DecoderSettings& out) {
   read_outline(fields, out);
   out.num_key_value_heads =
@@ -91,44 +90,73 @@ void read_sizes(const ConfigFields& fields, const AbsentSizes& absent,
   }
 }
 
-Projection projection(const std::string& name, int64_t out, bool bias = false) {
+Projection projection(const std::string& name, int64_t out, bool bias) {
   return {.name = name, .out = out, .bias = bias};
 }
 
 Norm norm(const DecoderSettings& s, const std::string& name) {
-  return {Norm::Kind::Rms, name, s.rms_norm_eps};
+  return {Norm::Kind::Rms, name, s.rms_norm_eps, s.norm_form};
 }
 
-Attention attention(const DecoderSettings& s, const std::string& name) {
+bool is_set(const std::vector<bool>& layers, int64_t layer) {
+  return !layers.empty() && layers.at(static_cast<size_t>(layer));
+}
+
+std::optional<Rotation> rotation(const DecoderSettings& s, int64_t layer) {
+  if (is_set(s.unrotated_layers, layer)) return std::nullopt;
+  const bool other = s.sliding_rope && !is_set(s.full_layers, layer);
+  return Rotation{other ? *s.sliding_rope : s.rope, s.head_dim};
+}
+
+Attention attention(const DecoderSettings& s, int64_t layer, const std::string& name) {
   const int64_t query = s.num_attention_heads * s.head_dim;
   const int64_t key = s.num_key_value_heads * s.head_dim;
   Attention out{.query = projection(name + "q_proj", query, s.head_biases),
                 .key = projection(name + "k_proj", key, s.head_biases),
                 .value = projection(name + "v_proj", key, s.head_biases),
-                .out = projection(name + "o_proj", s.hidden_size),
+                .out = projection(name + "o_proj", s.hidden_size, s.out_bias),
                 .head_dim = s.head_dim,
-                .rotation = Rotation{s.rope, s.head_dim},
-                .window = s.sliding_window,
+                .rotation = rotation(s, layer),
+                .norms_over_all_heads = s.wide_norms,
+                .scale = s.attention_scale,
+                .dropout = s.attention_dropout,
                 .extras_last = true};
-  if (!s.head_norms) return out;
+  if (!is_set(s.full_layers, layer)) out.window = s.sliding_window;
+  if (!s.head_norms && !s.wide_norms) return out;
   out.query_norm = norm(s, name + "q_norm");
   out.key_norm = norm(s, name + "k_norm");
   return out;
 }
 
 FeedForward feed_forward(const DecoderSettings& s, const std::string& name) {
-  return {.gate = projection(name + "gate_proj", s.intermediate_size),
-          .up = projection(name + "up_proj", s.intermediate_size),
-          .down = projection(name + "down_proj", s.hidden_size)};
+  return {.gate = projection(name + "gate_proj", s.intermediate_size, s.mlp_biases),
+          .up = projection(name + "up_proj", s.intermediate_size, s.mlp_biases),
+          .down = projection(name + "down_proj", s.hidden_size, s.mlp_biases),
+          .activation = s.activation};
 }
 
+/// Llama has norms before its branches, OLMo 2 behind them, Gemma 3 both; files call the
+/// norm before the feed-forward by another name where attention has one behind it.
 Block block(const DecoderSettings& s, int64_t layer) {
   const std::string name = fmt::format("model.layers.{}.", layer);
-  Branch first{.before = norm(s, name + "input_layernorm"),
-               .core = attention(s, name + "self_attn.")};
-  Branch second{.before = norm(s, name + "post_attention_layernorm"),
-                .core = feed_forward(s, name + "mlp.")};
-  return {{{std::move(first)}}, {{std::move(second)}}};
+  const auto branch = [&](Core core, const char* before, const char* after) {
+    Branch out{.core = std::move(core), .scale = s.residual_scale};
+    if (s.norms_before) out.before = norm(s, name + before);
+    if (s.norms_after) out.after = norm(s, name + after);
+    return out;
+  };
+  return {
+      {{branch(attention(s, layer, name + "self_attn."), "input_layernorm",
+               "post_attention_layernorm")}},
+      {{branch(feed_forward(s, name + "mlp."),
+               s.norms_after ? "pre_feedforward_layernorm" : "post_attention_layernorm",
+               "post_feedforward_layernorm")}}};
+}
+
+std::string text_of(const std::vector<bool>& layers) {
+  std::string text;
+  for (const bool layer : layers) text += layer ? '1' : '0';
+  return text;
 }
 
 template <typename Value>
@@ -138,15 +166,23 @@ std::string text_of(const Value& value) {
 
 /// Fields of config.json that are read of every decoder.
 std::vector<std::string> decoder_fields() {
-  return {"attention_dropout",   "head_dim",
-          "hidden_act",          "hidden_size",
-          "initializer_range",   "intermediate_size",
-          "layer_types",         "max_position_embeddings",
-          "num_attention_heads", "num_hidden_layers",
-          "num_key_value_heads", "original_max_position_embeddings",
-          "pad_token_id",        "partial_rotary_factor",
-          "rms_norm_eps",        "rope_parameters",
-          "rope_scaling",        "rope_theta",
+  return {"attention_dropout",
+          "head_dim",
+          "hidden_size",
+          "initializer_range",
+          "intermediate_size",
+          "layer_types",
+          "max_position_embeddings",
+          "num_attention_heads",
+          "num_hidden_layers",
+          "num_key_value_heads",
+          "original_max_position_embeddings",
+          "pad_token_id",
+          "partial_rotary_factor",
+          "rms_norm_eps",
+          "rope_parameters",
+          "rope_scaling",
+          "rope_theta",
           "tie_word_embeddings"};
 }
 
@@ -155,7 +191,10 @@ std::vector<std::string> decoder_fields() {
 std::vector<Field> DecoderFamily::settings(const ModelConfig& config) const {
   // All members by name: one that is added does not compile until it stands here.
   const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
-               padding, window, biases, norms, rope] = decoder_settings(config);
+               padding, rope, window, full, unrotated, sliding_rope, head_biases,
+               out_bias, mlp_biases, head_norms, wide_norms, form, before, after,
+               activation, attention_scale, attention_dropout, embedding_scale, rounds,
+               residual_scale, divisor] = decoder_settings(config);
   std::vector<Field> fields = {
       {"hidden_size", text_of(hidden), true},
       {"intermediate_size", text_of(intermediate), true},
@@ -168,36 +207,102 @@ std::vector<Field> DecoderFamily::settings(const ModelConfig& config) const {
       {"tie_word_embeddings", text_of(tied), true},
       padding_setting(padding),
       {"sliding_window", window ? text_of(*window) : "null", true},
-      {"biases of queries, keys and values", text_of(biases), true},
-      {"norms of heads", text_of(norms), true},
+      {"layers of full attention (layer_types)", text_of(full), true},
+      {"layers without a rotation (no_rope_layers)", text_of(unrotated), true},
+      {"biases of queries, keys and values", text_of(head_biases), true},
+      {"bias of attention's result", text_of(out_bias), true},
+      {"mlp_bias", text_of(mlp_biases), true},
+      {"norms of heads", text_of(head_norms), true},
+      {"norms over all heads", text_of(wide_norms), true},
+      {"form of norms", text_of(static_cast<int>(form)), true},
+      {"norms before", text_of(before), true},
+      {"norms after", text_of(after), true},
+      {activation_field(), text_of(static_cast<int>(activation)), true},
+      {"scale of attention (attention_multiplier, query_pre_attn_scalar)",
+       attention_scale ? text_of(*attention_scale) : "null", true},
+      {"attention_dropout", text_of(attention_dropout), false},
+      {"embedding_multiplier", text_of(embedding_scale), true},
+      {"rounded scale of the embedding", text_of(rounds), true},
+      {"residual_multiplier", text_of(residual_scale), true},
+      {"logits_scaling", text_of(divisor), true},
   };
-  const std::vector<Field> rotation = rope_settings(rope);
+  std::vector<Field> rotation = rope_settings(rope);
+  if (sliding_rope) {
+    for (Field& field : rope_settings(*sliding_rope)) {
+      field.name += " of sliding attention";
+      rotation.push_back(std::move(field));
+    }
+  }
   fields.insert(fields.end(), rotation.begin(), rotation.end());
   return fields;
 }
 
 std::vector<std::string> DecoderFamily::fields() const {
   std::vector<std::string> names = decoder_fields();
+  names.push_back(activation_field());
   for (std::string& name : more_fields()) names.push_back(std::move(name));
   return names;
 }
 
 void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const {
-  check_neutral(fields);
+  check_activation(fields, activation_field(), activations());
+  check_neutral(fields, has_kinds_of_layers());
   DecoderSettings settings;
-  read_sizes(fields, absent_sizes(), settings);
-  settings.rms_norm_eps = fields.eps("rms_norm_eps");
+  const AbsentFields absent = absent_fields();
+  read_sizes(fields, absent, settings);
+  settings.rms_norm_eps = fields.eps("rms_norm_eps", absent.rms_norm_eps);
   settings.initializer_range = fields.initializer_range();
-  // Absent means false in every version of these classes.
-  settings.tie_word_embeddings = fields.boolean("tie_word_embeddings").value_or(false);
-  settings.padding_row = read_padding_row(fields, config);
-  settings.rope = read_rope(fields);
+  settings.tie_word_embeddings =
+      fields.boolean("tie_word_embeddings").value_or(absent.tie_word_embeddings);
+  settings.padding_row = read_padding_row(fields, config, absent.pad_token_id);
+  read_rotation(fields, settings);
+  if (fields.find("attention_dropout") != nullptr) {
+    settings.attention_dropout = fields.dropout("attention_dropout", 0.0);
+  }
   config.max_position_embeddings =
       fields.required_integer("max_position_embeddings", 1, kMaxPositions);
   read_more(fields, settings);
   config.network =
       decoder_network(settings, config.vocab_size, config.max_position_embeddings);
   config.settings = std::make_shared<DecoderSettings>(settings);
+}
+
+void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings) {
+  settings.head_biases = settings.out_bias =
+      fields.boolean("attention_bias").value_or(false);
+}
+
+void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
+                          const std::function<bool(int64_t)>& absent,
+                          DecoderSettings& settings) {
+  const auto layers = static_cast<size_t>(settings.num_hidden_layers);
+  const OrderedJson* types = fields.find("layer_types");
+  if (types != nullptr && (!types->is_array() || types->size() != layers)) {
+    fields.fail("layer_types",
+                fmt::format("expected a list of num_hidden_layers = {} names", layers));
+  }
+  settings.full_layers.clear();
+  for (size_t i = 0; i < layers; ++i) {
+    if (types == nullptr) {
+      settings.full_layers.push_back(absent(static_cast<int64_t>(i)));
+      continue;
+    }
+    const OrderedJson& type = (*types)[i];
+    if (type != "full_attention" && type != "sliding_attention") {
+      fields.fail("layer_types",
+                  fmt::format("{} is not available; supported: \"full_attention\", "
+                              "\"sliding_attention\"",
+                              json_text(type)));
+    }
+    settings.full_layers.push_back(type == "full_attention");
+  }
+  settings.sliding_window = fields.object().contains("sliding_window")
+                                ? fields.integer("sliding_window", 1, kMaxPositions)
+                                : absent_window;
+  if (settings.sliding_window || std::ranges::count(settings.full_layers, false) == 0) {
+    return;
+  }
+  fields.fail("sliding_window", "is null, and layer_types has \"sliding_attention\"");
 }
 
 Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
@@ -210,8 +315,11 @@ Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
   network.max_positions = max_positions;
   network.embedding.tokens = {"model.embed_tokens", vocab_size};
   network.embedding.padding_row = s.padding_row;
+  network.embedding.scale = s.embedding_scale;
+  network.embedding.rounds_scale = s.rounds_embedding_scale;
   for (int64_t i = 0; i < s.num_hidden_layers; ++i) network.blocks.push_back(block(s, i));
-  network.head = LanguageHead{norm(s, "model.norm"), "lm_head", s.tie_word_embeddings};
+  network.head = LanguageHead{norm(s, "model.norm"), "lm_head", s.tie_word_embeddings,
+                              s.logits_divisor};
   return network;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,10 +24,31 @@ struct DecoderSettings : FamilySettings {
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
   std::optional<int64_t> padding_row = {};  ///< of the embedding
-  std::optional<int64_t> sliding_window;    ///< positions that a token sees at most
-  bool head_biases = false;                 ///< of queries, keys and values
-  bool head_norms = false;                  ///< of each head of queries and keys
   RopeConfig rope;
+
+  // What is not Llama's.
+
+  std::optional<int64_t> sliding_window = {};  ///< positions that a token sees at most
+  /// By layer: its attention sees all positions, without the window. Empty: no layer's.
+  std::vector<bool> full_layers = {};
+  std::vector<bool> unrotated_layers = {};  ///< by layer; empty: none
+  /// The rotation of layers with a window, where it is another.
+  std::optional<RopeConfig> sliding_rope = {};
+  bool head_biases = false;  ///< of queries, keys and values
+  bool out_bias = false;     ///< of attention's last projection
+  bool mlp_biases = false;   ///< of all projections of the feed-forward
+  bool head_norms = false;   ///< of each head of queries and keys
+  bool wide_norms = false;   ///< of queries and keys, each over all heads
+  RmsForm norm_form = RmsForm::WeightAfterCast;
+  bool norms_before = true;  ///< of what attention and feed-forward are given
+  bool norms_after = false;  ///< of their results
+  Activation activation = Activation::Silu;
+  std::optional<double> attention_scale = {};
+  double attention_dropout = 0.0;  ///< of the probabilities
+  double embedding_scale = 1.0;
+  bool rounds_embedding_scale = false;  ///< to the compute dtype, before the product
+  double residual_scale = 1.0;
+  double logits_divisor = 1.0;
 };
 
 /// The settings of a model of such a family; internal error for a model of another.
@@ -38,12 +60,16 @@ ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
 
 namespace families {
 
-/// What a family's class in transformers takes for a field that is absent, where not the
-/// same as for null: then the query heads, or the hidden width over them.
-struct AbsentSizes {
-  std::optional<int64_t> num_key_value_heads;
-  /// The class knows no null either.
-  std::optional<int64_t> head_dim;
+/// What a family's class in transformers takes for a field that is absent.
+struct AbsentFields {
+  /// Where not the same as for null, which stands for the query heads.
+  std::optional<int64_t> num_key_value_heads = {};
+  /// Where not the same as for null, which stands for the hidden width over the query
+  /// heads. With a number here the class knows no null.
+  std::optional<int64_t> head_dim = {};
+  bool tie_word_embeddings = false;
+  std::optional<int64_t> pad_token_id = {};
+  std::optional<double> rms_norm_eps = {};  ///< nothing: the field is required
 };
 
 /// A family of decoders, of which one says how its models differ from Llama's.
@@ -56,10 +82,28 @@ class DecoderFamily : public Family {
  protected:
   /// Fields beside those of every decoder.
   virtual std::vector<std::string> more_fields() const = 0;
-  virtual AbsentSizes absent_sizes() const { return {}; }
+  virtual AbsentFields absent_fields() const { return {}; }
+  /// The field of the feed-forward's activation, and the names that are built; the usual
+  /// one first, which an absent field stands for.
+  virtual std::string activation_field() const { return "hidden_act"; }
+  virtual std::vector<std::string> activations() const { return {"silu", "swish"}; }
+  /// Whether layer_types may say so, and rope_parameters has an object for each kind.
+  virtual bool has_kinds_of_layers() const { return false; }
+  virtual void read_rotation(const ConfigFields& fields,
+                             DecoderSettings& settings) const {
+    settings.rope = read_rope(fields);
+  }
   /// Reads and checks the fields that are the family's own.
   virtual void read_more(const ConfigFields& fields, DecoderSettings& settings) const = 0;
 };
+
+/// attention_bias: biases of all of attention's projections.
+void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings);
+/// layer_types and sliding_window: which layers have a window. `absent` makes the list
+/// where the field is absent: whether layer i sees all positions.
+void read_kinds_of_layers(const ConfigFields& fields, int64_t absent_window,
+                          const std::function<bool(int64_t)>& absent,
+                          DecoderSettings& settings);
 
 /// Names and shapes as Hugging Face's Llama has them.
 Network decoder_network(const DecoderSettings& settings, int64_t vocab_size,

@@ -14,7 +14,7 @@ using Unit = ShardUnit;
 Feature add_norm(UnitMaker& unit, const Norm& norm, const Feature& x,
                  std::optional<ShardSplit> split = {}) {
   if (norm.kind == Norm::Kind::Layer) return unit.layer_norm(norm.name, x, split);
-  return unit.norm(norm.name + ".weight", x);
+  return unit.norm(norm.name + ".weight", x, norm.form);
 }
 
 Feature add_projection(UnitMaker& unit, const Projection& p, const Feature& x,
@@ -31,9 +31,12 @@ Feature add_projection(UnitMaker& unit, const Projection& p, const Feature& x,
   return y;
 }
 
-Feature add_head_norm(UnitMaker& unit, const Norm& norm, const Feature& x,
+Feature add_head_norm(UnitMaker& unit, const Norm& norm, const Feature& x, Unit heads,
                       const Attention& attention) {
-  const Feature y = unit.head_norm(norm.name + ".weight", x, attention.head_dim);
+  const std::string name = norm.name + ".weight";
+  const Feature y = attention.norms_over_all_heads
+                        ? unit.wide_norm(name, x, {heads, 0})
+                        : unit.head_norm(name, x, attention.head_dim, norm.form);
   if (attention.extras_last) unit.stands_last();
   return y;
 }
@@ -53,8 +56,10 @@ Feature add_core(UnitMaker& unit, const Attention& attention, const Feature& x) 
   Feature q = add_heads(unit, attention.query, x, Unit::QueryHeads, attention);
   Feature k = add_heads(unit, attention.key, x, Unit::KeyHeads, attention);
   const Feature v = add_heads(unit, attention.value, x, Unit::KeyHeads, attention);
-  if (attention.query_norm) q = add_head_norm(unit, *attention.query_norm, q, attention);
-  if (attention.key_norm) k = add_head_norm(unit, *attention.key_norm, k, attention);
+  if (attention.query_norm) {
+    q = add_head_norm(unit, *attention.query_norm, q, Unit::QueryHeads, attention);
+    k = add_head_norm(unit, *attention.key_norm, k, Unit::KeyHeads, attention);
+  }
   if (attention.rotation) {
     q = unit.rope(q, attention.rotation->features);
     k = unit.rope(k, attention.rotation->features);
@@ -81,7 +86,7 @@ Feature add_branch(UnitMaker& unit, const Branch& branch, const Feature& x) {
   Feature y =
       std::visit([&](const auto& core) { return add_core(unit, core, in); }, branch.core);
   if (branch.after) y = add_norm(unit, *branch.after, y);
-  return branch.dropout > 0.0 ? unit.elementwise(y) : y;
+  return branch.dropout > 0.0 || branch.scale != 1.0 ? unit.elementwise(y) : y;
 }
 
 UnitDescription describe_embedding(const Network& network) {

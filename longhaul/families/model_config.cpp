@@ -78,6 +78,11 @@ const Family& family_of(const ConfigFields& fields) {
   const auto type = fields.text("model_type");
   if (!type) fields.fail("model_type", "is missing; supported: " + supported());
   const Family* family = families::find_family(*type);
+  if (family == nullptr && fields.find("vision_config") != nullptr) {
+    fields.fail("vision_config",
+                "is that of a model of images and text, which is not available; take its "
+                "text model alone");
+  }
   if (family == nullptr) {
     fields.fail("model_type", fmt::format("\"{}\" is not available yet; supported: {}",
                                           *type, supported()));

@@ -7,7 +7,9 @@
 #include <variant>
 #include <vector>
 
+#include "longhaul/families/activation.h"
 #include "longhaul/families/description.h"
+#include "longhaul/families/rms_form.h"
 #include "longhaul/families/rope.h"
 
 namespace longhaul::families {
@@ -26,6 +28,7 @@ struct Norm {
   Kind kind = Kind::Rms;
   std::string name;
   double eps = 0.0;
+  RmsForm form = RmsForm::WeightAfterCast;  ///< of an RMS norm
 };
 
 /// y = x W^T, or with a bias; W [out, width of x].
@@ -52,8 +55,12 @@ struct Attention {
   Projection query, key, value, out;
   int64_t head_dim = 0;
   std::optional<Rotation> rotation = {};
-  /// Norms of each head of queries and keys, before the rotation.
+  /// RMS norms of queries and of keys before the rotation, both or none, of one form:
+  /// over each head, or over all heads (ops/wide_norm.h).
   std::optional<Norm> query_norm = {}, key_norm = {};
+  bool norms_over_all_heads = false;
+  /// Of the scores; absent: one over the square root of head_dim.
+  std::optional<double> scale = {};
   /// Positions that a token sees at most, its own the last.
   std::optional<int64_t> window = {};
   bool causal = true;    ///< false: a token sees what follows it as well
@@ -62,8 +69,6 @@ struct Attention {
   /// parameters of the block.
   bool extras_last = false;
 };
-
-enum class Activation { Silu, Gelu, GeluTanh };
 
 /// down(act(gate x) * up x), or down(act(up x)) without a gate.
 struct FeedForward {
@@ -80,6 +85,7 @@ struct Branch {
   Core core;
   std::optional<Norm> after = {};
   double dropout = 0.0;
+  double scale = 1.0;
 };
 
 /// x = of_stream(x + the sum of the branches, each of x).
@@ -97,7 +103,7 @@ struct Table {
   int64_t rows = 0;
 };
 
-/// drop(norm(tokens + positions + types)), of what there is.
+/// drop(norm(scale * tokens + positions + types)), of what there is.
 struct Embedding {
   Table tokens;
   std::optional<int64_t> padding_row = {};  ///< of ParameterDescription
@@ -105,19 +111,22 @@ struct Embedding {
   std::optional<Table> types = {};  ///< by Batch::segments
   std::optional<Norm> norm = {};
   double dropout = 0.0;
+  double scale = 1.0;
+  bool rounds_scale = false;  ///< the scale is rounded to the compute dtype first
 };
 
-/// Each position's next token: logits = projection(norm(x)).
+/// Each position's next token: logits = projection(norm(x)) / logits_divisor.
 struct LanguageHead {
   Norm norm;
   std::string name;   ///< of the projection
   bool tied = false;  ///< the projection is the embedding's table of tokens
+  double logits_divisor = 1.0;
 };
 
 /// BERT's: the masked tokens and, with `next_sentence`, whether a sequence's second text
 /// follows its first (families/bert/head.h).
 struct BertHead {
-  Activation activation = Activation::Gelu;
+  Activation activation = Activation::GeluExact;
   double eps = 1e-12;
   bool next_sentence = true;
 };

@@ -1,14 +1,17 @@
 #include <algorithm>
 
-#include "longhaul/families/bert/bert.h"
 #include "longhaul/families/family.h"
-#include "longhaul/families/gpt2/gpt2.h"
-#include "longhaul/families/gpt_neox/gpt_neox.h"
-#include "longhaul/families/llama/llama.h"
-#include "longhaul/families/mistral/mistral.h"
-#include "longhaul/families/qwen/qwen.h"
 
 namespace longhaul::families {
+
+// Each in the folder of its name.
+const Family& bert_family();
+const Family& gpt2_family();
+const Family& gpt_neox_family();
+const Family& llama_family();
+const Family& mistral_family();
+const Family& qwen2_family();
+const Family& qwen3_family();
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> families = {

@@ -288,4 +288,33 @@ RopeConfig read_rope(const ConfigFields& fields) {
   return rope;
 }
 
+RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
+                             const char* theta_field, double absent_theta, bool scales) {
+  OrderedJson usual = OrderedJson::object();
+  const OrderedJson* parameters = fields.find("rope_parameters");
+  if (parameters != nullptr) {
+    for (const auto& [key, value] : parameters->items()) {
+      if (key == "full_attention" || key == "sliding_attention") continue;
+      fields.fail("rope_parameters",
+                  fmt::format("has \"{}\", where this family has an object for each kind "
+                              "of layer: \"full_attention\", \"sliding_attention\"",
+                              key));
+    }
+    if (const auto found = parameters->find(kind); found != parameters->end()) {
+      usual["rope_parameters"] = *found;
+    }
+  }
+  for (const char* key : {"rope_scaling", "original_max_position_embeddings"}) {
+    const OrderedJson* json = fields.find(key);
+    // transformers takes the second for an object of rope_scaling alone.
+    if (json != nullptr && scales && fields.find("rope_scaling")) usual[key] = *json;
+  }
+  const OrderedJson* inside = ConfigFields(usual, fields.file()).find("rope_parameters");
+  const bool has_theta =
+      inside != nullptr && inside->is_object() && inside->contains("rope_theta");
+  const auto outside = fields.number(theta_field);
+  if (outside || !has_theta) usual["rope_theta"] = outside.value_or(absent_theta);
+  return read_rope(ConfigFields(usual, fields.file()));
+}
+
 }  // namespace longhaul::families

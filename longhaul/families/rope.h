@@ -42,6 +42,12 @@ namespace families {
 /// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
 /// kind that is not built, a missing parameter, or two places that disagree.
 RopeConfig read_rope(const ConfigFields& fields);
+/// The rotation of layers of a kind, "full_attention" or "sliding_attention", of families
+/// whose rope_parameters has an object for each: the object's, else that of the fields
+/// `theta_field` (with `absent_theta` where it is absent) and, with `scales`,
+/// rope_scaling, as files before transformers 5 have it.
+RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
+                             const char* theta_field, double absent_theta, bool scales);
 /// "default", "llama3", "linear", "yarn": as config.json has it.
 std::string rope_type_name(RopeConfig::Kind kind);
 /// For Family::settings.

@@ -6,6 +6,7 @@
 
 #include "longhaul/base/error.h"
 #include "longhaul/nn/dropout.h"
+#include "longhaul/ops/scaled.h"
 
 namespace longhaul::models {
 namespace {
@@ -33,7 +34,7 @@ Block::Block(ParameterSet& parameters, const families::Block& form, int64_t laye
     for (const families::Branch& branch : step.branches) {
       made.branches.push_back(
           {make_norm(parameters, branch.before), make_norm(parameters, branch.after),
-           make_core(parameters, branch.core, layer), branch.dropout});
+           make_core(parameters, branch.core, layer), branch.dropout, branch.scale});
     }
     steps_.push_back(std::move(made));
   }
@@ -46,10 +47,11 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
                      ? attention->forward(in, context)
                      : std::get<nn::FeedForward>(branch.core).forward(in, context);
   if (branch.after) y = branch.after->forward(y, context);
-  return nn::dropout(
+  y = nn::dropout(
       y, branch.dropout, layer_,
       attention != nullptr ? nn::DropoutSite::AttentionOut : nn::DropoutSite::FeedForward,
       context);
+  return ops::scaled(y, branch.scale);
 }
 
 at::Tensor Block::forward(const at::Tensor& input,

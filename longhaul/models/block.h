@@ -29,7 +29,7 @@ class Block {
   struct Branch {
     std::optional<nn::Norm> before, after;
     std::variant<nn::Attention, nn::FeedForward> core;
-    double dropout;
+    double dropout, scale;
   };
   struct Step {
     std::vector<Branch> branches;

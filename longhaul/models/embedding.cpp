@@ -4,11 +4,12 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "longhaul/nn/dropout.h"
+#include "longhaul/ops/scaled.h"
 
 namespace longhaul::models {
 
 Embedding::Embedding(ParameterSet& parameters, const families::Embedding& form)
-    : dropout_(form.dropout) {
+    : dropout_(form.dropout), scale_(form.scale), rounds_scale_(form.rounds_scale) {
   if (form.positions) positions_.emplace(parameters, form.positions->name);
   if (form.types) types_.emplace(parameters, form.types->name);
   if (form.norm) norm_.emplace(parameters, *form.norm);
@@ -18,6 +19,7 @@ at::Tensor Embedding::forward(const nn::Embedding& tokens,
                               const nn::ForwardContext& context) const {
   const nn::Batch& batch = context.batch;
   at::Tensor x = tokens.partial(batch.tokens);
+  x = ops::scaled(x, rounds_scale_ ? ops::rounded_to(x.scalar_type(), scale_) : scale_);
   // Both tables are split by rows: one sum over the ranks is that of both.
   if (positions_) x = x + positions_->partial(batch.positions);
   x = context.leave(x);

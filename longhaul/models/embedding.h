@@ -20,7 +20,8 @@ class Embedding {
  private:
   std::optional<nn::Embedding> positions_, types_;
   std::optional<nn::Norm> norm_;
-  double dropout_;
+  double dropout_, scale_;
+  bool rounds_scale_;
 };
 
 }  // namespace longhaul::models

@@ -1,3 +1,5 @@
+#include <ATen/TensorOperators.h>
+
 #include "longhaul/models/head.h"
 #include "longhaul/nn/linear.h"
 #include "longhaul/nn/loss_head.h"
@@ -12,7 +14,8 @@ class LanguageHead : public Head {
   LanguageHead(ParameterSet& parameters, const families::LanguageHead& form,
                const ParameterPtr& tokens)
       : norm_(parameters, form.norm),
-        weight_(form.tied ? tokens : parameters.take(form.name + ".weight")) {}
+        weight_(form.tied ? tokens : parameters.take(form.name + ".weight")),
+        divisor_(form.logits_divisor) {}
 
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
@@ -20,7 +23,7 @@ class LanguageHead : public Head {
   }
   at::Tensor loss(const nn::Tensors& hidden,
                   const nn::ForwardContext& context) const override {
-    return nn::loss_head(hidden[0], weight_, 0, context);
+    return nn::loss_head(hidden[0], weight_, context, divisor_);
   }
   at::Tensor target_rows(const nn::Tensors& hidden,
                          const nn::ForwardContext& context) const override {
@@ -28,12 +31,14 @@ class LanguageHead : public Head {
                                                    nn::rows_with_target(context.batch));
   }
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return ops::linear_product(hidden, weight_->weight());
+    const at::Tensor logits = ops::linear_product(hidden, weight_->weight());
+    return divisor_ == 1.0 ? logits : logits / divisor_;
   }
 
  private:
   nn::Norm norm_;
   ParameterPtr weight_;
+  double divisor_;
 };
 
 }  // namespace

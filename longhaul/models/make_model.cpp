@@ -9,8 +9,9 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, const StageSpec& st
 }
 
 std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
-                                               const SourceFiles& files) {
-  return std::make_unique<SourceModel>(config, files);
+                                               const SourceFiles& files,
+                                               at::ScalarType compute) {
+  return std::make_unique<SourceModel>(config, files, compute);
 }
 
 }  // namespace longhaul::models

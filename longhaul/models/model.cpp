@@ -83,9 +83,11 @@ at::Tensor Model::logits(const at::Tensor& hidden) const {
 
 nn::KvCache Model::make_cache(int64_t batch, int64_t capacity,
                               const at::TensorOptions& options) const {
-  LH_CHECK(causal_, "model",
-           "this model sees the text on both sides of a token: it cannot "
-           "continue one");
+  if (!causal_) {
+    throw InputError("model",
+                     "this model sees the text on both sides of a token: it cannot "
+                     "continue one");
+  }
   nn::KvCache cache;
   cache.first_layer = stage_.first_layer;
   for (const Block& block : blocks_) {

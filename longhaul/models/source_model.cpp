@@ -31,7 +31,8 @@ at::Tensor SourceModel::norm(const at::Tensor& x, const families::Norm& norm) co
                                 norm.eps);
   }
   const at::Tensor mean = (x * x).mean(-1, /*keepdim=*/true);
-  return x * at::rsqrt(mean + norm.eps) * weight;
+  const at::Tensor normed = x * at::rsqrt(mean + norm.eps);
+  return norm.form == RmsForm::OnePlusWeight ? normed * (1.0 + weight) : normed * weight;
 }
 
 at::Tensor SourceModel::bias(const families::Projection& projection) const {
@@ -72,18 +73,25 @@ at::Tensor SourceModel::evaluate(const families::Attention& attention,
             {-1, positions.size(0), y.size(-1) / attention.head_dim, attention.head_dim})
         .transpose(1, 2);
   };
-  at::Tensor q = by_head(parts[0]), k = by_head(parts[1]);
-  if (attention.query_norm) q = norm(q, *attention.query_norm);
-  if (attention.key_norm) k = norm(k, *attention.key_norm);
+  at::Tensor q = parts[0], k = parts[1];
+  const bool norms = attention.query_norm.has_value();
+  if (norms && attention.norms_over_all_heads) {
+    q = norm(q, *attention.query_norm);
+    k = norm(k, *attention.key_norm);
+  }
+  q = by_head(q);
+  k = by_head(k);
+  if (norms && !attention.norms_over_all_heads) {
+    q = norm(q, *attention.query_norm);
+    k = norm(k, *attention.key_norm);
+  }
   if (attention.rotation) {
     const auto& [rope, features] = *attention.rotation;
     q = source::rotated(q, positions, rope, features);
     k = source::rotated(k, positions, rope, features);
   }
-  const at::Tensor v = by_head(parts[2]);
-  return project(attention.causal ? source::attended(q, k, v, attention.window)
-                                  : source::attended_both_ways(q, k, v),
-                 attention.out);
+
+  return project(source::attended(q, k, by_head(parts[2]), attention), attention.out);
 }
 
 at::Tensor SourceModel::evaluate(const families::FeedForward& layer,
@@ -100,7 +108,9 @@ at::Tensor SourceModel::embed(const at::Tensor& ids, const at::Tensor& positions
   const auto rows = [&](const families::Table& table, const at::Tensor& of) {
     return files_.rows(table.name + ".weight", table.rows, network_.width, of);
   };
-  at::Tensor x = rows(embedding.tokens, ids);
+  const at::Tensor scale = at::full({}, embedding.scale, at::kDouble);
+  const at::Tensor rounded = embedding.rounds_scale ? scale.to(compute_) : scale;
+  at::Tensor x = rows(embedding.tokens, ids) * rounded.item<double>();
   if (embedding.types) x = x + rows(*embedding.types, at::zeros_like(ids));
   if (embedding.positions) x = x + rows(*embedding.positions, positions);
   return embedding.norm ? norm(x, *embedding.norm) : x;
@@ -118,7 +128,7 @@ at::Tensor SourceModel::layer(int64_t number, const at::Tensor& x,
                          ? evaluate(*attention, in, positions)
                          : evaluate(std::get<families::FeedForward>(branch.core), in);
       if (branch.after) y = norm(y, *branch.after);
-      sum = sum + y;
+      sum = sum + y * branch.scale;
     }
     stream = step.of_stream ? norm(sum, *step.of_stream) : sum;
   }
@@ -129,7 +139,8 @@ at::Tensor SourceModel::evaluate(const families::LanguageHead& head,
                                  const at::Tensor& x) const {
   const families::Table& tokens = network_.embedding.tokens;
   return files_.product(norm(x, head.norm),
-                        (head.tied ? tokens.name : head.name) + ".weight", tokens.rows);
+                        (head.tied ? tokens.name : head.name) + ".weight", tokens.rows) /
+         head.logits_divisor;
 }
 
 at::Tensor SourceModel::evaluate(const families::BertHead& head,

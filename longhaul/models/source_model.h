@@ -35,9 +35,10 @@ class SourceFiles {
 /// them and rotates by code of its own.
 class SourceModel {
  public:
-  /// `files` must outlive this; `config` is the source's own.
-  SourceModel(const ModelConfig& config, const SourceFiles& files)
-      : network_(config.network), files_(files) {}
+  /// `files` must outlive this; `config` is the source's own. `compute`: dtype of the
+  /// model that trains, to which a scale of the embedding may be rounded.
+  SourceModel(const ModelConfig& config, const SourceFiles& files, at::ScalarType compute)
+      : network_(config.network), files_(files), compute_(compute) {}
 
   /// Rows of the embedding: ids and positions [T] int64 -> [T, H].
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const;
@@ -68,10 +69,12 @@ class SourceModel {
 
   families::Network network_;
   const SourceFiles& files_;
+  at::ScalarType compute_;
 };
 
 /// Null for a family that has none.
 std::unique_ptr<SourceModel> make_source_model(const ModelConfig& config,
-                                               const SourceFiles& files);
+                                               const SourceFiles& files,
+                                               at::ScalarType compute);
 
 }  // namespace longhaul::models

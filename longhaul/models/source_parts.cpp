@@ -49,19 +49,6 @@ at::Tensor frequencies(const RopeConfig& rope, int64_t turned) {
   return plain * (kept + (1.0 - kept) / rope.factor);
 }
 
-/// `hidden` [T, T]: which keys a query does not see.
-at::Tensor attended_but(const at::Tensor& hidden, const at::Tensor& q,
-                        const at::Tensor& k, const at::Tensor& v) {
-  const int64_t groups = q.size(1) / k.size(1);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-  const at::Tensor scores =
-      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
-          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-  const at::Tensor mixed =
-      at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
-  return mixed.transpose(1, 2).reshape({q.size(0) * q.size(2), -1});
-}
-
 }  // namespace
 
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
@@ -78,26 +65,32 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions,
 }
 
 at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    std::optional<int64_t> window) {
+                    const families::Attention& attention) {
   const int64_t length = q.size(2);
   const at::Tensor ones = at::ones({length, length}, at::kBool);
-  at::Tensor hidden = ones.triu(1);
-  if (window && *window < length) hidden = hidden.logical_or(ones.tril(-*window));
-  return attended_but(hidden, q, k, v);
+  // Which keys a query does not see.
+  at::Tensor hidden = attention.causal ? ones.triu(1) : ones.logical_not();
+  if (attention.window && *attention.window < length) {
+    hidden = hidden.logical_or(ones.tril(-*attention.window));
+  }
+  const double scale =
+      attention.scale.value_or(1.0 / std::sqrt(static_cast<double>(attention.head_dim)));
+  const int64_t groups = q.size(1) / k.size(1);
+  const at::Tensor scores =
+      (at::matmul(q, k.repeat_interleave(groups, 1).transpose(2, 3)) * scale)
+          .masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  const at::Tensor mixed =
+      at::matmul(at::softmax(scores, -1), v.repeat_interleave(groups, 1));
+  return mixed.transpose(1, 2).reshape({q.size(0) * length, -1});
 }
 
-at::Tensor attended_both_ways(const at::Tensor& q, const at::Tensor& k,
-                              const at::Tensor& v) {
-  return attended_but(at::zeros({q.size(2), q.size(2)}, at::kBool), q, k, v);
-}
-
-at::Tensor activated(const at::Tensor& x, families::Activation activation) {
+at::Tensor activated(const at::Tensor& x, Activation activation) {
   switch (activation) {
-    case families::Activation::Silu:
+    case Activation::Silu:
       return x * at::sigmoid(x);
-    case families::Activation::Gelu:
+    case Activation::GeluExact:
       return 0.5 * x * (1.0 + at::erf(x / std::numbers::sqrt2));
-    case families::Activation::GeluTanh:
+    case Activation::GeluTanh:
       break;
   }
   const at::Tensor inside =

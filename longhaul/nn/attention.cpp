@@ -5,6 +5,7 @@
 #include "longhaul/nn/dropout.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/recomputed.h"
+#include "longhaul/ops/wide_norm.h"
 
 // Shapes: B sequences, S positions, T = B S, H hidden, D head dim.
 
@@ -47,6 +48,8 @@ Attention::Attention(ParameterSet& parameters, const families::Attention& form,
       k_(parameters, form.key),
       v_(parameters, form.value),
       o_(parameters, form.out),
+      norms_over_all_heads_(form.norms_over_all_heads),
+      scale_(form.scale),
       rotation_(form.rotation),
       head_dim_(form.head_dim),
       layer_(layer),
@@ -54,7 +57,8 @@ Attention::Attention(ParameterSet& parameters, const families::Attention& form,
       dropout_(form.dropout) {
   if (!form.query_norm) return;
   norms_ = {parameters.take(form.query_norm->name + ".weight"),
-            parameters.take(form.key_norm->name + ".weight"), form.query_norm->eps};
+            parameters.take(form.key_norm->name + ".weight"), form.query_norm->eps,
+            form.query_norm->form};
 }
 
 void Attention::prepare(RopeTables& tables) {
@@ -73,10 +77,23 @@ KvCache::Layer Attention::make_cache(int64_t batch, int64_t capacity,
 ops::AttentionMask Attention::mask(const ForwardContext& context) const {
   const Batch& batch = context.batch;
   ops::AttentionMask out{batch.document_start, window_, batch.document_end};
+  out.scale = scale_;
   out.dropout = dropout_draws(dropout_, layer_, DropoutSite::Attention, context);
   out.documents = batch.documents;
   out.dropout.first_head = q_.weight()->slice().offset[0] / head_dim_;
   return out;
+}
+
+ops::Heads Attention::normed(const ops::Heads& heads,
+                             const ForwardContext& context) const {
+  if (!norms_over_all_heads_) return ops::rms_norm_heads(heads, *norms_, context.fused);
+  ops::WideNorms norms{norms_->q, norms_->k, norms_->eps};
+  if (context.region != nullptr) {
+    norms.combine = [region = context.region](at::Tensor& sums) {
+      region->sum_features(sums);
+    };
+  }
+  return ops::wide_norm_heads(heads, norms);
 }
 
 ops::Heads Attention::heads(const ops::LinearInput& in,
@@ -87,7 +104,7 @@ ops::Heads Attention::heads(const ops::LinearInput& in,
   };
   const auto y = Linear::forward_all({&q_, &k_, &v_}, in, context);
   ops::Heads out{by_head(y[0]), by_head(y[1]), by_head(y[2])};
-  if (norms_) out = ops::rms_norm_heads(out, *norms_, context.fused);
+  if (norms_) out = normed(out, context);
   if (rope_ == nullptr) return out;
   if (context.fused) return ops::rope_in_place(out, *rope_, positions);
   return {ops::rope(out.q, *rope_, positions, context.fused),

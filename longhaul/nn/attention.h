@@ -47,10 +47,13 @@ class Attention {
   ops::AttentionMask mask(const ForwardContext& context) const;
   /// Projected, normed and rotated: [T, heads, D] each.
   ops::Heads heads(const ops::LinearInput& in, const ForwardContext& context) const;
+  ops::Heads normed(const ops::Heads& heads, const ForwardContext& context) const;
 
   Linear q_, k_, v_;
   OutLinear o_;
   std::optional<ops::HeadNorms> norms_;
+  bool norms_over_all_heads_;
+  std::optional<double> scale_;
   std::optional<families::Rotation> rotation_;
   std::shared_ptr<const ops::RopeTable> rope_;  ///< null without a rotation
   int64_t head_dim_;

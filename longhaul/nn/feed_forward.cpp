@@ -1,15 +1,14 @@
 #include "longhaul/nn/feed_forward.h"
 
 #include "longhaul/base/error.h"
+#include "longhaul/ops/gated_product.h"
 #include "longhaul/ops/recomputed.h"
-#include "longhaul/ops/swiglu.h"
 
 namespace longhaul::nn {
 
-ops::Gelu gelu_form(families::Activation activation) {
-  LH_ASSERT(activation != families::Activation::Silu, "an activation that is no GELU");
-  return activation == families::Activation::GeluTanh ? ops::Gelu::Tanh
-                                                      : ops::Gelu::Exact;
+ops::Gelu gelu_form(Activation activation) {
+  LH_ASSERT(activation != Activation::Silu, "an activation that is no GELU");
+  return activation == Activation::GeluTanh ? ops::Gelu::Tanh : ops::Gelu::Exact;
 }
 
 FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& form)
@@ -17,8 +16,6 @@ FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& 
       down_(parameters, form.down),
       activation_(form.activation) {
   if (form.gate) gate_.emplace(parameters, *form.gate);
-  LH_ASSERT(form.gate.has_value() == (activation_ == families::Activation::Silu),
-            "a feed-forward of a form that is not built");
 }
 
 /// Of the activation: the gate's result and up's, or up's alone.
@@ -33,7 +30,7 @@ at::Tensor FeedForward::forward(const at::Tensor& x,
   const std::vector<at::Tensor> in = inputs(context.enter(x), context);
   const auto act = [activation = activation_,
                     fused = context.fused](const std::vector<at::Tensor>& t) {
-    return t.size() == 2 ? ops::swiglu(t[0], t[1], fused)
+    return t.size() == 2 ? ops::gated_product(t[0], t[1], activation, fused)
                          : ops::gelu(t[0], gelu_form(activation), fused);
   };
   const ops::LinearInput inner =

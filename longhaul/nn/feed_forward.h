@@ -10,7 +10,7 @@
 namespace longhaul::nn {
 
 /// The form of GELU of an activation, which is one.
-ops::Gelu gelu_form(families::Activation activation);
+ops::Gelu gelu_form(Activation activation);
 
 /// down(act(gate x) * up x), or down(act(up x)). Inside a SplitRegion gate and up have a
 /// part of the inner features.
@@ -27,7 +27,7 @@ class FeedForward {
   std::optional<Linear> gate_;
   Linear up_;
   OutLinear down_;
-  families::Activation activation_;
+  Activation activation_;
 };
 
 }  // namespace longhaul::nn

@@ -28,14 +28,15 @@ at::Tensor counted(const ops::LossHeadResult& result, size_t term,
 
 }  // namespace
 
-at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_t term,
-                     const ForwardContext& context) {
+at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
+                     const ForwardContext& context, double logits_divisor) {
   // The head forms its gradients at once: nothing of its input is needed again.
   const at::Tensor rows =
       context.region == nullptr ? hidden : context.region->enter(hidden).x;
-  return counted(ops::loss_head(rows, weight, context.batch.targets.at(term),
-                                head_options(term, context)),
-                 term, context);
+  ops::LossHeadOptions options = head_options(0, context);
+  options.logits_divisor = logits_divisor;
+  return counted(ops::loss_head(rows, weight, context.batch.targets.at(0), options), 0,
+                 context);
 }
 
 at::Tensor loss_head_inside(const at::Tensor& rows, const at::Tensor& targets,

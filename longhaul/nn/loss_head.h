@@ -5,11 +5,12 @@
 
 namespace longhaul::nn {
 
-/// One term of the loss by ops::loss_head of the head's weight, whose vocabulary may be
-/// split: hidden [T, H] or this rank's part of T, the same loss on every rank of a
+/// The first term of the loss by ops::loss_head of the head's weight, whose vocabulary
+/// may be split: hidden [T, H] or this rank's part of T, the same loss on every rank of a
 /// SplitRegion. Its sum is added to context.losses. Collective where there is a region.
-at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight, size_t term,
-                     const ForwardContext& context);
+/// The logits are divided by `logits_divisor`.
+at::Tensor loss_head(const at::Tensor& hidden, const ParameterPtr& weight,
+                     const ForwardContext& context, double logits_divisor = 1.0);
 
 /// The same, with a bias, of rows [R, H] that have entered the region before: `targets`
 /// [R] int64.

@@ -22,6 +22,7 @@ class Norm {
   ParameterPtr weight_;
   ParameterPtr bias_;  ///< of a LayerNorm; null: an RMS norm
   double eps_;
+  RmsForm form_;
 };
 
 }  // namespace longhaul::nn

@@ -21,7 +21,7 @@ TORCH_LIBRARY(longhaul, library) {
   library.def(
       "rope(Tensor x, Tensor cos, Tensor sin, Tensor positions, bool inverse, "
       "Tensor(a!) y) -> ()");
-  // `activation`: of kernels::Activation.
+  // `activation`: of Activation.
   library.def(
       "gated_product_forward(Tensor gate, Tensor up, int activation, Tensor(a!) y) -> "
       "()");

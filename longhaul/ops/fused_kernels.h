@@ -83,7 +83,7 @@ void register_layers(torch::Library& library) {
     with_type(gate, [&]<typename T>(T) {
       Launch::run(
           kernels::GatedProductForward<T>{
-              static_cast<kernels::Activation>(activation), pointer<T>(gate),
+              static_cast<Activation>(activation), pointer<T>(gate),
               pointer<T>(up), gate.stride(0), gate.size(0), gate.size(1), pointer<T>(y)},
           gate.device());
     });
@@ -94,7 +94,7 @@ void register_layers(torch::Library& library) {
     with_type(gate, [&]<typename T>(T) {
       Launch::run(
           kernels::GatedProductBackward<T>{
-              static_cast<kernels::Activation>(activation), pointer<T>(dy),
+              static_cast<Activation>(activation), pointer<T>(dy),
               pointer<T>(gate), pointer<T>(up), gate.stride(0), gate.size(0),
               gate.size(1), pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)},
           gate.device());

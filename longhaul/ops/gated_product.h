@@ -2,12 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "longhaul/ops/kernels/cpu.h"
+#include "longhaul/families/activation.h"
 
 namespace longhaul::ops {
-
-/// Silu, GeluTanh or GeluExact.
-using kernels::Activation;
 
 /// activation(gate) * up (Shazeer, "GLU Variants Improve Transformer": SwiGLU with Silu,
 /// GEGLU with GELU in either form); fp32 inside, rounded once. gate, up and the result:

@@ -15,6 +15,7 @@
 #include "longhaul/comm/agree.h"
 #include "longhaul/comm/ledger.h"
 #include "longhaul/families/differences.h"
+#include "longhaul/tensor/dtype.h"
 #include "longhaul/train/source_files.h"
 #include "longhaul/train/step_loss.h"
 
@@ -414,7 +415,8 @@ void certify_weights(const Session& session, Logger& log) {
   const auto in_files =
       checkpoint::as_hugging_face(session.init, session.model_config.description);
   SourceFiles source_files(*in_files, *session.world);
-  if (!models::make_source_model(session.model_config, source_files)) {
+  const at::ScalarType compute = to_scalar_type(session.policy.compute);
+  if (!models::make_source_model(session.model_config, source_files, compute)) {
     log.warning(fmt::format("certificate: none for model_type {}",
                             session.model_config.model_type));
     return;
@@ -427,7 +429,7 @@ void certify_weights(const Session& session, Logger& log) {
   const Tolerance tolerance = certificate_tolerance(session.policy.compute);
   const Fixture fixture = make_fixture(session);
   const Answers answers = run_loaded(session, fixture);
-  const auto source = models::make_source_model(config, source_files);
+  const auto source = models::make_source_model(config, source_files, compute);
   LH_CHECK(source != nullptr, "certificate", "no evaluation of a source of type {}",
            config.model_type);
   Findings findings = compare(session, *source, fixture, answers, tolerance);

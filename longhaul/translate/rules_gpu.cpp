@@ -263,10 +263,14 @@ void put_megatron_model(const Job& job) {
     draft.override_field("tie_word_embeddings", {!*untied.value, ""},
                          untied.given ? untied.from : "tied, their default");
   }
-  for (const char* name : {"attention_dropout", "hidden_dropout"}) {
-    if (job.find(name) != nullptr) continue;  // its own line says it
+  // Where one is given its own line says it.
+  if (job.find("attention_dropout") == nullptr) {
     draft.leave(
-        fmt::format("{} 0.1, their default: decoders have no dropout here", name));
+        "attention_dropout 0.1, their default: set model.override's "
+        "attention_dropout to train with it");
+  }
+  if (job.find("hidden_dropout") == nullptr) {
+    draft.leave("hidden_dropout 0.1, their default: decoders have none here");
   }
   draft.fill("model.config",
              "the config.json of a model of this family; model.override below changes "

@@ -274,11 +274,10 @@ TEST(Translate, ASettingThatNoRuleReadsIsNotCarriedOver) {
 
 TEST(Translate, MegatronsDropoutIsAlwaysSpokenOf) {
   const std::string command = "python pretrain_gpt.py --lr 1 ";
-  EXPECT_TRUE(
-      holds(translate(command, 8).text,
-            "#   attention_dropout 0.1, their default: decoders have no dropout"));
+  EXPECT_TRUE(holds(translate(command, 8).text,
+                    "#   attention_dropout 0.1, their default: set model.override's"));
   const std::string given = translate(command + "--hidden-dropout 0.2", 8).text;
-  EXPECT_TRUE(holds(given, "#   --hidden-dropout 0.2: decoders have no dropout here"));
+  EXPECT_TRUE(holds(given, "#   --hidden-dropout 0.2: decoders have none here"));
   EXPECT_TRUE(holds(given, "#   attention_dropout 0.1, their default"));
 }
 

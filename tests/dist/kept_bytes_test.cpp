@@ -250,7 +250,7 @@ TEST(KeptBytes, OfSplitSequencesAreThoseOfEachRank) {
 }
 
 /// down(activation(gate) * up): what its forward holds.
-int64_t held_by_product(const ForwardForm& form, ops::Activation activation) {
+int64_t held_by_product(const ForwardForm& form, Activation activation) {
   const auto type = form.compute_bytes == 4 ? at::kFloat : at::kBFloat16;
   const auto leaf = [&] { return at::zeros({7, 24}, type).set_requires_grad(true); };
   const at::Tensor of_gate = leaf(), of_up = leaf();
@@ -284,7 +284,7 @@ TEST(KeptBytes, OfAGatedProductAreThoseThatARunHoldsWhateverTheActivation) {
     if (form.recompute == Recompute::Full) continue;
     const int64_t kept = described.kept(form, {7, 7, 1}, plan, 0, true).total();
     for (const auto activation :
-         {ops::Activation::Silu, ops::Activation::GeluTanh, ops::Activation::GeluExact}) {
+         {Activation::Silu, Activation::GeluTanh, Activation::GeluExact}) {
       EXPECT_EQ(held_by_product(form, activation), kept)
           << KeptCase{.form = form}.text() << ", activation "
           << static_cast<int>(activation);

@@ -119,7 +119,18 @@ BERT = {
     "type_vocab_size": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     "initializer_range": 0.05, "torch_dtype": "bfloat16",
 }
-MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL}
+KINDS = dict(sliding_window=10,
+             layer_types=["sliding_attention", "full_attention"] * 2,
+             rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+                              "sliding_attention": {"rope_type": "default",
+                                                    "rope_theta": 10000.0}})
+NO_ROPE = {key: value for key, value in MODEL.items() if key not in ("rope_theta", "rope_scaling")}
+# Further decoders: their settings, the layout that is tried at once, the number of their tensors
+# (of the model, of a block), and a change of the mathematics that the certificate sees.
+DECODERS = {}
+MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
+          **{name: {**settings, "model_type": name}
+             for name, (settings, *_) in DECODERS.items()}}
 
 
 def write_model(path, model_type="llama", **changes):

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from layouts import FP32, LAYOUTS, curve, parallel, step_dir, train, write_run
+from layouts import DECODERS, FP32, LAYOUTS, curve, parallel, step_dir, train, write_run
 
 ONE = (1, [])
 # Fixtures of other lengths, every kind of split, both dtypes.
@@ -124,7 +124,7 @@ def test_it_can_be_left_out_and_leaves_no_trace(run, store, source, tmp_path):
 
 
 @pytest.mark.parametrize("family,changes", [
-    ("mistral", {}), ("gpt_neox", {}),
+    ("mistral", {}), ("gpt_neox", {}), *((name, {}) for name in DECODERS),
     pytest.param("gpt_neox", dict(use_parallel_residual=False, hidden_act="gelu_new",
                                   tie_word_embeddings=True), marks=pytest.mark.soak)])
 def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, changes):
@@ -139,7 +139,8 @@ def test_other_families_have_a_second_evaluation(run, store, tmp_path, family, c
 
 
 @pytest.mark.parametrize("family,change", [
-    ("mistral", dict(sliding_window=12)), ("gpt_neox", dict(use_parallel_residual=False))])
+    ("mistral", dict(sliding_window=12)), ("gpt_neox", dict(use_parallel_residual=False)),
+    *((name, change) for name, (*_, change) in DECODERS.items())])
 def test_another_mathematics_of_another_family_is_named(run, store, tmp_path, family, change):
     first = write_run(tmp_path, store, "first", model_type=family)
     train(run, first, *FP32, "run.stop_after=1")

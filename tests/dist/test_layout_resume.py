@@ -1,8 +1,8 @@
 """What is bitwise the same in one layout, and what another layout goes on with."""
 
 import pytest
-from layouts import (FP32, LAYOUTS, curve, go_on_with, parallel, relative, state, step_dir,
-                     tensors, train, write_run)
+from layouts import (DECODERS, FP32, LAYOUTS, curve, go_on_with, parallel, relative, state,
+                     step_dir, tensors, train, write_run)
 
 ONE = (1, [])
 EIGHT = ["run.steps=8"]
@@ -93,7 +93,9 @@ def test_a_checkpoint_goes_on_in_another_layout(run, store, tmp_path, trained, b
 
 
 @pytest.mark.parametrize("family,before,after", [
-    ("gpt_neox", "tp2_pp2", "zero3"), *later(("mistral", "cp2_ring", "tp4"))])
+    ("gpt_neox", "tp2_pp2", "zero3"),
+    *later(("mistral", "cp2_ring", "tp4"),
+           *((name, "tp2_pp2", layout) for name, (_, layout, *_) in DECODERS.items()))])
 def test_another_family_goes_on_in_another_layout(run, store, tmp_path, trained, family, before,
                                                   after):
     one = curve(trained(ONE, *EIGHT, *FP32, model_type=family))

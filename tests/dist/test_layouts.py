@@ -3,7 +3,7 @@
 import functools
 
 import pytest
-from layouts import (FP32, IN_FP32, LAYOUTS, STEPS, assert_bf16_is_one_rank, curve, parallel,
+from layouts import (DECODERS, FP32, IN_FP32, LAYOUTS, STEPS, assert_bf16_is_one_rank, curve, parallel,
                      relative, run_layout, train, violations, write_run)
 
 ONE = (1, [])
@@ -30,11 +30,16 @@ OTHERS = {"qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2"),
           "gpt2": dict(model_type="gpt2"),
           "gpt2_drops": dict(model_type="gpt2", embd_pdrop=0.1, attn_pdrop=0.1, resid_pdrop=0.1),
           "mistral": dict(model_type="mistral"),
-          "gpt_neox": dict(model_type="gpt_neox")}
+          "gpt_neox": dict(model_type="gpt_neox"),
+          **{name: dict(model_type=name) for name in DECODERS}}
+TENSORS = {"qwen2": (3, 12), "qwen3": (3, 11), "gpt2": (4, 16), "gpt2_drops": (4, 16),
+           "mistral": (3, 9), "gpt_neox": (4, 16),
+           **{name: tensors for name, (_, _, tensors, _) in DECODERS.items()}}
 # Where biases are split with key heads on two ranks, and norms of heads are on all.
 OTHERS_NOW = [("qwen2", "tp4"), ("qwen3", "tp2_pp2_dp2"), ("gpt2", "tp2_pp2_dp2"),
               ("gpt2_drops", "tp2_cp2"), ("gpt2_drops", "pp2_dp2_zero3"),
-              ("mistral", "cp2_ring"), ("gpt_neox", "tp2_pp2_dp2")]
+              ("mistral", "cp2_ring"), ("gpt_neox", "tp2_pp2_dp2"),
+              *((name, layout) for name, (_, layout, *_) in DECODERS.items())]
 
 
 @pytest.mark.parametrize("family,name", [*OTHERS_NOW, *later(*(
@@ -45,9 +50,8 @@ def test_a_layout_of_another_family_is_one_rank(judged, family, name):
     ours, one = (judged(layout, *FP32, steps=10, **OTHERS[family])
                  for layout in (LAYOUTS[name], ONE))
     assert not violations(ours, one, IN_FP32)
-    tensors = {"qwen2": 3 + 12 * 4, "qwen3": 3 + 11 * 4, "gpt2": 4 + 16 * 4, "gpt2_drops": 4 + 16 * 4,
-               "mistral": 3 + 9 * 4, "gpt_neox": 4 + 16 * 4}[family]
-    assert len(one.first_gradients) == tensors
+    outside, in_block = TENSORS[family]
+    assert len(one.first_gradients) == outside + in_block * 4
 
 
 @pytest.mark.parametrize("again", ["full", "selective"])

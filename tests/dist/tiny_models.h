@@ -1,11 +1,11 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "longhaul/base/json.h"
+#include "longhaul/families/family.h"
 #include "longhaul/families/model_config.h"
 
 // A tiny model of every family, for tests that compare what is described with what runs.
@@ -58,25 +58,25 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"use_parallel_residual", !tied},
             {"tie_word_embeddings", tied}};
   }
-  const std::map<std::string, std::string> names = {
-      {"llama", "Llama"}, {"mistral", "Mistral"}, {"qwen2", "Qwen2"}, {"qwen3", "Qwen3"}};
-  return {{"architectures", {names.at(model_type) + "ForCausalLM"}},
-          {"model_type", model_type},
-          // Read by Mistral alone.
-          {"sliding_window", model_type == "mistral" ? OrderedJson(11) : OrderedJson()},
-          {"hidden_act", "silu"},
-          {"hidden_size", 40},
-          {"intermediate_size", 52},
-          {"num_hidden_layers", 4},
-          {"num_attention_heads", 6},
-          {"num_key_value_heads", 2},
-          {"head_dim", 8},
-          {"vocab_size", 101},
-          {"max_position_embeddings", 512},
-          {"rms_norm_eps", 1e-5},
-          {"rope_theta", 10000.0},
-          {"initializer_range", 0.02},
-          {"tie_word_embeddings", tied}};
+  const bool windows = model_type == "mistral";
+  OrderedJson json = {
+      {"architectures", families::find_family(model_type)->architectures()},
+      {"model_type", model_type},
+      {"sliding_window", windows ? OrderedJson(11) : OrderedJson()},
+      {"hidden_act", "silu"},
+      {"hidden_size", 40},
+      {"intermediate_size", 52},
+      {"num_hidden_layers", 4},
+      {"num_attention_heads", 6},
+      {"num_key_value_heads", 2},
+      {"head_dim", 8},
+      {"vocab_size", 101},
+      {"max_position_embeddings", 512},
+      {"rms_norm_eps", 1e-5},
+      {"rope_theta", 10000.0},
+      {"initializer_range", 0.02},
+      {"tie_word_embeddings", tied}};
+  return json;
 }
 
 inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) {

@@ -12,6 +12,8 @@ BASE = dict(
     max_position_embeddings=512,
     rms_norm_eps=1e-5,
     initializer_range=0.05,
+    bos_token_id=1,
+    eos_token_id=2,
     attn_implementation="eager",
 )
 

@@ -48,11 +48,10 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       planted = true;
     }
     if (fault == "wrong_activation") {
-      using families::Activation;
-      planted = feed_forward->activation != Activation::Silu;
-      feed_forward->activation = feed_forward->activation == Activation::Gelu
+      feed_forward->activation = feed_forward->activation == Activation::GeluExact
                                      ? Activation::GeluTanh
-                                     : Activation::Gelu;
+                                     : Activation::GeluExact;
+      planted = true;
     }
     if (fault == "half_rotated" && attention->rotation) {
       attention->rotation->features /= 2;
@@ -62,10 +61,28 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       attention->window.reset();
       planted = true;
     }
-    if (fault == "wrong_eps" && attention->query_norm) {
-      attention->query_norm->eps *= 1000.0;
+    if (fault == "no_scale_of_scores" && attention->scale) {
+      attention->scale.reset();
       planted = true;
     }
+    if (fault == "no_scale_of_branches" && last.scale != 1.0) {
+      last.scale = 1.0;
+      planted = true;
+    }
+    if (fault == "one_rotation" && attention->rotation) {
+      planted |= attention->rotation !=
+                 core_of<families::Attention>(network.blocks[0])->rotation;
+      attention->rotation = core_of<families::Attention>(network.blocks[0])->rotation;
+    }
+  }
+  auto* head = std::get_if<families::LanguageHead>(&network.head);
+  if (fault == "no_scale_of_embedding" && network.embedding.scale != 1.0) {
+    network.embedding.scale = 1.0;
+    planted = true;
+  }
+  if (fault == "no_divisor_of_logits" && head != nullptr && head->logits_divisor != 1.0) {
+    head->logits_divisor = 1.0;
+    planted = true;
   }
   return planted;
 }

@@ -15,15 +15,21 @@ DECODER = dict(
     vocab_size=120, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
     num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=64,
     rms_norm_eps=1e-5, initializer_range=0.2, tie_word_embeddings=False,
+    bos_token_id=1, eos_token_id=2, pad_token_id=0,
     rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
 ROTATED = dict(rope_parameters={"rope_type": "default", "rope_theta": 500.0})
 DECODER_HONOURED = dict(
     ROTATED, vocab_size=130, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
     num_attention_heads=6, num_key_value_heads=4, head_dim=24, rms_norm_eps=0.1,
     tie_word_embeddings=True)
-DECODER_REFUSED = dict(hidden_act="gelu", attention_dropout=0.1, max_position_embeddings=16)
+DECODER_REFUSED = dict(hidden_act="gelu", attention_dropout=1.5, max_position_embeddings=16)
 SLIDING = ["full_attention", "sliding_attention"]
 QWEN_REFUSED = dict(DECODER_REFUSED, use_sliding_window=True, layer_types=SLIDING)
+# A rotation for each kind of layer.
+KINDS = {"full_attention": {"rope_type": "default", "rope_theta": 10000.0},
+         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}
+OTHER_KINDS = {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 9000.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 200.0}}
 # What they mean needs use_sliding_window.
 QWEN_NEUTRAL = dict(sliding_window=5, max_window_layers=1)
 
@@ -146,10 +152,17 @@ def test_every_field_is_in_a_list(family):
     assert listed - fields <= {"head_dim"}
 
 
-@pytest.mark.parametrize("family,field", [
-    # These two have their fields from Llama's form, as Mistral and Qwen3.
-    pytest.param(family, field, marks=pytest.mark.soak if family in ("Llama", "Qwen2") else ())
-    for family in FAMILIES for field, value in FAMILIES[family][1].items() if value is not None])
+def cases(part, of_decoders):
+    """Fields of a family's list; those that every decoder reads alike run with one of them, and under
+    the label soak with the others."""
+    others = ("Mistral", "GPT2", "GPTNeoX", "Bert")
+    return [pytest.param(family, field, marks=pytest.mark.soak if family not in others
+                         and value == of_decoders.get(field) else ())
+            for family in FAMILIES for field, value in FAMILIES[family][part].items()
+            if value is not None]
+
+
+@pytest.mark.parametrize("family,field", cases(1, DECODER_HONOURED))
 def test_a_field_is_honoured(ours, tmp_path, family, field):
     honoured = FAMILIES[family][1]
     model = make(family, **{field: honoured[field]})
@@ -164,8 +177,7 @@ def test_a_field_is_honoured(ours, tmp_path, family, field):
         assert isinstance(found, str) or distance(found, want) > SEEN
 
 
-@pytest.mark.parametrize("family,field", [
-    (family, field) for family in FAMILIES for field in FAMILIES[family][2]])
+@pytest.mark.parametrize("family,field", cases(2, DECODER_REFUSED))
 def test_a_field_is_refused_by_name(ours, tmp_path, family, field):
     make(family).save_pretrained(tmp_path / "model")
     rewrite(tmp_path / "model", {field: FAMILIES[family][2][field]})

@@ -154,8 +154,7 @@ def test_a_random_start_has_a_padding_row_of_zeros(run, tmp_path, name):
     assert size[torch.arange(320) != 2].min() > 0.01
 
 
-@pytest.mark.parametrize("name", ["llama3_gqa", "tied", "qwen2", "qwen3", "gpt2", "mistral",
-                                  "pythia", "neox_serial"])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, tmp_path, name):
     model = make_model(name)
     model.save_pretrained(tmp_path / "model", max_shard_size="200KB")
@@ -167,7 +166,9 @@ def test_untrained_export_holds_the_same_tensors_and_loads_in_transformers(run, 
         assert torch.equal(ours[key].detach(), value.detach()), key
 
 
-@pytest.mark.parametrize("name", ["llama3_gqa", "gpt2", "mistral", "pythia"])
+@pytest.mark.parametrize("name", [
+    name if name in ("llama3_gqa", "gpt2", "mistral", "pythia")
+    else pytest.param(name, marks=pytest.mark.soak) for name in CONFIGS])
 def test_export_of_a_run_is_what_transformers_reads(run, tmp_path, name):
     rows = make_rows()
     longhaul_curve(run, tmp_path, make_model(name), rows)

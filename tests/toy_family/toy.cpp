@@ -13,11 +13,7 @@
 
 namespace longhaul {
 namespace {
-
 using namespace families;
-
-/// Of the mean square of hidden states in the loss, after each block.
-constexpr double kSizeWeight = 0.02;
 
 class ToyFamily : public Family {
  public:
@@ -25,7 +21,6 @@ class ToyFamily : public Family {
   std::string about() const override { return "a test's"; }
   std::vector<std::string> architectures() const override { return {"ToyForCausalLM"}; }
   std::vector<std::string> fields() const override { return {"width", "depth"}; }
-
   void read(const ConfigFields& fields, ModelConfig& config) const override {
     Network& network = config.network;
     const int64_t width = fields.required_integer("width", 1, kMaxWidth);
@@ -44,7 +39,6 @@ class ToyFamily : public Family {
     }
     network.head = LanguageHead{{Norm::Kind::Rms, "norm", 1e-5}, "head"};
   }
-
   ModelDescription describe(const Network& network) const override {
     ModelDescription model = families::describe(network);
     model.passed.push_back({"words", network.width});
@@ -58,7 +52,6 @@ class ToyFamily : public Family {
     }
     return model;
   }
-
   std::vector<Field> settings(const ModelConfig& config) const override {
     return {{"width", fmt::format("{}", config.network.width), true}};
   }
@@ -74,7 +67,7 @@ class Toy : public models::Model {
   nn::Tensors block(int64_t layer, const nn::Tensors& x,
                     const nn::ForwardContext& context) const override {
     const at::Tensor h = Model::block(layer, x, context)[0];
-    const at::Tensor size = h.square().mean(1).sum() * kSizeWeight;
+    const at::Tensor size = h.square().mean(1).sum() * 0.02;
     return {nn::with_auxiliary_loss(h, size, 1, context), x[1]};
   }
   nn::Tensors head(const nn::Tensors& x,
@@ -84,7 +77,6 @@ class Toy : public models::Model {
 };
 
 }  // namespace
-
 const std::vector<const Family*>& families::all_families() {
   static const ToyFamily toy;
   static const std::vector<const Family*> all = {&toy};
@@ -99,7 +91,8 @@ std::unique_ptr<models::Model> models::make_model(const ModelConfig& config,
   return std::make_unique<Toy>(config, stage, parameters);
 }
 std::unique_ptr<models::SourceModel> models::make_source_model(const ModelConfig&,
-                                                               const SourceFiles&) {
+                                                               const SourceFiles&,
+                                                               at::ScalarType) {
   return nullptr;
 }
 

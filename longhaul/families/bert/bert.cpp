@@ -54,7 +54,7 @@ BertSettings read_bert_settings(const ConfigFields& fields) {
 }
 
 Activation bert_activation(const BertSettings& s) {
-  return s.tanh_gelu ? Activation::GeluTanh : Activation::Gelu;
+  return s.tanh_gelu ? Activation::GeluTanh : Activation::GeluExact;
 }
 
 Block bert_block(const BertSettings& s, int64_t layer) {

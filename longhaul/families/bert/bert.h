@@ -23,6 +23,4 @@ struct BertSettings : FamilySettings {
   bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
 };
 
-const Family& bert_family();
-
 }  // namespace longhaul::families

@@ -19,6 +19,4 @@ struct Gpt2Settings : FamilySettings {
   double residual_dropout = 0.1;   ///< of what a block adds to the hidden states
 };
 
-const Family& gpt2_family();
-
 }  // namespace longhaul::families

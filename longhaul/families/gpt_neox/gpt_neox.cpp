@@ -84,13 +84,14 @@ Block neox_block(const GptNeoxSettings& s, int64_t layer) {
   };
   Branch first{.before = norm("input_layernorm"),
                .core = neox_attention(s, name + "attention.")};
-  Branch second{.before = norm("post_attention_layernorm"),
-                .core = FeedForward{
-                    .up = neox_projection(mlp + "up_proj", mlp + "dense_h_to_4h",
-                                          s.intermediate_size, true),
-                    .down = neox_projection(mlp + "down_proj", mlp + "dense_4h_to_h",
-                                            s.hidden_size, true),
-                    .activation = s.tanh_gelu ? Activation::GeluTanh : Activation::Gelu}};
+  Branch second{
+      .before = norm("post_attention_layernorm"),
+      .core = FeedForward{
+          .up = neox_projection(mlp + "up_proj", mlp + "dense_h_to_4h",
+                                s.intermediate_size, true),
+          .down = neox_projection(mlp + "down_proj", mlp + "dense_4h_to_h", s.hidden_size,
+                                  true),
+          .activation = s.tanh_gelu ? Activation::GeluTanh : Activation::GeluExact}};
   if (s.parallel_residual) return {{{std::move(first), std::move(second)}}};
   return {{{std::move(first)}}, {{std::move(second)}}};
 }

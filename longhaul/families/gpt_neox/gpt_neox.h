@@ -27,6 +27,4 @@ struct GptNeoxSettings : FamilySettings {
 /// The settings of a model of this family; internal error for one of another.
 const GptNeoxSettings& gpt_neox_settings(const ModelConfig& config);
 
-const Family& gpt_neox_family();
-
 }  // namespace longhaul::families

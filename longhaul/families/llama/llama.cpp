@@ -1,4 +1,4 @@
-#include "longhaul/families/llama/llama.h"
+#include "longhaul/families/decoder.h"
 
 #include <fmt/format.h>
 
@@ -27,6 +27,7 @@ void check_llama_neutral(const ConfigFields& fields) {
   if (window && !is_off(*window)) fields.refuse("sliding_window", *window);
 }
 
+/// Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024).
 class LlamaFamily : public DecoderFamily {
  public:
   std::string model_type() const override { return "llama"; }

@@ -1,4 +1,4 @@
-#include "longhaul/families/mistral/mistral.h"
+#include "longhaul/families/decoder.h"
 
 #include <fmt/format.h>
 
@@ -19,6 +19,7 @@ void check_mistral_is_whole(const ConfigFields& fields) {
   }
 }
 
+/// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): attention within a window.
 class MistralFamily : public DecoderFamily {
  public:
   std::string model_type() const override { return "mistral"; }

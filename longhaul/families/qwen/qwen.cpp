@@ -1,10 +1,12 @@
-#include "longhaul/families/qwen/qwen.h"
+#include "longhaul/families/decoder.h"
 
 #include <fmt/format.h>
 
 namespace longhaul::families {
 namespace {
 
+/// Qwen2 (Yang et al. 2024, arXiv 2407.10671): biases of queries, keys and values. Qwen3
+/// (Yang et al. 2025, arXiv 2505.09388): norms of each head of queries and keys.
 class QwenFamily : public DecoderFamily {
  public:
   explicit QwenFamily(int version) : version_(version) {}
@@ -23,8 +25,8 @@ class QwenFamily : public DecoderFamily {
             "use_sliding_window"};
   }
   /// Those of every version of transformers. Qwen2 has no field head_dim of its own.
-  AbsentSizes absent_sizes() const override {
-    AbsentSizes absent{.num_key_value_heads = 32, .head_dim = {}};
+  AbsentFields absent_fields() const override {
+    AbsentFields absent{.num_key_value_heads = 32, .head_dim = {}};
     if (version_ == 3) absent.head_dim = 128;
     return absent;
   }

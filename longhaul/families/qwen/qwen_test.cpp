@@ -1,4 +1,4 @@
-#include "longhaul/families/qwen/qwen.h"
+#include "longhaul/families/decoder.h"
 
 #include "longhaul/config/test_support.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "longhaul/families/activation.h"
 #include "longhaul/families/rms_form.h"
 #include "longhaul/system/isa.h"
 
@@ -88,12 +89,8 @@ struct Rope {
   int64_t y_token_stride, y_head_stride;
 };
 
-// ---- Gated products
-// --------------------------------------------------------------------
-
-/// silu(x) = x sigmoid(x); GELU is x times the normal distribution's share below it, or
-/// that by its tanh form.
-enum class Activation { Silu, GeluTanh, GeluExact };
+// ---- Gated products: silu(x) = x sigmoid(x); GELU is x times the normal distribution's
+// share below it, or that by its tanh form.
 
 /// y = activation(gate) * up. gate and up [rows, features] with one row stride (so that
 /// they may be halves of one matrix); y [rows, features] contiguous.

@@ -21,7 +21,7 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
     const BlockFunction block = [&](const nn::Tensors& in) {
       const at::Tensor y = ops::linear(in[0], weight, queue);
       return nn::Tensors{ops::gated_product(y, ops::linear(y, weight, queue),
-                                            ops::Activation::Silu, true),
+                                            Activation::Silu, true),
                          in[1] * y.sum()};
     };
     const nn::Tensors in = {ops::leaf(x), ops::leaf(dy)};

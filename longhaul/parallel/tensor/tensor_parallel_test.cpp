@@ -108,7 +108,7 @@ twin::Family make_wide(bool again) {
   };
   family.loss = [m = model.get()](const nn::Tensors& hidden,
                                   const nn::ForwardContext& context) {
-    return nn::loss_head(hidden[0], m->head.weight(), 0, context);
+    return nn::loss_head(hidden[0], m->head.weight(), context);
   };
   return family;
 }

@@ -121,7 +121,7 @@ WideTensors run_layer(const WideCase& c, const WideTensors& values,
     return region ? region->outside(rows).contiguous() : rows;
   };
   const at::Tensor x = ops::leaf(mine(values.at("x")));
-  const nn::BlockFunction block = [&](const nn::Tensors& in) {
+  const BlockFunction block = [&](const nn::Tensors& in) {
     return nn::Tensors{layer.forward(in[0], region, fault)};
   };
   const at::Tensor y = c.recomputed ? recompute(block, {x})[0] : block({x})[0];

@@ -9,7 +9,6 @@
 namespace longhaul::cuda_host {
 namespace {
 
-using kernels::Activation;
 using kernels::Bf16;
 using kernels::testing::activation_and_slope;
 using kernels::testing::kActivations;
