@@ -6,6 +6,7 @@ namespace longhaul::families {
 
 // Each in the folder of its name.
 const Family& bert_family();
+const Family& gemma3_family();
 const Family& gpt2_family();
 const Family& gpt_neox_family();
 const Family& llama_family();
@@ -15,8 +16,8 @@ const Family& qwen3_family();
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> families = {
-      &llama_family(),   &gpt2_family(),     &qwen2_family(), &qwen3_family(),
-      &mistral_family(), &gpt_neox_family(), &bert_family()};
+      &llama_family(),   &gpt2_family(),   &qwen2_family(),    &qwen3_family(),
+      &mistral_family(), &gemma3_family(), &gpt_neox_family(), &bert_family()};
   return families;
 }
 

@@ -127,7 +127,12 @@ KINDS = dict(sliding_window=10,
 NO_ROPE = {key: value for key, value in MODEL.items() if key not in ("rope_theta", "rope_scaling")}
 # Further decoders: their settings, the layout that is tried at once, the number of their tensors
 # (of the model, of a block), and a change of the mathematics that the certificate sees.
-DECODERS = {}
+DECODERS = {
+    "gemma3_text": (
+        {**NO_ROPE, **KINDS, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20,
+         "architectures": ["Gemma3ForCausalLM"], "tie_word_embeddings": True},
+        "tp2_pp2_dp2", (2, 13), {"query_pre_attn_scalar": 24}),
+}
 MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
           **{name: {**settings, "model_type": name}
              for name, (settings, *_) in DECODERS.items()}}

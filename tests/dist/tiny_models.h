@@ -58,7 +58,7 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"use_parallel_residual", !tied},
             {"tie_word_embeddings", tied}};
   }
-  const bool windows = model_type == "mistral";
+  const bool windows = model_type == "mistral" || model_type == "gemma3_text";
   OrderedJson json = {
       {"architectures", families::find_family(model_type)->architectures()},
       {"model_type", model_type},
@@ -76,6 +76,7 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
       {"rope_theta", 10000.0},
       {"initializer_range", 0.02},
       {"tie_word_embeddings", tied}};
+  if (model_type == "gemma3_text") json["sliding_window_pattern"] = 2;
   return json;
 }
 
@@ -86,9 +87,10 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 /// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
 /// have.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false},   {"llama", true}, {"qwen2", false},    {"qwen3", false},
-          {"mistral", false}, {"gpt2", true},  {"gpt_neox", false}, {"gpt_neox", true},
-          {"bert", true},     {"bert", false}};
+  return {{"llama", false}, {"llama", true},     {"qwen2", false},
+          {"qwen3", false}, {"mistral", false},  {"gemma3_text", true},
+          {"gpt2", true},   {"gpt_neox", false}, {"gpt_neox", true},
+          {"bert", true},   {"bert", false}};
 }
 
 }  // namespace longhaul::testing

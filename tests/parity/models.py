@@ -78,6 +78,21 @@ CONFIGS = {
         sliding_window=40,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     ),
+    # Norms before and behind, one plus the weight, GEGLU, windows with a rotation of their own.
+    "gemma3": dict(
+        family="Gemma3Text",
+        num_key_value_heads=2,
+        pad_token_id=0,
+        head_dim=24,
+        sliding_window=40,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        query_pre_attn_scalar=30,
+        attention_bias=True,
+        tie_word_embeddings=True,
+        rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0,
+                                            "rope_theta": 1000000.0},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,

@@ -42,6 +42,14 @@ FAMILIES = {
                 DECODER_REFUSED, {}),
     "Qwen2": (DECODER, {**DECODER_HONOURED, "head_dim": None}, QWEN_REFUSED, QWEN_NEUTRAL),
     "Qwen3": (DECODER, DECODER_HONOURED, dict(QWEN_REFUSED, attention_bias=True), QWEN_NEUTRAL),
+    "Gemma3Text": (
+        dict(DECODER, sliding_window=9, layer_types=SLIDING, rope_parameters=KINDS),
+        dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
+             sliding_window=10, layer_types=["full_attention"] * 2, query_pre_attn_scalar=99,
+             attention_bias=True, hidden_size=96, intermediate_size=72),
+        dict(hidden_activation="gelu", attention_dropout=1.5, max_position_embeddings=16,
+             attn_logit_softcapping=30.0, final_logit_softcapping=30.0,
+             use_bidirectional_attention=True), {}),
     "GPT2": (
         dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
              resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,

@@ -1,0 +1,75 @@
+#include <cmath>
+
+#include "longhaul/families/decoder.h"
+#include "longhaul/families/limits.h"
+
+namespace longhaul::families {
+namespace {
+
+/// Gemma 3 without its eyes (Gemma Team 2025, arXiv 2503.19786): norms before and behind
+/// each branch that multiply with one plus their weight, GEGLU, and five of six layers
+/// with a window and a rotation of their own.
+class Gemma3Family : public DecoderFamily {
+ public:
+  std::string model_type() const override { return "gemma3_text"; }
+  std::string about() const override { return "Gemma 3 for text"; }
+  std::vector<std::string> architectures() const override {
+    return {"Gemma3ForCausalLM"};
+  }
+
+ private:
+  std::vector<std::string> more_fields() const override {
+    return {"attention_bias",         "query_pre_attn_scalar",
+            "rope_local_base_freq",   "sliding_window",
+            "sliding_window_pattern", "use_bidirectional_attention",
+            "attn_logit_softcapping", "final_logit_softcapping"};
+  }
+  AbsentFields absent_fields() const override {
+    return {.num_key_value_heads = 4,
+            .head_dim = 256,
+            .tie_word_embeddings = true,
+            .pad_token_id = 0,
+            .rms_norm_eps = 1e-6};
+  }
+  std::string activation_field() const override { return "hidden_activation"; }
+  std::vector<std::string> activations() const override {
+    return {"gelu_pytorch_tanh", "gelu_new"};
+  }
+  bool has_kinds_of_layers() const override { return true; }
+  void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
+    s.rope = read_rope_of_kind(fields, "full_attention", "rope_theta", 1e6, true);
+    s.sliding_rope = read_rope_of_kind(fields, "sliding_attention",
+                                       "rope_local_base_freq", 1e4, false);
+  }
+
+  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping",
+                            "use_bidirectional_attention"}) {
+      const OrderedJson* value = fields.find(key);
+      if (value != nullptr && !is_off(*value)) fields.refuse(key, *value);
+    }
+    const int64_t period =
+        fields.integer("sliding_window_pattern", 1, kMaxLayers).value_or(6);
+    read_kinds_of_layers(
+        fields, 4096, [&](int64_t layer) { return (layer + 1) % period == 0; }, s);
+    read_attention_bias(fields, s);
+    s.head_norms = true;
+    s.norm_form = RmsForm::OnePlusWeight;
+    s.norms_after = true;
+    s.activation = Activation::GeluTanh;
+    const auto scalar = static_cast<double>(
+        fields.integer("query_pre_attn_scalar", 1, kMaxWidth).value_or(256));
+    s.attention_scale = 1.0 / std::sqrt(scalar);
+    s.embedding_scale = std::sqrt(static_cast<double>(s.hidden_size));
+    s.rounds_embedding_scale = true;
+  }
+};
+
+}  // namespace
+
+const Family& gemma3_family() {
+  static const Gemma3Family family;
+  return family;
+}
+
+}  // namespace longhaul::families
