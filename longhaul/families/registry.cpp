@@ -11,13 +11,16 @@ const Family& gpt2_family();
 const Family& gpt_neox_family();
 const Family& llama_family();
 const Family& mistral_family();
+const Family& olmo2_family();
+const Family& olmo3_family();
 const Family& qwen2_family();
 const Family& qwen3_family();
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> families = {
-      &llama_family(),   &gpt2_family(),   &qwen2_family(),    &qwen3_family(),
-      &mistral_family(), &gemma3_family(), &gpt_neox_family(), &bert_family()};
+      &llama_family(),    &gpt2_family(),   &qwen2_family(), &qwen3_family(),
+      &mistral_family(),  &gemma3_family(), &olmo2_family(), &olmo3_family(),
+      &gpt_neox_family(), &bert_family()};
   return families;
 }
 

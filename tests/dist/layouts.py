@@ -132,6 +132,11 @@ DECODERS = {
         {**NO_ROPE, **KINDS, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 20,
          "architectures": ["Gemma3ForCausalLM"], "tie_word_embeddings": True},
         "tp2_pp2_dp2", (2, 13), {"query_pre_attn_scalar": 24}),
+    # Norms over all heads, whose key heads lie on two ranks each.
+    "olmo2": ({**MODEL, "architectures": ["Olmo2ForCausalLM"]}, "tp4", (3, 11),
+              {"rms_norm_eps": 1e-2}),
+    "olmo3": ({**NO_ROPE, **KINDS, "architectures": ["Olmo3ForCausalLM"]}, "tp2_cp2", (3, 11),
+              {"sliding_window": 12}),
 }
 MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
           **{name: {**settings, "model_type": name}

@@ -58,7 +58,8 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
             {"use_parallel_residual", !tied},
             {"tie_word_embeddings", tied}};
   }
-  const bool windows = model_type == "mistral" || model_type == "gemma3_text";
+  const bool windows =
+      model_type == "mistral" || model_type == "gemma3_text" || model_type == "olmo3";
   OrderedJson json = {
       {"architectures", families::find_family(model_type)->architectures()},
       {"model_type", model_type},
@@ -87,10 +88,10 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 /// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
 /// have.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false}, {"llama", true},     {"qwen2", false},
-          {"qwen3", false}, {"mistral", false},  {"gemma3_text", true},
-          {"gpt2", true},   {"gpt_neox", false}, {"gpt_neox", true},
-          {"bert", true},   {"bert", false}};
+  return {{"llama", false},   {"llama", true},       {"qwen2", false},   {"qwen3", false},
+          {"mistral", false}, {"gemma3_text", true}, {"olmo2", false},   {"olmo3", false},
+          {"gpt2", true},     {"gpt_neox", false},   {"gpt_neox", true}, {"bert", true},
+          {"bert", false}};
 }
 
 }  // namespace longhaul::testing

@@ -93,6 +93,27 @@ CONFIGS = {
                                             "rope_theta": 1000000.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
     ),
+    # Norms behind the branches alone, those of queries and keys over all heads.
+    "olmo2": dict(
+        family="Olmo2",
+        num_key_value_heads=3,
+        pad_token_id=1,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    ),
+    # The same, two layers with a window; YaRN where there is none.
+    "olmo3": dict(
+        family="Olmo3",
+        num_key_value_heads=2,
+        pad_token_id=1,
+        sliding_window=40,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        rope_parameters={"full_attention": {"rope_type": "yarn", "factor": 8.0,
+                                            "rope_theta": 500000.0, "attention_factor": 1.2,
+                                            "beta_fast": 32.0, "beta_slow": 1.0,
+                                            "original_max_position_embeddings": 64},
+                         "sliding_attention": {"rope_type": "default",
+                                               "rope_theta": 500000.0}},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,

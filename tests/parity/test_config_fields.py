@@ -50,6 +50,12 @@ FAMILIES = {
         dict(hidden_activation="gelu", attention_dropout=1.5, max_position_embeddings=16,
              attn_logit_softcapping=30.0, final_logit_softcapping=30.0,
              use_bidirectional_attention=True), {}),
+    "Olmo2": (DECODER, dict(DECODER_HONOURED, attention_bias=True), DECODER_REFUSED, {}),
+    "Olmo3": (
+        dict(DECODER, sliding_window=9, layer_types=SLIDING, rope_parameters=KINDS),
+        dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
+             sliding_window=10, layer_types=["full_attention"] * 2, attention_bias=True),
+        DECODER_REFUSED, {}),
     "GPT2": (
         dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
              resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,

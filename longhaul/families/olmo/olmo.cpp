@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include "longhaul/families/decoder.h"
+
+namespace longhaul::families {
+namespace {
+
+/// OLMo 2 (OLMo et al. 2024, arXiv 2501.00656): norms behind each branch alone, and of
+/// queries and keys over all heads. OLMo 3: three of four layers with a window.
+class OlmoFamily : public DecoderFamily {
+ public:
+  explicit OlmoFamily(int version) : version_(version) {}
+
+  std::string model_type() const override { return fmt::format("olmo{}", version_); }
+  std::string about() const override { return fmt::format("OLMo {}", version_); }
+  std::vector<std::string> architectures() const override {
+    return {fmt::format("Olmo{}ForCausalLM", version_)};
+  }
+
+ private:
+  std::vector<std::string> more_fields() const override {
+    if (version_ == 2) return {"attention_bias"};
+    return {"attention_bias", "sliding_window"};
+  }
+  AbsentFields absent_fields() const override {
+    return {.pad_token_id = 1, .rms_norm_eps = 1e-5};
+  }
+  bool has_kinds_of_layers() const override { return version_ == 3; }
+  void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
+    if (version_ == 2) return DecoderFamily::read_rotation(fields, s);
+    constexpr double kTheta = 5e5;
+    s.rope = read_rope_of_kind(fields, "full_attention", "rope_theta", kTheta, true);
+    // transformers gives the outer rope_theta to full attention alone.
+    s.sliding_rope = read_rope_of_kind(fields, "sliding_attention", "", kTheta, false);
+  }
+
+  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
+    read_attention_bias(fields, s);
+    s.wide_norms = true;
+    s.norm_form = RmsForm::WeightBeforeCast;
+    s.norms_before = false;
+    s.norms_after = true;
+    if (version_ == 2) return;
+    read_kinds_of_layers(
+        fields, 4096, [](int64_t layer) { return (layer + 1) % 4 == 0; }, s);
+  }
+
+  int version_;
+};
+
+}  // namespace
+
+const Family& olmo2_family() {
+  static const OlmoFamily family(2);
+  return family;
+}
+
+const Family& olmo3_family() {
+  static const OlmoFamily family(3);
+  return family;
+}
+
+}  // namespace longhaul::families

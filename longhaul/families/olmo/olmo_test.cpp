@@ -1,0 +1,78 @@
+#include "longhaul/families/decoder.h"
+
+#include "longhaul/config/test_support.h"
+
+namespace longhaul {
+namespace {
+
+// OLMo-2-0425-1B, as published.
+constexpr std::string_view kOlmo2 = R"({
+  "architectures": ["Olmo2ForCausalLM"], "attention_bias": false,
+  "attention_dropout": 0.0, "eos_token_id": 100257, "hidden_act": "silu",
+  "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+  "max_position_embeddings": 4096, "model_type": "olmo2", "num_attention_heads": 16,
+  "num_hidden_layers": 16, "num_key_value_heads": 16, "pad_token_id": 100277,
+  "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000,
+  "tie_word_embeddings": false, "torch_dtype": "float32",
+  "transformers_version": "4.47.0", "use_cache": false, "vocab_size": 100352
+})";
+
+ModelConfig parse_olmo(const OrderedJson& changes = {}) {
+  OrderedJson json = OrderedJson::parse(kOlmo2);
+  for (const auto& [key, value] : changes.items()) json[key] = value;
+  return parse_model_config(json.dump(), "c.json");
+}
+
+/// OLMo-3-1025-7B's fields, where they are not those above.
+OrderedJson olmo3() {
+  return {{"architectures", {"Olmo3ForCausalLM"}},
+          {"model_type", "olmo3"},
+          {"hidden_size", 4096},
+          {"intermediate_size", 11008},
+          {"num_attention_heads", 32},
+          {"num_hidden_layers", 32},
+          {"num_key_value_heads", 32},
+          {"max_position_embeddings", 65536},
+          {"sliding_window", 4096},
+          {"vocab_size", 100278},
+          {"rope_scaling",
+           {{"rope_type", "yarn"},
+            {"factor", 8.0},
+            {"attention_factor", 1.2079441541679836},
+            {"beta_fast", 32.0},
+            {"beta_slow", 1.0},
+            {"original_max_position_embeddings", 8192}}}};
+}
+
+/// Counted by transformers 5.23.
+TEST(Olmo, PublishedModelsAreCountedAsTransformersCounts) {
+  const ModelConfig model = parse_olmo();
+  EXPECT_EQ(model.description.num_parameters(), 1'484'916'736);
+  EXPECT_TRUE(model.ignored_fields.empty());
+  EXPECT_EQ(parse_olmo(olmo3()).description.num_parameters(), 7'298'011'136);
+}
+
+TEST(Olmo, NormsStandBehindTheBranchesAlone) {
+  const ModelConfig model = parse_olmo();
+  for (const families::Step& step : model.network.blocks.front()) {
+    EXPECT_FALSE(step.branches.front().before);
+    ASSERT_TRUE(step.branches.front().after);
+    EXPECT_EQ(step.branches.front().after->form, RmsForm::WeightBeforeCast);
+  }
+}
+
+TEST(Olmo, VersionThreeHasAWindowInThreeOfFourLayersAndScalesTheOthers) {
+  const ModelConfig model = parse_olmo(olmo3());
+  for (const size_t layer : {0, 2, 3, 4, 31}) {
+    const auto& attention = std::get<families::Attention>(
+        model.network.blocks.at(layer).front().branches.front().core);
+    const bool full = layer % 4 == 3;
+    EXPECT_EQ(attention.window.has_value(), !full) << layer;
+    EXPECT_EQ(attention.rotation->rope.kind,
+              full ? RopeConfig::Kind::Yarn : RopeConfig::Kind::Plain);
+    EXPECT_EQ(attention.rotation->rope.theta, 5e5);
+  }
+}
+
+}  // namespace
+}  // namespace longhaul
