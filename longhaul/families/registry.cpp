@@ -9,6 +9,7 @@ const Family& bert_family();
 const Family& gemma3_family();
 const Family& gpt2_family();
 const Family& gpt_neox_family();
+const Family& granite_family();
 const Family& llama_family();
 const Family& mistral_family();
 const Family& olmo2_family();
@@ -18,9 +19,9 @@ const Family& qwen3_family();
 
 const std::vector<const Family*>& all_families() {
   static const std::vector<const Family*> families = {
-      &llama_family(),    &gpt2_family(),   &qwen2_family(), &qwen3_family(),
-      &mistral_family(),  &gemma3_family(), &olmo2_family(), &olmo3_family(),
-      &gpt_neox_family(), &bert_family()};
+      &llama_family(),   &gpt2_family(),     &qwen2_family(), &qwen3_family(),
+      &mistral_family(), &gemma3_family(),   &olmo2_family(), &olmo3_family(),
+      &granite_family(), &gpt_neox_family(), &bert_family()};
   return families;
 }
 

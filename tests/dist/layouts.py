@@ -137,6 +137,10 @@ DECODERS = {
               {"rms_norm_eps": 1e-2}),
     "olmo3": ({**NO_ROPE, **KINDS, "architectures": ["Olmo3ForCausalLM"]}, "tp2_cp2", (3, 11),
               {"sliding_window": 12}),
+    "granite": (
+        {**MODEL, "architectures": ["GraniteForCausalLM"], "attention_bias": True, "mlp_bias": True,
+         "embedding_multiplier": 6.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4,
+         "logits_scaling": 2.0}, "tp2_sequence", (3, 16), {"residual_multiplier": 0.41}),
 }
 MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
           **{name: {**settings, "model_type": name}

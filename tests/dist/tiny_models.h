@@ -78,6 +78,13 @@ inline OrderedJson tiny_config(const std::string& model_type, bool tied = false)
       {"initializer_range", 0.02},
       {"tie_word_embeddings", tied}};
   if (model_type == "gemma3_text") json["sliding_window_pattern"] = 2;
+  if (model_type == "granite") {
+    json.update(OrderedJson{{"attention_bias", true},
+                            {"mlp_bias", true},
+                            {"embedding_multiplier", 3.0},
+                            {"residual_multiplier", 0.3},
+                            {"logits_scaling", 2.0}});
+  }
   return json;
 }
 
@@ -88,10 +95,11 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 /// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
 /// have.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false},   {"llama", true},       {"qwen2", false},   {"qwen3", false},
-          {"mistral", false}, {"gemma3_text", true}, {"olmo2", false},   {"olmo3", false},
-          {"gpt2", true},     {"gpt_neox", false},   {"gpt_neox", true}, {"bert", true},
-          {"bert", false}};
+  return {{"llama", false}, {"llama", true},     {"qwen2", false},
+          {"qwen3", false}, {"mistral", false},  {"gemma3_text", true},
+          {"olmo2", false}, {"olmo3", false},    {"granite", true},
+          {"gpt2", true},   {"gpt_neox", false}, {"gpt_neox", true},
+          {"bert", true},   {"bert", false}};
 }
 
 }  // namespace longhaul::testing

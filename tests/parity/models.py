@@ -114,6 +114,19 @@ CONFIGS = {
                          "sliding_attention": {"rope_type": "default",
                                                "rope_theta": 500000.0}},
     ),
+    # Embedding, scores, branches and logits multiplied or divided; biases everywhere.
+    "granite": dict(
+        family="Granite",
+        num_key_value_heads=2,
+        embedding_multiplier=12.0,
+        logits_scaling=2.0,
+        residual_multiplier=0.22,
+        attention_multiplier=0.1,
+        attention_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,

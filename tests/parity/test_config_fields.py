@@ -56,6 +56,10 @@ FAMILIES = {
         dict({**DECODER_HONOURED, "rope_parameters": OTHER_KINDS, "num_hidden_layers": None},
              sliding_window=10, layer_types=["full_attention"] * 2, attention_bias=True),
         DECODER_REFUSED, {}),
+    "Granite": (
+        DECODER, dict(DECODER_HONOURED, attention_bias=True, mlp_bias=True,
+                      embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.5,
+                      attention_multiplier=0.3), DECODER_REFUSED, {}),
     "GPT2": (
         dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
              resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,
