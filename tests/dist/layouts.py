@@ -141,6 +141,9 @@ DECODERS = {
         {**MODEL, "architectures": ["GraniteForCausalLM"], "attention_bias": True, "mlp_bias": True,
          "embedding_multiplier": 6.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4,
          "logits_scaling": 2.0}, "tp2_sequence", (3, 16), {"residual_multiplier": 0.41}),
+    "smollm3": (
+        {**MODEL, "architectures": ["SmolLM3ForCausalLM"], "no_rope_layers": [1, 1, 0, 1],
+         "tie_word_embeddings": True}, "pp2_dp2_zero3", (2, 9), {"no_rope_layers": [0, 1, 0, 1]}),
 }
 MODELS = {"bert": BERT, "gpt2": GPT2, "gpt_neox": GPT_NEOX, "mistral": MISTRAL,
           **{name: {**settings, "model_type": name}

@@ -95,11 +95,11 @@ inline ModelConfig tiny_model(const std::string& model_type, bool tied = false) 
 /// Every family, and one with a tied head; GPT-NeoX and BERT in both forms that they
 /// have.
 inline std::vector<std::pair<std::string, bool>> tiny_models() {
-  return {{"llama", false}, {"llama", true},     {"qwen2", false},
-          {"qwen3", false}, {"mistral", false},  {"gemma3_text", true},
-          {"olmo2", false}, {"olmo3", false},    {"granite", true},
-          {"gpt2", true},   {"gpt_neox", false}, {"gpt_neox", true},
-          {"bert", true},   {"bert", false}};
+  return {{"llama", false},   {"llama", true},    {"qwen2", false},
+          {"qwen3", false},   {"mistral", false}, {"gemma3_text", true},
+          {"olmo2", false},   {"olmo3", false},   {"granite", true},
+          {"smollm3", false}, {"gpt2", true},     {"gpt_neox", false},
+          {"gpt_neox", true}, {"bert", true},     {"bert", false}};
 }
 
 }  // namespace longhaul::testing

@@ -127,6 +127,15 @@ CONFIGS = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
     ),
+    # The second layer is not rotated.
+    "smollm3": dict(
+        family="SmolLM3",
+        num_key_value_heads=2,
+        pad_token_id=2,
+        no_rope_layers=[1, 0, 1],
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 2000000.0},
+    ),
     # Learned positions, LayerNorm, biases, GELU; fused and transposed in the files; tied.
     "gpt2": dict(family="GPT2", only=dict(
         vocab_size=320, n_embd=96, n_head=6, n_layer=3, n_inner=160, n_positions=512,

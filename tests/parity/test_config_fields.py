@@ -60,6 +60,13 @@ FAMILIES = {
         DECODER, dict(DECODER_HONOURED, attention_bias=True, mlp_bias=True,
                       embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.5,
                       attention_multiplier=0.3), DECODER_REFUSED, {}),
+    "SmolLM3": (
+        dict(DECODER, no_rope_layers=[1, 0]),
+        dict(DECODER_HONOURED, attention_bias=True, mlp_bias=True, no_rope_layers=[0, 1],
+             num_hidden_layers=None),
+        dict(DECODER_REFUSED, use_sliding_window=True, layer_types=SLIDING),
+        # Without use_sliding_window, and beside no_rope_layers.
+        dict(sliding_window=5, no_rope_layer_interval=3)),
     "GPT2": (
         dict(vocab_size=120, n_embd=48, n_head=4, n_layer=2, n_inner=80, n_positions=64,
              resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, initializer_range=0.2,

@@ -1,0 +1,59 @@
+#include "longhaul/families/decoder.h"
+#include "longhaul/families/limits.h"
+
+namespace longhaul::families {
+namespace {
+
+/// SmolLM3 (Hugging Face 2025): Llama's form, every fourth layer without a rotation (Yang
+/// et al. 2025, "RoPE to NoPE and Back Again", arXiv 2501.18795).
+class SmolLm3Family : public DecoderFamily {
+ public:
+  std::string model_type() const override { return "smollm3"; }
+  std::string about() const override { return "SmolLM3"; }
+  std::vector<std::string> architectures() const override {
+    return {"SmolLM3ForCausalLM"};
+  }
+
+ private:
+  std::vector<std::string> more_fields() const override {
+    return {"attention_bias",         "max_window_layers", "mlp_bias",
+            "no_rope_layer_interval", "no_rope_layers",    "sliding_window",
+            "use_sliding_window"};
+  }
+  AbsentFields absent_fields() const override {
+    return {.num_key_value_heads = 4,
+            .tie_word_embeddings = true,
+            .pad_token_id = 128004,
+            .rms_norm_eps = 1e-6};
+  }
+
+  void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
+    // Without it sliding_window and max_window_layers have no effect.
+    if (fields.boolean("use_sliding_window").value_or(false)) {
+      fields.fail("use_sliding_window", "= true is not available yet");
+    }
+    read_attention_bias(fields, s);
+    s.mlp_biases = fields.boolean("mlp_bias").value_or(false);
+    const int64_t period =
+        fields.integer("no_rope_layer_interval", 1, kMaxLayers).value_or(4);
+    const OrderedJson* rotated = fields.find("no_rope_layers");
+    const auto layers = static_cast<size_t>(s.num_hidden_layers);
+    if (rotated != nullptr && (!rotated->is_array() || rotated->size() < layers)) {
+      fields.fail("no_rope_layers", "expected a list with a 1 or a 0 for each layer");
+    }
+    for (size_t i = 0; i < layers; ++i) {
+      const bool turns = rotated == nullptr ? (static_cast<int64_t>(i) + 1) % period != 0
+                                            : !is_off((*rotated)[i]);
+      s.unrotated_layers.push_back(!turns);
+    }
+  }
+};
+
+}  // namespace
+
+const Family& smollm3_family() {
+  static const SmolLm3Family family;
+  return family;
+}
+
+}  // namespace longhaul::families
