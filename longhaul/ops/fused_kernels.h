@@ -81,11 +81,11 @@ void register_layers(torch::Library& library) {
   library.impl("gated_product_forward", [](const Tensor& gate, const Tensor& up,
                                            int64_t activation, const Tensor& y) {
     with_type(gate, [&]<typename T>(T) {
-      Launch::run(
-          kernels::GatedProductForward<T>{
-              static_cast<Activation>(activation), pointer<T>(gate),
-              pointer<T>(up), gate.stride(0), gate.size(0), gate.size(1), pointer<T>(y)},
-          gate.device());
+      Launch::run(kernels::GatedProductForward<T>{static_cast<Activation>(activation),
+                                                  pointer<T>(gate), pointer<T>(up),
+                                                  gate.stride(0), gate.size(0),
+                                                  gate.size(1), pointer<T>(y)},
+                  gate.device());
     });
   });
   library.impl("gated_product_backward", [](const Tensor& dy, const Tensor& gate,
@@ -94,9 +94,9 @@ void register_layers(torch::Library& library) {
     with_type(gate, [&]<typename T>(T) {
       Launch::run(
           kernels::GatedProductBackward<T>{
-              static_cast<Activation>(activation), pointer<T>(dy),
-              pointer<T>(gate), pointer<T>(up), gate.stride(0), gate.size(0),
-              gate.size(1), pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)},
+              static_cast<Activation>(activation), pointer<T>(dy), pointer<T>(gate),
+              pointer<T>(up), gate.stride(0), gate.size(0), gate.size(1),
+              pointer<T>(dgate), pointer<T>(dup), dgate.stride(0)},
           gate.device());
     });
   });
