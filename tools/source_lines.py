@@ -1,8 +1,9 @@
 """Lines of the library and the program, folder by folder, without tests and generated tables.
 
-    python3 tools/source_lines.py [COMMIT [COMMIT]]
+    python3 tools/source_lines.py [--code] [COMMIT ...]
 
-One commit (default: HEAD), or two side by side. A folder is the first below longhaul/, or apps/;
+One commit (default: HEAD), or several side by side; with --code without empty lines and lines that
+are comments alone. A folder is the first below longhaul/, or apps/;
 those that have moved since are counted where they are today.
 """
 
@@ -13,6 +14,7 @@ import sys
 
 CODE = re.compile(r"\.(h|cpp|cu|cuh)$")
 TEST = re.compile(r"(_test\.(cpp|h)|_test_support\.h|/test_[a-z_0-9]*\.h|/tests?/)")
+CODE_LINE = "^[[:space:]]*([^[:space:]/]|/[^/])"
 GENERATED = {"unicode_data.cpp"}
 MOVED = {"longhaul/data/tokenizer": "tokenizer", "longhaul/checkpoint/foreign": "imports",
          "apps/drill": "drill", "apps/doctor": "doctor"}
@@ -26,9 +28,9 @@ def folder_of(path):
     return parts[1] if parts[0] == "longhaul" else "apps"
 
 
-def lines_at(commit):
+def lines_at(commit, pattern):
     counts = collections.Counter()
-    listed = subprocess.run(["git", "grep", "-c", "", commit, "--", "longhaul", "apps"],
+    listed = subprocess.run(["git", "grep", "-cE", pattern, commit, "--", "longhaul", "apps"],
                             capture_output=True, text=True, check=True).stdout
     for line in listed.splitlines():
         path, count = line.split(":", 1)[1].rsplit(":", 1)
@@ -39,8 +41,9 @@ def lines_at(commit):
 
 
 def main():
-    commits = sys.argv[1:] or ["HEAD"]
-    columns = [lines_at(commit) for commit in commits]
+    pattern = CODE_LINE if "--code" in sys.argv else ""
+    commits = [word for word in sys.argv[1:] if word != "--code"] or ["HEAD"]
+    columns = [lines_at(commit, pattern) for commit in commits]
     names = sorted(set().union(*columns))
     print("| folder | " + " | ".join(commits) + " |")
     print("|---|" + "---|" * len(commits))

@@ -250,7 +250,7 @@ void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const 
   DecoderSettings settings;
   const AbsentFields absent = absent_fields();
   read_sizes(fields, absent, settings);
-  settings.rms_norm_eps = fields.eps("rms_norm_eps", absent.rms_norm_eps);
+  settings.rms_norm_eps = fields.eps("rms_norm_eps");
   settings.initializer_range = fields.initializer_range();
   settings.tie_word_embeddings =
       fields.boolean("tie_word_embeddings").value_or(absent.tie_word_embeddings);

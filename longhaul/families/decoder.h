@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhaul/families/family.h"
@@ -69,12 +70,20 @@ struct AbsentFields {
   std::optional<int64_t> head_dim = {};
   bool tie_word_embeddings = false;
   std::optional<int64_t> pad_token_id = {};
-  std::optional<double> rms_norm_eps = {};  ///< nothing: the field is required
 };
 
 /// A family of decoders, of which one says how its models differ from Llama's.
 class DecoderFamily : public Family {
  public:
+  /// What Family says of the models.
+  DecoderFamily(std::string model_type, std::string about,
+                std::vector<std::string> architectures)
+      : model_type_(std::move(model_type)),
+        about_(std::move(about)),
+        architectures_(std::move(architectures)) {}
+  std::string model_type() const final { return model_type_; }
+  std::string about() const final { return about_; }
+  std::vector<std::string> architectures() const final { return architectures_; }
   std::vector<std::string> fields() const final;
   void read(const ConfigFields& fields, ModelConfig& config) const final;
   std::vector<Field> settings(const ModelConfig& config) const final;
@@ -95,6 +104,10 @@ class DecoderFamily : public Family {
   }
   /// Reads and checks the fields that are the family's own.
   virtual void read_more(const ConfigFields& fields, DecoderSettings& settings) const = 0;
+
+ private:
+  std::string model_type_, about_;
+  std::vector<std::string> architectures_;
 };
 
 /// attention_bias: biases of all of attention's projections.

@@ -3,8 +3,8 @@
 #include "longhaul/families/bert/head.h"
 #include "longhaul/families/unit_maker.h"
 
-// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second
-// ones by columns.
+// Split as in "Megatron-LM" (Shoeybi et al.): first projections by rows, second ones by
+// columns.
 
 namespace longhaul::families {
 namespace {

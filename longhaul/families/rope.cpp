@@ -12,7 +12,6 @@
 namespace longhaul::families {
 namespace {
 
-constexpr double kEarlyTheta = 10000.0;
 constexpr int64_t kMaxOriginal = int64_t{1} << 31;
 
 /// transformers could only mean theta 10000 before its version 4.33 brought the field
@@ -168,7 +167,8 @@ void read_scaling(const ConfigFields& rope, const std::string& kind,
 }
 
 /// The one base frequency, from wherever it stands.
-double read_theta(const ConfigFields& fields, std::optional<double> inner) {
+double read_theta(const ConfigFields& fields, std::optional<double> inner,
+                  double absent_theta) {
   const auto outer = fields.number("rope_theta");
   if (outer && inner && *outer != *inner) {
     fields.fail("rope_theta",
@@ -176,7 +176,7 @@ double read_theta(const ConfigFields& fields, std::optional<double> inner) {
                             "{}; keep one of them",
                             *outer, *inner));
   }
-  double theta = kEarlyTheta;
+  double theta = absent_theta;
   if (inner) {
     theta = *inner;
   } else if (outer) {
@@ -197,8 +197,9 @@ double read_theta(const ConfigFields& fields, std::optional<double> inner) {
 }
 
 /// What transformers takes the base frequency for where an object does not hold one.
-double theta_beside(const ConfigFields& fields, std::optional<double> inner) {
-  return inner.value_or(fields.number("rope_theta").value_or(kEarlyTheta));
+double theta_beside(const ConfigFields& fields, std::optional<double> inner,
+                    double absent_theta) {
+  return inner.value_or(fields.number("rope_theta").value_or(absent_theta));
 }
 
 /// transformers goes by rope_scaling where both are there, and never looks at the other.
@@ -249,7 +250,7 @@ std::vector<Field> rope_settings(const RopeConfig& rope) {
           {"rope attention_factor", fmt::format("{}", attention), true}};
 }
 
-RopeConfig read_rope(const ConfigFields& fields) {
+RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   RopeConfig rope;
   const OrderedJson* parameters = fields.find("rope_parameters");
   const OrderedJson* scaling = fields.find("rope_scaling");
@@ -277,14 +278,14 @@ RopeConfig read_rope(const ConfigFields& fields) {
     read_scaling(inner, kind_name(inner, "default"), original, second);
     const auto theta = inner.number("rope_theta");
     if (scaling) {
-      rope.theta = theta_beside(fields, inner_theta);
-      second.theta = theta_beside(fields, theta);
+      rope.theta = theta_beside(fields, inner_theta, absent_theta);
+      second.theta = theta_beside(fields, theta, absent_theta);
       refuse_difference(fields, rope, second);
     }
     rope = second;
     if (theta) inner_theta = theta;
   }
-  rope.theta = read_theta(fields, inner_theta);
+  rope.theta = read_theta(fields, inner_theta, absent_theta);
   return rope;
 }
 
@@ -302,6 +303,12 @@ RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
     }
     if (const auto found = parameters->find(kind); found != parameters->end()) {
       usual["rope_parameters"] = *found;
+      if (found->is_object() && found->value("truncate", OrderedJson(true)) == false) {
+        fields.fail("rope_parameters",
+                    fmt::format("{}.truncate = false has no effect in transformers; "
+                                "remove it",
+                                kind));
+      }
     }
   }
   for (const char* key : {"rope_scaling", "original_max_position_embeddings"}) {
@@ -314,7 +321,7 @@ RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
       inside != nullptr && inside->is_object() && inside->contains("rope_theta");
   const auto outside = fields.number(theta_field);
   if (outside || !has_theta) usual["rope_theta"] = outside.value_or(absent_theta);
-  return read_rope(ConfigFields(usual, fields.file()));
+  return read_rope(ConfigFields(usual, fields.file()), absent_theta);
 }
 
 }  // namespace longhaul::families

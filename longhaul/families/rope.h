@@ -41,7 +41,8 @@ namespace families {
 
 /// Rotary embedding from rope_theta, rope_scaling and rope_parameters. InputError for a
 /// kind that is not built, a missing parameter, or two places that disagree.
-RopeConfig read_rope(const ConfigFields& fields);
+/// `absent_theta`: what the class in transformers takes where nothing says the base.
+RopeConfig read_rope(const ConfigFields& fields, double absent_theta = 10000.0);
 /// The rotation of layers of a kind, "full_attention" or "sliding_attention", of families
 /// whose rope_parameters has an object for each: the object's, else that of the fields
 /// `theta_field` (with `absent_theta` where it is absent) and, with `scales`,

@@ -5,28 +5,26 @@
 #include <optional>
 
 #include "longhaul/models/head.h"
-#include "longhaul/nn/feed_forward.h"
+#include "longhaul/nn/linear.h"
 #include "longhaul/nn/loss_head.h"
 #include "longhaul/nn/norm.h"
 #include "longhaul/ops/gelu.h"
 #include "longhaul/ops/products.h"
 
-// Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V
-// vocabulary.
+// Shapes: B sequences, S positions, T = B S, H hidden, R masked tokens, V vocabulary.
 
 namespace longhaul::models {
 namespace {
 
-/// Whether a sequence's second text follows its first: tanh(dense(first
-/// token)), two logits.
+/// Whether a sequence's second text follows its first: tanh(dense(first token)), two
+/// logits.
 class NextSentence {
  public:
   explicit NextSentence(ParameterSet& parameters)
       : pooler_(parameters, "bert.pooler.dense", nn::Bias::Yes),
         relation_(parameters, "cls.seq_relationship", nn::Bias::Yes) {}
 
-  /// x [T, H] -> [B, 2]. A copy of the first rows: not all of x is kept for
-  /// them.
+  /// x [T, H] -> [B, 2]. A copy of the first rows: not all of x is kept for them.
   at::Tensor forward(const at::Tensor& x, const nn::ForwardContext& context) const {
     const at::Tensor first =
         x.view({context.batch.rows, context.batch.seq, -1}).select(1, 0).clone();
@@ -37,9 +35,9 @@ class NextSentence {
   nn::Linear pooler_, relation_;
 };
 
-/// What is between the last block and the losses, all inside of one split
-/// region: each rank has every masked token, and of what follows the gradient
-/// of its part of the vocabulary.
+/// What is between the last block and the losses, all inside of one split region: each
+/// rank has every masked token, and of what follows the gradient of its part of the
+/// vocabulary.
 class BertHead : public Head {
  public:
   BertHead(ParameterSet& parameters, const families::BertHead& form,
@@ -47,14 +45,13 @@ class BertHead : public Head {
       : dense_(parameters, "cls.predictions.transform.dense", nn::Bias::Yes),
         norm_(parameters, {families::Norm::Kind::Layer,
                            "cls.predictions.transform.LayerNorm", form.eps}),
-        gelu_(nn::gelu_form(form.activation)),
+        gelu_(form.activation),
         words_(words),
         bias_(parameters.take("cls.predictions.bias")) {
     if (form.next_sentence) next_sentence_.emplace(parameters);
   }
 
-  /// [T, H] of this rank's part of T -> [R, H], and [B, 2] with the second
-  /// head.
+  /// [T, H] of this rank's part of T -> [R, H], and [B, 2] with the second head.
   nn::Tensors forward(const nn::Tensors& x,
                       const nn::ForwardContext& context) const override {
     const at::Tensor all = context.enter(x[0]).x;
@@ -87,7 +84,7 @@ class BertHead : public Head {
  private:
   nn::Linear dense_;
   nn::Norm norm_;
-  ops::Gelu gelu_;
+  Activation gelu_;
   ParameterPtr words_;
   ParameterPtr bias_;
   std::optional<NextSentence> next_sentence_;

@@ -57,8 +57,7 @@ at::Tensor Block::run(const Branch& branch, const at::Tensor& in,
 at::Tensor Block::forward(const at::Tensor& input,
                           const nn::ForwardContext& context) const {
   at::Tensor x = input;
-  // What the last branch has made is added to x by the norm that follows, where
-  // one does.
+  // What the last branch has made is added to x by the norm that follows, where one does.
   at::Tensor delta;
   for (const Step& step : steps_) {
     at::Tensor normed;

@@ -36,7 +36,7 @@ class Block {
     std::optional<nn::Norm> of_stream;
   };
 
-  /// What is behind a branch's first norm.
+  /// Runs a branch behind its first norm.
   at::Tensor run(const Branch& branch, const at::Tensor& in,
                  const nn::ForwardContext& context) const;
 

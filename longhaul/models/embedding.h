@@ -7,8 +7,8 @@
 
 namespace longhaul::models {
 
-/// The embedding of a network (families::Embedding) beside its table of tokens,
-/// which a tied head has as well.
+/// The embedding of a network (families::Embedding) beside its table of tokens, which a
+/// tied head has as well.
 class Embedding {
  public:
   /// Takes the parameters.

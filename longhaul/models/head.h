@@ -21,8 +21,7 @@ class Head {
   virtual at::Tensor logits(const at::Tensor& hidden) const = 0;
 };
 
-/// Take their parameters; `tokens` is the embedding's table, where the head is
-/// tied.
+/// Take their parameters; `tokens` is the embedding's table, where the head is tied.
 std::unique_ptr<Head> make_head(ParameterSet& parameters,
                                 const families::LanguageHead& form,
                                 const ParameterPtr& tokens);

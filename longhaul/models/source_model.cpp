@@ -11,9 +11,8 @@
 namespace longhaul::models {
 namespace {
 
-/// Columns of a product with the whole stored tensor that are the projection's:
-/// row r of its weight lies in a run of `block` rows, of which one begins every
-/// `period` rows.
+/// Columns of a product with the whole stored tensor that are the projection's: row r of
+/// its weight lies in a run of `block` rows, of which one begins every `period` rows.
 at::Tensor columns_of(const at::Tensor& product, const families::Projection& projection) {
   const StoredForm& form = *projection.stored;
   const at::Tensor r = at::arange(projection.out, at::kLong);

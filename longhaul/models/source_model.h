@@ -10,8 +10,8 @@
 
 namespace longhaul::models {
 
-/// A model's files, as plain fp32 tensors on the host. Collective, so that a
-/// large model costs no rank much.
+/// A model's files, as plain fp32 tensors on the host. Collective, so that a large model
+/// costs no rank much.
 class SourceFiles {
  public:
   virtual ~SourceFiles() = default;
@@ -28,11 +28,11 @@ class SourceFiles {
                                         int64_t out) const = 0;
 };
 
-/// A model evaluated straight from its files: what the certificate measures a
-/// loaded model by. Written out in plain tensor functions, in fp32 on the host.
-/// It reads the network (families/network.h), and shares no layer, no op and no
-/// buffer with the model that trains: it takes stored tensors apart, transposes
-/// them and rotates by code of its own.
+/// A model evaluated straight from its files: what the certificate measures a loaded
+/// model by. Written out in plain tensor functions, in fp32 on the host. It reads the
+/// network (families/network.h), and shares no layer, no op and no buffer with the model
+/// that trains: it takes stored tensors apart, transposes them and rotates by code of its
+/// own.
 class SourceModel {
  public:
   /// `files` must outlive this; `config` is the source's own. `compute`: dtype of the
@@ -42,9 +42,9 @@ class SourceModel {
 
   /// Rows of the embedding: ids and positions [T] int64 -> [T, H].
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& positions) const;
-  /// One block of several sequences of T tokens, one after another; tokens see
-  /// what the network lets them see: x [B T, H] -> [B T, H]. positions [T]
-  /// int64: the angles'. Collective.
+  /// One block of several sequences of T tokens, one after another; tokens see what the
+  /// network lets them see: x [B T, H] -> [B T, H]. positions [T] int64: the angles'.
+  /// Collective.
   at::Tensor layer(int64_t number, const at::Tensor& x,
                    const at::Tensor& positions) const;
   /// Final norm and output projection: x [R, H] -> [R, V]. Collective.
@@ -52,10 +52,9 @@ class SourceModel {
 
  private:
   at::Tensor norm(const at::Tensor& x, const families::Norm& norm) const;
-  /// A vector under the stored name, of `n` elements.
+  /// The bias of a projection.
   at::Tensor bias(const families::Projection& projection) const;
-  /// x W^T for every projection, which may lie in one stored tensor, and their
-  /// biases.
+  /// x W^T for every projection, which may lie in one stored tensor, and their biases.
   std::vector<at::Tensor> project(
       const at::Tensor& x, const std::vector<families::Projection>& projections) const;
   at::Tensor project(const at::Tensor& x, const families::Projection& projection) const {

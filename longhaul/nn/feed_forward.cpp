@@ -1,15 +1,10 @@
 #include "longhaul/nn/feed_forward.h"
 
-#include "longhaul/base/error.h"
 #include "longhaul/ops/gated_product.h"
+#include "longhaul/ops/gelu.h"
 #include "longhaul/ops/recomputed.h"
 
 namespace longhaul::nn {
-
-ops::Gelu gelu_form(Activation activation) {
-  LH_ASSERT(activation != Activation::Silu, "an activation that is no GELU");
-  return activation == Activation::GeluTanh ? ops::Gelu::Tanh : ops::Gelu::Exact;
-}
 
 FeedForward::FeedForward(ParameterSet& parameters, const families::FeedForward& form)
     : up_(parameters, form.up),
@@ -31,7 +26,7 @@ at::Tensor FeedForward::forward(const at::Tensor& x,
   const auto act = [activation = activation_,
                     fused = context.fused](const std::vector<at::Tensor>& t) {
     return t.size() == 2 ? ops::gated_product(t[0], t[1], activation, fused)
-                         : ops::gelu(t[0], gelu_form(activation), fused);
+                         : ops::gelu(t[0], activation, fused);
   };
   const ops::LinearInput inner =
       context.selective_recompute ? ops::recomputed(act, in) : act(in);

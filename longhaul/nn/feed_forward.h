@@ -5,12 +5,8 @@
 #include "longhaul/families/network.h"
 #include "longhaul/nn/forward_context.h"
 #include "longhaul/nn/linear.h"
-#include "longhaul/ops/gelu.h"
 
 namespace longhaul::nn {
-
-/// The form of GELU of an activation, which is one.
-ops::Gelu gelu_form(Activation activation);
 
 /// down(act(gate x) * up x), or down(act(up x)). Inside a SplitRegion gate and up have a
 /// part of the inner features.

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
 
+#include "longhaul/base/error.h"
 #include "longhaul/ops/fused.h"
 #include "longhaul/ops/node.h"
 
@@ -28,8 +29,9 @@ struct GeluNode : Function<GeluNode> {
 
 }  // namespace
 
-at::Tensor gelu(const at::Tensor& x, Gelu form, bool fused) {
-  const bool tanh = form == Gelu::Tanh;
+at::Tensor gelu(const at::Tensor& x, Activation activation, bool fused) {
+  LH_ASSERT(activation != Activation::Silu, "GELU in the form of another activation");
+  const bool tanh = activation == Activation::GeluTanh;
   if (fused && fused::supports(fused::Form::Gelu, x)) {
     return GeluNode::apply(x.contiguous(), tanh);
   }

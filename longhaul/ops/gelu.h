@@ -2,13 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "longhaul/families/activation.h"
+
 namespace longhaul::ops {
 
-/// x times the normal distribution's share below it, or that by its tanh form (Hendrycks
-/// and Gimpel, "Gaussian Error Linear Units", section 2).
-enum class Gelu { Exact, Tanh };
-
-/// gelu(x), element by element; fp32 inside.
-at::Tensor gelu(const at::Tensor& x, Gelu form, bool fused);
+/// GELU of x in the form that `activation` names, element by element; fp32 inside.
+at::Tensor gelu(const at::Tensor& x, Activation activation, bool fused);
 
 }  // namespace longhaul::ops

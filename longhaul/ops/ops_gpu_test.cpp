@@ -184,7 +184,7 @@ TEST_P(GpuOps, GatedProductIsTheSame) {
 
 TEST_P(GpuOps, GeluIsTheSame) {
   const at::Tensor x = random({21, 41}), dy = random({21, 41});
-  for (const Gelu form : {Gelu::Exact, Gelu::Tanh}) {
+  for (const Activation form : {Activation::GeluExact, Activation::GeluTanh}) {
     compare([&](at::Device device) -> Results {
       const at::Tensor in = leaf(x.to(device));
       const at::Tensor y = gelu(in, form, fused());

@@ -11,8 +11,8 @@ namespace {
 /// The class of transformers 5.23 for a model_type; empty where it reads the file.
 constexpr std::pair<std::string_view, std::string_view> kOfModel[] = {
     {"bert", "BertTokenizer"},        {"gpt2", "GPT2Tokenizer"},
-    {"gpt_neox", "GPTNeoXTokenizer"}, {"qwen2", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},
+    {"gpt_neox", "GPTNeoXTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
+    {"qwen2", "Qwen2Tokenizer"},      {"qwen3", "Qwen2Tokenizer"},
 };
 
 /// Classes of transformers 5.23 that build a tokenizer anew or read other files, beside
@@ -297,8 +297,11 @@ std::string auto_tokenizer_class(std::string named, std::string_view model_type,
   const std::string registered(of_model == std::end(kOfModel) ? "" : of_model->second);
   // Its files are known to name wrong classes.
   if (model_type == "qwen2") return registered;
-  // Its own library's class is registered, which takes other files.
-  if (model_type == "mistral") return {};
+  // What is registered for these reads the file, whatever class is named; of Mistral it
+  // is its own library's class, which takes other files.
+  for (const std::string_view reads : {"mistral", "olmo2", "olmo3", "granite"}) {
+    if (model_type == reads) return {};
+  }
   if (named == "LlamaTokenizer" && has_byte_level(root)) return {};
   if (named.empty()) return registered;
   return find_class(named) != nullptr || is_class_with_own_rules(named) ? named : "";

@@ -53,11 +53,13 @@ void StepHooks::phase(std::string_view name) {
   debug_delay(session_.config, session_.world->rank(), name);
 }
 
-void StepHooks::passes(int64_t step, const std::function<void(parallel::Trace*)>& run) {
-  const bool captured = capture_.due(step);
-  capture_.set_active(captured);
-  run(profile_.trace());
-  if (captured) write_capture(step);
+parallel::Trace* StepHooks::before_passes(int64_t step) {
+  capture_.set_active(capture_.due(step));
+  return profile_.trace();
+}
+
+void StepHooks::after_passes(int64_t step) {
+  if (capture_.active()) write_capture(step);
 }
 
 void StepHooks::write_capture(int64_t step) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -35,9 +34,11 @@ class StepHooks {
   void phase(std::string_view name);
   /// The batch was handed out: what its loss and gradients are multiplied by.
   BatchFault batch(const data::Cursor& cursor) const { return faults_.of_batch(cursor); }
-  /// Runs the step's passes and writes what was captured of them in run.dir. `run` gets
-  /// null where no timeline is wanted. Collective.
-  void passes(int64_t step, const std::function<void(parallel::Trace*)>& run);
+  /// The step's passes begin: the timeline that they are recorded in, or null where none is
+  /// wanted.
+  parallel::Trace* before_passes(int64_t step);
+  /// They have ended: writes what was captured of them in run.dir. Collective.
+  void after_passes(int64_t step);
   /// The step's update is made, and its weights are shared.
   void updated(int64_t step) const { faults_.in_memory(session_, step); }
 

@@ -208,8 +208,8 @@ class Trainer {
     session_.layout.take_own_positions(batch.micro_batches);
     session_.flat->zero_grads();
     runner_.begin_step(batch.micro_batches, loss.scales(fault.gradient));
-    hooks_.passes(
-        step, [&](parallel::Trace* trace) { run_plan(session_, plan_, runner_, trace); });
+    run_plan(session_, plan_, runner_, hooks_.before_passes(step));
+    hooks_.after_passes(step);
 
     // 6. Clip. The step's one wait for a device: all that it is judged by comes at once.
     std::vector<std::vector<double>> sums =

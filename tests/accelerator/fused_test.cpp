@@ -98,7 +98,7 @@ TEST(FusedForms, AddAnEmbeddingsGradientTokenByTokenInOneLaunch) {
 TEST(FusedForms, HaveGeluAndItsGradientInOneLaunchEach) {
   at::manual_seed(6);
   const at::Tensor x = at::randn({5, 7}), dy = at::randn({5, 7});
-  for (const ops::Gelu form : {ops::Gelu::Exact, ops::Gelu::Tanh}) {
+  for (const Activation form : {Activation::GeluExact, Activation::GeluTanh}) {
     const auto run = [&](at::Device on, bool fused) {
       const device::BackwardHere here;
       const at::Tensor in = x.clone().to(on).set_requires_grad(true);

@@ -42,9 +42,9 @@ inline bool plant_fault(families::Network& network, const std::string& fault) {
       std::swap(first.core, last.core);
       planted = true;
     }
-    if (fault == "wrong_interleave" && attention->query.stored &&
-        attention->query.stored->name == attention->key.stored->name) {
-      std::swap(attention->query.stored, attention->key.stored);
+    if (fault == "wrong_interleave" && attention->key.stored &&
+        attention->key.stored->name == attention->value.stored->name) {
+      std::swap(attention->key.stored, attention->value.stored);
       planted = true;
     }
     if (fault == "wrong_activation") {

@@ -2,12 +2,14 @@
 the logits are those of transformers, or a field is refused by its name."""
 
 import json
+import re
 import shutil
 
 import pytest
 import torch
 import transformers
-from models import distance, model_of
+from models import CONFIGS, distance, model_of
+from programs import SOURCE
 from safetensors.torch import load_file, save_file
 from test_config_fields import FAMILIES, TOLERANCE, theirs
 
@@ -89,12 +91,35 @@ MANY_HEADS = {
     "keys_of_32": dict(num_attention_heads=32, num_key_value_heads=..., head_dim=2),
     "keys_of_64": dict(num_attention_heads=64, num_key_value_heads=..., head_dim=2),
     "null_keys_of_64": dict(num_attention_heads=64, num_key_value_heads=None, head_dim=2)}
+# A rotation for each kind of layer.
+OLD_KINDS = dict(rope_parameters=..., rope_theta=500.0)
+PLAIN = {"rope_type": "default", "rope_theta": 99.0}
+BY_KIND = {
+    "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
+    "old": OLD_KINDS, "old_without_theta": dict(rope_parameters=...),
+    "old_linear": dict(OLD_KINDS, rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    "old_yarn": dict(OLD_KINDS, rope_scaling=YARN),
+    "one_object": dict(rope_parameters=PLAIN),
+    "full_alone": dict(rope_parameters={"full_attention": PLAIN}),
+    "sliding_alone": dict(rope_parameters={"sliding_attention": PLAIN}),
+    "theta_outside": dict(rope_theta=99.0),
+    "full_layers": dict(layer_types=["full_attention"] * 2),
+    "other_layers": dict(layer_types=["chunked_attention"] * 2),
+    "too_few_layers": dict(layer_types=["full_attention"]),
+    "window_of_one": dict(sliding_window=1), "dropout_is_null": dict(attention_dropout=None),
+    "padding_from_the_end": dict(pad_token_id=-1),
+    **{f"by_kind_{name}": dict(rope_parameters={
+        "full_attention": present({**YARN, "rope_theta": 500.0, **numbers}),
+        "sliding_attention": PLAIN}) for name, numbers in YARN_NUMBERS.items()}}
 NEOX_OLD = dict(rope_parameters=..., rotary_emb_base=500, rotary_pct=0.5)
 FORMS = {
     "Llama": DECODER_FORMS,
     "Mistral": DECODER_FORMS,
     "Qwen2": {**DECODER_FORMS, **MANY_HEADS, "width_of_heads": dict(head_dim=8)},
     "Qwen3": {**DECODER_FORMS, **MANY_HEADS},
+    "Olmo2": DECODER_FORMS, "Granite": DECODER_FORMS, "SmolLM3": DECODER_FORMS,
+    "Gemma3Text": {**BY_KIND, "old_local_base": dict(OLD_KINDS, rope_local_base_freq=99.0)},
+    "Olmo3": BY_KIND,
     "GPT2": {
         "not_causal": dict(is_causal=False), "causality_is_null": dict(is_causal=None),
         "usual_width": dict(n_embd=..., hidden_size=48),
@@ -216,3 +241,22 @@ def test_every_form_is_read_as_transformers_reads_it_or_refused_by_name(run, tmp
             wrong[name] = "was read"
     assert not wrong, json.dumps(wrong, indent=1)
     assert len(read) > 20, read
+
+
+def test_every_family_of_the_program_stands_in_every_list(run, tmp_path):
+    """Those that docs/adding.md names."""
+    (tmp_path / "config.json").write_text('{"model_type": "none_of_these"}')
+    said = run("longhaul", "inspect", tmp_path, check=False)
+    known = set(re.findall(r'"(\w+)" \(', said.stdout + said.stderr))
+    assert len(known) >= 12, said
+
+    def types(names):
+        return {getattr(transformers, f"{name}Config").model_type for name in names}
+
+    assert known == types(FAMILIES)
+    assert known == types(FORMS)
+    assert known == types(c.get("family", "Llama") for c in CONFIGS.values()) | {"bert"}
+    for files in (["parity/test_auto_tokenizer.py"], ["dist/layouts.py", "dist/test_layouts.py"],
+                  ["dist/tiny_models.h"]):
+        text = "".join((SOURCE / "tests" / file).read_text() for file in files)
+        assert not [name for name in known if f'"{name}"' not in text], files

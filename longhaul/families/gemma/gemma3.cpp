@@ -11,11 +11,8 @@ namespace {
 /// with a window and a rotation of their own.
 class Gemma3Family : public DecoderFamily {
  public:
-  std::string model_type() const override { return "gemma3_text"; }
-  std::string about() const override { return "Gemma 3 for text"; }
-  std::vector<std::string> architectures() const override {
-    return {"Gemma3ForCausalLM"};
-  }
+  Gemma3Family()
+      : DecoderFamily("gemma3_text", "Gemma 3 for text", {"Gemma3ForCausalLM"}) {}
 
  private:
   std::vector<std::string> more_fields() const override {
@@ -28,8 +25,7 @@ class Gemma3Family : public DecoderFamily {
     return {.num_key_value_heads = 4,
             .head_dim = 256,
             .tie_word_embeddings = true,
-            .pad_token_id = 0,
-            .rms_norm_eps = 1e-6};
+            .pad_token_id = 0};
   }
   std::string activation_field() const override { return "hidden_activation"; }
   std::vector<std::string> activations() const override {

@@ -18,11 +18,7 @@ double read_multiplier(const ConfigFields& fields, const char* key) {
 /// embedding, scores, branches and logits are multiplied with or divided by.
 class GraniteFamily : public DecoderFamily {
  public:
-  std::string model_type() const override { return "granite"; }
-  std::string about() const override { return "Granite 3"; }
-  std::vector<std::string> architectures() const override {
-    return {"GraniteForCausalLM"};
-  }
+  GraniteFamily() : DecoderFamily("granite", "Granite 3", {"GraniteForCausalLM"}) {}
 
  private:
   std::vector<std::string> more_fields() const override {
@@ -33,7 +29,6 @@ class GraniteFamily : public DecoderFamily {
             "mlp_bias",
             "residual_multiplier"};
   }
-  AbsentFields absent_fields() const override { return {.rms_norm_eps = 1e-6}; }
 
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
     read_attention_bias(fields, s);

@@ -30,14 +30,10 @@ void check_llama_neutral(const ConfigFields& fields) {
 /// Llama 1 to 3.1 (Touvron et al. 2023; Grattafiori et al. 2024).
 class LlamaFamily : public DecoderFamily {
  public:
-  std::string model_type() const override { return "llama"; }
-  std::string about() const override {
-    return "Llama 1, 2, 3, 3.1 and models of the same form";
-  }
-  std::vector<std::string> architectures() const override {
-    // The capital A is how the first converted Llamas spelt it.
-    return {"LlamaForCausalLM", "LLaMAForCausalLM"};
-  }
+  // The capital A is how the first converted Llamas spelt it.
+  LlamaFamily()
+      : DecoderFamily("llama", "Llama 1, 2, 3, 3.1 and models of the same form",
+                      {"LlamaForCausalLM", "LLaMAForCausalLM"}) {}
 
  private:
   std::vector<std::string> more_fields() const override {

@@ -22,11 +22,9 @@ void check_mistral_is_whole(const ConfigFields& fields) {
 /// Mistral 7B (Jiang et al. 2023, arXiv 2310.06825): attention within a window.
 class MistralFamily : public DecoderFamily {
  public:
-  std::string model_type() const override { return "mistral"; }
-  std::string about() const override { return "Mistral 7B and models of the same form"; }
-  std::vector<std::string> architectures() const override {
-    return {"MistralForCausalLM"};
-  }
+  MistralFamily()
+      : DecoderFamily("mistral", "Mistral 7B and models of the same form",
+                      {"MistralForCausalLM"}) {}
 
  private:
   std::vector<std::string> more_fields() const override { return {"sliding_window"}; }

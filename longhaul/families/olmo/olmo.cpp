@@ -9,22 +9,17 @@ namespace {
 /// queries and keys over all heads. OLMo 3: three of four layers with a window.
 class OlmoFamily : public DecoderFamily {
  public:
-  explicit OlmoFamily(int version) : version_(version) {}
-
-  std::string model_type() const override { return fmt::format("olmo{}", version_); }
-  std::string about() const override { return fmt::format("OLMo {}", version_); }
-  std::vector<std::string> architectures() const override {
-    return {fmt::format("Olmo{}ForCausalLM", version_)};
-  }
+  explicit OlmoFamily(int version)
+      : DecoderFamily(fmt::format("olmo{}", version), fmt::format("OLMo {}", version),
+                      {fmt::format("Olmo{}ForCausalLM", version)}),
+        version_(version) {}
 
  private:
   std::vector<std::string> more_fields() const override {
     if (version_ == 2) return {"attention_bias"};
     return {"attention_bias", "sliding_window"};
   }
-  AbsentFields absent_fields() const override {
-    return {.pad_token_id = 1, .rms_norm_eps = 1e-5};
-  }
+  AbsentFields absent_fields() const override { return {.pad_token_id = 1}; }
   bool has_kinds_of_layers() const override { return version_ == 3; }
   void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
     if (version_ == 2) return DecoderFamily::read_rotation(fields, s);

@@ -9,15 +9,11 @@ namespace {
 /// (Yang et al. 2025, arXiv 2505.09388): norms of each head of queries and keys.
 class QwenFamily : public DecoderFamily {
  public:
-  explicit QwenFamily(int version) : version_(version) {}
-
-  std::string model_type() const override { return fmt::format("qwen{}", version_); }
-  std::string about() const override {
-    return version_ == 2 ? "Qwen2, Qwen2.5" : "Qwen3";
-  }
-  std::vector<std::string> architectures() const override {
-    return {fmt::format("Qwen{}ForCausalLM", version_)};
-  }
+  explicit QwenFamily(int version)
+      : DecoderFamily(fmt::format("qwen{}", version),
+                      version == 2 ? "Qwen2, Qwen2.5" : "Qwen3",
+                      {fmt::format("Qwen{}ForCausalLM", version)}),
+        version_(version) {}
 
  private:
   std::vector<std::string> more_fields() const override {

@@ -8,11 +8,7 @@ namespace {
 /// et al. 2025, "RoPE to NoPE and Back Again", arXiv 2501.18795).
 class SmolLm3Family : public DecoderFamily {
  public:
-  std::string model_type() const override { return "smollm3"; }
-  std::string about() const override { return "SmolLM3"; }
-  std::vector<std::string> architectures() const override {
-    return {"SmolLM3ForCausalLM"};
-  }
+  SmolLm3Family() : DecoderFamily("smollm3", "SmolLM3", {"SmolLM3ForCausalLM"}) {}
 
  private:
   std::vector<std::string> more_fields() const override {
@@ -21,10 +17,12 @@ class SmolLm3Family : public DecoderFamily {
             "use_sliding_window"};
   }
   AbsentFields absent_fields() const override {
-    return {.num_key_value_heads = 4,
-            .tie_word_embeddings = true,
-            .pad_token_id = 128004,
-            .rms_norm_eps = 1e-6};
+    return {
+        .num_key_value_heads = 4, .tie_word_embeddings = true, .pad_token_id = 128004};
+  }
+
+  void read_rotation(const ConfigFields& fields, DecoderSettings& s) const override {
+    s.rope = read_rope(fields, 2e6);
   }
 
   void read_more(const ConfigFields& fields, DecoderSettings& s) const override {
