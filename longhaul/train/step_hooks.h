@@ -34,8 +34,8 @@ class StepHooks {
   void phase(std::string_view name);
   /// The batch was handed out: what its loss and gradients are multiplied by.
   BatchFault batch(const data::Cursor& cursor) const { return faults_.of_batch(cursor); }
-  /// The step's passes begin: the timeline that they are recorded in, or null where none is
-  /// wanted.
+  /// The step's passes begin: the timeline that they are recorded in, or null where none
+  /// is wanted.
   parallel::Trace* before_passes(int64_t step);
   /// They have ended: writes what was captured of them in run.dir. Collective.
   void after_passes(int64_t step);

@@ -21,8 +21,8 @@ struct BlockSaved {
 };
 
 struct RecomputeNode : ops::Function<RecomputeNode> {
-  static tensor_list forward(AutogradContext* ctx, at::TensorList x,
-                             BlockFunction block, std::shared_ptr<Offload> offload) {
+  static tensor_list forward(AutogradContext* ctx, at::TensorList x, BlockFunction block,
+                             std::shared_ptr<Offload> offload) {
     BlockSaved saved{std::move(block), std::move(offload), {}};
     if (saved.offload) {
       for (const at::Tensor& tensor : x) {
@@ -71,8 +71,7 @@ nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
                               x[0].is_cpu() ? nullptr : offload);
 }
 
-nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x,
-                      bool offload) {
+nn::Tensors recompute(const BlockFunction& block, const nn::Tensors& x, bool offload) {
   return recompute(block, x, offload ? std::make_shared<Offload>() : nullptr);
 }
 

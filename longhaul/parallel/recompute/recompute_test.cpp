@@ -20,9 +20,9 @@ TEST(Recompute, GivesTheSameBitsAsRunningPlainly) {
     const auto queue = std::make_shared<ops::WeightGradients>();
     const BlockFunction block = [&](const nn::Tensors& in) {
       const at::Tensor y = ops::linear(in[0], weight, queue);
-      return nn::Tensors{ops::gated_product(y, ops::linear(y, weight, queue),
-                                            Activation::Silu, true),
-                         in[1] * y.sum()};
+      return nn::Tensors{
+          ops::gated_product(y, ops::linear(y, weight, queue), Activation::Silu, true),
+          in[1] * y.sum()};
     };
     const nn::Tensors in = {ops::leaf(x), ops::leaf(dy)};
     const nn::Tensors out = again ? recompute(block, in) : block(in);
