@@ -37,7 +37,7 @@ struct RecomputeNode : ops::Function<RecomputeNode> {
     return y;
   }
 
-  static tensor_list backward(AutogradContext* ctx, tensor_list grads) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
     const BlockSaved& saved = ops::saved<BlockSaved>(ctx);
     tensor_list kept = ctx->get_saved_variables();
     // From the last: so they lie in the order of what is fetched ahead.
