@@ -29,7 +29,8 @@ class ConfigFields {
   double required_number(std::string_view key) const;
   /// What a norm adds to a variance: between 0 and 1. Without `absent` it is required.
   double eps(std::string_view key, std::optional<double> absent = {}) const;
-  /// Of dropout: at least 0 and below 1. null, which transformers refuses, is an error.
+  /// A probability of dropout, at least 0 and below 1. A null, which transformers
+  /// refuses, is an error.
   double dropout(std::string_view key, double absent) const;
   /// Standard deviation of first weights, 0.02 where the file has none.
   double initializer_range() const;

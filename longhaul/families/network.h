@@ -59,7 +59,7 @@ struct Attention {
   /// over each head, or over all heads (ops/wide_norm.h).
   std::optional<Norm> query_norm = {}, key_norm = {};
   bool norms_over_all_heads = false;
-  /// Of the scores; absent: one over the square root of head_dim.
+  /// The scores are multiplied with it; absent: one over the square root of head_dim.
   std::optional<double> scale = {};
   /// Positions that a token sees at most, its own the last.
   std::optional<int64_t> window = {};

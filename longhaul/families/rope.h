@@ -30,8 +30,8 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
-  /// Of cosines and sines. Yarn only: as the file has it, or made of `factor`, mscale and
-  /// mscale_all_dim.
+  /// Yarn only: cosines and sines are multiplied with it. The file says it, or it follows
+  /// from `factor`, mscale and mscale_all_dim.
   double attention_factor = 1.0;
 
   bool operator==(const RopeConfig&) const = default;

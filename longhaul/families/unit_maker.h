@@ -114,7 +114,7 @@ class UnitMaker {
   /// Of the parameter that was added last: Hugging Face's files hold it so.
   void stored_as(StoredForm form) { unit_.parameters.back().stored = std::move(form); }
 
-  /// Of the parameter that was added last: it stands behind all others of the unit.
+  /// The parameter that was added last stands behind all others of the unit.
   void stands_last();
 
   UnitDescription take();

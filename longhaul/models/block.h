@@ -21,7 +21,7 @@ class Block {
 
   /// Takes the tables of rotations.
   void prepare(nn::RopeTables& tables);
-  /// Of the block's attention.
+  /// The cache of the block's attention.
   nn::KvCache::Layer make_cache(int64_t batch, int64_t capacity,
                                 const at::TensorOptions& options) const;
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "longhaul/base/error.h"
 #include "longhaul/nn/dropout.h"
 #include "longhaul/ops/attention.h"
 #include "longhaul/ops/recomputed.h"
@@ -56,6 +57,9 @@ Attention::Attention(ParameterSet& parameters, const families::Attention& form,
       window_(form.window.value_or(ops::kNoWindow)),
       dropout_(form.dropout) {
   if (!form.query_norm) return;
+  LH_ASSERT(
+      !form.norms_over_all_heads || form.query_norm->form == RmsForm::WeightBeforeCast,
+      "norms over all heads are built with the weight before the cast alone");
   norms_ = {parameters.take(form.query_norm->name + ".weight"),
             parameters.take(form.key_norm->name + ".weight"), form.query_norm->eps,
             form.query_norm->form};

@@ -42,7 +42,8 @@ struct LocalTargets {
   at::Tensor index;      ///< [R, 1], 0 elsewhere
 };
 
-/// Of a row's gradient, so that it is that of the head's product, not of the quotient.
+/// The scale of a row's gradient, which is that of the head's product, not of the
+/// quotient.
 double gradient_scale(const LossHeadOptions& options) {
   return options.scale / options.logits_divisor;
 }
