@@ -4,12 +4,10 @@
 
 #include <utility>
 
-#include "longhaul/base/error.h"
 #include "longhaul/families/describe.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
 #include "longhaul/families/padding.h"
-#include "longhaul/families/settings_of.h"
 
 namespace longhaul::families {
 namespace {
@@ -153,17 +151,6 @@ Block block(const DecoderSettings& s, int64_t layer) {
                "post_feedforward_layernorm")}}};
 }
 
-std::string text_of(const std::vector<bool>& layers) {
-  std::string text;
-  for (const bool layer : layers) text += layer ? '1' : '0';
-  return text;
-}
-
-template <typename Value>
-std::string text_of(const Value& value) {
-  return fmt::format("{}", value);
-}
-
 /// Fields of config.json that are read of every decoder.
 std::vector<std::string> decoder_fields() {
   return {"attention_dropout",
@@ -187,55 +174,6 @@ std::vector<std::string> decoder_fields() {
 }
 
 }  // namespace
-
-std::vector<Field> DecoderFamily::settings(const ModelConfig& config) const {
-  // All members by name: one that is added does not compile until it stands here.
-  const auto& [hidden, intermediate, layers, heads, key_heads, head_dim, eps, range, tied,
-               padding, rope, window, full, unrotated, sliding_rope, head_biases,
-               out_bias, mlp_biases, head_norms, wide_norms, form, before, after,
-               activation, attention_scale, attention_dropout, embedding_scale, rounds,
-               residual_scale, divisor] = decoder_settings(config);
-  std::vector<Field> fields = {
-      {"hidden_size", text_of(hidden), true},
-      {"intermediate_size", text_of(intermediate), true},
-      {"num_hidden_layers", text_of(layers), true},
-      {"num_attention_heads", text_of(heads), true},
-      {"num_key_value_heads", text_of(key_heads), true},
-      {"head_dim", text_of(head_dim), true},
-      {"rms_norm_eps", text_of(eps), true},
-      {"initializer_range", text_of(range), false},
-      {"tie_word_embeddings", text_of(tied), true},
-      padding_setting(padding),
-      {"sliding_window", window ? text_of(*window) : "null", true},
-      {"layers of full attention (layer_types)", text_of(full), true},
-      {"layers without a rotation (no_rope_layers)", text_of(unrotated), true},
-      {"biases of queries, keys and values", text_of(head_biases), true},
-      {"bias of attention's result", text_of(out_bias), true},
-      {"mlp_bias", text_of(mlp_biases), true},
-      {"norms of heads", text_of(head_norms), true},
-      {"norms over all heads", text_of(wide_norms), true},
-      {"form of norms", text_of(static_cast<int>(form)), true},
-      {"norms before", text_of(before), true},
-      {"norms after", text_of(after), true},
-      {activation_field(), text_of(static_cast<int>(activation)), true},
-      {"scale of attention (attention_multiplier, query_pre_attn_scalar)",
-       attention_scale ? text_of(*attention_scale) : "null", true},
-      {"attention_dropout", text_of(attention_dropout), false},
-      {"embedding_multiplier", text_of(embedding_scale), true},
-      {"rounded scale of the embedding", text_of(rounds), true},
-      {"residual_multiplier", text_of(residual_scale), true},
-      {"logits_scaling", text_of(divisor), true},
-  };
-  std::vector<Field> rotation = rope_settings(rope);
-  if (sliding_rope) {
-    for (Field& field : rope_settings(*sliding_rope)) {
-      field.name += " of sliding attention";
-      rotation.push_back(std::move(field));
-    }
-  }
-  fields.insert(fields.end(), rotation.begin(), rotation.end());
-  return fields;
-}
 
 std::vector<std::string> DecoderFamily::fields() const {
   std::vector<std::string> names = decoder_fields();
@@ -264,7 +202,6 @@ void DecoderFamily::read(const ConfigFields& fields, ModelConfig& config) const 
   read_more(fields, settings);
   config.network =
       decoder_network(settings, config.vocab_size, config.max_position_embeddings);
-  config.settings = std::make_shared<DecoderSettings>(settings);
 }
 
 void read_attention_bias(const ConfigFields& fields, DecoderSettings& settings) {
@@ -327,17 +264,12 @@ Network decoder_network(const DecoderSettings& s, int64_t vocab_size,
 
 namespace longhaul {
 
-const DecoderSettings& decoder_settings(const ModelConfig& config) {
-  return families::settings_of<DecoderSettings>(config, "decoder");
-}
-
 ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
                        int64_t max_position_embeddings) {
   ModelConfig config;
   config.model_type = "llama";
   config.vocab_size = vocab_size;
   config.max_position_embeddings = max_position_embeddings;
-  config.settings = std::make_shared<DecoderSettings>(settings);
   config.network =
       families::decoder_network(settings, vocab_size, max_position_embeddings);
   config.description = families::describe(config.network);

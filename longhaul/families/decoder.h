@@ -14,7 +14,7 @@ namespace longhaul {
 
 /// What config.json says of a decoder of rotary attention and gated feed-forwards: the
 /// form that Llama has given to several families.
-struct DecoderSettings : FamilySettings {
+struct DecoderSettings {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   int64_t num_hidden_layers = 0;
@@ -52,9 +52,6 @@ struct DecoderSettings : FamilySettings {
   double logits_divisor = 1.0;
 };
 
-/// The settings of a model of such a family; internal error for a model of another.
-const DecoderSettings& decoder_settings(const ModelConfig& config);
-
 /// A Llama of these settings, as if read from a file.
 ModelConfig make_llama(const DecoderSettings& settings, int64_t vocab_size,
                        int64_t max_position_embeddings);
@@ -86,7 +83,6 @@ class DecoderFamily : public Family {
   std::vector<std::string> architectures() const final { return architectures_; }
   std::vector<std::string> fields() const final;
   void read(const ConfigFields& fields, ModelConfig& config) const final;
-  std::vector<Field> settings(const ModelConfig& config) const final;
 
  protected:
   /// Fields beside those of every decoder.

@@ -152,6 +152,10 @@ UnitDescription describe_block(const Network& network, int64_t layer) {
 
 }  // namespace
 
+const Attention& first_attention(const Network& network) {
+  return std::get<Attention>(network.blocks.at(0).at(0).branches.at(0).core);
+}
+
 ModelDescription describe(const Network& network) {
   ModelDescription model;
   model.passed = {{"hidden", network.width}};

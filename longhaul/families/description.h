@@ -37,6 +37,7 @@ struct StoredForm {
   int64_t period = 0;
 
   int64_t row(int64_t r) const { return r / block * period + first + r % block; }
+  bool operator==(const StoredForm&) const = default;
 };
 
 struct ParameterDescription {

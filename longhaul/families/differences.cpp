@@ -3,26 +3,93 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+
 #include "longhaul/base/error.h"
+#include "longhaul/base/json.h"
 #include "longhaul/families/family.h"
 
 namespace longhaul {
 namespace {
 
-std::vector<families::Field> describe(const ModelConfig& model) {
+/// Fields that change how a model is trained or used, and not what its weights compute.
+constexpr std::array kNotOfResult = {"architectures",
+                                     "attention_dropout",
+                                     "attention_probs_dropout_prob",
+                                     "attn_pdrop",
+                                     "bos_token_id",
+                                     "embd_pdrop",
+                                     "eos_token_id",
+                                     "hidden_dropout_prob",
+                                     "initializer_range",
+                                     "n_positions",
+                                     "max_position_embeddings",
+                                     "pad_token_id",
+                                     "resid_pdrop"};
+
+/// Values by their places (JSON pointers), those within objects as well.
+using Values = std::map<std::string, OrderedJson>;
+
+void add_values(const OrderedJson& json, const std::string& place, Values& out) {
+  if (!json.is_object()) {
+    out[place] = json;
+    return;
+  }
+  for (const auto& [key, value] : json.items()) {
+    add_values(value, (OrderedJson::json_pointer(place) / key).to_string(), out);
+  }
+}
+
+/// The values of the fields that are read of such a model.
+Values values_read(const ModelConfig& model) {
+  const OrderedJson json = parse_ordered_json(model.source_json, "config.json");
+  Values values;
   const families::Family* family = families::find_family(model.model_type);
   LH_ASSERT(family != nullptr, "no family '{}'", model.model_type);
-  std::vector<families::Field> fields = {
-      {"model_type", model.model_type, true},
-      {"vocab_size", fmt::format("{}", model.vocab_size), true}};
-  for (families::Field& field : family->settings(model)) {
-    fields.push_back(std::move(field));
+  for (const std::string& field : families::fields_read(*family)) {
+    if (json.contains(field)) add_values(json[field], "/" + field, values);
   }
-  fields.push_back({"max_position_embeddings",
-                    fmt::format("{}", model.max_position_embeddings), false});
-  fields.push_back({"bos_token_id", fmt::format("{}", model.bos_token_ids), false});
-  fields.push_back({"eos_token_id", fmt::format("{}", model.eos_token_ids), false});
-  return fields;
+  return values;
+}
+
+std::string text_of(const Values& values, const std::string& place) {
+  const auto found = values.find(place);
+  if (found == values.end()) return "absent";
+  const OrderedJson& value = found->second;
+  return value.is_number_float() ? fmt::format("{}", value.get<double>())
+                                 : json_text(value);
+}
+
+bool is_same_model(const ModelConfig& a, const ModelConfig& b) {
+  return a.network == b.network && a.bos_token_ids == b.bos_token_ids &&
+         a.eos_token_ids == b.eos_token_ids;
+}
+
+/// Whether the model becomes another one, or none, when one of its fields is replaced.
+bool matters(const ModelConfig& model, const std::string& place, const Values& theirs) {
+  OrderedJson json = parse_ordered_json(model.source_json, "config.json");
+  const OrderedJson::json_pointer pointer(place);
+  try {
+    const auto replaced = theirs.find(place);
+    if (replaced != theirs.end()) {
+      json[pointer] = replaced->second;
+    } else {
+      json.at(pointer.parent_pointer()).erase(pointer.back());
+    }
+    return !is_same_model(model, parse_model_config(json_text(json), model.source_path));
+  } catch (const std::exception&) {
+    return true;
+  }
+}
+
+ModelDifference difference(const std::string& place, const Values& ours,
+                           const Values& theirs) {
+  std::string field = place.substr(1);
+  std::ranges::replace(field, '/', '.');
+  const bool of_result = std::ranges::count(kNotOfResult, field) == 0;
+  return {field, text_of(ours, place), text_of(theirs, place), of_result};
 }
 
 ModelConfig parse_saved(std::string_view text, const fs::path& file,
@@ -46,17 +113,20 @@ ModelConfig parse_saved(std::string_view text, const fs::path& file,
 
 std::vector<ModelDifference> differing_fields(const ModelConfig& ours,
                                               const ModelConfig& theirs) {
-  const std::vector<families::Field> our = describe(ours);
-  const std::vector<families::Field> their = describe(theirs);
-  std::vector<ModelDifference> result;
   if (ours.model_type != theirs.model_type) {
     return {{"model_type", ours.model_type, theirs.model_type, true}};
   }
-  for (size_t i = 0; i < our.size(); ++i) {
-    if (our[i].value == their[i].value) continue;
-    result.push_back({our[i].name, our[i].value, their[i].value, our[i].of_result});
+  if (is_same_model(ours, theirs)) return {};
+  const Values our = values_read(ours), their = values_read(theirs);
+  Values places = our;
+  places.insert(their.begin(), their.end());
+  std::vector<ModelDifference> all, result;
+  for (const auto& [place, value] : places) {
+    if (text_of(our, place) == text_of(their, place)) continue;
+    all.push_back(difference(place, our, their));
+    if (matters(ours, place, their)) result.push_back(all.back());
   }
-  return result;
+  return result.empty() ? all : result;
 }
 
 void check_same_model(const ModelConfig& ours, std::string_view text,

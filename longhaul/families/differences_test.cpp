@@ -31,26 +31,25 @@ std::string refusal_of(const std::string& theirs) {
 TEST(ModelFields, EachOneThatDiffersIsRefusedWithBothValues) {
   const std::vector<std::tuple<std::string, OrderedJson, std::string>> changes = {
       {"vocab_size", 101, "vocab_size is 100, was 101"},
-      {"hidden_size", 128, "hidden_size is 64, was 128; head_dim is 16, was 32"},
+      {"hidden_size", 128, "hidden_size is 64, was 128"},
       {"intermediate_size", 64, "intermediate_size is 128, was 64"},
       {"num_hidden_layers", 3, "num_hidden_layers is 2, was 3"},
-      {"num_attention_heads", 8,
-       "num_attention_heads is 4, was 8; head_dim is 16, was 8"},
+      {"num_attention_heads", 8, "num_attention_heads is 4, was 8"},
       {"num_key_value_heads", 4, "num_key_value_heads is 2, was 4"},
-      {"head_dim", 32, "head_dim is 16, was 32"},
+      {"head_dim", 32, "head_dim is absent, was 32"},
       {"max_position_embeddings", 512, "max_position_embeddings is 256, was 512"},
       {"rms_norm_eps", 1e-6, "rms_norm_eps is 1e-05, was 1e-06"},
-      {"initializer_range", 0.01, "initializer_range is 0.02, was 0.01"},
-      {"tie_word_embeddings", true, "tie_word_embeddings is false, was true"},
-      {"pad_token_id", 7, "pad_token_id is null, was 7"},
+      {"initializer_range", 0.01, "initializer_range is absent, was 0.01"},
+      {"tie_word_embeddings", true, "tie_word_embeddings is absent, was true"},
+      {"pad_token_id", 7, "pad_token_id is absent, was 7"},
       {"rope_theta", 10000.000000000002, "rope_theta is 10000, was 10000.000000000002"},
-      {"factor", 4.0, "rope factor is 8, was 4"},
-      {"low_freq_factor", 2.0, "rope low_freq_factor is 1, was 2"},
-      {"high_freq_factor", 8.0, "rope high_freq_factor is 4, was 8"},
+      {"factor", 4.0, "rope_scaling.factor is 8, was 4"},
+      {"low_freq_factor", 2.0, "rope_scaling.low_freq_factor is 1, was 2"},
+      {"high_freq_factor", 8.0, "rope_scaling.high_freq_factor is 4, was 8"},
       {"original_max_position_embeddings", 64,
-       "rope original_max_position_embeddings is 32, was 64"},
-      {"bos_token_id", 3, "bos_token_id is [1], was [3]"},
-      {"eos_token_id", OrderedJson::array({2, 3}), "eos_token_id is [2], was [2, 3]"},
+       "rope_scaling.original_max_position_embeddings is 32, was 64"},
+      {"bos_token_id", 3, "bos_token_id is 1, was 3"},
+      {"eos_token_id", OrderedJson::array({2, 3}), "eos_token_id is 2, was [2, 3]"},
   };
   for (const auto& [field, value, line] : changes) {
     EXPECT_NE(refusal_of(model_with(field, value))
@@ -65,7 +64,8 @@ TEST(ModelFields, EachOneThatDiffersIsRefusedWithBothValues) {
 TEST(ModelFields, TheKindOfRotationIsOneOfThem) {
   OrderedJson json = OrderedJson::parse(kOurModel);
   json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
-  EXPECT_NE(refusal_of(json.dump()).find("rope_type is llama3, was linear"),
+  EXPECT_NE(refusal_of(json.dump())
+                .find("rope_scaling.rope_type is \"llama3\", was \"linear\""),
             std::string::npos);
 }
 
@@ -77,10 +77,10 @@ TEST(ModelFields, EachNumberOfYarnIsOneOfThem) {
                           {"attention_factor", 1.5}};
   const ModelConfig model = parse_model_config(ours.dump(), "run/config.json");
   const std::vector<std::tuple<std::string, OrderedJson, std::string>> changes = {
-      {"beta_fast", 16, "rope beta_fast is 32, was 16"},
-      {"beta_slow", 2, "rope beta_slow is 1, was 2"},
-      {"truncate", false, "rope truncate is true, was false"},
-      {"attention_factor", 2.0, "rope attention_factor is 1.5, was 2"}};
+      {"beta_fast", 16, "rope_scaling.beta_fast is absent, was 16"},
+      {"beta_slow", 2, "rope_scaling.beta_slow is absent, was 2"},
+      {"truncate", false, "rope_scaling.truncate is absent, was false"},
+      {"attention_factor", 2.0, "rope_scaling.attention_factor is 1.5, was 2"}};
   for (const auto& [field, value, line] : changes) {
     OrderedJson theirs = ours;
     theirs["rope_scaling"][field] = value;
@@ -100,6 +100,55 @@ TEST(ModelFields, OtherSpellingsOfTheSameModelAreTheSame) {
   json["dtype"] = "bfloat16";
   json["use_cache"] = false;
   EXPECT_NO_THROW(check_same_model(our_model(), json.dump(), "step/config.json", "step"));
+}
+
+TEST(ModelFields, AFieldThatIsNotReadOrChangesNothingIsNotNamed) {
+  OrderedJson json = OrderedJson::parse(model_with("hidden_size", 128));
+  json["head_dim"] = 32;  // what hidden_size and the heads give
+  json["dtype"] = "float16";
+  EXPECT_NE(refusal_of(json.dump())
+                .find("head_dim is absent, was 32; hidden_size is 64, "
+                      "was 128; restore the file"),
+            std::string::npos)
+      << refusal_of(json.dump());
+}
+
+/// As GPT-2's two names of a width.
+TEST(ModelFields, FieldsThatChangeTheModelOnlyTogetherAreAllNamed) {
+  const std::string one = R"({"model_type": "gpt2", "vocab_size": 50, "n_positions": 32,
+    "n_embd": 32, "hidden_size": 32, "n_layer": 1, "n_head": 2})";
+  OrderedJson other = OrderedJson::parse(one);
+  other["n_embd"] = other["hidden_size"] = 64;
+  std::vector<std::string> names;
+  for (const ModelDifference& d : differing_fields(
+           parse_model_config(one, "a"), parse_model_config(other.dump(), "b"))) {
+    EXPECT_TRUE(d.of_result);
+    names.push_back(d.field + " " + d.ours + " " + d.theirs);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"hidden_size 32 64", "n_embd 32 64"}));
+}
+
+TEST(ModelFields, WhatChangesTrainingAloneIsNotOfTheResult) {
+  const std::string one = R"({"model_type": "bert", "vocab_size": 50, "hidden_size": 32,
+    "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "max_position_embeddings": 32})";
+  const std::vector<std::pair<std::string, OrderedJson>> changes = {
+      {"architectures", {"BertForMaskedLM"}},
+      {"attention_probs_dropout_prob", 0.2},
+      {"eos_token_id", 3},
+      {"hidden_dropout_prob", 0.2},
+      {"initializer_range", 0.1},
+      {"layer_norm_eps", 1e-5},
+      {"pad_token_id", 3}};
+  for (const auto& [field, value] : changes) {
+    OrderedJson other = OrderedJson::parse(one);
+    other[field] = value;
+    const auto differences = differing_fields(parse_model_config(one, "a"),
+                                              parse_model_config(other.dump(), "b"));
+    ASSERT_EQ(differences.size(), 1U) << field;
+    EXPECT_EQ(differences[0].field, field);
+    EXPECT_EQ(differences[0].of_result, field == "layer_norm_eps") << field;
+  }
 }
 
 /// Of a run that an earlier program began, which read the file as another model.

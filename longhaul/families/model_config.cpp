@@ -103,13 +103,6 @@ void check_architectures(const ConfigFields& fields, const Family& family) {
   }
 }
 
-/// All that an override may name.
-std::vector<std::string> fields_read(const Family& family) {
-  std::vector<std::string> names = family.fields();
-  names.insert(names.end(), kCommon.begin(), kCommon.end());
-  return names;
-}
-
 /// Refuses other families' mathematics, and lists what is left over.
 std::vector<std::string> check_rest(const ConfigFields& fields, const Family& family) {
   const std::vector<std::string> read = fields_read(family);
@@ -179,6 +172,12 @@ void check_overrides(const Family& family, const std::string& file,
 }
 
 }  // namespace
+
+std::vector<std::string> families::fields_read(const Family& family) {
+  std::vector<std::string> names = family.fields();
+  names.insert(names.end(), kCommon.begin(), kCommon.end());
+  return names;
+}
 
 ModelConfig parse_model_config(std::string_view text, const fs::path& source,
                                std::span<const ModelOverride> overrides) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,11 +15,6 @@ namespace longhaul {
 
 struct RunConfig;
 
-/// What only one family has: a struct of its folder, for its mathematics.
-struct FamilySettings {
-  virtual ~FamilySettings() = default;
-};
-
 /// A model, read from a Hugging Face config.json in any form that was published. A field
 /// that changes the mathematics is honoured or refused.
 struct ModelConfig {
@@ -29,7 +23,6 @@ struct ModelConfig {
   int64_t max_position_embeddings = 0;
   std::vector<int64_t> bos_token_ids;
   std::vector<int64_t> eos_token_ids;
-  std::shared_ptr<const FamilySettings> settings;
   families::Network network;     ///< the forward
   ModelDescription description;  ///< what it consists of and what it costs
 

@@ -35,9 +35,13 @@ std::string edited(const OrderedJson& changes, const std::string& removed = "") 
 
 ModelConfig parse(const std::string& json) { return parse_model_config(json, "c.json"); }
 
-DecoderSettings settings_of(const std::string& json,
-                            std::span<const ModelOverride> overrides = {}) {
-  return decoder_settings(parse_model_config(json, "c.json", overrides));
+families::Attention attention_of(const ModelConfig& config) {
+  return families::first_attention(config.network);
+}
+
+RopeConfig rope_of(const std::string& json,
+                   std::span<const ModelOverride> overrides = {}) {
+  return attention_of(parse_model_config(json, "c.json", overrides)).rotation->rope;
 }
 
 std::string refused(const OrderedJson& changes, const std::string& removed = "") {
@@ -60,19 +64,20 @@ class PublishedForms : public testing::TestWithParam<Published> {};
 TEST_P(PublishedForms, AreReadWithTheirOwnRope) {
   const Published& want = GetParam();
   const ModelConfig c = load(want.name);
-  const DecoderSettings settings = decoder_settings(c);
+  const families::Attention attention = attention_of(c);
+  const RopeConfig& rope = attention.rotation->rope;
   EXPECT_EQ(c.model_type, "llama");
-  EXPECT_EQ(settings.num_key_value_heads, want.kv_heads);
-  EXPECT_EQ(settings.head_dim, want.head_dim);
+  EXPECT_EQ(c.network.key_heads, want.kv_heads);
+  EXPECT_EQ(attention.head_dim, want.head_dim);
   EXPECT_EQ(c.max_position_embeddings, want.positions);
-  EXPECT_EQ(settings.tie_word_embeddings, want.tied);
-  EXPECT_EQ(settings.rope.kind, want.rope);
-  EXPECT_EQ(settings.rope.theta, want.theta);
-  EXPECT_EQ(settings.rope.factor, want.factor);
+  EXPECT_EQ(std::get<families::LanguageHead>(c.network.head).tied, want.tied);
+  EXPECT_EQ(rope.kind, want.rope);
+  EXPECT_EQ(rope.theta, want.theta);
+  EXPECT_EQ(rope.factor, want.factor);
   if (want.rope == RopeConfig::Kind::Llama3) {
-    EXPECT_EQ(settings.rope.low_freq_factor, 1.0);
-    EXPECT_EQ(settings.rope.high_freq_factor, 4.0);
-    EXPECT_EQ(settings.rope.original_max_position_embeddings, 8192);
+    EXPECT_EQ(rope.low_freq_factor, 1.0);
+    EXPECT_EQ(rope.high_freq_factor, 4.0);
+    EXPECT_EQ(rope.original_max_position_embeddings, 8192);
   }
 }
 
@@ -178,10 +183,10 @@ TEST(ModelConfig, OverridesReachTheModelAndTheExport) {
                                              {"rope_theta", "20000.0"}};
   const ModelConfig old_form = load_model_config(fixture("llama2-7b"), overrides);
   EXPECT_EQ(old_form.description.num_blocks(), 4);
-  EXPECT_EQ(decoder_settings(old_form).rope.theta, 20000.0);
+  EXPECT_EQ(attention_of(old_form).rotation->rope.theta, 20000.0);
   const ModelConfig new_form =
       load_model_config(fixture("transformers5-llama3-scaling"), overrides);
-  EXPECT_EQ(decoder_settings(new_form).rope.theta, 20000.0);
+  EXPECT_EQ(attention_of(new_form).rotation->rope.theta, 20000.0);
   const Json exported = parse_json(to_hf_config_json(new_form, "float32"), "export");
   EXPECT_EQ(exported.at("num_hidden_layers"), 4);
   EXPECT_EQ(exported.at("rope_parameters").at("rope_theta"), 20000.0);
@@ -211,11 +216,10 @@ TEST(ModelConfigRefuses, AMissingRopeThetaUnlessTheFilePredatesTheField) {
   EXPECT_NE(refused({{"transformers_version", "4.33.0.dev0"}}, "rope_theta")
                 .find("rope_theta is missing"),
             std::string::npos);
-  EXPECT_EQ(
-      settings_of(edited({{"transformers_version", "4.32.1"}}, "rope_theta")).rope.theta,
-      10000.0);
+  EXPECT_EQ(rope_of(edited({{"transformers_version", "4.32.1"}}, "rope_theta")).theta,
+            10000.0);
   const std::vector<ModelOverride> overrides{{"rope_theta", "500000"}};
-  EXPECT_EQ(settings_of(edited({}, "rope_theta"), overrides).rope.theta, 500000.0);
+  EXPECT_EQ(rope_of(edited({}, "rope_theta"), overrides).theta, 500000.0);
   EXPECT_NE(refused({{"rope_parameters", {{"rope_type", "default"}}}}, "rope_theta")
                 .find("rope_theta is missing"),
             std::string::npos);
@@ -289,7 +293,7 @@ OrderedJson yarn_with(const OrderedJson& fields) {
 
 /// The factors are those of transformers' _compute_yarn_parameters.
 TEST(ModelConfig, ReadsYarnWithItsDefaultsAndMakesItsAttentionFactor) {
-  const RopeConfig usual = settings_of(edited(yarn_with({}))).rope;
+  const RopeConfig usual = rope_of(edited(yarn_with({})));
   EXPECT_EQ(usual.kind, Kind::Yarn);
   EXPECT_EQ(usual.factor, 4.0);
   EXPECT_EQ(usual.original_max_position_embeddings, 16);
@@ -298,28 +302,19 @@ TEST(ModelConfig, ReadsYarnWithItsDefaultsAndMakesItsAttentionFactor) {
   EXPECT_TRUE(usual.truncate);
   EXPECT_DOUBLE_EQ(usual.attention_factor, 1.138629436111989);
   const RopeConfig other =
-      settings_of(edited(yarn_with({{"beta_fast", 8},
-                                    {"beta_slow", 2.0},
-                                    {"truncate", false},
-                                    {"attention_factor", 1.2079441541679836},
-                                    {"mscale", nullptr}})))
-          .rope;
+      rope_of(edited(yarn_with({{"beta_fast", 8},
+                                {"beta_slow", 2.0},
+                                {"truncate", false},
+                                {"attention_factor", 1.2079441541679836},
+                                {"mscale", nullptr}})));
   EXPECT_EQ(other.beta_fast, 8.0);
   EXPECT_EQ(other.beta_slow, 2.0);
   EXPECT_FALSE(other.truncate);
   EXPECT_EQ(other.attention_factor, 1.2079441541679836);
   const OrderedJson scales = {{"factor", 40.0}, {"mscale", 1.0}, {"mscale_all_dim", 0.5}};
-  EXPECT_DOUBLE_EQ(settings_of(edited(yarn_with(scales))).rope.attention_factor,
+  EXPECT_DOUBLE_EQ(rope_of(edited(yarn_with(scales))).attention_factor,
                    1.1557219901962608);
-  EXPECT_EQ(settings_of(edited(yarn_with({{"factor", 1.0}}))).rope.attention_factor, 1.0);
-  const auto settings = families::rope_settings(other);
-  EXPECT_EQ(std::ranges::count_if(settings,
-                                  [](const auto& field) {
-                                    return field.value == "yarn" || field.value == "8" ||
-                                           field.value == "false" ||
-                                           field.value == "1.2079441541679836";
-                                  }),
-            4);
+  EXPECT_EQ(rope_of(edited(yarn_with({{"factor", 1.0}}))).attention_factor, 1.0);
 }
 
 TEST(ModelConfigRefuses, NumbersOfYarnThatHaveNoMeaningOrNoEffect) {
@@ -498,9 +493,9 @@ TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
                                {"high_freq_factor", 4.0}};
   OrderedJson changes = {{"original_max_position_embeddings", 32},
                          {"rope_scaling", scaling}};
-  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 32);
+  EXPECT_EQ(rope_of(edited(changes)).original_max_position_embeddings, 32);
   changes["rope_scaling"]["original_max_position_embeddings"] = 32;
-  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 32);
+  EXPECT_EQ(rope_of(edited(changes)).original_max_position_embeddings, 32);
   changes["rope_scaling"]["original_max_position_embeddings"] = 64;
   EXPECT_EQ(
       refused(changes),
@@ -508,14 +503,14 @@ TEST(ModelConfig, PositionsBeforeScalingMayStandOutsideOfTheObject) {
       "with original_max_position_embeddings = 32 outside of the object, which "
       "transformers takes; keep one of them");
   changes["original_max_position_embeddings"] = nullptr;
-  EXPECT_EQ(settings_of(edited(changes)).rope.original_max_position_embeddings, 64);
+  EXPECT_EQ(rope_of(edited(changes)).original_max_position_embeddings, 64);
   const OrderedJson plain = {{"original_max_position_embeddings", 32}};
   EXPECT_TRUE(parse(edited(plain)).ignored_fields.empty());
 }
 
 TEST(ModelConfig, ReadsHeadDimThatIsNotHiddenOverHeads) {
-  EXPECT_EQ(settings_of(edited({{"head_dim", 32}})).head_dim, 32);
-  EXPECT_EQ(settings_of(edited({{"head_dim", nullptr}})).head_dim, 16);
+  EXPECT_EQ(attention_of(parse(edited({{"head_dim", 32}}))).head_dim, 32);
+  EXPECT_EQ(attention_of(parse(edited({{"head_dim", nullptr}}))).head_dim, 16);
 }
 
 TEST(ModelConfigRefuses, BrokenOrMissingFiles) {

@@ -29,6 +29,7 @@ struct Norm {
   std::string name;
   double eps = 0.0;
   RmsForm form = RmsForm::WeightAfterCast;  ///< of an RMS norm
+  bool operator==(const Norm&) const = default;
 };
 
 /// y = x W^T, or with a bias; W [out, width of x].
@@ -41,6 +42,7 @@ struct Projection {
   std::optional<StoredForm> stored = {};
   /// Standard deviation of the first values, where not Network::stddev.
   std::optional<double> stddev = {};
+  bool operator==(const Projection&) const = default;
 };
 
 /// Positions are turned into the first `features` features of each head.
@@ -68,6 +70,7 @@ struct Attention {
   /// The biases of queries, keys and values and the norms of heads stand behind all other
   /// parameters of the block.
   bool extras_last = false;
+  bool operator==(const Attention&) const = default;
 };
 
 /// down(act(gate x) * up x), or down(act(up x)) without a gate.
@@ -75,6 +78,7 @@ struct FeedForward {
   std::optional<Projection> gate = {};
   Projection up, down;
   Activation activation = Activation::Silu;
+  bool operator==(const FeedForward&) const = default;
 };
 
 using Core = std::variant<Attention, FeedForward>;
@@ -86,12 +90,14 @@ struct Branch {
   std::optional<Norm> after = {};
   double dropout = 0.0;
   double scale = 1.0;
+  bool operator==(const Branch&) const = default;
 };
 
 /// x = of_stream(x + the sum of the branches, each of x).
 struct Step {
   std::vector<Branch> branches;
   std::optional<Norm> of_stream = {};
+  bool operator==(const Step&) const = default;
 };
 
 /// Steps, one after the other.
@@ -101,6 +107,7 @@ using Block = std::vector<Step>;
 struct Table {
   std::string name;
   int64_t rows = 0;
+  bool operator==(const Table&) const = default;
 };
 
 /// drop(norm(scale * tokens + positions + types)), of what there is.
@@ -113,6 +120,7 @@ struct Embedding {
   double dropout = 0.0;
   double scale = 1.0;
   bool rounds_scale = false;  ///< the scale is rounded to the compute dtype first
+  bool operator==(const Embedding&) const = default;
 };
 
 /// Each position's next token: logits = projection(norm(x)) / logits_divisor.
@@ -121,6 +129,7 @@ struct LanguageHead {
   std::string name;   ///< of the projection
   bool tied = false;  ///< the projection is the embedding's table of tokens
   double logits_divisor = 1.0;
+  bool operator==(const LanguageHead&) const = default;
 };
 
 /// BERT's: the masked tokens and, with `next_sentence`, whether a sequence's second text
@@ -129,6 +138,7 @@ struct BertHead {
   Activation activation = Activation::GeluExact;
   double eps = 1e-12;
   bool next_sentence = true;
+  bool operator==(const BertHead&) const = default;
 };
 
 struct Network {
@@ -147,6 +157,10 @@ struct Network {
   std::string optional_prefix = {};
   std::vector<std::pair<std::string, std::string>> old_endings = {};
   std::vector<std::string> buffers = {};
+  bool operator==(const Network&) const = default;
 };
+
+/// The attention with which the first block begins; throws where it begins otherwise.
+const Attention& first_attention(const Network& network);
 
 }  // namespace longhaul::families

@@ -25,8 +25,4 @@ std::optional<int64_t> read_padding_row(const ConfigFields& fields, ModelConfig&
   return *id < 0 ? config.vocab_size + *id : *id;
 }
 
-Field padding_setting(const std::optional<int64_t>& row) {
-  return {"pad_token_id", row ? fmt::format("{}", *row) : "null", false};
-}
-
 }  // namespace longhaul::families

@@ -13,7 +13,5 @@ namespace longhaul::families {
 /// names no row becomes `config`'s training_problem; InputError for what is no number.
 std::optional<int64_t> read_padding_row(const ConfigFields& fields, ModelConfig& config,
                                         std::optional<int64_t> absent = {});
-/// For Family::settings.
-Field padding_setting(const std::optional<int64_t>& row);
 
 }  // namespace longhaul::families

@@ -234,22 +234,6 @@ std::string rope_type_name(RopeConfig::Kind kind) {
   return kind == RopeConfig::Kind::Linear ? "linear" : "default";
 }
 
-std::vector<Field> rope_settings(const RopeConfig& rope) {
-  // All members by name: one that is added does not compile until it stands here.
-  const auto& [kind, theta, factor, low, high, original, fast, slow, truncate,
-               attention] = rope;
-  return {{"rope_theta", fmt::format("{}", theta), true},
-          {"rope_type", rope_type_name(kind), true},
-          {"rope factor", fmt::format("{}", factor), true},
-          {"rope low_freq_factor", fmt::format("{}", low), true},
-          {"rope high_freq_factor", fmt::format("{}", high), true},
-          {"rope original_max_position_embeddings", fmt::format("{}", original), true},
-          {"rope beta_fast", fmt::format("{}", fast), true},
-          {"rope beta_slow", fmt::format("{}", slow), true},
-          {"rope truncate", fmt::format("{}", truncate), true},
-          {"rope attention_factor", fmt::format("{}", attention), true}};
-}
-
 RopeConfig read_rope(const ConfigFields& fields, double absent_theta) {
   RopeConfig rope;
   const OrderedJson* parameters = fields.find("rope_parameters");

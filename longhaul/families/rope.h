@@ -8,7 +8,6 @@ namespace longhaul {
 
 namespace families {
 class ConfigFields;
-struct Field;
 }  // namespace families
 
 /// Rotary position embedding, whatever form the source wrote it in.
@@ -51,8 +50,6 @@ RopeConfig read_rope_of_kind(const ConfigFields& fields, const char* kind,
                              const char* theta_field, double absent_theta, bool scales);
 /// "default", "llama3", "linear", "yarn": as config.json has it.
 std::string rope_type_name(RopeConfig::Kind kind);
-/// For Family::settings.
-std::vector<Field> rope_settings(const RopeConfig& rope);
 
 }  // namespace families
 }  // namespace longhaul

@@ -15,26 +15,30 @@ constexpr double kClearlyCloser = 0.25;
 
 }  // namespace
 
-KvHeads::KvHeads(const ForeignFiles& files, const DecoderSettings& config,
+KvHeads::KvHeads(const ForeignFiles& files, const families::Network& network,
                  const MergeOptions& options, MergeReport& report)
-    : files_(files), config_(config), options_(options), report_(report) {}
+    : files_(files),
+      network_(network),
+      head_dim_(families::first_attention(network).head_dim),
+      options_(options),
+      report_(report) {}
 
 int64_t KvHeads::key_slot(int64_t head, int64_t copy, KvOrder order) const {
-  return order == KvOrder::Tiled ? copy * config_.num_key_value_heads + head
+  return order == KvOrder::Tiled ? copy * network_.key_heads + head
                                  : head * report_.kv_multiplier + copy;
 }
 
 Mosaic KvHeads::head(const Mosaic& tensor, int64_t index) const {
-  return tensor.narrow(0, index * config_.head_dim, (index + 1) * config_.head_dim);
+  return tensor.narrow(0, index * head_dim_, (index + 1) * head_dim_);
 }
 
 double KvHeads::distance(const Mosaic& keys, KvOrder order) const {
   const size_t elements =
-      static_cast<size_t>(config_.head_dim * keys.num_elements() / keys.shape()[0]);
+      static_cast<size_t>(head_dim_ * keys.num_elements() / keys.shape()[0]);
   std::vector<float> first(elements);
   std::vector<float> other(elements);
   double sum = 0;
-  for (int64_t h = 0; h < config_.num_key_value_heads; ++h) {
+  for (int64_t h = 0; h < network_.key_heads; ++h) {
     head(keys, key_slot(h, 0, order))
         .read_all(files_, DType::F32, std::as_writable_bytes(std::span(first)));
     for (int64_t copy = 1; copy < report_.kv_multiplier; ++copy) {
@@ -48,7 +52,7 @@ double KvHeads::distance(const Mosaic& keys, KvOrder order) const {
 
 void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
   if (report_.kv_multiplier == 1 || report_.kv_order) return;
-  if (config_.num_key_value_heads == 1) {  // one head: both orders are the same
+  if (network_.key_heads == 1) {  // one head: both orders are the same
     report_.kv_order = KvOrder::Repeated;
     report_.kv_order_found = true;
     return;
@@ -95,23 +99,23 @@ void KvHeads::choose_order(const Mosaic& keys, const std::string& name) {
 
 Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
   Mosaic all = Mosaic::concatenate(parts, 0, name);
-  const int64_t heads = config_.num_key_value_heads;
-  const int64_t rows = heads * config_.head_dim;
+  const int64_t heads = network_.key_heads;
+  const int64_t rows = heads * head_dim_;
   const int64_t found = all.shape().size() == 2 ? all.shape()[0] : 0;
   if (found == 0 || found % rows != 0) {
     throw InputError("import",
                      fmt::format("{}: {} rows over all ranks, which is no multiple of {} "
                                  "key heads of {}; is this the model's config.json?",
-                                 name, found, heads, config_.head_dim));
+                                 name, found, heads, head_dim_));
   }
   if (!known_) {
     report_.kv_multiplier = found / rows;
-    if (config_.num_attention_heads % (heads * report_.kv_multiplier) != 0) {
+    if (network_.query_heads % (heads * report_.kv_multiplier) != 0) {
       throw InputError(
           "import",
           fmt::format("{}: {} copies of {} key heads do not divide {} query "
                       "heads",
-                      name, report_.kv_multiplier, heads, config_.num_attention_heads));
+                      name, report_.kv_multiplier, heads, network_.query_heads));
     }
     choose_order(all, name);
     known_ = true;
@@ -125,7 +129,7 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
   Mosaic result({rows, all.shape()[1]}, all.dtype());
   for (int64_t h = 0; h < heads; ++h) {
     const Mosaic first = head(all, key_slot(h, 0, order));
-    result.put(first, {0, 0}, first.shape(), {h * config_.head_dim, 0});
+    result.put(first, {0, 0}, first.shape(), {h * head_dim_, 0});
     for (int64_t copy = 1; options_.compare_copies && copy < report_.kv_multiplier;
          ++copy) {
       const int64_t differences =
@@ -141,21 +145,21 @@ Mosaic KvHeads::key(const std::vector<Mosaic>& parts, const std::string& name) {
 Mosaic KvHeads::query(const std::vector<Mosaic>& parts, size_t dim,
                       const std::string& name) {
   Mosaic all = Mosaic::concatenate(parts, dim, name);
-  const int64_t width = config_.head_dim;
-  const int64_t wanted = config_.num_attention_heads * width;
+  const int64_t width = head_dim_;
+  const int64_t wanted = network_.query_heads * width;
   if (all.shape().size() != 2 || all.shape()[dim] != wanted) {
     throw InputError("import",
                      fmt::format("{}: shape {} over all ranks, expected {} in dim {} ({} "
                                  "query heads of {}); padded heads are not supported",
                                  name, describe_shape(all.shape()), wanted, dim,
-                                 config_.num_attention_heads, width));
+                                 network_.query_heads, width));
   }
   if (report_.kv_multiplier == 1 || !report_.queries_moved) return all;
   // Copy c of key head k stands in slot c * heads + k, with the c-th of that head's
   // groups of query heads, which in natural order are groups k * copies + c.
-  const int64_t heads = config_.num_key_value_heads;
+  const int64_t heads = network_.key_heads;
   const int64_t copies = report_.kv_multiplier;
-  const int64_t group = config_.num_attention_heads / (heads * copies) * width;
+  const int64_t group = network_.query_heads / (heads * copies) * width;
   Mosaic result(all.shape(), all.dtype());
   std::vector<int64_t> extent = all.shape();
   extent[dim] = group;

@@ -13,7 +13,7 @@ namespace longhaul::imports {
 /// tell how often heads are held and in which order; everything after must agree.
 class KvHeads {
  public:
-  KvHeads(const ForeignFiles& files, const DecoderSettings& config,
+  KvHeads(const ForeignFiles& files, const families::Network& network,
           const MergeOptions& options, MergeReport& report);
 
   /// Keys or values from the parts of all ranks; copies are compared and dropped.
@@ -30,7 +30,8 @@ class KvHeads {
   int64_t key_slot(int64_t head, int64_t copy, KvOrder order) const;
 
   const ForeignFiles& files_;
-  const DecoderSettings& config_;
+  const families::Network& network_;
+  const int64_t head_dim_;
   const MergeOptions& options_;
   MergeReport& report_;
   bool known_ = false;  // the multiplier

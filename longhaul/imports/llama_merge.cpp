@@ -58,13 +58,14 @@ void number_layers(std::vector<std::vector<NamedTensors>>& ranks) {
 
 class Merger {
  public:
-  Merger(const ForeignFiles& files, const DecoderSettings& config,
+  Merger(const ForeignFiles& files, const families::Network& network,
          const MergeOptions& options, MergeReport& report)
       : files_(files),
-        config_(config),
+        network_(network),
+        head_dim_(families::first_attention(network).head_dim),
         options_(options),
         report_(report),
-        heads_(files, config, options, report) {}
+        heads_(files, network, options, report) {}
 
   std::map<std::string, Mosaic> run(const std::vector<std::vector<NamedTensors>>& ranks) {
     for (const auto& stage : ranks) merge_stage(stage);
@@ -150,12 +151,12 @@ class Merger {
   // The rows of q and m times those of k and v, for some m that divides the query heads.
   void check_qkv_rows(const std::vector<Mosaic>& parts, const std::string& name) const {
     const auto ranks = static_cast<int64_t>(parts.size());
-    const int64_t heads = config_.num_attention_heads;
-    const int64_t keys = config_.num_key_value_heads;
+    const int64_t heads = network_.query_heads;
+    const int64_t keys = network_.key_heads;
     const Mosaic& first = parts.front();
     const int64_t rows = first.shape().size() == 2 ? first.shape()[0] * ranks : 0;
-    const int64_t copies = rows - heads * config_.head_dim;
-    const int64_t unit = 2 * keys * config_.head_dim;
+    const int64_t copies = rows - heads * head_dim_;
+    const int64_t unit = 2 * keys * head_dim_;
     const bool even = std::all_of(parts.begin(), parts.end(), [&](const Mosaic& part) {
       return part.shape() == first.shape();
     });
@@ -168,8 +169,7 @@ class Merger {
         "and value rows (kv_size_multiplier m, by config.json); NxD's converter for trn1 "
         "loses query heads where tp is not the key heads times m: shard the model again "
         "with tp {} * m, or import the Hugging Face files",
-        name, describe_shape(first.shape()), ranks, heads * config_.head_dim, unit,
-        keys));
+        name, describe_shape(first.shape()), ranks, heads * head_dim_, unit, keys));
   }
 
   // Each rank stacks its part of q, k and v: whole heads, k and v with their copies.
@@ -179,8 +179,8 @@ class Merger {
                 const std::string& prefix) {
     check_qkv_rows(parts, name);
     std::vector<Mosaic> split[3];
-    const int64_t query = config_.num_attention_heads * config_.head_dim /
-                          static_cast<int64_t>(parts.size());
+    const int64_t query =
+        network_.query_heads * head_dim_ / static_cast<int64_t>(parts.size());
     for (const Mosaic& part : parts) {
       const int64_t rest = part.shape()[0] - query;
       split[0].push_back(part.narrow(0, 0, query));
@@ -206,7 +206,8 @@ class Merger {
 
   // A tensor that two stages hold (a tied embedding) is kept once.
   void emit(const std::string& name, const Mosaic& tensor) {
-    if (config_.tie_word_embeddings && name == "lm_head.weight") {
+    if (std::get<families::LanguageHead>(network_.head).tied &&
+        name == "lm_head.weight") {
       const auto embedding = result_.find("model.embed_tokens.weight");
       if (embedding != result_.end() && options_.compare_copies) {
         count(count_differences(files_, embedding->second, tensor));
@@ -220,7 +221,8 @@ class Merger {
   }
 
   const ForeignFiles& files_;
-  const DecoderSettings& config_;
+  const families::Network& network_;
+  const int64_t head_dim_;
   const MergeOptions& options_;
   MergeReport& report_;
   KvHeads heads_;
@@ -263,7 +265,7 @@ bool is_buffer(const std::string& name) {
 
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const DecoderSettings& config,
+                                          const families::Network& network,
                                           const MergeOptions& options,
                                           MergeReport& report) {
   std::set<std::string> ignored;
@@ -288,7 +290,7 @@ std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
   }
   number_layers(ranks);
   report.ignored.assign(ignored.begin(), ignored.end());
-  return Merger(files, config, options, report).run(ranks);
+  return Merger(files, network, options, report).run(ranks);
 }
 
 }  // namespace longhaul::imports

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "longhaul/families/decoder.h"
+#include "longhaul/families/network.h"
 #include "longhaul/imports/state.h"
 
 namespace longhaul::imports {
@@ -47,7 +47,7 @@ struct MergeReport {
 /// that is stored is kept out); completeness of the list is the caller's to check.
 std::map<std::string, Mosaic> merge_llama(const ForeignFiles& files,
                                           std::vector<std::vector<NamedTensors>> ranks,
-                                          const DecoderSettings& config,
+                                          const families::Network& network,
                                           const MergeOptions& options,
                                           MergeReport& report);
 

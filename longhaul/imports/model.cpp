@@ -104,8 +104,7 @@ std::map<std::string, Mosaic> merged(const ForeignModel& model,
   if (!model.config.is_llama()) {
     return merge_by_shape(*model.files, ranks, config.description, options, report);
   }
-  return merge_llama(*model.files, std::move(ranks), decoder_settings(config), options,
-                     report);
+  return merge_llama(*model.files, std::move(ranks), config.network, options, report);
 }
 
 /// `absent`: tensors that need not be there.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "longhaul/checkpoint/weights_source.h"
-#include "longhaul/families/decoder.h"
+#include "longhaul/families/network.h"
 #include "longhaul/tensor/flat_pieces.h"
 #include "longhaul/train/session.h"
 
@@ -24,7 +24,8 @@ class WrongReader {
     TensorSlice from = slice;
     from.name = name_of(slice.name);
     const int64_t rows = slice.global_shape[0];
-    const int64_t head_dim = decoder_settings(session_.model_config).head_dim;
+    const int64_t head_dim =
+        families::first_attention(session_.model_config.network).head_dim;
     const MeshIndex& index = session_.mesh().index();
     const bool last = index.dp + 1 == session_.mesh().shape().dp;
     if (fault_ == "zeroed_on_last_replica" && last && ends(slice, "2.mlp.up_proj")) {

@@ -52,9 +52,6 @@ class ToyFamily : public Family {
     }
     return model;
   }
-  std::vector<Field> settings(const ModelConfig& config) const override {
-    return {{"width", fmt::format("{}", config.network.width), true}};
-  }
 };
 
 class Toy : public models::Model {

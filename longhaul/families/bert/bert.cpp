@@ -1,5 +1,3 @@
-#include "longhaul/families/bert/bert.h"
-
 #include <fmt/format.h>
 
 #include <utility>
@@ -8,10 +6,26 @@
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
 #include "longhaul/families/padding.h"
-#include "longhaul/families/settings_of.h"
 
 namespace longhaul::families {
 namespace {
+
+/// BERT: attention both ways, learned positions and token types, LayerNorm after each
+/// residual sum, GELU, dropout; the head, tied, sees the masked tokens only.
+struct BertSettings {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t type_vocab_size = 2;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+  bool tanh_gelu = false;  ///< else the exact form
+  double hidden_dropout = 0.1;
+  double attention_dropout = 0.1;
+  std::optional<int64_t> padding_row = 0;  ///< of the words
+  bool next_sentence = true;               ///< BertForPreTraining; false: BertForMaskedLM
+};
 
 constexpr const char* kPreTraining = "BertForPreTraining";
 
@@ -145,28 +159,6 @@ class BertFamily : public Family {
         fields.required_integer("max_position_embeddings", 1, kMaxVocab);
     config.network =
         bert_network(settings, config.vocab_size, config.max_position_embeddings);
-    config.settings = std::make_shared<BertSettings>(settings);
-  }
-
-  std::vector<Field> settings(const ModelConfig& config) const override {
-    // All members by name: one that is added does not compile until it stands here.
-    const auto& [hidden, inner, layers, heads, types, eps, range, tanh, dropped,
-                 forgotten, padding, pairs] = settings_of<BertSettings>(config, "BERT");
-    const auto field = [](const char* name, const auto& value, bool of_result = true) {
-      return Field{name, fmt::format("{}", value), of_result};
-    };
-    return {field("hidden_size", hidden),
-            field("intermediate_size", inner),
-            field("num_hidden_layers", layers),
-            field("num_attention_heads", heads),
-            field("type_vocab_size", types),
-            field("layer_norm_eps", eps),
-            field("hidden_act by its tanh form", tanh),
-            padding_setting(padding),
-            field("next-sentence head", pairs, false),
-            field("initializer_range", range, false),
-            field("hidden_dropout_prob", dropped, false),
-            field("attention_probs_dropout_prob", forgotten, false)};
   }
 };
 

@@ -1,5 +1,3 @@
-#include "longhaul/families/bert/bert.h"
-
 #include <map>
 #include <set>
 

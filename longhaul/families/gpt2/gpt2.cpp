@@ -1,15 +1,27 @@
-#include "longhaul/families/gpt2/gpt2.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
 #include <utility>
 
 #include "longhaul/families/limits.h"
-#include "longhaul/families/settings_of.h"
 
 namespace longhaul::families {
 namespace {
+
+/// GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"):
+/// learned positions, LayerNorm, biases, GELU, the head tied, dropout.
+struct Gpt2Settings {
+  int64_t n_embd = 0;
+  int64_t n_inner = 0;
+  int64_t n_layer = 0;
+  int64_t n_head = 0;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = true;
+  double embedding_dropout = 0.1;
+  double attention_dropout = 0.1;  ///< of the probabilities
+  double residual_dropout = 0.1;   ///< of what a block adds to the hidden states
+};
 
 constexpr const char* kGpt2Prefix = "transformer.";
 
@@ -159,24 +171,6 @@ class Gpt2Family : public Family {
         gpt2_size(fields, "n_positions", "max_position_embeddings", kMaxVocab);
     config.network =
         gpt2_network(settings, config.vocab_size, config.max_position_embeddings);
-    config.settings = std::make_shared<Gpt2Settings>(settings);
-  }
-
-  std::vector<Field> settings(const ModelConfig& config) const override {
-    // All members by name: one that is added does not compile until it stands here.
-    const auto& [embd, inner, layers, heads, eps, range, tied, embedding_dropout,
-                 attention_dropout, residual_dropout] =
-        settings_of<Gpt2Settings>(config, "GPT-2");
-    return {{"n_embd", fmt::format("{}", embd), true},
-            {"n_inner", fmt::format("{}", inner), true},
-            {"n_layer", fmt::format("{}", layers), true},
-            {"n_head", fmt::format("{}", heads), true},
-            {"layer_norm_epsilon", fmt::format("{}", eps), true},
-            {"initializer_range", fmt::format("{}", range), false},
-            {"tie_word_embeddings", fmt::format("{}", tied), true},
-            {"embd_pdrop", fmt::format("{}", embedding_dropout), false},
-            {"attn_pdrop", fmt::format("{}", attention_dropout), false},
-            {"resid_pdrop", fmt::format("{}", residual_dropout), false}};
   }
 };
 

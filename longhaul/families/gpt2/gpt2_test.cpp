@@ -1,5 +1,3 @@
-#include "longhaul/families/gpt2/gpt2.h"
-
 #include <fmt/format.h>
 
 #include <map>

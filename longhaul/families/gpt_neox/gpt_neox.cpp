@@ -1,5 +1,3 @@
-#include "longhaul/families/gpt_neox/gpt_neox.h"
-
 #include <fmt/format.h>
 
 #include <utility>
@@ -8,10 +6,28 @@
 #include "longhaul/families/gpt_neox/rotation.h"
 #include "longhaul/families/limits.h"
 #include "longhaul/families/outline.h"
-#include "longhaul/families/settings_of.h"
 
 namespace longhaul::families {
 namespace {
+
+/// GPT-NeoX and Pythia: a part of each head rotated, LayerNorm, biases, GELU, attention
+/// and feed-forward side by side or one after the other.
+struct GptNeoxSettings {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_hidden_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t rotated = 0;  ///< features of each head, the first ones
+  double layer_norm_eps = 1e-5;
+  double initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+  bool parallel_residual = true;
+  bool attention_bias = true;
+  bool tanh_gelu = false;  ///< else the exact form
+  RopeConfig rope;
+
+  int64_t head_dim() const { return hidden_size / num_attention_heads; }
+};
 
 void check_no_neox_dropout(const ConfigFields& fields) {
   for (const char* key : {"attention_dropout", "hidden_dropout"}) {
@@ -141,38 +157,10 @@ class GptNeoxFamily : public Family {
         fields.required_integer("max_position_embeddings", 1, kMaxPositions);
     config.network =
         neox_network(settings, config.vocab_size, config.max_position_embeddings);
-    config.settings = std::make_shared<GptNeoxSettings>(settings);
-  }
-
-  std::vector<Field> settings(const ModelConfig& config) const override {
-    // All members by name: one that is added does not compile until it stands here.
-    const auto& [hidden, inner, layers, heads, rotated, eps, range, tied, parallel, bias,
-                 tanh, rope] = gpt_neox_settings(config);
-    const auto field = [](const char* name, const auto& value) {
-      return Field{name, fmt::format("{}", value), true};
-    };
-    std::vector<Field> fields = {field("hidden_size", hidden),
-                                 field("intermediate_size", inner),
-                                 field("num_hidden_layers", layers),
-                                 field("num_attention_heads", heads),
-                                 field("rotated features of a head", rotated),
-                                 field("layer_norm_eps", eps),
-                                 field("tie_word_embeddings", tied),
-                                 field("use_parallel_residual", parallel),
-                                 field("attention_bias", bias),
-                                 field("hidden_act by its tanh form", tanh)};
-    fields.push_back({"initializer_range", fmt::format("{}", range), false});
-    const std::vector<Field> rotation = rope_settings(rope);
-    fields.insert(fields.end(), rotation.begin(), rotation.end());
-    return fields;
   }
 };
 
 }  // namespace
-
-const GptNeoxSettings& gpt_neox_settings(const ModelConfig& config) {
-  return settings_of<GptNeoxSettings>(config, "GPT-NeoX");
-}
 
 const Family& gpt_neox_family() {
   static const GptNeoxFamily family;

@@ -1,5 +1,3 @@
-#include "longhaul/families/gpt_neox/gpt_neox.h"
-
 #include <map>
 #include <set>
 
@@ -23,6 +21,10 @@ ModelConfig parse_neox(const OrderedJson& changes = {}) {
   OrderedJson json = OrderedJson::parse(kPythia);
   for (const auto& [key, value] : changes.items()) json[key] = value;
   return parse_model_config(json.dump(), "c.json");
+}
+
+families::Rotation neox_rotation(const OrderedJson& changes) {
+  return *families::first_attention(parse_neox(changes).network).rotation;
 }
 
 std::string refused_neox(const OrderedJson& changes) {
@@ -81,8 +83,8 @@ TEST(GptNeox, NormsAndBiasesDoNotDecayAndOldTablesMayStandBesides) {
 }
 
 TEST(GptNeox, TheRotationIsReadWhereverItStands) {
-  const families::GptNeoxSettings old = families::gpt_neox_settings(parse_neox());
-  EXPECT_EQ(old.rotated, 16);
+  const families::Rotation old = neox_rotation({});
+  EXPECT_EQ(old.features, 16);
   EXPECT_EQ(old.rope.theta, 10000.0);
   const OrderedJson none = {{"rotary_emb_base", nullptr}, {"rotary_pct", nullptr}};
   OrderedJson changes = none;
@@ -90,8 +92,8 @@ TEST(GptNeox, TheRotationIsReadWhereverItStands) {
                                 {"factor", 2.0},
                                 {"rope_theta", 5e4},
                                 {"partial_rotary_factor", 0.5}};
-  const families::GptNeoxSettings now = families::gpt_neox_settings(parse_neox(changes));
-  EXPECT_EQ(now.rotated, 32);
+  const families::Rotation now = neox_rotation(changes);
+  EXPECT_EQ(now.features, 32);
   EXPECT_EQ(now.rope.theta, 5e4);
   EXPECT_EQ(now.rope.kind, RopeConfig::Kind::Linear);
   EXPECT_EQ(refused_neox(none),
@@ -133,7 +135,7 @@ TEST(GptNeox, WhatTransformersPassesOverMustAgreeWithWhatItTakes) {
       "[model] c.json: rope_theta = 50000 has no effect in transformers, which takes "
       "10000 where rotary_emb_base is absent; set rotary_emb_base instead");
   changes["rope_theta"] = 10000.0;
-  EXPECT_EQ(families::gpt_neox_settings(parse_neox(changes)).rope.theta, 10000.0);
+  EXPECT_EQ(neox_rotation(changes).rope.theta, 10000.0);
   EXPECT_EQ(refused_neox({{"rotary_pct", nullptr}, {"partial_rotary_factor", 0.5}}),
             "[model] c.json: partial_rotary_factor = 0.5 has no effect in transformers, "
             "which takes 0.25 where rotary_pct is absent; set rotary_pct instead");

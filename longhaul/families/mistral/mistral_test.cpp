@@ -22,14 +22,14 @@ std::string refused_mistral(const OrderedJson& changes, const std::string& remov
 TEST(Mistral, ThePublishedModelIsCountedAsTransformersCounts) {
   const ModelConfig config = parse_mistral();
   EXPECT_EQ(config.description.num_parameters(), 7'241'732'096);
-  EXPECT_EQ(decoder_settings(config).head_dim, 128);
+  EXPECT_EQ(first_attention(config.network).head_dim, 128);
 }
 
 TEST(Mistral, AttentionSeesTheWindowAndWithoutOneAll) {
   const ModelConfig within = parse_mistral();
-  EXPECT_EQ(decoder_settings(within).sliding_window, 4096);
+  EXPECT_EQ(first_attention(within.network).window, 4096);
   const ModelConfig all = parse_mistral({{"sliding_window", nullptr}});
-  EXPECT_EQ(decoder_settings(all).sliding_window, std::nullopt);
+  EXPECT_EQ(first_attention(all.network).window, std::nullopt);
   const auto full = [](const ModelConfig& config, int64_t seq_len) {
     return config.description.flops_per_token(seq_len).full;
   };

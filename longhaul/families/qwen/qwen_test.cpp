@@ -102,20 +102,18 @@ TEST(Qwen, WhatIsAbsentIsWhatTheClassHasAndNullIsAnother) {
     return parse_model_config(json.dump(), "c.json");
   };
   const OrderedJson wide = {{"num_attention_heads", 64}};
-  EXPECT_EQ(
-      decoder_settings(without(kQwen3, "num_key_value_heads", wide)).num_key_value_heads,
-      32);
+  EXPECT_EQ(without(kQwen3, "num_key_value_heads", wide).network.key_heads, 32);
   const OrderedJson no_keys = {{"num_key_value_heads", nullptr}};
-  EXPECT_EQ(decoder_settings(parse(kQwen25, no_keys)).num_key_value_heads, 14);
+  EXPECT_EQ(parse(kQwen25, no_keys).network.key_heads, 14);
   EXPECT_EQ(message_of<InputError>([&] { without(kQwen25, "num_key_value_heads"); }),
             "[model] c.json: num_key_value_heads is absent and stands for 32, as in "
             "transformers, which does not divide num_attention_heads = 14");
   const OrderedJson narrow = {{"hidden_size", 2048}};
-  EXPECT_EQ(decoder_settings(without(kQwen3, "head_dim", narrow)).head_dim, 128);
+  EXPECT_EQ(first_attention(without(kQwen3, "head_dim", narrow).network).head_dim, 128);
   EXPECT_EQ(refused(kQwen3, {{"head_dim", nullptr}}),
             "[model] c.json: head_dim is null, which transformers refuses; give it a "
             "number, or remove it for 128");
-  EXPECT_EQ(decoder_settings(parse(kQwen25)).head_dim, 64);
+  EXPECT_EQ(first_attention(parse(kQwen25).network).head_dim, 64);
 }
 
 }  // namespace
